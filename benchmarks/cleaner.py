@@ -12,15 +12,15 @@ import asyncio
 import os
 import re
 import shutil
-import subprocess
 import tempfile
+from asyncio.subprocess import PIPE
 from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter, time
 from typing import Any, NamedTuple
 
-from benchmarks import report
+from benchmarks import lifetime, report
 from minikafka.client import Client, NewTopic
 from minikafka.client.admin_results import Resource, ResourceType
 from minikafka.cluster import LocalCluster
@@ -85,7 +85,6 @@ def task_of(load: Load, directory: Path) -> CleaningTask:
         directory=str(directory),
         segments=[0],
         later_segments=[],
-        last_stable_offset=load.records,
         segment_bytes=SEGMENT_BYTES,
         index_bytes=10 << 20,
         first_dirty_offset=0,
@@ -108,19 +107,20 @@ async def own_seconds(load: Load, directory: Path) -> float:
     first = directory.with_name("first-0")
     write(small, first)
     cleaners = CleanerProcesses()
-    await cleaners.clean(task_of(small, first).encode(), _ignore)
-    began = perf_counter()
-    await cleaners.clean(task_of(load, directory).encode(), _ignore)
-    took = perf_counter() - began
-    await cleaners.close()
-    return took
+    try:
+        await cleaners.clean(task_of(small, first).encode(), _ignore)
+        began = perf_counter()
+        await cleaners.clean(task_of(load, directory).encode(), _ignore)
+        return perf_counter() - began
+    finally:
+        await cleaners.close()
 
 
-def _ignore(group: Any) -> None:
+async def _ignore(group: Any) -> None:
     """Leave the copy where it is."""
 
 
-def kafka_seconds(load: Load, directory: Path, jars: str) -> float:
+async def kafka_seconds(load: Load, directory: Path, jars: str) -> float:
     """Clean the log with Kafka's Cleaner; return the time that took."""
     lines = directory.parent / "lines"
     line = (
@@ -130,22 +130,28 @@ def kafka_seconds(load: Load, directory: Path, jars: str) -> float:
     (directory / f"{load.records:020d}.log").touch()
     lines.write_text(line + "\n")
     command = ["java", "-cp", f"{jars}/*", str(PROGRAM), str(lines)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = re.search(r"nanoseconds (\d+)", done.stderr)
-    assert found is not None, done.stderr
+    java = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    try:
+        _, errors = await java.communicate()
+    finally:
+        if java.returncode is None:
+            java.kill()
+            await java.wait()
+    found = re.search(rb"nanoseconds (\d+)", errors)
+    assert found is not None, errors.decode()
     return int(found[1]) / 1e9
 
 
-def measure(load: Load, rounds: int, jars: str) -> None:
+async def measure(load: Load, rounds: int, jars: str) -> None:
     """Print MB/s of both cleaners for one load, the median of the rounds."""
     own, kafka, size = [], [], 0
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(prefix="cleaner-") as root:
-            size = write(load, Path(root) / "t-0")
+            size = await asyncio.to_thread(write, load, Path(root) / "t-0")
             if jars:
                 shutil.copytree(Path(root) / "t-0", Path(root) / "kafka" / "t-0")
-                kafka.append(kafka_seconds(load, Path(root) / "kafka" / "t-0", jars))
-            own.append(asyncio.run(own_seconds(load, Path(root) / "t-0")))
+                kafka.append(await kafka_seconds(load, Path(root) / "kafka" / "t-0", jars))
+            own.append(await own_seconds(load, Path(root) / "t-0"))
     line = f"{load.name:30} {size / median(own) / 1e6:8.1f} MB/s"
     if kafka:
         line += (
@@ -211,12 +217,16 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=5.0, help="time of each load on a broker (5)"
     )
-    options = parser.parse_args()
+    lifetime.live(run(parser.parse_args()), asyncio.run)
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Measure every load, then the latency of producers."""
     jars = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
     print(report.machine(), flush=True)
     for load in loads(options.records):
-        measure(load, options.rounds, jars)
-    asyncio.run(measure_produce(options.records, options.rounds, options.seconds))
+        await measure(load, options.rounds, jars)
+    await measure_produce(options.records, options.rounds, options.seconds)
 
 
 if __name__ == "__main__":

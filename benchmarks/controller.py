@@ -23,6 +23,8 @@ LOADED = 100_000
 RELIEVED = 50_000
 """Number of partitions of which one broker in five leads 10,000."""
 REAL = (1_000, 3_000)
+SETTLE_SECONDS = 3.0
+"""Time for the last effects of a creation, before a broker is stopped; scaled with the partitions."""
 
 
 class Target(NamedTuple):
@@ -99,7 +101,7 @@ async def _real(scale: float, number: int) -> AsyncIterator[Row]:
     for whole in REAL:
         partitions = max(int(whole * scale), 3)
         created, moved = await controller_cluster.measure(
-            partitions, stop_the_controller=number % 2 == 1
+            partitions, stop_the_controller=number % 2 == 1, settle_seconds=SETTLE_SECONDS * scale
         )
         what = f"real brokers: create {partitions:,} x 3"
         yield Row(what, {"seconds": round(created.seconds, 3)}, CREATE[whole])

@@ -81,7 +81,9 @@ class View:
                 self.partitions.append((leader, isr))
 
 
-async def measure(partitions: int, *, stop_the_controller: bool) -> tuple[Created, Moved]:
+async def measure(
+    partitions: int, *, stop_the_controller: bool, settle_seconds: float
+) -> tuple[Created, Moved]:
     """Start a cluster, create the partitions, then shut one broker down."""
     async with LocalCluster(brokers=3) as cluster:
         topic = f"bench-{partitions}"
@@ -90,11 +92,11 @@ async def measure(partitions: int, *, stop_the_controller: bool) -> tuple[Create
         view = next(iter(views.values()))
         view.look()
         controller = view.controller
-        await asyncio.sleep(1)
+        await asyncio.sleep(settle_seconds / 3)
         created = await asyncio.to_thread(
             _create, addresses[controller], topic, partitions, list(views.values())
         )
-        await asyncio.sleep(3)
+        await asyncio.sleep(settle_seconds)
         victim = next(id_ for id_ in views if (id_ == controller) is stop_the_controller)
         process = cluster.process(victim)
         assert process is not None

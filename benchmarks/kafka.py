@@ -196,7 +196,10 @@ def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> lis
         "name": topic,
         "num_partitions": partitions,
         "replication_factor": 3,
-        "configs": [{"name": "file.delete.delay.ms", "value": "0"}],
+        "configs": [
+            {"name": "file.delete.delay.ms", "value": "0"},
+            {"name": "retention.ms", "value": "-1"},  # the timestamps of the loads are 0
+        ],
     }
     with Session(*_controller(bootstrap)) as session:
         answer = session.ask(CREATE_TOPICS, 2, topics=[wanted], timeout=30_000)

@@ -1,8 +1,8 @@
 """The life of one benchmark run: its directory, its end by a signal, and the room that it leaves on the disk.
 
 Everything that a run stores lies in one temporary directory, which is removed however the run ends, except by
-SIGKILL. SIGTERM and SIGHUP cancel the run, so that every `finally` ends its processes. Invariant: while a run has
-begun, its file system keeps `ROOM_LEFT` free bytes.
+SIGKILL. SIGTERM, SIGHUP and SIGINT cancel the run, so that every `finally` ends its processes; while the directory is
+removed they do nothing. Invariant: while a run has begun, its file system keeps `ROOM_LEFT` free bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 ROOM_NEEDED: Final = 4 << 30
@@ -22,16 +22,18 @@ ROOM_NEEDED: Final = 4 << 30
 ROOM_LEFT: Final = 1 << 30
 """Free bytes at which a run ends early."""
 LOOK_SECONDS: Final = 0.2
-_ENDED: Final = 128
+_SIGNALLED: Final = 128
 """Exit code of a process that a signal ended, less the number of the signal."""
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def live(run: Coroutine[Any, Any, None], runner: Runner) -> None:
     """Run to the end or to a signal, then leave nothing behind; the exit code after a signal is the shell's."""
-    with scratch_directory() as directory:
-        ended = _Ended()
+    ended = _Ended()
+    with closing(run), _handled(ended.by_signal), scratch_directory() as directory:
         try:
             runner(_until_ended(run, directory, ended))
         except asyncio.CancelledError:
@@ -41,11 +43,32 @@ def live(run: Coroutine[Any, Any, None], runner: Runner) -> None:
 
 
 class _Ended:
-    """Why a run was cancelled."""
+    """Why a run ends early; `reason` is empty while it does not."""
 
     def __init__(self) -> None:
         self.reason = ""
         self.exit_code = 1
+
+    def by_signal(self, number: int, _: object = None) -> bool:
+        return self.note(f"ended by {signal.Signals(number).name}", _SIGNALLED + number)
+
+    def note(self, reason: str, exit_code: int) -> bool:
+        """Note the reason, unless there is one already; True if there was none."""
+        if self.reason:
+            return False
+        self.reason, self.exit_code = reason, exit_code
+        return True
+
+
+@contextmanager
+def _handled(handler: Any) -> Iterator[None]:
+    """Handle the signals that end a run so, while no loop handles them."""
+    before = {number: signal.signal(number, handler) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 @contextmanager
@@ -60,7 +83,8 @@ def scratch_directory() -> Iterator[str]:
         del os.environ["TMPDIR"]
         if before is not None:
             os.environ["TMPDIR"] = before
-        shutil.rmtree(directory, ignore_errors=True)
+        with _handled(signal.SIG_IGN):
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 async def _until_ended(run: Coroutine[Any, Any, None], directory: str, ended: _Ended) -> None:
@@ -68,16 +92,20 @@ async def _until_ended(run: Coroutine[Any, Any, None], directory: str, ended: _E
     assert task is not None
 
     def end(reason: str, exit_code: int) -> None:
-        if not ended.reason:
-            ended.reason, ended.exit_code = reason, exit_code
+        if ended.note(reason, exit_code):
+            task.cancel()
+
+    def on_signal(number: int) -> None:
+        if ended.by_signal(number):
             task.cancel()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, end, f"ended by {number.name}", _ENDED + number)
+    for number in _ENDING:
+        loop.add_signal_handler(number, on_signal, number)
+    if ended.reason:
+        raise asyncio.CancelledError
     free = shutil.disk_usage(directory).free
     if free < ROOM_NEEDED:
-        run.close()
         sys.exit(
             f"a run needs {ROOM_NEEDED >> 30} GiB of free room, {os.path.dirname(directory)} has "
             f"{free / (1 << 30):.1f} GiB: set TMPDIR to a directory with more"

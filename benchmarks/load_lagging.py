@@ -1,15 +1,21 @@
 """The latency of a producer while a consumer that lags reads old records of another topic from the same broker.
 
-Rounds without and with the consumer alternate, so that their ratio says more than either figure. The consumer is a
-process of its own and reads at most READ_BYTES_PER_SECOND, what a network of 1 Gbit/s carries.
+Three kinds of rounds take turns: without the consumer; with a consumer that reads as much from another process,
+which has the same answer in a file; and with the consumer at the broker. The second kind shows what the machine's
+processors and its network cost, the third what the broker adds. The consumer is a process of its own and reads at most
+READ_BYTES_PER_SECOND, nearly what a network of 1 Gbit/s carries. It gets the processor only when nobody else wants it
+(SCHED_IDLE), as one on another machine takes none from the brokers.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
 from statistics import median
+from tempfile import TemporaryFile
 from time import perf_counter, perf_counter_ns, sleep
 from typing import Any, NamedTuple
 
@@ -29,37 +35,83 @@ PRODUCE_VERSION = 7
 PRODUCE_BYTES = 1024
 PAUSE_SECONDS = 0.002
 FETCH_BYTES = 1 << 20
-READ_BYTES_PER_SECOND = 125_000_000
+READ_BYTES_PER_SECOND = 100_000_000
+PIECE_BYTES = 256 << 10
+"""Bytes that the other process reads and sends at once."""
 
 
 class Lagging(NamedTuple):
-    """The p99 (ms) of each round without and with the consumer, and the bytes that it read."""
+    """The p99 (ms) of each round, and the bytes that were read from the broker.
+
+    `alone`: without a consumer; `elsewhere`: with one that reads from another process; `beside`: from the broker.
+    """
 
     alone: list[float]
+    elsewhere: list[float]
     beside: list[float]
     bytes: int
 
     @property
     def ratio(self) -> float:
-        """The median p99 with the consumer by the one without."""
+        """The median p99 with the consumer at the broker by the one with the consumer elsewhere."""
+        return median(self.beside) / median(self.elsewhere)
+
+    @property
+    def ratio_to_alone(self) -> float:
+        """The median p99 with the consumer at the broker by the one without a consumer."""
         return median(self.beside) / median(self.alone)
 
 
 def run(
     old: str, topic: str, read_at: Leader, leader: Leader, end: int, *, rounds: int, count: int
 ) -> Lagging:
-    """Produce `count` requests per round to `topic`; read `old` up to `end` in every second round.
+    """Produce `count` requests per round to `topic`, in turn without and with readers of `old` up to `end`.
 
     `read_at` and `leader`, the leaders of both, are the same broker. Raises LoadError.
     """
-    alone, beside, total = [], [], 0
+    alone, elsewhere, beside, total = [], [], [], 0
     _produce(topic, leader, count)
     for _ in range(rounds):
         alone.append(_produce(topic, leader, count))
+        with _stand_in(old, read_at) as other, _consumer(old, other, end):
+            elsewhere.append(_produce(topic, leader, count))
         with _consumer(old, read_at, end) as read:
             beside.append(_produce(topic, leader, count))
         total += read.value
-    return Lagging(alone, beside, total)
+    return Lagging(alone, elsewhere, beside, total)
+
+
+@contextmanager
+def _stand_in(topic: str, leader: Leader) -> Iterator[Leader]:
+    """Run a process that answers every fetch as the leader answers the first; yield its address."""
+    with Session(leader.host, leader.port) as session:
+        session.socket.sendall(_fetch(topic, leader, 0))
+        data = session.receive()
+    spawned = get_context("spawn")
+    port, ready = spawned.Value("i", 0), spawned.Event()
+    process = spawned.Process(target=_serve, args=(LENGTH.pack(len(data)) + data, port, ready))
+    process.start()
+    try:
+        if not ready.wait(30):
+            raise LoadError("the other process did not start")
+        yield leader._replace(host="127.0.0.1", port=port.value)
+    finally:
+        process.kill()
+        process.join()
+
+
+def _serve(answer: bytes, port: Any, ready: Any) -> None:
+    """Answer each request of one client from a file, in pieces as a broker does."""
+    with TemporaryFile() as file, socket.create_server(("127.0.0.1", 0)) as listener:
+        file.write(answer)
+        file.flush()
+        port.value = listener.getsockname()[1]
+        ready.set()
+        client, _ = listener.accept()
+        with client:
+            while client.recv(4096):  # one request at a time, and each is small
+                for position in range(0, len(answer), PIECE_BYTES):
+                    client.sendall(os.pread(file.fileno(), PIECE_BYTES, position))
 
 
 def _produce(topic: str, leader: Leader, count: int) -> float:
@@ -101,18 +153,11 @@ def _consumer(topic: str, leader: Leader, end: int) -> Iterator[Any]:
 
 def _read(topic: str, leader: Leader, end: int, read: Any, stop: Any, started: Any) -> None:
     """Read a partition again and again until `stop`, and count the bytes in `read`."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     offset, began = 0, perf_counter()
     with Session(leader.host, leader.port) as session:
         while not stop.is_set():
-            session.socket.sendall(
-                fetch_request(
-                    topic,
-                    {leader.partition: offset},
-                    wait_ms=500,
-                    partition_bytes=FETCH_BYTES,
-                    total_bytes=FETCH_BYTES,
-                )
-            )
+            session.socket.sendall(_fetch(topic, leader, offset))
             data = session.receive()
             offset = next_offset(records_of(data, topic), offset)
             offset = 0 if offset >= end else offset
@@ -121,3 +166,13 @@ def _read(topic: str, leader: Leader, end: int, read: Any, stop: Any, started: A
             ahead = read.value / READ_BYTES_PER_SECOND - (perf_counter() - began)
             if ahead > 0:
                 sleep(ahead)
+
+
+def _fetch(topic: str, leader: Leader, offset: int) -> bytes:
+    return fetch_request(
+        topic,
+        {leader.partition: offset},
+        wait_ms=500,
+        partition_bytes=FETCH_BYTES,
+        total_bytes=FETCH_BYTES,
+    )

@@ -27,6 +27,8 @@ SESSION_MS = 30_000
 QUIET_SECONDS = 2.0
 RECORDS_PER_SECOND = 20
 DRAIN_SECONDS = 60.0
+START_SECONDS = 60.0
+"""Time for the first acknowledged commit of each group, and for a consumer to end."""
 
 
 class Group:
@@ -59,6 +61,14 @@ class Group:
         self._thread.start()
 
     def _run(self) -> None:
+        try:
+            self._consume()
+        except KafkaException as error:
+            # Without this, the thread would end in silence, and whoever waits for a commit would wait for ever.
+            self.problems.append(f"{self.name}: its consumer failed: {error}")
+            self.begun.set()
+
+    def _consume(self) -> None:
         self._consumer.subscribe([TOPIC], on_assign=self._assigned)
         while not self._stop.is_set():
             message = self._consumer.poll(0.1)
@@ -83,13 +93,28 @@ class Group:
             self.acked = max(self.acked, offset)
             self.begun.set()
 
+    def wait_begun(self) -> None:
+        """Wait for the first acknowledged commit. Raises RuntimeError, after `START_SECONDS` at the latest."""
+        if not self.begun.wait(START_SECONDS):
+            raise RuntimeError(
+                f"{self.name}: no acknowledged commit after {START_SECONDS:g} s "
+                f"({self.assignments} assignments, {self.failed_commits} commits refused)"
+            )
+        if self.problems:
+            raise RuntimeError(self.problems[0])
+
     def finish(self, records: int) -> None:
-        """Wait until every record is processed, stop, and compare what is committed."""
+        """Wait until every record is processed, stop, and compare what is committed. Raises KafkaException."""
         end = time.monotonic() + DRAIN_SECONDS
-        while len(self.processed) < records and time.monotonic() < end:
+        while len(self.processed) < records and self._thread.is_alive() and time.monotonic() < end:
             time.sleep(0.05)
         self._stop.set()
-        self._thread.join()
+        self._thread.join(START_SECONDS)
+        if self._thread.is_alive():
+            self.problems.append(
+                f"{self.name}: its consumer still polls or commits {START_SECONDS:g} s after the end"
+            )
+            return
         (found,) = self._consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
         self._consumer.close()
         if found.offset < self.acked:
@@ -121,7 +146,7 @@ async def roll(rounds: int, count: int) -> bool:
         stop = threading.Event()
         producing = asyncio.create_task(asyncio.to_thread(produce, cluster.bootstrap, stop))
         try:
-            await asyncio.gather(*(asyncio.to_thread(group.begun.wait) for group in groups))
+            await asyncio.gather(*(asyncio.to_thread(group.wait_begun) for group in groups))
             for turn in range(rounds):
                 for broker in range(1, BROKERS + 1):
                     await cluster.restart(broker)

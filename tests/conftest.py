@@ -10,7 +10,7 @@ import asyncio
 import gc
 import inspect
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +20,14 @@ import pytest
 from support import proof
 from support.client_outcomes import MatrixOutcomes
 from support.conformance_rows import RowOutcomes
+from xdist.scheduler import LoadFileScheduling
 
 from minikafka.cluster import directory
 
 TESTS = Path(__file__).parent
 TIERS = ("conformance", "cluster", "clients", "spark")
+PORTS = 6_500
+"""Ports of each worker: those of three workers end where the system's own ephemeral ports begin."""
 
 # On a busy machine one example may take longer than Hypothesis's default of 200 ms.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -51,9 +54,21 @@ def give_own_ports(worker: int) -> None:
 
     Without this, a new cluster could take the port of a broker that another worker's test has killed.
     """
-    lowest = 12_500 + worker * 10_000
+    lowest = 12_500 + worker * PORTS
     directory._LOWEST_FREE_PORT = lowest
-    directory._EPHEMERAL_RANGE = SimpleNamespace(read_text=lambda: f"{lowest + 10_000}")
+    directory._EPHEMERAL_RANGE = SimpleNamespace(read_text=lambda: f"{lowest + PORTS}")
+
+
+class SchedulingByFile(LoadFileScheduling):
+    """Whole files, as `--dist loadfile`, except that one worker gets all of tests/spark: it starts one Java process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SchedulingByFile:
+    return SchedulingByFile(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,6 +76,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         tier = item.path.relative_to(TESTS).parts[0]
         if tier in TIERS:
             item.add_marker(tier)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import and collect without garbage collections, and exempt the result from those of the tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

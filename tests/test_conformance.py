@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support import row_results
@@ -17,6 +19,18 @@ from support.row_results import Result
 
 WRITE_DOCS = runpy.run_path(str(TESTS.parent / "scripts" / "write_docs.py"))
 RAN = Result("passed", Level.TABLE)
+
+
+def run_pytest(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests in a directory, without the plugins that they do not need."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "xdist.plugin", *options, "."],
+        cwd=directory,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture
@@ -102,13 +116,7 @@ def test_partly_bad(x): assert x != 1
 """
     )
 
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"-n{workers}", "."],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = run_pytest(tmp_path, f"-n{workers}")
 
     assert re.findall(r"^FAILED \S+rows.toml::(\w+)", ran.stdout, re.MULTILINE) == [
         "A2",
@@ -155,12 +163,7 @@ def test_without_a_row(): ...
         {"tests/test_a.py::test_two": Result("passed", Level.REAL), "gone": RAN}, ["gone"], "", file
     )
 
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", f"-n{workers}", "--record-rows", "."],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-    )
+    run_pytest(tmp_path, f"-n{workers}", "--record-rows")
 
     assert row_results.read(file) == {
         "tests/test_a.py::test_one": Result("passed", Level.REAL),
@@ -229,11 +232,6 @@ def pytest_configure(config):
         "import pytest\ndef test_skipped(): pytest.skip('no reason')"
     )
 
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-    )
+    ran = run_pytest(tmp_path)
 
     assert ran.returncode == pytest.ExitCode.TESTS_FAILED

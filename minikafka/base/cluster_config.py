@@ -156,6 +156,12 @@ def _check_cluster_keys(keys: Mapping[str, object]) -> None:
             raise ConfigError(f"{name} is set by the cluster for each broker; remove it")
 
 
+def _is_key_of_a_broker(table: str, key: str) -> bool:
+    """True if the name in `[broker.TABLE]` is a key; `advertised.listeners` is one as a whole."""
+    keys = BrokerConfig.keys()
+    return key in keys and f"{table}.{key}" not in keys
+
+
 def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
     """Return the names in `[broker]` that are broker numbers. Raises ConfigError for an invalid number."""
     singles = {name for name in tables if name.isdecimal()}
@@ -164,7 +170,7 @@ def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
             raise ConfigError(f"broker.{name} must be a table: [broker.{name}]")
         # `[broker.x]` and `x.broker.rack = …` below `[broker]` are the same in TOML.
         is_meant = isinstance(value, dict) and (
-            not value or flatten(value).keys() & BrokerConfig.keys()
+            not value or any(_is_key_of_a_broker(name, key) for key in flatten(value))
         )
         if (is_meant or name in singles) and not _BROKER_NUMBER.fullmatch(name):
             rule = "broker numbers start at 1, as in [broker.1]"

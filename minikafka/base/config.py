@@ -200,7 +200,7 @@ class BrokerConfig:
     log_cleanup_policy: tuple[str, ...] = key(
         LIST,
         ("delete",),
-        "Treatment of old records: deleted by retention, compacted, or both.",
+        "Treatment of old records: deleted by retention, compacted, or both. Empty: they are kept.",
         choices=("delete", "compact"),
     )
     log_retention_bytes: int = key(
@@ -227,7 +227,7 @@ class BrokerConfig:
         LONG, 60_000, "Time between removing a file from the log and deleting it.", low=0
     )
     log_cleaner_enable: bool = key(
-        BOOLEAN, True, "If true, logs with cleanup.policy=compact are compacted."
+        BOOLEAN, True, "If true, logs are compacted; if false, compacted topics keep all records."
     )
     log_cleaner_threads: int = key(INT, 1, "Number of logs that are compacted at once.", low=1)
     log_cleaner_dedupe_buffer_size: int = key(
@@ -242,7 +242,7 @@ class BrokerConfig:
     log_cleaner_io_max_bytes_per_second: float = key(
         DOUBLE,
         sys.float_info.max,
-        "Maximum bytes per second that compaction reads and writes; each thread gets an equal share.",
+        "Maximum bytes per second that all threads of compaction together read and write.",
         low=1,
     )
     log_cleaner_backoff_ms: int = key(

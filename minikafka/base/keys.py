@@ -151,8 +151,9 @@ class Key:
             items = value
         else:
             raise self._error(value, "a list")
-        words = tuple(str(item).strip() for item in items if str(item).strip())
-        if self.choices and not (words and set(words) <= set(self.choices)):
+        trimmed = tuple(str(item).strip() for item in items)
+        words = tuple(word for word in trimmed if word)
+        if self.choices and trimmed != ("",) and not set(trimmed) <= set(self.choices):
             raise self._error(value, f"a list of words from {self.bounds()}")
         if self.form and words != ("*",) and not all(re.fullmatch(self.form, w) for w in words):
             raise self._error(value, f"* or a list of entries that match {self.form}")

@@ -115,19 +115,19 @@ class Metrics:
         self._refreshes: list[Callable[[], None]] = []
 
     def counter(self, name: str, help: str, **labels: str) -> Counter:
-        """Register a counter and return it. Raises ValueError if the name has these labels already."""
+        """Register a counter and return it. Raises ValueError if name and labels are in use."""
         counter = Counter()
         self._add(name, Kind.COUNTER, help, labels, lambda: (Sample(labels, counter.value),))
         return counter
 
     def gauge(self, name: str, help: str, read: Callable[[], Number], **labels: str) -> None:
-        """Register a value that `read` returns. Raises ValueError if the name has these labels already."""
+        """Register a value that `read` returns. Raises ValueError if name and labels are in use."""
         self._add(name, Kind.GAUGE, help, labels, lambda: (Sample(labels, read()),))
 
     def computed_counter(
         self, name: str, help: str, read: Callable[[], Number], **labels: str
     ) -> None:
-        """Register a count that `read` returns. Raises ValueError if the name has these labels already."""
+        """Register a count that `read` returns. Raises ValueError if name and labels are in use."""
         self._add(name, Kind.COUNTER, help, labels, lambda: (Sample(labels, read()),))
 
     def histogram(

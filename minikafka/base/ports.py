@@ -98,11 +98,11 @@ class Cleaners(Protocol):
     """Carries out the cleanings of logs (`log/cleaner`) outside the event loop, several at once."""
 
     async def clean(
-        self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], None]
+        self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], Awaitable[None]]
     ) -> Mapping[str, Any]:
         """Carry out an encoded `CleaningTask`; return the encoded `CleaningOutcome`.
 
-        `on_group` is called on the event loop with each encoded `CleanedGroup`; what it raises ends the cleaning.
+        `on_group` is awaited with each encoded `CleanedGroup`, one after the other; what it raises ends the cleaning.
         Raises CleaningFailed, and StorageFailed. Nothing runs any more when the call has ended or was cancelled.
         """
 

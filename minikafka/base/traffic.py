@@ -16,6 +16,7 @@ class Traffic:
     __slots__ = (
         "bytes_in",
         "bytes_out",
+        "bytes_rejected",
         "failed_fetch_requests",
         "failed_produce_requests",
         "fetch_requests",
@@ -29,6 +30,7 @@ class Traffic:
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.bytes_rejected = 0
         self.produce_requests = 0
         self.failed_produce_requests = 0
         self.fetch_requests = 0

@@ -21,7 +21,7 @@ END_CHECK_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What the command line asks for. `topics`: () for those that the group has read before."""
+    """The arguments of `consume --group`. `topics`: () for those that the group has read before."""
 
     group: str
     topics: tuple[str, ...]

@@ -28,7 +28,7 @@ from minikafka.runtime.clock import SystemClock
 
 
 class Aspect(Enum):
-    """What to show of a group."""
+    """The view of a group that `describe` shows."""
 
     OFFSETS = "offsets"
     MEMBERS = "members"
@@ -37,7 +37,7 @@ class Aspect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What `describe` shows. `groups`: () for all."""
+    """The arguments of `describe`. `groups`: () for all."""
 
     groups: tuple[str, ...]
     aspect: Aspect

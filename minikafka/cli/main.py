@@ -104,7 +104,7 @@ def main() -> NoReturn:
         code = commands.main(standalone_mode=False)
         if (failure := _flush(output)) is not None:
             code = _report(failure, output)
-    except click.ClickException as error:
+    except click.UsageError as error:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -114,7 +114,7 @@ def main() -> NoReturn:
         if sys.stdout is output:
             raise
         code = _report(BrokenPipeError(), output)
-    except (MinikafkaError, OSError) as error:
+    except (click.ClickException, MinikafkaError, OSError) as error:
         code = _report(error, output)
     sys.exit(code)
 

@@ -1,4 +1,4 @@
-"""What `groups reset-offsets` is asked to do: scopes, scenarios and CSV files, in the forms of Kafka's tool."""
+"""The arguments of `groups reset-offsets`: scopes, scenarios and CSV files, in the forms of Kafka's tool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Plan: TypeAlias = dict[str, dict[TopicPartition, int]]
 
 
 class Scenario(NamedTuple):
-    """How the new offsets are found: `name` is that of the option, `value` its value if it has one."""
+    """The rule for the new offsets: the option `name`, and its `value` if it has one."""
 
     name: str
     value: Any = None

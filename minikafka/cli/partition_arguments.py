@@ -22,7 +22,7 @@ _TOGETHER: Final = "name partitions as TOPIC-PARTITION, or by --topic and --part
 
 
 class Named(NamedTuple):
-    """What a command line names: single partitions, or whole topics, or nothing."""
+    """The partitions that a command line names: single ones, those of whole topics, or none."""
 
     partitions: tuple[TopicPartition, ...]
     topics: tuple[str, ...]

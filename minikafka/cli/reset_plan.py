@@ -86,7 +86,7 @@ class Reset:
             case "shift-by":
                 return await self._shift(partitions, committed, value)
         ends = await self._look_up([tp for tp in partitions if tp not in committed], LATEST)
-        return await self._clamp({tp: committed.get(tp, ends.get(tp, 0)) for tp in partitions})
+        return {tp: committed.get(tp, ends.get(tp, 0)) for tp in partitions}
 
     async def _shift(
         self, partitions: Iterable[TopicPartition], committed: Mapping[TopicPartition, int], by: int

@@ -141,23 +141,29 @@ def _partitions(rows: list[dict[str, Any]]) -> Table:
     )
     has_compacted = any(row["compaction"] for row in rows)
     table = Table(*columns, *["dirty"] * has_compacted, box=None)
-    counted = Counter(row["topic"] for row in rows if _is_in_sync_internal(row))
-    for row in (row for row in rows if not _is_in_sync_internal(row)):
-        table.add_row(
-            f"{row['topic']}-{row['partition']}",
-            _or_none(row["leader"]),
-            str(row["leader_epoch"]),
-            ",".join(map(str, row["replicas"])),
-            ",".join(map(str, row["isr"])),
-            _or_none(row["log_end_offset"]),
-            _or_none(row["high_watermark"]),
-            _or_none(row["size"]),
-            _utc(row["earliest_timestamp"]),
-            *[_dirt(row["compaction"])] * has_compacted,
-        )
+    counted: Counter[str] = Counter()
+    for row in rows:
+        if _is_in_sync_internal(row):
+            counted[row["topic"]] += 1
+        else:
+            table.add_row(*_partition_cells(row), *[_dirt(row["compaction"])] * has_compacted)
     for topic, count in counted.items():
         table.add_row(f"{topic}: {count} partitions in sync")
     return table
+
+
+def _partition_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        f"{row['topic']}-{row['partition']}",
+        _or_none(row["leader"]),
+        str(row["leader_epoch"]),
+        ",".join(map(str, row["replicas"])),
+        ",".join(map(str, row["isr"])),
+        _or_none(row["log_end_offset"]),
+        _or_none(row["high_watermark"]),
+        _or_none(row["size"]),
+        _utc(row["earliest_timestamp"]),
+    )
 
 
 def _is_in_sync_internal(row: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -31,6 +31,9 @@ from minikafka.cli.options import (
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome
     from minikafka.client.admin import Admin
+
+_REASONS: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic"}
+"""Explanations of errors for which a broker sends none."""
 
 assignment_option = click.option(
     "--replica-assignment",
@@ -338,7 +341,8 @@ def _report(outcomes: Mapping[str, Outcome], as_json: bool, success: str) -> Non
         click.echo(json.dumps(rows))
     for name, outcome in outcomes.items():
         if not outcome.ok:
-            detail = f": {outcome.message}" if outcome.message else ""
+            reason = outcome.message or _REASONS.get(outcome.code)
+            detail = f": {reason}" if reason else ""
             click.echo(f"minikafka: {outcome.code.name}: {name}{detail}", err=True)
         elif not as_json:
             click.echo(success.replace("{}", name, 1))

@@ -69,8 +69,10 @@ def trace(
     from minikafka.explain.gather import ledger_lines
     from minikafka.explain.summary import Story
     from minikafka.explain.trace import chains, names_number
+    from minikafka.runtime.clock import SystemClock
 
     found = find_cluster(data)
+    read_ms = SystemClock().wall_ms()
     lines = ledger_lines(found, tp.topic)
     if as_lifecycle:
         _print_lifecycle(tp, lines, last, as_json)
@@ -93,7 +95,7 @@ def trace(
     else:
         for chain in history:
             _print_chain(chain, tp, verbose)
-        for sentence in story.losses():
+        for sentence in story.losses(read_ms):
             click.echo(f"now: {sentence}")
         unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
         click.echo(f"now: {_as_text(current_state(state, tp)) or unknown}")

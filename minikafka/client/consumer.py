@@ -24,6 +24,7 @@ from minikafka.record.batch import (
     HEADER,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
     LOG_APPEND_TIME,
     OVERHEAD,
     Header,
@@ -182,7 +183,7 @@ class Consumer:
         end = self._ends[number] if self._ends is not None else None
         tp = TopicPartition(self._topic, number)
         position = offsets[number]
-        for found, behind in consumed_batches(tp, partition.records, position, end):
+        for found, behind, _ in consumed_batches(tp, partition.records, position, end):
             yield from found
             position = behind
         self._positions[number] = position
@@ -241,10 +242,10 @@ def fetch_request(
 
 def consumed_batches(
     tp: TopicPartition, data: bytes | None, start: int, end: int | None = None
-) -> Iterator[tuple[list[ConsumedRecord], int]]:
-    """Yield the records of each whole batch of a response from `start` to before `end`, and the offset behind it.
+) -> Iterator[tuple[list[ConsumedRecord], int, int]]:
+    """Yield (records, offset behind the batch, leader epoch) of each whole batch of a response.
 
-    A batch may have no such records. Raises CorruptBatch.
+    The records are those from `start` to before `end`; a batch may have none. Raises CorruptBatch.
     """
     position = start
     for header, batch in whole_batches(data or b""):
@@ -255,7 +256,7 @@ def consumed_batches(
             if start <= record.offset and (end is None or record.offset < end)
         ]
         position = max(position, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
-        yield found, position
+        yield found, position, header[LEADER_EPOCH]
 
 
 def records_from(data: bytes | None, offset: int) -> tuple[list[Record], int]:

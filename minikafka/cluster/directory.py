@@ -247,16 +247,26 @@ class ClusterDirectory:
     async def locked(self, clock: Clock) -> AsyncIterator[None]:
         """Hold the lock of the cluster, so that only one command at a time changes it.
 
-        The lock is released when its process ends. Raises ClusterError after a minute of waiting.
+        The lock is released when its process ends. A directory that was created for the lock, and got nothing
+        else, is removed. Raises ClusterError after a minute of waiting.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        is_new = not self.path.exists()
         deadline = clock.now() + _LOCK_TIMEOUT_MS
-        with (self.path / "lock").open("ab") as file:
-            while not try_lock(file):
-                if clock.now() >= deadline:
-                    raise ClusterError(f"another process is working on {self.path}")
-                await clock.sleep(_LOCK_POLL_MS)
-            yield
+        lock = self.path / "lock"
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with lock.open("ab") as file:
+                if try_lock(file) and _is_same_file(file, lock):
+                    try:
+                        yield
+                    finally:
+                        if is_new and [*self.path.iterdir()] == [lock]:
+                            lock.unlink()
+                            self.path.rmdir()
+                    return
+            if clock.now() >= deadline:
+                raise ClusterError(f"another process is working on {self.path}")
+            await clock.sleep(_LOCK_POLL_MS)
 
 
 class Memory:
@@ -305,7 +315,7 @@ def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:
         below = 32_768
     found: list[int] = []
     while len(found) < count:
-        port = int(rng.uniform(_LOWEST_FREE_PORT, max(below, _LOWEST_FREE_PORT + 10_000)))
+        port = int(rng.uniform(_LOWEST_FREE_PORT, max(below, _LOWEST_FREE_PORT + 5_000)))
         if port not in found and port not in taken and is_free(port):
             found.append(port)
     return found
@@ -321,6 +331,14 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _is_same_file(file: IO[bytes], path: Path) -> bool:
+    """Return False if the open file was removed, after which another process may lock a new one."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def try_lock(file: IO[bytes]) -> bool:

@@ -101,7 +101,7 @@ class LocalCluster:
         self._running = RunningProcesses(self.directory, self._clock)
         self._blocking: BlockingCluster | None = None
         self.postponed: tuple[str, ...] = ()
-        """What the configuration of the last `start` asks for and running processes prevent."""
+        """Settings of the last `start` that cannot take effect while processes run."""
 
     async def __aenter__(self) -> LocalCluster:
         try:

@@ -52,7 +52,7 @@ class Plan(NamedTuple):
 
 
 class Running(NamedTuple):
-    """What already runs: ids of brokers, and whether any process of the cluster does."""
+    """The processes that already run: ids of brokers, and whether there is any process of the cluster."""
 
     brokers: Collection[int] = ()
     anything: bool = False
@@ -127,9 +127,9 @@ class _Planner:
         count = self._edited.get(_BROKERS, len(before.brokers))
         extra = [id_ for id_ in self._running.brokers if id_ > count]
         if extra:
-            names = " ".join(map(str, extra))
+            commands = ", ".join(f"minikafka stop {id_}" for id_ in extra)
             self._postponed[_BROKERS] = (
-                f"{_BROKERS} = {count}: broker {names} still runs; stop it (minikafka stop), then minikafka up"
+                f"{_BROKERS} = {count}: more brokers run; to remove them: {commands}, then minikafka up"
             )
             return len(before.brokers)
         return count

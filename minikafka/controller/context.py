@@ -216,6 +216,16 @@ class Context:
         else:
             self.replica_statuses.setdefault(broker_id, {})[tp] = status
 
+    def replicas_to_delete(self) -> list[ReplicaStatus]:
+        """Return the state of each replica of the topics in `deletions` that is not deleted yet."""
+        statuses = (
+            self.replica_status(tp, broker)
+            for topic in self.deletions
+            for tp in self.topics.get(topic, ())
+            for broker in self.replicas(tp)
+        )
+        return [one for one in statuses if one is not ReplicaStatus.DELETION_SUCCESSFUL]
+
     def replicas_on(
         self, broker_ids: Iterable[BrokerId]
     ) -> dict[BrokerId, tuple[TopicPartition, ...]]:

@@ -61,8 +61,11 @@ class Story:
             chain.summary = self._sentence(chain, state, states)
             state = states[-1] if states else state
 
-    def losses(self) -> list[str]:
-        """Return a sentence for each broker that was lost after the last event, while its session lives."""
+    def losses(self, read_ms: int) -> list[str]:
+        """Return a sentence for each broker that was lost after the last event, and whose session has not ended.
+
+        `read_ms`: when the ledgers were read, Unix ms.
+        """
         if not self._events:
             return []
         last, found = self._events[-1], []
@@ -77,7 +80,8 @@ class Story:
             ]
             if times:
                 lost = _clock(min(times))
-                found.append(f"broker {broker} was lost at {lost}; its session has not expired yet")
+                lives = f"at {_clock(read_ms)} no ledger showed the end of its session"
+                found.append(f"broker {broker} was lost at {lost}; {lives}")
         return found
 
     def _sentence(self, chain: Chain, before: Written | None, states: list[Written]) -> str:
@@ -225,7 +229,7 @@ class Story:
 _ALWAYS_TOLD: Final = frozenset(
     {"TopicsChanged", "ReassignmentsRequested", "ReassignmentsSubmitted", "DeletionsChanged"}
 )
-"""Events that are told even if they changed neither leader nor ISR."""
+"""Events that get a sentence even if they changed neither leader nor ISR."""
 _CLOCK_SLACK_MS: Final = 50
 """Lines of different brokers this close together may have been written in the other order."""
 _FOREVER: Final = 2**63

@@ -1,4 +1,4 @@
-"""What clients are told when an append to `__consumer_offsets` fails (Kafka's GroupMetadataManager)."""
+"""The errors that clients get when an append to `__consumer_offsets` fails (Kafka's GroupMetadataManager)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from minikafka.groups.responses import Response
 
 Caller: TypeAlias = Hashable
-"""Whatever the runner needs to answer a request; the coordinator only hands it back."""
+"""An object that the runner needs to answer a request; the coordinator only returns it."""
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 """Key and value of a record of `__consumer_offsets`; value None is a tombstone."""
 
@@ -50,15 +50,15 @@ MEMBER_REMOVED: Final = "member removed"
 MEMBER_REPLACED: Final = "member replaced"
 """A static member returned: `member` (the new id), `replaced` (its former id), `instance`, `client`, `host`."""
 PREPARING: Final = "rebalance started"
-"""`trigger` (see below), `member` (that caused it, or ""), `reason` (of the client, or None), `from` (state),
-`members` (number), `partition` (of `__consumer_offsets`), `timeout_ms` (after which members that have not joined
-are removed), `changed` (for METADATA_CHANGED: what the member changed, in words)."""
+"""`trigger` (see below), `member` (that caused it, or ""), `instance` (its, or None), `reason` (of the client, or
+None), `from` (state), `members` (number), `partition` (of `__consumer_offsets`), `timeout_ms` (after which members
+that have not joined are removed), `changed` (for METADATA_CHANGED: what the member changed, in words)."""
 COMPLETING: Final = "members joined"
-"""A new generation: `members` (number), `leader`, `protocol_type`, `protocol`, `joining_ms` (since the rebalance
-started), `last` (the member that joined last, or "")."""
+"""A new generation: `members` (number), `leader`, `leader_instance` (or None), `protocol_type`, `protocol`,
+`joining_ms` (since the rebalance started), `last` (the member that joined last, or ""), `last_instance`."""
 STABLE: Final = "assignment written"
-"""`members`, `leader`, `assigning_ms` (from the last JoinGroup response to the leader's SyncGroup), `writing_ms`
-(until the assignment was written), `rebalance_ms` (since the rebalance started)."""
+"""`members`, `leader`, `leader_instance`, `assigning_ms` (from the last JoinGroup response to the leader's SyncGroup),
+`writing_ms` (until the assignment was written), `rebalance_ms` (since the rebalance started)."""
 EMPTY: Final = "group empty"
 """The last member is gone, a generation without members: `joining_ms`."""
 DEAD: Final = "group removed"

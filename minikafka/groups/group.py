@@ -223,7 +223,7 @@ class Group:
         return self.joining == len(self.members) and not self.pending
 
     def elect_joined_leader(self) -> bool:
-        """Make a member that joined the leader if the leader did not; return False if no member joined."""
+        """Replace a leader that has not joined by a member that has; return False if no member has joined."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_caller is None:
@@ -249,6 +249,11 @@ class Group:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     # ---- protocols
+
+    def instance_of(self, member_id: str | None) -> str | None:
+        """Return the group.instance.id of a member; None for a dynamic or unknown one."""
+        member = self.members.get(member_id or "")
+        return None if member is None else member.instance_id
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """True if a member with these protocols fits: the type is the group's, and all members support one of them."""

@@ -31,7 +31,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
 class _Return(NamedTuple):
-    """What a static member was before it returned with another member id."""
+    """The state of a static member before it returned with another member id."""
 
     member_id: str
     leader: str | None
@@ -156,7 +156,7 @@ class Joining:
             host=member.client_host,
             reason=request.reason,
         )
-        self._rebalances.rebalance(group, commands.JOINED, now, member_id, request.reason)
+        self._rebalances.rebalance(group, commands.JOINED, now, member, request.reason)
 
     # ---- known members
 
@@ -184,7 +184,7 @@ class Joining:
             else None
         )
         self._wait(group, member, request, protocols, caller)
-        self._rebalances.rebalance(group, cause, now, member.member_id, request.reason, changed)
+        self._rebalances.rebalance(group, cause, now, member, request.reason, changed)
 
     def _wait(
         self,
@@ -241,9 +241,7 @@ class Joining:
             self._rebalances.write(group, group.assignments(), done, now)
         else:
             # In CompletingRebalance the leader may have been told the old id, and would assign nothing to the new one.
-            self._rebalances.rebalance(
-                group, commands.STATIC_RETURNED, now, member_id, request.reason
-            )
+            self._rebalances.rebalance(group, commands.STATIC_RETURNED, now, member, request.reason)
 
     def _return_written(
         self,

@@ -111,12 +111,12 @@ class Membership:
     # ---- timers
 
     def member_due(self, group: Group, member: Member, now: int) -> None:
-        """The session of a member is over, unless it waits for a response."""
+        """Remove a member whose session has expired; a member that waits for a response stays."""
         if group.members.get(member.member_id) is member and member.needs_heartbeat():
             self._rebalances.remove_and_rebalance(group, member, commands.SESSION_EXPIRED, now)
 
     def remove_pending(self, group: Group, pending: PendingMember, now: int) -> None:
-        """A pending member left, or did not join with its id in time; the others wait no longer for it."""
+        """Remove a pending member, which left or did not join with its id in time; the group waits for it no longer."""
         if group.pending.get(pending.member_id) is pending:
             del group.pending[pending.member_id]
             self._timers.cancel(pending)

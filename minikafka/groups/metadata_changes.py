@@ -1,4 +1,4 @@
-"""What a member changed when it joined again with other metadata, in words for the ledger."""
+"""The differences between the old and new metadata of a member that joined again, in words for the ledger."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Rebalances:
         self.answer_sync(member, SyncResponse(error))
 
     def remove(self, group: Group, member: Member, cause: str, reason: str | None = None) -> None:
-        """Remove a member, which is told that it is unknown; the group is not rebalanced."""
+        """Remove a member without a rebalance; a request of it that waits fails with UNKNOWN_MEMBER_ID."""
         self.dismiss(group, member, ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID)
         self._timers.cancel(member)
         group.remove(member)
@@ -96,14 +96,14 @@ class Rebalances:
         if group.state is PREPARING:
             self.try_complete_join(group, now)
         else:
-            self.rebalance(group, cause, now, member.member_id, reason)
+            self.rebalance(group, cause, now, member, reason)
 
     def rebalance(
         self,
         group: Group,
         cause: str,
         now: int,
-        member_id: str = "",
+        member: Member | None = None,
         reason: str | None = None,
         changed: Sequence[str] | None = None,
     ) -> None:
@@ -121,7 +121,8 @@ class Rebalances:
             commands.PREPARING,
             group,
             trigger=cause,
-            member=member_id,
+            member="" if member is None else member.member_id,
+            instance=None if member is None else member.instance_id,
             reason=reason,
             **{"from": before.value},
             members=len(group.members),
@@ -197,10 +198,12 @@ class Rebalances:
             group,
             members=len(group.members),
             leader=group.leader,
+            leader_instance=group.instance_of(group.leader),
             protocol_type=group.protocol_type,
             protocol=group.protocol_name,
             joining_ms=now - phases.preparing_at,
             last=phases.last_joined,
+            last_instance=group.instance_of(phases.last_joined),
         )
         for member in group.members.values():
             self.answer_join(group, member, self.current(group, member))
@@ -289,7 +292,7 @@ class Rebalances:
         group.is_writing = False
         if error:
             self._fail_assignment(group, assignment_error(error), now)
-            self.rebalance(group, commands.WRITE_FAILED, now, group.leader or "")
+            self.rebalance(group, commands.WRITE_FAILED, now, group.members.get(group.leader or ""))
             return
         for member in group.members.values():
             member.assignment = assignments[member.member_id]
@@ -305,6 +308,7 @@ class Rebalances:
             group,
             members=len(group.members),
             leader=group.leader,
+            leader_instance=group.instance_of(group.leader),
             assigning_ms=phases.synced_at - phases.joined_at,
             writing_ms=now - phases.synced_at,
             rebalance_ms=now - phases.preparing_at,
@@ -323,7 +327,7 @@ class Rebalances:
         late.sort(key=lambda member: member.member_id)
         for member in late:
             self.remove(group, member, commands.NOT_SYNCED)
-        self.rebalance(group, commands.NOT_SYNCED, now, late[0].member_id)
+        self.rebalance(group, commands.NOT_SYNCED, now, late[0])
 
     def _note_failure(self, group: Group, what: str, error: int) -> None:
         self._outbox.note(commands.APPEND_FAILED, group, what=what, error=error)

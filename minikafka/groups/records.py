@@ -76,7 +76,7 @@ class MemberMetadata(NamedTuple):
     rebalance_timeout_ms: int
     session_timeout_ms: int
     subscription: bytes
-    """What the member sent with the group's protocol."""
+    """The metadata that the member sent for the group's protocol."""
     assignment: bytes
 
 

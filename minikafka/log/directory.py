@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from typing import Final
 
 from minikafka.base.config import TopicConfig
@@ -20,7 +21,7 @@ from minikafka.base.names import (
     parse_number,
     parse_replica_directory,
 )
-from minikafka.base.ports import File, Storage
+from minikafka.base.ports import Executor, File, Storage
 from minikafka.log import checkpoints
 from minikafka.log.log import Log
 from minikafka.log.retired import RetiredSegments
@@ -32,6 +33,8 @@ DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 
 _NAME_BYTES_MAX: Final = 255
+_NEXT: Final = ".next"
+"""Suffix of a checkpoint file that is written outside the event loop."""
 
 
 class LogDirectory:
@@ -46,6 +49,7 @@ class LogDirectory:
         self._lock: File | None = None
         self._topic_id_files: dict[bytes, str] = {}
         self._written: dict[str, bytes] = {}
+        self._next = count()
         self._named: dict[str, frozenset[TopicPartition]] = {}
         """The partitions that have an entry in each checkpoint file, by file name."""
 
@@ -132,6 +136,8 @@ class LogDirectory:
             if (tp or is_deleted) and self.storage.is_link(path):
                 raise ConfigError(_link_refused(path))
             if not self.storage.is_directory(path):
+                if name.endswith(_NEXT):
+                    self.storage.remove(path)
                 continue
             if is_deleted:
                 self.storage.remove_tree(path)
@@ -247,18 +253,38 @@ class LogDirectory:
         }
         self._write_offsets(checkpoints.LOG_START_OFFSETS, starts, sync=sync)
 
+    def first_dirty_offsets(self) -> dict[TopicPartition, int]:
+        """Return where the next compaction of each log begins that is or was compacted."""
+        return {
+            tp: log.gaps.first_dirty_offset
+            for tp, log in self.logs.items()
+            if log.gaps.first_dirty_offset is not None
+        }
+
     def write_first_dirty_offsets(self) -> None:
         """Write cleaner-offset-checkpoint for the logs that are or were compacted, and fsync it.
 
         The file is not created before there is such a log.
         """
-        offsets = {
-            tp: log.gaps.first_dirty_offset
-            for tp, log in self.logs.items()
-            if log.gaps.first_dirty_offset is not None
-        }
+        offsets = self.first_dirty_offsets()
         if offsets or self._named.get(checkpoints.FIRST_DIRTY_OFFSETS):
             self._write_offsets(checkpoints.FIRST_DIRTY_OFFSETS, offsets, sync=True)
+
+    async def write_first_dirty_offsets_in(self, executor: Executor) -> None:
+        """Do the same outside the event loop; values that were written meanwhile are never replaced by older ones."""
+        name = checkpoints.FIRST_DIRTY_OFFSETS
+        path = f"{self.path}/{name}"
+        following = f"{path}.{next(self._next)}{_NEXT}"
+        is_current = False
+        while not is_current:
+            offsets, before = self.first_dirty_offsets(), self._written.get(name)
+            data = checkpoints.encode_offsets(offsets)
+            await executor.run(partial(self.storage.write_atomically, following, data))
+            is_current = self._written.get(name) is before
+        self.storage.rename(following, path, sync=False)
+        self._written[name] = data
+        self._named[name] = frozenset(offsets)
+        await executor.run(self.sync)
 
     def _write_offsets(
         self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool = False

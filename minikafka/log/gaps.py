@@ -36,11 +36,15 @@ class Gaps:
 
     def mark(self, first_dirty_offset: int) -> None:
         """Persist that the log is compacted below this offset; its gaps are accepted for good."""
+        self.accept(first_dirty_offset)
+        if self.on_marked is not None:
+            self.on_marked()
+
+    def accept(self, first_dirty_offset: int) -> None:
+        """Do the same without persisting it: the caller does that."""
         self.first_dirty_offset = first_dirty_offset
         self.accepted = True
         self.lost_from = None
-        if self.on_marked is not None:
-            self.on_marked()
 
     def truncated(self, end_offset: int) -> None:
         """Lower the first dirty offset to the new log end, and forget missing offsets behind it."""

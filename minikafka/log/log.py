@@ -26,7 +26,6 @@ from minikafka.log.retired import RetiredSegments
 from minikafka.log.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, Segment
 from minikafka.log.segments import Segments
 from minikafka.log.stand_ins import RefusingFile
-from minikafka.log.swap import swap_in
 from minikafka.record.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -62,6 +61,7 @@ class Log:
     """The log of one replica.
 
     `before_truncation` is called to persist a lower recovery point or log start offset before records are cut.
+    `before_removal` is called before segments are truncated or removed; a `Replacement` in progress sets it.
     `layout_generation` is raised by truncation, deletion and compaction, which make earlier byte positions invalid:
     a position kept beyond one call is kept with this number, and located again when the number has changed.
     """
@@ -75,6 +75,7 @@ class Log:
         "_roll_position",
         "_roll_timestamp",
         "_sync_after_records",
+        "before_removal",
         "before_truncation",
         "config",
         "directory",
@@ -124,6 +125,7 @@ class Log:
         gaps.lost_from = loaded.lost_from
         gaps.truncated(loaded.log_end_offset)
         self.layout_generation = 0
+        self.before_removal: Callable[[], None] | None = None
         self.pending: list[memoryview] = []
         self._newest, self._newest_position = b"", 0
         self.log_end_offset = self.written_log_end_offset = loaded.log_end_offset
@@ -376,7 +378,7 @@ class Log:
     def _roll(self, base_offset: int) -> None:
         """Seal the active segment, pending batches included, and begin the next one at this offset."""
         self.flush()
-        with self._failing_for_good():
+        with self.failing_for_good():
             sealed = self._active
             sealed.write_index_files(sealed=True)
             self.producers.snapshot(self.log_end_offset)
@@ -386,7 +388,7 @@ class Log:
 
     def _replace_empty_segment(self, base_offset: int) -> None:
         """Create the empty active segment again, with a base offset behind a gap of more than 31 bits."""
-        with self._failing_for_good():
+        with self.failing_for_good():
             self._delete_segment(-1)
             self.segments.append(self._create_segment(base_offset))
             self.epochs.ensure_file()
@@ -443,7 +445,7 @@ class Log:
         self._active.file = RefusingFile(failure, self._active.file)
 
     @contextmanager
-    def _failing_for_good(self) -> Iterator[None]:
+    def failing_for_good(self) -> Iterator[None]:
         """Refuse further use of the active file if the block raises StorageFailed."""
         try:
             yield
@@ -534,7 +536,7 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return
         self.flush()
-        with self._failing_for_good():
+        with self.failing_for_good():
             self._lower_checkpoints(self.segments.batch_begin(offset))
             while self.segments[-1].base_offset > offset:
                 self._delete_segment(-1)
@@ -548,7 +550,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove every record; the empty log then begins and ends at the offset (R42). Raises StorageFailed."""
-        with self._failing_for_good():
+        with self.failing_for_good():
             self._lower_checkpoints(offset)
             while self.segments:
                 self._delete_segment(-1)
@@ -561,6 +563,8 @@ class Log:
 
     def _lower_checkpoints(self, offset: int) -> None:
         """Lower recovery point, log start offset and first dirty offset to this offset, and persist them."""
+        if self.before_removal is not None:
+            self.before_removal()
         self.gaps.truncated(offset)
         if offset < max(self.recovery_point, self.log_start_offset):
             self.recovery_point = min(self.recovery_point, offset)
@@ -595,40 +599,20 @@ class Log:
         earlier one not. The files are renamed, and `retired` keeps the segments until they may be deleted.
         """
         assert count <= self.segments.count_below(self.log_start_offset), (self, count)
+        if self.before_removal is not None:
+            self.before_removal()
         self.layout_generation += 1
         for segment in self.segments.remove_first(count):
             segment.mark_deleted()
             self.producers.remove_snapshot(segment.base_offset)
             self.retired.add(segment, self.config.file_delete_delay_ms)
 
-    # ---- compaction
-
-    def replace_segments(self, segments: Sequence[Segment]) -> None:
-        """Replace neighbouring sealed segments by their compacted copy, `<first base offset>.log.cleaned`.
-
-        The copy must be sound and durable (`log/cleaner`). The layout generation rises; byte positions from the end
-        of the segments on stay valid. Raises ValueError if they are no longer sealed segments of this log, and
-        StorageFailed.
-        """
-        slot = self.segments[:-1].index(segments[0])
-        if self.segments[slot:-1][: len(segments)] != list(segments):
-            raise ValueError(f"{self} does not have these segments")
-        if self.gaps.first_dirty_offset is None:
-            self.gaps.mark(self.log_start_offset)
-        with self._failing_for_good():
-            cleaned = swap_in(segments)
-            self.segments.replace(slot, len(segments), cleaned)
-            for segment in segments:
-                self.retired.add(segment, self.config.file_delete_delay_ms)
-            self.producers.keep_snapshots({segment.base_offset for segment in self.segments})
-        self.layout_generation += 1
-
     # ---- durability
 
     def sync(self) -> None:
         """Write pending batches, fsync the log, and move the recovery point to its end. Raises StorageFailed."""
         self.flush()
-        with self._failing_for_good():
+        with self.failing_for_good():
             self._sync_files()
 
     def _sync_files(self) -> None:

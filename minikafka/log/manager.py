@@ -279,6 +279,11 @@ class LogManager:
             path = f"{directory.path}/{LOG_START_OFFSETS}"
             await self.executor.run(partial(_sync_files, self.storage, directory.path, [path]))
 
+    async def mark_clean(self, log: Log, first_dirty_offset: int) -> None:
+        """Persist that the log is compacted below this offset, outside the event loop. Raises StorageFailed."""
+        log.gaps.accept(first_dirty_offset)
+        await self._directory_of(log).write_first_dirty_offsets_in(self.executor)
+
     async def sync_rolled(self) -> None:
         """Fsync the segments sealed since the last call outside the event loop, and raise the
         recovery points.

@@ -335,12 +335,16 @@ def _drop(segments: list[Segment], first: int) -> None:
 
 
 def _read_epochs(storage: Storage, directory: str) -> Entries | None:
-    """Return the entries of the epoch file, or None if the file is missing or invalid."""
+    """Return the entries of the epoch file, or None if the file is missing, empty or invalid.
+
+    Kafka creates the file of a new log empty, and writes it with the first batch.
+    """
     path = f"{directory}/{epoch_file.FILE_NAME}"
-    if not storage.exists(path):
+    data = storage.read(path) if storage.exists(path) else b""
+    if not data:
         return None
     try:
-        return epoch_file.decode(storage.read(path))
+        return epoch_file.decode(data)
     except ValueError as error:
         logger.warning("ignoring the invalid file %s: %s", path, error)
         return None

@@ -17,7 +17,7 @@ SEGMENTS_MAX: Final = 32
 
 
 class Plan(NamedTuple):
-    """What retention deletes now: every record below `log_start_offset`.
+    """The records that retention deletes now: all below `log_start_offset`.
 
     `reasons` are sentences for the log of the broker. `needs_roll`: no segment would be left, so the active one must be
     rolled first. `is_last`: a plan that is made afterwards is empty.

@@ -513,7 +513,7 @@ class Segment:
                 continue
             for header in headers:
                 offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
-                if offset - self.base_offset > RELATIVE_OFFSET_MAX:
+                if offset - 1 - self.base_offset > RELATIVE_OFFSET_MAX:
                     return position, header[BASE_OFFSET]
                 self.note(header, position)
                 on_batch(header)

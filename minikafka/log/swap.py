@@ -26,25 +26,31 @@ _KINDS: Final = (INDEX, TIME_INDEX, ".txnindex", LOG)
 """The files of a segment, the log last: while it has the suffix `.swap`, the swap is not complete."""
 
 
-def swap_in(segments: Sequence[Segment]) -> Segment:
-    """Replace the files of these neighbouring segments by the copy, `….cleaned`; return the copy as a segment.
+def begin(first: Segment) -> None:
+    """Let the copy count, `….cleaned` of this segment, as soon as the directory is fsynced. Raises StorageFailed."""
+    _rename(first, _KINDS, CLEANED, SWAP)
+
+
+def undo(first: Segment) -> None:
+    """Let the copy no longer count, as soon as the directory is fsynced. Raises StorageFailed."""
+    _rename(first, _KINDS[::-1], SWAP, CLEANED)
+
+
+def complete(segments: Sequence[Segment]) -> Segment:
+    """Replace the files of these neighbouring segments by the copy that counts; return the copy as a segment.
 
     The segments stay open and can be read; their files have the suffix `.deleted`. Raises StorageFailed, after which
-    the next start completes the swap or removes the copy.
+    the next start completes the swap.
     """
     first = segments[0]
-    storage, directory = first.storage, first.directory
-    _rename(first, CLEANED, SWAP)
-    storage.sync_directory(directory)
     for segment in segments:
         segment.mark_deleted()
-    _rename(first, SWAP, "")
-    storage.sync_directory(directory)
-    return Segment(storage, directory, first.base_offset, first.start, first.interval)
+    _rename(first, _KINDS, SWAP, "")
+    return Segment(first.storage, first.directory, first.base_offset, first.start, first.interval)
 
 
-def _rename(segment: Segment, old: str, new: str) -> None:
-    for kind in _KINDS:
+def _rename(segment: Segment, kinds: Sequence[str], old: str, new: str) -> None:
+    for kind in kinds:
         if segment.storage.exists(segment.path(kind + old)):
             segment.storage.rename(segment.path(kind + old), segment.path(kind + new), sync=False)
 

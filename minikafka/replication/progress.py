@@ -28,7 +28,7 @@ class SessionItem(Protocol):
 
 
 class FollowerProgress:
-    """What a leader knows of one follower since the leader's epoch began.
+    """The leader's knowledge of one follower since the leader's epoch began.
 
     `offset` is the follower's log end offset, `position` the byte position of that offset in the leader's log.
     `log_start_offset` is the follower's. `next_offset` and `next_position` are where the last answer to the follower

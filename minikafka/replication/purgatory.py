@@ -290,6 +290,7 @@ class Purgatory:
         "_is_finish_due",
         "dirty",
         "finished_produces",
+        "gathered",
         "on_storage_failed",
         "produce_times",
         "ready",
@@ -303,6 +304,7 @@ class Purgatory:
         self._clock = clock
         self._is_finish_due = False
         self.dirty: list[Partition] = []
+        self.gathered: list[Callable[[], None]] = []
         self.ready: dict[ProduceWaiter, None] = {}
         self.sessions: dict[ParkedSession, None] = {}
         self.waiting: dict[Waiter, None] = {}
@@ -376,8 +378,15 @@ class Purgatory:
         self._is_finish_due = False
         self.finish_tick(self._clock.now())
 
+    def before_write(self, append: Callable[[], None]) -> None:
+        """Call `append` once at the end of this tick, or in the next turn: its appends are written there."""
+        self.gathered.append(append)
+        self.finish_soon()
+
     def finish_tick(self, now: int) -> None:
         """Write the logs, then answer followers and consumers, then send every response that is ready."""
+        if self.gathered:
+            self._append_gathered()
         if self.dirty:
             self._write(now)
         if self.sessions:
@@ -392,6 +401,14 @@ class Purgatory:
             ready, self.ready = self.ready, {}
             for queue in ready:
                 queue.drain()
+
+    def _append_gathered(self) -> None:
+        gathered, self.gathered = self.gathered, []
+        was_due = self._is_finish_due
+        self._is_finish_due = True  # this tick writes what they append
+        for append in gathered:
+            append()
+        self._is_finish_due = was_due
 
     def _write(self, now: int) -> None:
         dirty, self.dirty = self.dirty, []

@@ -24,8 +24,8 @@ def preferred_read_replica(
     """Return the follower in the consumer's rack from which it should read, LEADER if it should read here.
 
     It is a follower in the ISR that has the offset, the one that is caught up furthest. `rack_of` returns the rack of a
-    live broker that the consumer can connect to, else None. The leader is told to inform that follower of its high
-    watermark promptly from now on. `now`: monotonic ms.
+    live broker that the consumer can connect to, else None. From now on the leader sends that follower its high
+    watermark promptly. `now`: monotonic ms.
     """
     if not rack or not partition.is_leader or rack_of(partition.broker_id) == rack:
         return LEADER

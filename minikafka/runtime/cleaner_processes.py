@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import IO, Any, Final
 
 from minikafka.base.errors import CleaningFailed, StorageFailed
 
@@ -25,12 +27,14 @@ class CleanerProcesses:
     def __init__(self) -> None:
         self._idle: list[Process] = []
         self._retiring: asyncio.TimerHandle | None = None
+        self._throttle: IO[bytes] | None = None
+        """The file that the `Throttle` of every process uses; it is open from the first process until `close`."""
 
     async def clean(
-        self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], None]
+        self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], Awaitable[None]]
     ) -> Mapping[str, Any]:
         """See Cleaners."""
-        process = self._idle.pop() if self._idle else await _started()
+        process = self._idle.pop() if self._idle else await self._started()
         is_idle = False
         try:
             kind, content = await _exchange(process, task, on_group)
@@ -45,6 +49,18 @@ class CleanerProcesses:
         if kind == "failed":
             raise CleaningFailed(content["text"])
         return content
+
+    async def _started(self) -> Process:
+        try:
+            if self._throttle is None:
+                self._throttle = tempfile.TemporaryFile()  # noqa: SIM115  `close` closes it
+            shared = self._throttle.fileno()
+            command = (sys.executable, "-m", _WORKER, str(shared))
+            return await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, limit=_LINE_MAX, pass_fds=(shared,)
+            )
+        except OSError as error:
+            raise CleaningFailed(f"no process can be started: {error}") from error
 
     def _keep(self, process: Process) -> None:
         self._idle.append(process)
@@ -65,19 +81,14 @@ class CleanerProcesses:
             self._retiring.cancel()
         while self._idle:
             await _end(self._idle.pop())
-
-
-async def _started() -> Process:
-    try:
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", _WORKER, stdin=PIPE, stdout=PIPE, limit=_LINE_MAX
-        )
-    except OSError as error:
-        raise CleaningFailed(f"no process can be started: {error}") from error
+        if self._throttle is not None:
+            self._throttle.close()
 
 
 async def _exchange(
-    process: Process, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], None]
+    process: Process,
+    task: Mapping[str, Any],
+    on_group: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> tuple[str, dict[str, Any]]:
     """Return the last message about the task, its kind and its content. Raises CleaningFailed."""
     assert process.stdin is not None
@@ -90,10 +101,14 @@ async def _exchange(
         kind, content = json.loads(line)
         if kind != "group":
             return kind, content
-        on_group(content)
+        await on_group(content)
 
 
 async def _end(process: Process) -> None:
+    assert process.stdin is not None
     if process.returncode is None:
         process.kill()
     await process.wait()
+    process.stdin.close()
+    with suppress(OSError):  # the task was not read to its end
+        await process.stdin.wait_closed()

@@ -5,6 +5,7 @@ It ends when its input ends, in the middle of a cleaning too: the broker is gone
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from struct import Struct
 from typing import Any, BinaryIO, Final
 
 from minikafka.base.errors import CorruptBatch, StorageFailed
@@ -26,20 +28,34 @@ _NICE: Final = 5
 _GC_THRESHOLD: Final = 100_000
 
 
+_TIME: Final = Struct("d")
+
+
 class Throttle:
-    """Limits the bytes per second by pauses."""
+    """Limits the bytes per second of all cleaner processes of a broker together, by pauses.
 
-    def __init__(self, bytes_per_second: float, now: float) -> None:
-        self._rate = bytes_per_second
-        self._due = now
+    `shared` is the descriptor of a file that they share: the monotonic time, in seconds, until which the bytes that
+    were counted so far take at their rate. It is empty at first.
+    """
 
-    def pause_after(self, count: int, now: float) -> float:
+    def __init__(self, shared: int) -> None:
+        self._shared = shared
+
+    def pause_after(self, count: int, bytes_per_second: float, now: float) -> float:
         """Return how long to pause, in seconds, after this many bytes at this time."""
-        self._due = max(self._due, now) + count / self._rate
-        return self._due - now
+        fcntl.lockf(self._shared, fcntl.LOCK_EX)
+        try:
+            (due,) = _TIME.unpack(os.pread(self._shared, _TIME.size, 0) or bytes(_TIME.size))
+            due = max(due, now) + count / bytes_per_second
+            os.pwrite(self._shared, _TIME.pack(due), 0)
+        finally:
+            fcntl.lockf(self._shared, fcntl.LOCK_UN)
+        return float(due - now)
 
 
-def serve(tasks: BinaryIO, results: BinaryIO, has_ended: Callable[[], bool]) -> None:
+def serve(
+    tasks: BinaryIO, results: BinaryIO, throttle: Throttle, has_ended: Callable[[], bool]
+) -> None:
     """Carry out one task after the other until the input ends; `has_ended` tells it during a task."""
 
     def send(kind: str, content: Mapping[str, Any]) -> None:
@@ -48,7 +64,7 @@ def serve(tasks: BinaryIO, results: BinaryIO, has_ended: Callable[[], bool]) -> 
 
     for line in iter(tasks.readline, b""):
         try:
-            outcome = carry_out(CleaningTask.decode(json.loads(line)), send, has_ended)
+            outcome = carry_out(CleaningTask.decode(json.loads(line)), send, throttle, has_ended)
         except StorageFailed as failure:
             cause = failure.cause
             fields = {"path": failure.path, "errno": cause.errno, "text": cause.strerror}
@@ -64,10 +80,10 @@ def serve(tasks: BinaryIO, results: BinaryIO, has_ended: Callable[[], bool]) -> 
 def carry_out(
     task: CleaningTask,
     send: Callable[[str, Mapping[str, Any]], None],
+    throttle: Throttle,
     has_ended: Callable[[], bool],
 ) -> dict[str, Any] | None:
     """Carry out a task; return its outcome, None if the input has ended. Raises CorruptBatch, StorageFailed."""
-    throttle = Throttle(task.bytes_per_second, time.monotonic())
     steps = clean(DiskStorage(), task)
     while not has_ended():
         try:
@@ -77,7 +93,7 @@ def carry_out(
         if isinstance(step, CleanedGroup):
             send("group", asdict(step))
         else:
-            pause = throttle.pause_after(step, time.monotonic())
+            pause = throttle.pause_after(step, task.bytes_per_second, time.monotonic())
             if pause > 0:
                 time.sleep(pause)
     return None
@@ -89,12 +105,12 @@ def _input_has_ended() -> bool:
 
 
 def main() -> None:
-    """Serve the broker that started this process."""
+    """Serve the broker that started this process; the argument is the descriptor for `Throttle`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the broker
     os.nice(_NICE)
     gc.set_threshold(_GC_THRESHOLD)
     try:
-        serve(sys.stdin.buffer, sys.stdout.buffer, _input_has_ended)
+        serve(sys.stdin.buffer, sys.stdout.buffer, Throttle(int(sys.argv[1])), _input_has_ended)
     except BrokenPipeError:
         os._exit(0)
 

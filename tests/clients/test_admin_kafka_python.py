@@ -49,7 +49,7 @@ async def create(
     await known_everywhere(cluster, name)
 
 
-@pytest.mark.row("R55", "R57", "I5")
+@pytest.mark.row("R57")
 async def test_reassignment_reports_each_partition(
     cluster: LocalCluster, admin: KafkaAdminClient
 ) -> None:

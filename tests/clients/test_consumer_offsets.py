@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,6 +22,8 @@ from support.apache_kafka import apache_kafka, needs_kafka, run_java
 from benchmarks.kafka import CLIENT_ID, LENGTH, Session
 from minikafka.base.model import TopicPartition
 from minikafka.broker.group_coordinator.transactions import CommittedRecords
+from minikafka.client import Client
+from minikafka.client import NewTopic as NewOwnTopic
 from minikafka.cluster import LocalCluster
 from minikafka.groups.commands import KeyValue
 from minikafka.groups.partitions import Load
@@ -235,6 +238,49 @@ async def test_records_of_kafka_are_read_and_written_as_by_kafka(tmp_path: Path)
     assert await printed_by_kafka(map(rewritten, theirs), tmp_path) == await printed_by_kafka(
         theirs, tmp_path
     )
+
+
+async def groups_of(bootstrap: str) -> dict[str, Any]:
+    """Return state, members and committed offsets of every group."""
+    async with Client(bootstrap) as client:
+        await client.groups.offsets("static")  # waits until the broker coordinates groups
+        names = [group.group for group in await client.groups.list_groups()]
+        described = await client.groups.describe(names)
+        offsets = {name: await client.groups.offsets(name) for name in names}
+    return {
+        name: (group.state, group.protocol_type, group.assignor, group.members, offsets[name])
+        for name, group in described.items()
+    }
+
+
+async def test_broker_serves_the_groups_of_kafka_from_a_copy_of_its_logs(tmp_path: Path) -> None:
+    """Kafka is killed while a static and a cooperative member are in their groups."""
+    (tmp_path / "kafka").mkdir()
+    async with apache_kafka(tmp_path / "kafka", **SMALL) as kafka:
+        await asyncio.to_thread(use_groups, kafka.bootstrap)
+        living = await asyncio.to_thread(
+            join, kafka.bootstrap, "living", partition_assignment_strategy="cooperative-sticky"
+        )
+        living.commit(offsets=[Committed("t", 1, 2)], asynchronous=False)
+        (await asyncio.to_thread(join, kafka.bootstrap, "empty")).close()
+        before = await groups_of(kafka.bootstrap)
+    living.close()
+    assert sorted(before) == ["empty", "living", "simple", "static", "transactional"]
+
+    keys = {"offsets.topic.num.partitions": 1}
+    async with LocalCluster(1, data=tmp_path / "own", config=keys) as cluster:
+        async with Client(cluster.bootstrap) as client:
+            await client.create_topics(NewOwnTopic("t", 2, 1))
+            await client.groups.alter_offsets("first", {T0: 0})  # creates the topic of the groups
+        await cluster.kill(1)
+        for name in ("t-0", "t-1", "__consumer_offsets-0"):
+            own = cluster.directory.broker_data(1) / name
+            identity = (own / "partition.metadata").read_bytes()
+            shutil.rmtree(own)
+            shutil.copytree(kafka.log_dir / name, own)
+            (own / "partition.metadata").write_bytes(identity)
+        await cluster.start()
+        assert await groups_of(cluster.bootstrap) == before
 
 
 async def test_console_consumer_of_kafka_prints_the_topic_of_our_groups(

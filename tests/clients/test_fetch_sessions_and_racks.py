@@ -14,7 +14,7 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support import proof
-from support.running_cluster import eventually
+from support.running_cluster import eventually, kill
 
 from minikafka.base.cluster_config import ClusterConfig
 from minikafka.client import Client, NewTopic
@@ -119,7 +119,7 @@ async def test_librdkafka_returns_to_the_leader_when_its_follower_dies(
     )
     before = sent_to_consumers(running)[2]
     await eventually(lambda: asyncio.to_thread(lambda: sent_to_consumers(running)[2] > before))
-    await running.kill(2)
+    await kill(running, 2)
     for _ in range(50):
         await client.produce("rack-lost", [Record(value=b"after")], partition=0)
     assert (await reading)[-50:] == [b"after"] * 50

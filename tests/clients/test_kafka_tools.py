@@ -116,7 +116,7 @@ async def test_topics_are_created_extended_described_and_deleted(tools: Tools) -
     assert "tool-topic" not in await tools.do("topics", "--list")
 
 
-@pytest.mark.row("R55", "R57", "I5")
+@pytest.mark.row("R57")
 async def test_reassignment_removes_its_throttle_when_it_completed(
     cluster: LocalCluster, tools: Tools
 ) -> None:

@@ -92,8 +92,37 @@ def test_cleaned_log_has_the_same_batches_as_one_cleaned_by_kafka(
             ends.append(outcome.end_offset)
             first_dirty = outcome.end_offset
     assert cleaned_by_kafka(lines, tmp_path / "lines") == ends
+    compare(storage, tmp_path)
+
+
+def test_transaction_that_ends_above_the_last_stable_offset_is_cleaned_as_by_kafka(
+    tmp_path: Path,
+) -> None:
+    """A transaction begins in the middle of each log and stays open, while earlier ones end behind it."""
+    storage, lines, ends = DiskStorage(), [], []
+    now = int(time.time() * 1_000)
     for seed in SEEDS:
         own, other = tmp_path / "own" / f"t-{seed}", tmp_path / "kafka" / f"t-{seed}"
+        log = varied_log(storage, str(own), random.Random(seed), now, open_from=150)
+        stable = log.producers.first_unstable_offset(log.log_end_offset)
+        log.close()
+        shutil.copytree(own, other)
+        log = open_log(storage, directory=str(own), clean=True, segment_bytes=6_000)
+        given = task(log, now, stable)
+        log.close()
+        groups, outcome = carry_out(storage, given)
+        replace(log, groups)
+        retention = given.delete_retention_ms
+        lines.append(f"{other} 0 {given.uncleanable_offset} {now} {retention} 6000 {BIG_MAP}")
+        ends.append(outcome.end_offset)
+    assert cleaned_by_kafka(lines, tmp_path / "lines") == ends
+    compare(storage, tmp_path)
+
+
+def compare(storage: DiskStorage, directory: Path) -> None:
+    """Assert that both cleaners left the same batches in the same segments."""
+    for seed in SEEDS:
+        own, other = directory / "own" / f"t-{seed}", directory / "kafka" / f"t-{seed}"
         kept, kafka = segment_bytes(storage, str(own)), segment_bytes(storage, str(other))
         assert list(kept) == list(kafka)
         for name, data in kept.items():

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from support.client_drivers import CLIENTS, Driver, MatrixClient, Running
@@ -29,23 +30,26 @@ def client(request: pytest.FixtureRequest) -> MatrixClient:
     return chosen
 
 
-@pytest.fixture(scope="session")
-def commands() -> dict[str, list[str]]:
-    """The commands of the drivers that were built so far."""
-    return {}
+@pytest.fixture(scope="module")
+def commands(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[list[str]]]]:
+    """The commands of the drivers by client. All are built at once: the first clients are tested meanwhile."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items]
+    params = [call.params.get("client") for call in calls if call is not None]
+    chosen = {client for client in params if isinstance(client, MatrixClient)}
+    folder = tmp_path_factory.mktemp("drivers")
+    with ThreadPoolExecutor() as pool:
+        yield {client.name: pool.submit(client.build, folder / client.name) for client in chosen}
 
 
 @pytest.fixture
 async def driver(
     client: MatrixClient,
-    commands: dict[str, list[str]],
+    commands: dict[str, Future[list[str]]],
     cluster: LocalCluster,
-    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Driver]:
-    if client.name not in commands:
-        folder = tmp_path_factory.mktemp("drivers") / client.name
-        commands[client.name] = await asyncio.to_thread(client.build, folder)
-    driver = Driver(commands[client.name], cluster.bootstrap)
+    driver = Driver(await asyncio.wrap_future(commands[client.name]), cluster.bootstrap)
     try:
         yield driver
     finally:

@@ -1,4 +1,4 @@
-"""Clients that ask for much and receive nothing: a real broker's memory, and another client beside them."""
+"""Clients that ask for much and receive nothing: a real broker's memory, and another client next to them."""
 
 from __future__ import annotations
 

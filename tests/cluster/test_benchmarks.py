@@ -125,13 +125,14 @@ def processes_in(directory: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "begun"),
     [
-        (["--scale=0.2"], "end to end"),
-        (["--scale=0.2", "--only=16 KiB"], "machine"),
-        (["controller", "--scale=0.02"], "failover"),
+        (["benchmarks", "--scale=0.2"], "end to end"),
+        (["benchmarks", "--scale=0.2", "--only=16 KiB"], "machine"),
+        (["benchmarks", "controller", "--scale=0.02"], "failover"),
+        (["benchmarks.cleaner", "--records=200000"], "100 updates"),
     ],
 )
 def test_ended_benchmark_leaves_no_process_and_no_file(tmp_path, arguments, begun):
-    command = [sys.executable, "-m", "benchmarks", *arguments]
+    command = [sys.executable, "-m", *arguments]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         command,

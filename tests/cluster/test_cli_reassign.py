@@ -35,7 +35,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
 
 
 async def create(cluster: LocalCluster, topic: str, *replicas: tuple[int, ...]) -> None:
-    async with Client(cluster.bootstrap) as client:
+    async with Client(responsive(cluster)) as client:
         await client.create_topics(NewTopic(topic, assignment=dict(enumerate(replicas))))
         for partition in range(len(replicas)):
             records = [Record(-1, -1, None, b"%d" % i, ()) for i in range(200)]
@@ -43,7 +43,7 @@ async def create(cluster: LocalCluster, topic: str, *replicas: tuple[int, ...]) 
 
 
 async def replicas_of(cluster: LocalCluster, topic: str) -> list[tuple[int, ...]]:
-    async with Client(cluster.bootstrap) as client:
+    async with Client(responsive(cluster)) as client:
         [info] = await client.describe_topics(topic)
     return [partition.replicas for _, partition in sorted(info.partitions.items())]
 
@@ -94,7 +94,7 @@ async def test_reassign_moves_partitions_with_their_records(
     assert again.code == 0, again
     assert json.loads(again.out)["completed"] is True
     assert await replicas_of(cluster, "moved") == [(1, 2), (2, 3), (3, 1)]
-    async with Client(cluster.bootstrap) as client:
+    async with Client(responsive(cluster)) as client:
         values = [r.value async for r in client.consume("moved", until_end=True)]
     assert len(values) == 600
 
@@ -177,7 +177,7 @@ async def test_interrupted_reassign_reports_what_completed(cluster: LocalCluster
     try:
 
         async def only_the_first_is_left() -> bool:
-            async with Client(cluster.bootstrap) as client:
+            async with Client(responsive(cluster)) as client:
                 moving = await client.admin.list_reassignments()
                 at = (await client.admin.describe_topics(["halfway"]))["halfway"].partitions[1]
             return [*moving] == [TopicPartition("halfway", 0)] and at.replicas == (second, first)
@@ -225,7 +225,7 @@ async def test_reassign_partition_returns_whether_the_target_was_reached(
     cluster: LocalCluster,
 ) -> None:
     await create(cluster, "called", (1, 2))
-    async with Client(cluster.bootstrap) as client:
+    async with Client(responsive(cluster)) as client:
         assert await client.admin.reassign_partition("called", 0, [3, 2]) is True
         assert await client.admin.reassign_partition("called", 0, [3, 99]) is False
         assert await client.admin.reassign_partition("called", 9, [3]) is False
@@ -241,7 +241,7 @@ async def test_throttle_is_removed_when_the_reassignment_completed(
     assert begun.code == 0, begun
 
     async def own_settings() -> dict[str, Any]:
-        async with Client(cluster.bootstrap) as client:
+        async with Client(responsive(cluster)) as client:
             resource = Resource(ResourceType.TOPIC, "throttled")
             settings = (await client.admin.describe_configs([resource]))[resource]
         return {e.name: e.value for e in settings.entries if "throttled" in e.name and e.value}
@@ -277,7 +277,7 @@ async def test_reassign_follows_its_move_through_a_controller_failover(
     moving = asyncio.ensure_future(reassign(cluster, *move("outlives", 0, slow, stays)))
 
     async def accepted() -> bool:
-        async with Client(cluster.bootstrap) as client:
+        async with Client(responsive(cluster)) as client:
             return bool(await client.admin.list_reassignments())
 
     await eventually(accepted)

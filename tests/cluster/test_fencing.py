@@ -13,7 +13,14 @@ import pytest
 from kazoo.client import KazooClient
 from support.controller_writes import audit
 from support.real_clients import ConfluentKafka, Writing
-from support.running_cluster import BROKERS, KEYS, create_topic, eventually, heal
+from support.running_cluster import (
+    BROKERS,
+    KEYS,
+    create_topic,
+    end_session,
+    eventually,
+    heal,
+)
 from support.transaction_log import (
     CHECK,
     CREATE,
@@ -68,6 +75,8 @@ async def replace_controller(cluster: LocalCluster, fault: str) -> None:
     assert before.controller_epoch is not None
     former, epoch = before.controller, before.controller_epoch
     await (depose(cluster) if fault == "depose" else getattr(cluster, fault)(former))
+    if fault in ("pause", "kill"):
+        await end_session(cluster, former)
 
     async def is_replaced() -> bool:
         now = await cluster.state()
@@ -157,7 +166,7 @@ BAD = {
         8, Operation(SET, STATE, 3, state(controller_epoch=2, leader=2))
     ),
     "a topic deleted without the check": write(8, Operation(DELETE, "/brokers/topics/t")),
-    "an election beside a controller": election(9, 3),
+    "an election next to a controller": election(9, 3),
 }
 OPERATOR = 6
 

@@ -327,7 +327,7 @@ async def test_step_line_survives_sigkill_of_the_controller(
 
 
 def come_and_go(bootstrap: str) -> None:
-    """Let a client join a group and leave it three times, beside one that stays until the end."""
+    """Let a client join a group and leave it three times, next to one that stays until the end."""
 
     def join(client: str) -> tuple[Consumer, list[int]]:
         settings = {"bootstrap.servers": bootstrap, "group.id": "shop", "client.id": client}

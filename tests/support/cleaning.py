@@ -40,7 +40,6 @@ def task(log: Log, wall_ms: int, uncleanable: int | None = None, **other: Any) -
     made = task_of(
         log,
         dirt,
-        end,
         wall_ms,
         dedupe_bytes=BIG_MAP,
         load_factor=0.9,
@@ -70,13 +69,16 @@ def varied_log(
     now_ms: int,
     *,
     steps: int = 300,
+    open_from: int = -1,
     **settings: Any,
 ) -> Log:
     """Return a log of many segments: updates and delete markers of few keys, every codec, large and small batches,
     idempotent producers, committed and aborted transactions, and batches with the time of their append.
+
+    `open_from`: the step at which a transaction begins that does not end; -1: none.
     """
     log = open_log(storage, directory=directory, segment_bytes=6_000, **settings)
-    _Writer(log, rng, now_ms).write(steps)
+    _Writer(log, rng, now_ms).write(steps, open_from)
     return log
 
 
@@ -86,8 +88,10 @@ class _Writer:
         self.sequences: dict[int, int] = {}
         self.open: dict[int, bool] = {}
 
-    def write(self, steps: int) -> None:
-        for _ in range(steps):
+    def write(self, steps: int, open_from: int) -> None:
+        for step in range(steps):
+            if step == open_from:
+                self._append(producer_id=60, attributes=TRANSACTIONAL)
             self.time += self.rng.randrange(20)
             kind = self.rng.random()
             if kind < 0.15:

@@ -1,4 +1,4 @@
-"""Brokers with only what a batch read needs: Metadata v7, ListOffsets v4 and Fetch v11.
+"""Brokers with only what the Spark source needs: Metadata v7, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
 
 They are threads behind real sockets, with logs in memory and no replication; a test decides who leads. They answer
 as Kafka does in the cases that a reader must handle: batches cut at the byte limit, at least one whole batch,
@@ -54,6 +54,8 @@ class Partition:
     log_start: int = 0
     high_watermark: int = 0
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    """(leader epoch, its first offset)"""
 
     def append(self, batch: bytes, *, base: int | None = None) -> None:
         """Append a batch at the end, or at `base` to leave a gap; its last offset delta gives its end."""
@@ -61,6 +63,17 @@ class Partition:
         (last_delta,) = struct.unpack_from(">i", batch, 23)
         self.batches.append((base, base + last_delta, struct.pack(">q", base) + batch[8:]))
         self.high_watermark = base + last_delta + 1
+
+    def truncate(self, offset: int) -> None:
+        """Remove the batches from this offset on."""
+        self.batches = [batch for batch in self.batches if batch[1] < offset]
+        self.high_watermark = offset
+
+    def epoch_end(self, wanted: int) -> tuple[int, int]:
+        """Return the largest epoch up to the wanted one, and where it ends."""
+        later = [start for epoch, start in self.epochs if epoch > wanted]
+        epoch = max(epoch for epoch, _ in self.epochs if epoch <= wanted)
+        return epoch, later[0] if later else self.high_watermark
 
     def read(self, offset: int, limit: int) -> bytes:
         """Return the bytes from the batch that holds the offset; the limit may cut any batch but the first."""
@@ -81,6 +94,8 @@ class FetchBrokers:
         self.topics: dict[str, list[Partition]] = {}
         self.fetch_errors: list[int] = []
         """Codes for the next Fetch answers."""
+        self.on_list_offsets: list[Callable[[], object]] = []
+        """Functions that the next ListOffsets requests call, one each."""
         self.answers_before_kill: dict[int, int] = {}
         """By broker id, the number of Fetch responses after which the broker dies in the middle of the next one."""
         self.cut_first_batch = False
@@ -108,8 +123,10 @@ class FetchBrokers:
     def move(self, topic: str, partition: int, leader: int) -> None:
         """Make another broker leader, with the next leader epoch."""
         with self.lock:
-            self.topics[topic][partition].leader = leader
-            self.topics[topic][partition].epoch += 1
+            moved = self.topics[topic][partition]
+            moved.leader = leader
+            moved.epoch += 1
+            moved.epochs.append((moved.epoch, moved.high_watermark))
 
     def start(self, index: int) -> None:
         listener = socket.create_server(("127.0.0.1", getattr(self, "ports", {}).get(index, 0)))
@@ -157,12 +174,15 @@ class FetchBrokers:
                 body = _Body(stream.read(int.from_bytes(head, "big")))
                 api, version, correlation = body.take("hhi")
                 body.string()
-                assert (api, version) in {(1, 11), (2, 4), (3, 7)}, (api, version)
+                assert (api, version) in {(1, 11), (2, 4), (3, 7), (23, 3)}, (api, version)
                 with self.lock:
                     self.requests.append((index, api))
-                    answer = {1: self._fetch, 2: self._list_offsets, 3: self._metadata}[api](
-                        index, body
-                    )
+                    answer = {
+                        1: self._fetch,
+                        2: self._list_offsets,
+                        3: self._metadata,
+                        23: self._epoch_ends,
+                    }[api](index, body)
                 frame = struct.pack(">ii", len(answer) + 4, correlation) + answer
                 if api == 1 and self._dies_now(index):
                     connection.sendall(frame[: len(frame) // 2])
@@ -189,7 +209,8 @@ class FetchBrokers:
         return True
 
     def _metadata(self, index: int, body: _Body) -> bytes:
-        asked = [body.string() for _ in range(body.take("i")[0])]
+        (count,) = body.take("i")
+        asked = list(self.topics) if count < 0 else [body.string() for _ in range(count)]
         (auto_create,) = body.take("b")
         assert auto_create == 0
         out = [struct.pack(">ii", 0, len(self.listeners))]
@@ -203,7 +224,7 @@ class FetchBrokers:
             out.append(
                 struct.pack(">h", code)
                 + _string(topic)
-                + struct.pack(">bi", 0, len(partitions or []))
+                + struct.pack(">bi", topic.startswith("__"), len(partitions or []))
             )
             for number, partition in enumerate(partitions or []):
                 out.append(struct.pack(">hiii", 0, number, partition.leader, partition.epoch))
@@ -218,8 +239,25 @@ class FetchBrokers:
             return 0
         return FENCED if epoch < partition.epoch else UNKNOWN_EPOCH
 
+    def _epoch_ends(self, index: int, body: _Body) -> bytes:
+        body.take("i")
+        out = []
+        (topic_count,) = body.take("i")
+        for _ in range(topic_count):
+            topic = body.string()
+            (count,) = body.take("i")
+            out.append(_string(topic) + struct.pack(">i", count))
+            for _ in range(count):
+                number, epoch, wanted = body.take("iii")
+                code = self._check(index, topic, number, epoch)
+                found = (-1, -1) if code else self.topics[topic][number].epoch_end(wanted)
+                out.append(struct.pack(">hiiq", code, number, *found))
+        return struct.pack(">ii", 0, topic_count) + b"".join(out)
+
     def _list_offsets(self, index: int, body: _Body) -> bytes:
         body.take("ib")
+        if self.on_list_offsets:
+            self.on_list_offsets.pop(0)()
         out = []
         (topic_count,) = body.take("i")
         for _ in range(topic_count):

@@ -110,6 +110,7 @@ class GroupClient:
         offsets: Mapping[tuple[str, int], int],
         generation: int = -1,
         member_id: str = "",
+        instance: str | None = None,
     ) -> set[int]:
         """Commit; return the error codes of the partitions."""
         topics: dict[str, list[dict[str, Any]]] = {}
@@ -121,6 +122,7 @@ class GroupClient:
             group_id=self.group,
             generation_id_or_member_epoch=generation,
             member_id=member_id,
+            group_instance_id=instance,
             topics=[{"name": name, "partitions": rows} for name, rows in topics.items()],
         )
         return {int(p.error_code) for topic in answer.topics for p in topic.partitions}
@@ -232,8 +234,9 @@ class Member(GroupClient):
         return True
 
     def share(self, joined: Any, number: int) -> bytes:
-        """Return what the leader assigns to a member."""
-        return f"{joined.generation_id} {joined.members[number].member_id}".encode()
+        """Return what the leader assigns to a member: a static one keeps it when it returns with another member id."""
+        member = joined.members[number]
+        return f"{joined.generation_id} {member.group_instance_id or member.member_id}".encode()
 
     async def beat(self) -> int:
         """Send a heartbeat; return the error code."""
@@ -248,7 +251,7 @@ class Member(GroupClient):
 
     async def commit_as_member(self, offsets: Mapping[tuple[str, int], int]) -> set[int]:
         """Commit in the member's generation; return the error codes of the partitions."""
-        return await self.commit(offsets, self.generation, self.member_id)
+        return await self.commit(offsets, self.generation, self.member_id, self.instance)
 
     async def leave(self) -> None:
         """Leave the group."""

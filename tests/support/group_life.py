@@ -23,7 +23,7 @@ from minikafka.groups.partitions import partition_of
 
 BEAT_MS = 100
 STEPS = ("join", "sync", "commit", "_append", "_appended")
-"""Methods of the coordinator's runner; a step is before or after a call of one of them."""
+"""Methods of the coordinator's runner and of its appends; a step is before or after a call of one of them."""
 
 
 class SteppedCluster(MemoryCluster):
@@ -37,8 +37,9 @@ class SteppedCluster(MemoryCluster):
     def created(self, broker: Broker) -> None:
         """Watch the methods of the broker's coordinator."""
         for name in STEPS:
-            method = getattr(broker.groups, name)
-            setattr(broker.groups, name, self._watched(broker.config.broker_id, name, method))
+            owner = broker.groups._appends if name.startswith("_") else broker.groups
+            method = getattr(owner, name)
+            setattr(owner, name, self._watched(broker.config.broker_id, name, method))
 
     def _watched(self, broker: int, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
@@ -58,8 +59,16 @@ class SteppedCluster(MemoryCluster):
 class Living(Member):
     """A member that lives until it is stopped, and commits 1, 2, 3, … for its partition."""
 
-    def __init__(self, cluster: MemoryCluster, group: str, number: int, topic: str = "t") -> None:
-        super().__init__(cluster, group, number % len(cluster.storages), session_ms=15_000)
+    def __init__(
+        self,
+        cluster: MemoryCluster,
+        group: str,
+        number: int,
+        topic: str = "t",
+        instance: str | None = None,
+    ) -> None:
+        home = number % len(cluster.storages)
+        super().__init__(cluster, group, home, instance, session_ms=15_000)
         self.partition = (topic, number)
         self.acked = 0
         self.sent = 0
@@ -89,16 +98,24 @@ class Living(Member):
         generations = [generation for generation, _ in self.history]
         assert generations == sorted(generations), self.history
         generation, assignment = self.history[-1]
-        assert assignment == f"{generation} {self.member_id}".encode(), self.history
+        assert assignment == f"{generation} {self.instance or self.member_id}".encode(), (
+            self.history
+        )
 
 
 class Life:
     """Members of one group, and an observer that reads their offsets."""
 
-    def __init__(self, cluster: MemoryCluster, group: str, count: int, topic: str = "t") -> None:
+    def __init__(
+        self, cluster: MemoryCluster, group: str, count: int, topic: str = "t", static: int = 0
+    ) -> None:
+        """`static`: the number of members, the first ones, that have an instance id."""
         self.cluster = cluster
         self.group = group
-        self.members = [Living(cluster, group, number, topic) for number in range(count)]
+        self.members = [
+            Living(cluster, group, number, topic, f"static-{number}" if number < static else None)
+            for number in range(count)
+        ]
         self.observer = GroupClient(cluster, group)
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -106,6 +123,17 @@ class Life:
         """Let the members live."""
         loop = asyncio.get_running_loop()
         self.tasks = [loop.create_task(member.live()) for member in self.members]
+
+    def restart(self, number: int) -> None:
+        """End a static member in the middle of whatever it does, and start its successor with the same instance id."""
+        former = self.members[number]
+        self.tasks[number].cancel()
+        former.close()
+        member = Living(self.cluster, self.group, number, former.partition[0], former.instance)
+        member.sent, member.acked = former.sent, former.acked
+        member.history = former.history
+        self.members[number] = member
+        self.tasks[number] = asyncio.get_running_loop().create_task(member.live())
 
     async def check(self) -> None:
         """Check that every commit acknowledged so far is fetched back, or a later one of that partition."""

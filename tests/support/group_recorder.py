@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.cold import Cold, context
+from support.cold import Cold, context, decoded
 
 from minikafka.broker.listener import HANDLERS
 from minikafka.broker.services import LATER
@@ -44,6 +44,5 @@ def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) ->
     if returned is not LATER:
         answers.append(returned)
     (answer,) = answers
-    frame = codec.encode_response(1, api, version, answer)
     given = recorder.requests[0] if recorder.requests else None
-    return given, codec.decode_response(api, version, frame[4:])
+    return given, decoded(api, version, answer)

@@ -11,6 +11,8 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Storage
 from minikafka.log.log import Log
+from minikafka.log.replacement import Replacement
+from minikafka.log.segment import Segment
 from minikafka.record.batch import (
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -179,4 +181,14 @@ def clean(log: Log, slot: int, keep: Callable[[int], bool]) -> None:
         if keep(header[BASE_OFFSET]):
             kept += data[position : position + OVERHEAD + header[BATCH_LENGTH]]
     log.storage.write_atomically(segment.path(".log.cleaned"), kept)
-    log.replace_segments([segment])
+    replace_segments(log, [segment])
+
+
+def replace_segments(log: Log, segments: Sequence[Segment]) -> None:
+    """Put the compacted copy in place of the segments, as a log cleaner does."""
+    replacement = Replacement(log, segments)
+    replacement.begin()
+    replacement.sync()
+    replacement.complete()
+    replacement.sync()
+    replacement.end()

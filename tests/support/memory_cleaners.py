@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -20,9 +20,11 @@ class MemoryCleaners:
         self._clock = clock
         self.tasks: list[CleaningTask] = []
         self.running = 0
+        self._due = 0.0
+        """The time (ms) until which the bytes of all tasks so far take at their rate."""
 
     async def clean(
-        self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], None]
+        self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], Awaitable[None]]
     ) -> Mapping[str, Any]:
         """See Cleaners."""
         given = CleaningTask.decode(task)
@@ -33,9 +35,11 @@ class MemoryCleaners:
             while True:
                 step = next(steps)
                 if isinstance(step, CleanedGroup):
-                    on_group(asdict(step))
+                    await on_group(asdict(step))
                 else:
-                    await self._clock.sleep(1_000 * step / given.bytes_per_second)
+                    now = self._clock.now()
+                    self._due = max(self._due, now) + 1_000 * step / given.bytes_per_second
+                    await self._clock.sleep(self._due - now)
         except StopIteration as end:
             return asdict(end.value)
         except CorruptBatch as error:

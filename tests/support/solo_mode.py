@@ -224,6 +224,8 @@ class SoloController:
             "preferred_replica_imbalance_count",
             "topic_count",
             "partition_count",
+            "replicas_to_delete",
+            "replicas_ineligible_for_deletion",
         )
         return {
             "controller_id": self.controller_id,

@@ -30,6 +30,8 @@ class StubGroups(StubCluster):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.epochs: dict[TopicPartition, int] = {}
+        """Leader epochs of the last commits."""
         self.commits: list[dict[TopicPartition, int]] = []
         self.reasons: list[str] = []
         self.left: list[str] = []
@@ -106,6 +108,7 @@ class StubGroups(StubCluster):
             for p in topic.partitions:
                 tp = TopicPartition(topic.name, p.partition_index)
                 found[tp] = OffsetAndMetadata(p.committed_offset, p.committed_metadata)
+                self.epochs[tp] = p.committed_leader_epoch
                 rows.append({"partition_index": p.partition_index, "error_code": error})
             topics.append({"name": topic.name, "partitions": rows})
         if not error:

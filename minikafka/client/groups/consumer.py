@@ -458,7 +458,7 @@ class GroupConsumer:
         committed = await self._commits.committed(unknown)
         self._commits.last.update(committed)
         for tp, found in committed.items():
-            self._fetching.move(tp, found.offset)
+            self._fetching.move(tp, found.offset, found.leader_epoch)
         without = [tp for tp in unknown if tp not in committed]
         self._reset_by_policy(without, "it has no committed offset")
         resets = {tp: at for tp, at in self._resets.items() if tp in self._fetching.places}
@@ -494,28 +494,31 @@ class GroupConsumer:
     def _offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        given = self._fetching.positions() if offsets is None else offsets
+        if offsets is None:
+            return self._fetching.positions()
         return {
             TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at
-            for tp, at in given.items()
+            for tp, at in offsets.items()
         }
 
-    def _processed(self) -> dict[TopicPartition, int]:
+    def _processed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets behind the processed records, where they are not committed yet."""
         positions = self._fetching.positions()
         if self._in_hand is not None:
             tp = TopicPartition(self._in_hand.topic, self._in_hand.partition)
             if tp in positions:
-                positions[tp] = self._in_hand.offset
+                positions[tp] = self._fetching.position_before(self._in_hand)
         last = self._commits.last
-        return {tp: at for tp, at in positions.items() if tp not in last or last[tp].offset != at}
+        return {
+            tp: at for tp, at in positions.items() if tp not in last or last[tp].offset != at.offset
+        }
 
     async def _commit_processed(self) -> None:
         """Commit before partitions are given up, if commits are automatic; a failure is only logged."""
         if not self._settings.enable_auto_commit:
             return
         try:
-            await self._commits.commit(self._offsets(self._processed()))
+            await self._commits.commit(self._processed())
         except KafkaError as error:
             logger.warning("group %s: commit failed: %s", self._coordinator.group, error)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.consumer import (
     BACKOFF_MS,
@@ -23,6 +23,7 @@ from minikafka.client.consumer import (
     consumed_batches,
     fetch_request,
 )
+from minikafka.client.groups.offsets import OffsetAndMetadata
 from minikafka.client.metadata import Leader, Metadata, error_code
 from minikafka.client.network import VERSIONS, Address, Network, decode
 from minikafka.wire.versions import FETCH
@@ -38,37 +39,50 @@ UNKNOWN: Final = -1
 class Place:
     """The place of the consumer in one partition.
 
-    `position`: offset of the next record to return. `fetch_offset`: that of the next fetch.
+    `position`: offset of the next record to return. `fetch_offset`: that of the next fetch. `epoch`: leader epoch of
+    the batch that ends before `position`, -1 if unknown; `former_epoch`: that before the last returned record.
     """
 
-    __slots__ = ("buffered_bytes", "fetch_offset", "is_paused", "position", "records", "retry_at")
+    __slots__ = (
+        "buffered_bytes",
+        "epoch",
+        "fetch_offset",
+        "former_epoch",
+        "is_paused",
+        "position",
+        "records",
+        "retry_at",
+    )
 
     def __init__(self) -> None:
         self.is_paused = False
         self.retry_at = 0
         self.move(UNKNOWN)
 
-    def move(self, offset: int) -> None:
+    def move(self, offset: int, epoch: int = NO_EPOCH) -> None:
         """Go on at this offset, and drop the records that were fetched."""
         self.position = offset
         self.fetch_offset = offset
-        self.records: deque[tuple[ConsumedRecord | None, int]] = deque()
+        self.epoch = self.former_epoch = epoch
+        self.records: deque[tuple[ConsumedRecord | None, int, int]] = deque()
         self.buffered_bytes = 0
 
     def add(self, tp: TopicPartition, data: bytes | None) -> None:
         """Add the records of a response. Raises CorruptBatch."""
-        for found, behind in consumed_batches(tp, data, self.fetch_offset):
-            self.records += [(record, record.offset + 1) for record in found]
+        for found, behind, epoch in consumed_batches(tp, data, self.fetch_offset):
+            self.records += [(record, record.offset + 1, epoch) for record in found]
             # Offsets at the end of a batch may have no record: control batches, compaction.
-            self.records.append((None, behind))
+            self.records.append((None, behind, epoch))
             self.fetch_offset = behind
         self.buffered_bytes += len(data or b"")
 
     def pop(self) -> ConsumedRecord | None:
         """Return the next record and move behind it; None if nothing is left."""
         while self.records:
-            record, self.position = self.records.popleft()
+            former = self.epoch
+            record, self.position, self.epoch = self.records.popleft()
             if record is not None:
+                self.former_epoch = former
                 return record
         self.buffered_bytes = 0
         return None
@@ -118,19 +132,31 @@ class Fetching:
             self.places.pop(tp, None)
         self.without_position.difference_update(partitions)
 
-    def move(self, tp: TopicPartition, offset: int) -> None:
-        """Go on at this offset of a partition, if it was not given up meanwhile; UNKNOWN: it must be looked up."""
+    def move(self, tp: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
+        """Go on at this offset of a partition, if it was not given up meanwhile; UNKNOWN: it must be looked up.
+
+        `epoch`: leader epoch of the record before the offset.
+        """
         place = self.places.get(tp)
         if place is not None:
-            place.move(offset)
+            place.move(offset, epoch)
             if offset == UNKNOWN:
                 self.without_position.add(tp)
             else:
                 self.without_position.discard(tp)
 
-    def positions(self) -> dict[TopicPartition, int]:
-        """Return the known positions."""
-        return {tp: place.position for tp, place in self.places.items() if place.position >= 0}
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the known positions, as they are committed."""
+        return {
+            tp: OffsetAndMetadata(place.position, leader_epoch=place.epoch)
+            for tp, place in self.places.items()
+            if place.position >= 0
+        }
+
+    def position_before(self, record: ConsumedRecord) -> OffsetAndMetadata:
+        """Return the position before the record that was returned last from its partition, which is still assigned."""
+        place = self.places[TopicPartition(record.topic, record.partition)]
+        return OffsetAndMetadata(record.offset, leader_epoch=place.former_epoch)
 
     def has_records(self) -> bool:
         """True if records were received that `next_record` may return."""

@@ -21,7 +21,7 @@ NO_MEMBER_ID: Final = ""
 
 
 class State(Enum):
-    """Where a member is between two rebalances."""
+    """The stage of a member between two rebalances."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"
@@ -39,7 +39,7 @@ class Call(Enum):
 
 
 class Reaction(Enum):
-    """What to do after a response."""
+    """The next step after a response."""
 
     GO_ON = "go on"
     RETRY = "send the request again at once"

@@ -29,7 +29,7 @@ _INT32: Final = struct.Struct(">i")
 
 
 class Subscription(NamedTuple):
-    """What a member tells the leader: its topics, and the partitions that it owned in `generation`.
+    """The metadata that a member sends to the leader: its topics, and the partitions that it owned in `generation`.
 
     `user_data` belongs to the assignor. `owned` and `generation` are empty and -1 below versions 1 and 2.
     """

@@ -49,7 +49,7 @@ _RECORDS_MAX: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the picture comes from."""
+    """The sources of the picture."""
 
     ask: Callable[[str, dict[str, Any]], Awaitable[Mapping[int, Any]]]
     """Makes a control-plane call to all brokers that run; an answer, or an exception, by broker."""

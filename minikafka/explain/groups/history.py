@@ -9,7 +9,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from minikafka.explain.groups.words import Line, cause_of, count, describe, duration, member_name
+from minikafka.explain.groups.words import (
+    Line,
+    cause_of,
+    count,
+    describe,
+    duration,
+    last_of,
+    leader_of,
+)
 from minikafka.groups import commands
 from minikafka.ledger.reader import name_of
 
@@ -114,10 +122,10 @@ def _total(stable: Line) -> str:
 
 
 def _phases(joined: Line, stable: Line) -> str:
-    last = f", {member_name(joined['last'])} last" if joined["last"] else ""
     return (
-        f"{duration(joined['joining_ms'])} until all had joined{last}; {duration(stable['assigning_ms'])} until "
-        f"the leader {member_name(stable['leader'])} assigned; {duration(stable['writing_ms'])} to write"
+        f"{duration(joined['joining_ms'])} until all had joined{last_of(joined)}; "
+        f"{duration(stable['assigning_ms'])} until the leader {leader_of(stable)} assigned; "
+        f"{duration(stable['writing_ms'])} to write"
     )
 
 

@@ -29,7 +29,9 @@ from minikafka.explain.why import Finding, explain
 from minikafka.groups import commands
 
 SLOW_MS: Final = 5_000
-"""A rebalance that waits for this long is held up: members hear of it with their next heartbeat, every 3 s."""
+"""A rebalance that waits for this long is held up: members learn of it by their heartbeats, every 3 s."""
+UNWRITTEN_MS: Final = 30_000
+"""A commit that could not be written is explained for this time, and only until a later one was written."""
 RECENT_MS: Final = 5 * 60_000
 """Rebalances and refused commits of this time are explained."""
 _RETURNS_MIN: Final = 2
@@ -283,7 +285,7 @@ def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _refusals(picture: GroupPicture) -> Iterator[Finding]:
-    """Yield the commits that were refused, or could not be written, by member and error."""
+    """Yield the commits that were refused, by member and error, and that commits cannot be written."""
     lines = _recent(picture, [entry.lines[0] for entry in picture.history])
     refused: dict[tuple[str, int], Line] = {}
     for line in lines:
@@ -299,10 +301,20 @@ def _refusals(picture: GroupPicture) -> Iterator[Finding]:
             tuple(_why_refused(picture, line)),
             is_problem=not is_normal,
         )
+    yield from _unwritten(picture, lines)
+
+
+def _unwritten(picture: GroupPicture, lines: Sequence[Line]) -> Iterator[Finding]:
+    """Yield that commits cannot be written, unless one was written after the last failure or none was tried since."""
+    report = picture.report
+    written = max((time for *_, time in report["offsets"]), default=-1) if report else -1
+    since = max(written, picture.wall_ms - UNWRITTEN_MS)
     failed = [
         line
         for line in lines
-        if line["fact"] == commands.APPEND_FAILED and line["what"] == "offsets"
+        if line["fact"] == commands.APPEND_FAILED
+        and line["what"] == "offsets"
+        and line["time"] > since
     ]
     if failed:
         text = (

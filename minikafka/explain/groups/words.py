@@ -46,7 +46,7 @@ def count(number: int, noun: str) -> str:
 
 def cause_of(line: Line) -> str:
     """Return why a rebalance was started."""
-    member = member_name(line["member"])
+    member = member_name(line["member"], line.get("instance"))
     cause: str = line["trigger"]
     words: dict[str, str] = {
         commands.JOINED: f"{member} joined",
@@ -89,11 +89,20 @@ def _started(line: Line) -> str:
     return f"rebalance of {count(line['members'], 'member')} started: {cause_of(line)}"
 
 
+def last_of(line: Line) -> str:
+    """Return which member joined last, as a clause that may be empty."""
+    return f", {member_name(line['last'], line.get('last_instance'))} last" if line["last"] else ""
+
+
+def leader_of(line: Line) -> str:
+    """Return the name of the leader of a generation."""
+    return member_name(line["leader"], line.get("leader_instance"))
+
+
 def _joined(line: Line) -> str:
-    last = f", {member_name(line['last'])} last" if line["last"] else ""
     return (
-        f"{count(line['members'], 'member')} joined in {duration(line['joining_ms'])}{last}; "
-        f"leader {member_name(line['leader'])}, protocol {line['protocol']}"
+        f"{count(line['members'], 'member')} joined in {duration(line['joining_ms'])}{last_of(line)}; "
+        f"leader {leader_of(line)}, protocol {line['protocol']}"
     )
 
 

@@ -122,27 +122,30 @@ class _Cleaning:
     def _find_aborted(self) -> Iterable[Aborted]:
         """Return the aborted transactions that have batches in the segments that are cleaned.
 
-        All of them have ended, but the markers may lie in later segments, up to the last stable offset.
+        All of them have ended. Their markers may lie in later segments, also above the last stable offset: that is
+        the beginning of the first transaction that is open, and an earlier one may end behind it.
         """
         scan = AbortedScan()
         for base in self._bases:
             for batches in self._read(base):
-                self._scan(batches, scan)
+                for batch, header in batches:
+                    if is_control(header):
+                        scan.marker(header, _kind_of(batch, header))
+                    elif header[ATTRIBUTES] & TRANSACTIONAL:
+                        scan.batch(header)
         for base in self._task.later_segments:
             for batches in self._read(base, is_growing=True):
                 if not scan.has_open:
-                    break
-                self._scan(batches, scan)
+                    return scan.aborted
+                self._find_markers(batches, scan)
         return scan.aborted
 
-    def _scan(self, batches: Iterable[tuple[memoryview, Header]], scan: AbortedScan) -> None:
+    def _find_markers(
+        self, batches: Iterable[tuple[memoryview, Header]], scan: AbortedScan
+    ) -> None:
         for batch, header in batches:
-            if header[BASE_OFFSET] >= self._task.last_stable_offset:
-                break
             if is_control(header):
                 scan.marker(header, _kind_of(batch, header))
-            elif header[ATTRIBUTES] & TRANSACTIONAL:
-                scan.batch(header)
 
     # ---- the second pass
 

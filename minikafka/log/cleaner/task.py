@@ -11,15 +11,14 @@ from typing import Any
 class CleaningTask:
     """The cleaning of the segments of one log below `uncleanable_offset`, which is the base offset of a segment.
 
-    `segments`: their base offsets; `later_segments`: those that follow and begin below `last_stable_offset`. Records
-    from `first_dirty_offset` on are new since the last cleaning. `producers`: [id, last offset or -1, epoch] of every
+    `segments`: their base offsets; `later_segments`: those of all segments that follow. Records from
+    `first_dirty_offset` on are new since the last cleaning. `producers`: [id, last offset or -1, epoch] of every
     active producer. `kept_end`: the batch that ends at this offset stays, -1: none. Sizes are bytes, times Unix ms.
     """
 
     directory: str
     segments: list[int]
     later_segments: list[int]
-    last_stable_offset: int
     segment_bytes: int
     index_bytes: int
     first_dirty_offset: int

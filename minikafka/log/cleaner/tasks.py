@@ -12,7 +12,6 @@ _NONE = -1
 def task_of(
     log: Log,
     dirt: Dirt,
-    last_stable_offset: int,
     wall_ms: int,
     *,
     dedupe_bytes: int,
@@ -25,10 +24,7 @@ def task_of(
     return CleaningTask(
         directory=log.directory,
         segments=[base for base in bases if base < dirt.uncleanable_offset],
-        later_segments=[
-            base for base in bases if dirt.uncleanable_offset <= base < last_stable_offset
-        ],
-        last_stable_offset=last_stable_offset,
+        later_segments=[base for base in bases if base >= dirt.uncleanable_offset],
         segment_bytes=log.config.segment_bytes,
         index_bytes=log.config.segment_index_bytes,
         first_dirty_offset=dirt.first_dirty_offset,

@@ -25,10 +25,11 @@ COMMIT = 1
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction: its producer, and the first offset of it that the log still has."""
+    """An aborted transaction: its producer, the first offset of it that the log still has, and its marker's."""
 
     producer_id: int
     first_offset: int
+    last_offset: int
 
 
 def marker_type(key: bytes | None) -> int | None:
@@ -59,11 +60,11 @@ class AbortedScan:
         """Note a control batch; `kind` is None if it has no record."""
         first_offset = self._open.pop(header[PRODUCER_ID], None)
         if kind == ABORT and first_offset is not None:
-            self.aborted.append(Aborted(header[PRODUCER_ID], first_offset))
+            self.aborted.append(Aborted(header[PRODUCER_ID], first_offset, header[BASE_OFFSET]))
 
 
 class Transactions:
-    """The state of one pass over the log, from the first segment on.
+    """The state of one pass over the log, from any segment on.
 
     `find_aborted` is called once, when the pass meets the first transactional batch.
     """
@@ -104,7 +105,8 @@ class Transactions:
 
     def _begin_up_to(self, header: Header) -> None:
         if self._coming is None:
-            found = self._find_aborted()
+            start = header[BASE_OFFSET]
+            found = [each for each in self._find_aborted() if each.last_offset >= start]
             self._coming = sorted(found, key=lambda each: each.first_offset, reverse=True)
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         while self._coming and self._coming[-1].first_offset <= last_offset:

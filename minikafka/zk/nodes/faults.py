@@ -23,7 +23,7 @@ class Faults:
         self._logged: dict[str, str] = {}
 
     def report(self, path: str, fault: object) -> None:
-        """Log that the node, or a part of it, is skipped because of this fault, unless that is known already."""
+        """Log that the node, or a part of it, is skipped because of this fault, unless that was the last one logged."""
         text = str(fault)
         if self._logged.get(path) == text:
             return

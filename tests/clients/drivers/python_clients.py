@@ -17,7 +17,8 @@ logging.getLogger("kafka").setLevel(logging.CRITICAL)
 SESSION_MS: Final = 6_000
 HEARTBEAT_MS: Final = 300
 POLL_MS: Final = 1_000
-"""kafka-python 3.0.12 spins for ever when a poll ends while it joins again."""
+"""Long enough for kafka-python 3.0.12 to join: if a poll ends between the answers to JoinGroup and SyncGroup
+while the leader joins again for new metadata, no later poll takes the assignment and it reads nothing more."""
 SECONDS: Final = 60
 
 

@@ -202,9 +202,14 @@ def add_a_partition(world: World) -> None:
     world.create("n", [0, 1])
 
 
-def balance(world: World) -> None:
+def ask_for_the_preferred_leader(world: World) -> None:
     world.kill(0).register(0, epoch=2).expand(T0, [1, 2, 0])
     begun(world).elect([T0])
+
+
+def balance(world: World) -> None:
+    world.kill(0).register(0, epoch=2).expand(T0, [1, 2, 0])
+    begun(world).handle(RebalanceDue())
 
 
 def shut_down(world: World) -> None:
@@ -253,6 +258,7 @@ def force(world: World) -> None:
         (add_a_partition, Election.OFFLINE),
         (kill_the_leader, Election.OFFLINE),
         (fail_over, Election.OFFLINE),
+        (ask_for_the_preferred_leader, Election.PREFERRED),
         (balance, Election.PREFERRED),
         (shut_down, Election.CONTROLLED_SHUTDOWN),
         (reassign, Election.REASSIGNED),
@@ -433,7 +439,7 @@ def test_election_request_is_answered_for_each_partition() -> None:
     assert world.nodes[T0].leader == 0
 
 
-@pytest.mark.row("D17", "F8")
+@pytest.mark.row("D17", "F8", "L4")
 def test_failover_elects_new_and_offline_partitions_but_no_deleted_ones() -> None:
     world = World().create("t", [0, 1]).create("d", [0, 1])
     world.topics["n"] = image([1])

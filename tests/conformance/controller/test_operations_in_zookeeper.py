@@ -13,7 +13,7 @@ from minikafka.zk import layout
 
 
 def zookeeper_writes(multis: list[Any]) -> list[tuple[str, MultiOp]]:
-    """Return (path, operation) of each write, without the checks beside it."""
+    """Return (path, operation) of each write, without the checks of its multi."""
     writes = []
     for ops in multis:
         assert isinstance(ops[0], Check)

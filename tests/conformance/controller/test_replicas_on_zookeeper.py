@@ -20,6 +20,7 @@ from minikafka.base.model import (
 from minikafka.client import NewTopic
 from minikafka.client.client import NotProduced
 from minikafka.record.batch import Record
+from minikafka.zk import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -136,7 +137,7 @@ async def test_broker_that_alone_is_in_sync_retries_its_shutdown_and_stops(
         assert [line["still_leading"] for line in answers] == [{"t": [0]}] * 2
 
 
-@pytest.mark.row("C18", "C27", "J6")
+@pytest.mark.row("C18", "C27", "C39", "J6")
 async def test_broker_refuses_clients_until_it_is_told_to_lead(cluster: NewCluster) -> None:
     async with cluster(2) as brokers:
         first = brokers.controller.config.broker_id
@@ -157,6 +158,8 @@ async def test_broker_refuses_clients_until_it_is_told_to_lead(cluster: NewClust
                     await hasty.produce("t", [Record(value=b"a")], partition=0)
             other = await client.admin.create_topics([NewTopic("u", assignment={0: (first,)})])
             assert other["u"].ok, "the controller does not wait for the held broker"
+            waiting = brokers.controller.describe()["backlog"]
+            assert (waiting[str(first)], waiting[str(held)] > 0) == (0, True)
             brokers.brokers[held].gate.release("broker.leader_and_isr")
             assert (await creating)["t"].ok
             (produced,) = await client.produce("t", [Record(value=b"b")], partition=0)
@@ -349,3 +352,60 @@ async def test_requests_of_older_epochs_are_refused(cluster: NewCluster) -> None
         assert await answer(StopReplicaRequest(controller, epoch, now, (stop,))) == (0, [0])
         assert row_of(brokers, 1)["role"] == "follower", "stopped, with its files"
         assert brokers.directories(1, "t") == ["t-0"]
+
+
+@pytest.mark.row("H5", "X5")
+async def test_reassignment_elects_no_target_that_has_left_the_isr(cluster: NewCluster) -> None:
+    """The controller is held while the first target falls behind, so that it reads the ISR again to elect."""
+    async with cluster(4, replica_lag_time_max_ms=1_500) as brokers, brokers.client() as client:
+        await brokers.create("t", {0: (1, 2)})
+        gate = brokers.controller.gate
+        gate.hold("reassignment.B1")
+        submitted = layout.encode_reassignments({T0: [3, 4]})
+        await brokers.observer.create(layout.REASSIGN_PARTITIONS, submitted)
+        await brokers.has_state(T0, 1, 1, 2, 3, 4)
+
+        async def is_held() -> bool:
+            return bool(gate.waiting)
+
+        await eventually(is_held, "the targets are in sync")
+        stop_fetching(brokers, 3)
+        await client.produce("t", [Record(value=b"a")], partition=0)
+        await brokers.has_state(T0, 1, 1, 2, 4)
+        gate.release("reassignment.B1")
+        await brokers.gone(layout.REASSIGN_PARTITIONS)
+        await brokers.settled()
+        led = Story(brokers.history()).about(T0).of("decision")
+        (elected,) = [
+            line
+            for line in led
+            if "Reassign" in (line.get("election") or "") and line["verdict"] == "move"
+        ]
+        assert elected["leader"] == 4
+        await brokers.has_state(T0, 4, 3, 4)
+
+
+@pytest.mark.row("R55", "D18")
+async def test_next_controller_resumes_a_reassignment_from_the_topic_node(
+    cluster: NewCluster,
+) -> None:
+    async with cluster(4) as brokers:
+        first = brokers.controller.config.broker_id
+        old, new = [n for n in (1, 2, 3, 4) if n != first][:2]
+        await brokers.create("t", {0: (old,)})
+        brokers.brokers[new].gate.hold("broker.leader_and_isr")
+        async with brokers.client() as client:
+            await client.admin.alter_reassignments({T0: (new,)})
+        node = await brokers.json(layout.topic_path("t"))
+        assert node["partitions"] == {"0": [new, old]}
+        assert (node["adding_replicas"], node["removing_replicas"]) == ({"0": [new]}, {"0": [old]})
+        assert await brokers.node(layout.REASSIGN_PARTITIONS) is None
+        await brokers.die(first)
+        brokers.brokers[new].gate.release("broker.leader_and_isr")
+        await brokers.has_state(T0, new, new)
+
+        async def is_final() -> bool:
+            node = await brokers.json(layout.topic_path("t"))
+            return (node["partitions"], node["adding_replicas"]) == ({"0": [new]}, {})
+
+        await eventually(is_final, "the topic node has its final form")

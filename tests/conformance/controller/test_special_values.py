@@ -22,7 +22,7 @@ REFUSALS = {
     ("log.message.timestamp.before.max.ms", 0): ErrorCode.INVALID_TIMESTAMP,
     ("message.timestamp.before.max.ms", 0): ErrorCode.INVALID_TIMESTAMP,
 }
-"""What a producer is told where the value lets nothing be produced."""
+"""The error that a producer gets for each value that refuses all records."""
 NEEDS = {
     ("replica.lag.time.max.ms", 1): {"replica_fetch_wait_max_ms": 1},
     ("replica.fetch.wait.max.ms", INT_MAX): {"replica_lag_time_max_ms": INT_MAX},

@@ -137,7 +137,7 @@ def note_writes(cluster: MemoryCluster, number: int, writes: list[tuple[int, str
     coordination.multi, coordination.set = fenced, own
 
 
-@pytest.mark.row("J3", "E6", "D15")
+@pytest.mark.row("J3", "D15")
 async def test_all_brokers_return_the_same_metadata_after_a_change() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 4, 3))
@@ -354,7 +354,7 @@ async def test_leaders_on_a_failed_directory_move_to_other_brokers() -> None:
         await until(lambda: not cluster.ensemble.children(layout.LOG_DIR_EVENTS))
 
 
-@pytest.mark.row("M5", "B4")
+@pytest.mark.row("M5", "B4", "R35")
 @pytest.mark.key("replica.high.watermark.checkpoint.interval.ms")
 async def test_high_watermarks_are_checkpointed_at_the_configured_interval() -> None:
     interval = {"replica_high_watermark_checkpoint_interval_ms": 20}
@@ -401,7 +401,7 @@ async def test_checkpoint_is_not_written_before_the_first_leader_and_isr() -> No
         await until(lambda: b"t 0 3" in storage.read(path))
 
 
-@pytest.mark.row("R71", "A15")
+@pytest.mark.row("R71")
 async def test_topic_settings_apply_at_once_whoever_wrote_them() -> None:
     async with MemoryCluster(2) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 2))

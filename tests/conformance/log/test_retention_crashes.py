@@ -127,7 +127,7 @@ def test_broker_killed_at_any_change_of_a_pass_loses_no_record(
             await whole_pass(cluster)
             for tp, log in broker.replicas.logs.logs.items():
                 check(storage, log)
-                # The start of a log that DeleteRecords cut counts from its checkpoint on, as in Kafka.
+                # A crash undoes DeleteRecords if the new log start offset was not checkpointed, as in Kafka.
                 assert log.log_start_offset == STARTS[tp] or tp == CUT
 
     run(scenario)

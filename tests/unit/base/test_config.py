@@ -311,6 +311,12 @@ def test_cluster_file_sets_keys_of_all_brokers_and_of_one():
     assert config.keys_of(2) == {"min.insync.replicas": 1, "broker.rack": "b"}
 
 
+def test_cluster_file_sets_a_key_of_all_brokers_whose_end_is_a_key_too():
+    config = ClusterConfig.parse("[broker]\nadvertised.listeners = 'PLAINTEXT://here:1'")
+
+    assert config.keys_of(1) == {"advertised.listeners": "PLAINTEXT://here:1"}
+
+
 def test_empty_cluster_file_means_three_brokers_and_a_managed_zookeeper():
     assert ClusterConfig.parse("") == ClusterConfig()
     assert ClusterConfig().zookeeper is None

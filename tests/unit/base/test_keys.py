@@ -85,11 +85,12 @@ def test_bounds_are_inclusive():
             row.parse(value)
 
 
-def test_choices_apply_to_each_word_of_a_list_and_refuse_an_empty_list():
+def test_choices_apply_to_each_word_of_a_list_which_may_be_empty():
     row = key(Kind.LIST, choices=("delete", "compact"))
 
-    assert row.parse("compact,delete") == ("compact", "delete")
-    for value in ("delete,shred", ""):
+    assert row.parse(" compact , delete ") == ("compact", "delete")
+    assert row.parse(" ") == row.parse([]) == ()
+    for value in ("delete,shred", "delete,", ","):
         with pytest.raises(ConfigError, match="delete, compact"):
             row.parse(value)
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from benchmarks import lifetime
 
 GIB = 1 << 30
+SIGNALS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 
 
 @pytest.fixture(autouse=True)
@@ -73,4 +77,68 @@ def test_run_ends_before_it_fills_the_file_system(directory, monkeypatch, capsys
         lifetime.live(run(), asyncio.run)
     assert (left.value.code, ended) == (1, [True])
     assert "less than 1 GiB are free" in capsys.readouterr().err
+    assert list(directory.iterdir()) == []
+
+
+@pytest.fixture
+def unhandled():
+    """Fail instead of ending pytest at a signal that the run does not handle."""
+
+    def fail(number: int, _: object) -> None:
+        raise AssertionError(f"signal {number} is not handled")
+
+    before = {number: signal.signal(number, fail) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("unhandled")
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("moment", ["directory", "loop", "run"])
+def test_signal_at_any_moment_leaves_nothing(directory, monkeypatch, capsys, moment, number):
+    set_free(monkeypatch, 100)
+    make = tempfile.mkdtemp
+
+    def signalled(**options: str) -> str:
+        made = make(**options)
+        if moment == "directory":
+            os.kill(os.getpid(), number)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", signalled)
+
+    async def run() -> None:
+        assert moment == "run"
+        os.kill(os.getpid(), number)
+        await asyncio.Event().wait()
+
+    def runner(whole: Coroutine[Any, Any, None]) -> None:
+        if moment == "loop":
+            os.kill(os.getpid(), number)
+        asyncio.run(whole)
+
+    with pytest.raises(SystemExit) as left:
+        lifetime.live(run(), runner)
+    assert left.value.code == 128 + number
+    assert capsys.readouterr().err == f"ended by {number.name}\n"
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.usefixtures("unhandled")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signal_while_the_directory_is_removed_leaves_nothing(directory, monkeypatch, number):
+    set_free(monkeypatch, 100)
+    remove = shutil.rmtree
+
+    def interrupted(path: str, *, ignore_errors: bool) -> None:
+        os.kill(os.getpid(), number)
+        remove(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+
+    async def run() -> None:
+        pass
+
+    lifetime.live(run(), asyncio.run)
     assert list(directory.iterdir()) == []

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import click
 import pytest
 
 import minikafka
@@ -225,6 +226,17 @@ def test_error_about_a_missing_file_has_its_name(
     monkeypatch.setattr(entry.commands, "main", fail)
     assert call(monkeypatch, "status") == 1
     assert capsys.readouterr().err == "minikafka: plan.json: No such file or directory\n"
+
+
+def test_refusal_that_click_carries_is_printed_as_any_other_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> None:
+        raise click.ClickException("there is no group shop")
+
+    monkeypatch.setattr(entry.commands, "main", fail)
+    assert call(monkeypatch, "why", "--group", "shop") == 1
+    assert capsys.readouterr().err == "minikafka: there is no group shop\n"
 
 
 def test_error_is_printed_with_its_hint(

@@ -72,6 +72,18 @@ def test_delete_prints_each_topic_and_waits_until_it_is_deleted(admin: ScriptedA
     assert call("delete", "t").stdout == "Topic t is marked for deletion.\n"
 
 
+def test_refusal_without_a_message_is_explained(
+    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(names: tuple[str, ...]) -> dict[str, Outcome]:
+        return dict.fromkeys(names, Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+
+    monkeypatch.setattr(admin, "delete_topics", refuse)
+    done = call("delete", "none")
+    expected = "minikafka: UNKNOWN_TOPIC_OR_PARTITION: none: there is no such topic\n"
+    assert (done.exit_code, done.stderr) == (1, expected)
+
+
 def test_delete_reports_a_timeout_of_the_waiting(admin: ScriptedAdmin) -> None:
     admin.deleting = {"t": 1000}
     done = call("delete", "t", "--wait", "--timeout", "0.3", "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import stat
@@ -141,6 +142,44 @@ async def test_lock_admits_one_command_at_a_time(tmp_path: Path) -> None:
             assert not try_lock(file)
     with (tmp_path / "lock").open("ab") as file:
         assert try_lock(file)
+
+
+async def test_directory_that_was_created_for_its_lock_alone_is_removed(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path / "data")
+    with pytest.raises(ClusterError, match="failed"):
+        async with directory.locked(SystemClock()):
+            raise ClusterError("failed")
+    assert not directory.path.exists()
+    async with directory.locked(SystemClock()):
+        (directory.path / "file").touch()
+    assert (directory.path / "lock").exists()
+
+
+async def test_directory_that_was_there_before_its_lock_is_kept(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path)
+    async with directory.locked(SystemClock()):
+        pass
+    assert directory.path.exists()
+
+
+async def test_lock_that_was_removed_while_it_was_waited_for_is_taken_again(
+    tmp_path: Path,
+) -> None:
+    directory = ClusterDirectory(tmp_path / "data")
+    clock = SystemClock()
+    entered: list[int] = []
+
+    async def enter(number: int) -> None:
+        async with directory.locked(clock):
+            entered.append(number)
+            with (directory.path / "lock").open("ab") as file:
+                assert not try_lock(file)
+
+    async with directory.locked(clock):
+        waiting = [asyncio.create_task(enter(number)) for number in range(2)]
+        await clock.sleep(0)
+    await asyncio.gather(*waiting)
+    assert sorted(entered) == [0, 1]
 
 
 def test_cluster_id_is_read_from_the_brokers_data(tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ def test_topic_is_ineligible_until_a_broker_that_failed_to_delete_restarts():
     world.deleted(0, T0, error=ErrorCode.KAFKA_STORAGE_ERROR)
     world.deleted(1, T0, T1).deleted(2, T1)
     assert world.context.ineligible["t"] == "replica deletion failure"
+    assert world.context.replica_status(T0, 0) is ReplicaStatus.DELETION_INELIGIBLE
     assert "t" in world.topics
     world.register(0, epoch=2).deleted(0, T0)
     assert "t" not in world.topics

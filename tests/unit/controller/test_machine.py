@@ -480,7 +480,7 @@ def test_controlled_shutdown_moves_leaders_and_removes_followers_from_isrs() -> 
     assert [p.tp for p in stop.partitions] == [T1]
     assert not stop.partitions[0].delete
     assert world.sent_to(0, LeaderAndIsrRequest)[0].partitions[0].leader == 1, (
-        "it still hears who leads now"
+        "it is still sent the current leader"
     )
 
 

@@ -16,6 +16,7 @@ from support.logs import (
     open_log,
     produce,
     read_all,
+    replace_segments,
     replicate,
 )
 from support.memory_storage import MemoryStorage
@@ -113,6 +114,16 @@ class TestFollower:
         assert log.locate(2) == log.locate(far)
         again = reopened(log, clean=False)
         assert offsets(read_all(again)) == [*before, far, far + 1]
+
+    def test_recovery_keeps_a_segment_with_the_largest_relative_offset(
+        self, storage: MemoryStorage
+    ) -> None:
+        kept = [0, RELATIVE_OFFSET_MAX, RELATIVE_OFFSET_MAX + 1]
+        log = compacted(storage, *kept)
+        assert [segment.base_offset for segment in log.segments] == [0, RELATIVE_OFFSET_MAX + 1]
+        again = reopened(log, clean=False)
+        assert offsets(read_all(again)) == kept
+        assert again.log_end_offset == RELATIVE_OFFSET_MAX + 2
 
     def test_gap_wider_than_a_segments_offsets_inside_an_answer_is_refused(
         self, storage: MemoryStorage
@@ -279,7 +290,7 @@ class TestReplacingASegment:
         log.truncate_to(5)
         before = read_all(log), log.layout_generation, log.gaps.first_dirty_offset
         with pytest.raises(ValueError, match="is not in list"):
-            log.replace_segments([segment])
+            replace_segments(log, [segment])
         assert (read_all(log), log.layout_generation, log.gaps.first_dirty_offset) == before
 
     def test_restart_removes_a_copy_that_was_not_put_in_place(

@@ -215,6 +215,19 @@ def test_lost_epoch_file_is_rebuilt_from_the_batches(
     assert reopened(storage.clone(), recovery_point=recovery_point).epochs.entries == before
 
 
+def test_unused_log_of_kafka_is_opened_without_a_warning(
+    storage: MemoryStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage.make_directories(DIRECTORY)
+    for name in (path(0), f"{DIRECTORY}/leader-epoch-checkpoint"):
+        storage.write_atomically(name, b"")
+    log = reopened(storage, clean=True)
+    assert caplog.messages == []
+    append(log)
+    log.flush()
+    assert offsets(read_all(log)) == [0]
+
+
 TRUE_EPOCHS = [(0, 0), (3, 4), (4, 12)]
 
 

@@ -193,6 +193,12 @@ class TestPolicy:
         log.configure(config(cleanup_policy=("compact", "delete"), segment_bytes=SIZE))
         assert start_after(log, wall_ms=1 << 50) == 10
 
+    def test_log_without_a_cleanup_policy_is_not_deleted(self) -> None:
+        log = dated(100, 200, 300)
+        assert start_after(log, wall_ms=1 << 50) > 0
+        kept = dated(100, 200, 300, cleanup_policy=())
+        assert start_after(kept, wall_ms=1 << 50) == 0
+
     def test_segments_below_the_log_start_go_in_every_log(self) -> None:
         log = compacted(MemoryStorage(), 0, 5, 9, segment_bytes=SIZE)
         assert below_start(log) == ""

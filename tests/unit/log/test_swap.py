@@ -8,13 +8,27 @@ from typing import Final
 
 import pytest
 from support.cleaning import carry_out, task, varied_log
-from support.logs import DIRECTORY, TP, append, batch, config, offsets, open_log, produce, read_all
+from support.logs import (
+    DIRECTORY,
+    TP,
+    append,
+    batch,
+    config,
+    offsets,
+    open_log,
+    produce,
+    read_all,
+    replace_segments,
+)
 from support.memory_storage import MemoryStorage
 
+from minikafka.base.keys import LONG_MAX
 from minikafka.log.checkpoints import FIRST_DIRTY_OFFSETS
 from minikafka.log.directory import LogDirectory
 from minikafka.log.log import Log
-from minikafka.record.batch import records
+from minikafka.log.replacement import Replacement
+from minikafka.log.swap import remove_copies
+from minikafka.record.batch import Record, records
 
 NOW: Final = 20_000_000
 EXPECTED_FILE: Final = re.compile(
@@ -46,7 +60,7 @@ def clean_all(log: Log) -> None:
     segments = {segment.base_offset: segment for segment in log.segments}
     groups, outcome = carry_out(log.storage, task(log, NOW))
     for group in groups:
-        log.replace_segments([segments[base] for base in group.bases])
+        replace_segments(log, [segments[base] for base in group.bases])
     log.gaps.mark(outcome.end_offset)
 
 
@@ -166,6 +180,31 @@ def test_start_completes_a_swap_whose_replaced_files_are_renamed() -> None:
     assert offsets(read_all(recovered(storage))) == [*range(10), 15, 25, *range(30, 40)]
 
 
+def test_start_killed_at_any_file_operation_of_a_swap_is_repeated_with_the_same_result() -> None:
+    fatal, is_killed = 0, True
+    while is_killed:
+        fatal += 1
+        storage = MortalStorage()
+        small_log(storage)
+        copy(storage, ".swap", 10, 15, 25)
+        for kind in (".log", ".index", ".timeindex"):
+            path = f"{DIRECTORY}/{10:020d}{kind}"
+            storage.rename(path, path + ".deleted")
+        storage.operations, storage.fatal = 0, fatal
+        try:
+            recovered(storage)
+            is_killed = False
+        except Killed:
+            pass
+        clone = storage.clone()
+        log = recovered(clone)
+        assert offsets(read_all(log)) == [*range(10), 15, 25, *range(30, 40)], fatal
+        assert [segment.base_offset for segment in log.segments] == [0, 10, 30], fatal
+        names = clone.names(DIRECTORY)
+        assert not [name for name in names if name.endswith((".swap", ".deleted"))], fatal
+    assert fatal > 10
+
+
 @pytest.mark.parametrize("base", [10, 20])
 def test_start_removes_a_copy_that_is_only_partly_renamed(base: int) -> None:
     storage = MemoryStorage()
@@ -192,10 +231,105 @@ def test_empty_copy_leaves_an_empty_segment() -> None:
     small_log(storage)
     log = recovered(storage)
     copy(storage, ".cleaned", 10)
-    log.replace_segments(log.segments[1:3])
+    replace_segments(log, log.segments[1:3])
     kept = [*range(10), *range(30, 40)]
     assert offsets(read_all(log)) == kept
     assert offsets(log.read(log.locate(12), log.written_position, 100)[0])[:1] == [30]
     append(log)
     log.close()
     assert offsets(read_all(recovered(storage))) == [*kept, 40]
+
+
+def begun(storage: MemoryStorage) -> tuple[LogDirectory, Replacement]:
+    """Return the replacement of the first group of segments, after its first step."""
+    directory = dirty_log(storage)
+    log = directory.logs[TP]
+    groups, _ = carry_out(storage, task(log, NOW))
+    segments = {segment.base_offset: segment for segment in log.segments}
+    replacement = Replacement(log, [segments[base] for base in groups[0].bases])
+    replacement.begin()
+    return directory, replacement
+
+
+def contents() -> list[list[Record]]:
+    """Return the records of the log of `begun`, with the segments that are replaced and with their copy."""
+    directory, replacement = begun(MemoryStorage())
+    log = directory.logs[TP]
+    original = list(records(read_all(log)))
+    replacement.complete()
+    return [original, list(records(read_all(log)))]
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_truncation_killed_at_any_file_operation_of_a_swap_brings_nothing_back(
+    is_complete: bool,
+) -> None:
+    fatal, is_killed, end = 0, True, LONG_MAX
+    whole = contents()
+    while is_killed:
+        fatal += 1
+        storage = MortalStorage()
+        directory, replacement = begun(storage)
+        log, cut = directory.logs[TP], replacement_end(replacement) // 2
+        if is_complete:
+            replacement.complete()
+        storage.operations, storage.fatal = 0, fatal
+        try:
+            log.truncate_to(cut)
+            is_killed = False
+        except Killed:
+            pass
+        clone = storage.clone()
+        found = opened(clone).logs[TP]
+        assert found.log_end_offset <= end, fatal
+        end = found.log_end_offset
+        assert list(records(read_all(found))) in [
+            [record for record in each if record.offset < end] for each in whole
+        ], fatal
+        stray = [name for name in clone.names(DIRECTORY) if not EXPECTED_FILE.fullmatch(name)]
+        assert stray == [], fatal
+    assert end == log.log_end_offset <= cut
+    assert fatal > 5
+
+
+def replacement_end(replacement: Replacement) -> int:
+    """Return the offset behind the segments that are replaced."""
+    log = replacement._log
+    return next(
+        segment.base_offset
+        for segment in log.segments
+        if segment.base_offset > replacement._segments[-1].base_offset
+    )
+
+
+def test_replacement_that_a_truncation_has_undone_is_refused() -> None:
+    directory, replacement = begun(MemoryStorage())
+    log = directory.logs[TP]
+    before = len(log.segments)
+    log.truncate_to(log.log_end_offset - 1)
+    with pytest.raises(ValueError, match="undone"):
+        replacement.complete()
+    assert len(log.segments) == before
+    names = log.storage.names(DIRECTORY)
+    assert not [name for name in names if name.endswith(".swap")]
+
+
+def test_removal_of_first_segments_undoes_a_replacement() -> None:
+    directory, replacement = begun(MemoryStorage())
+    log = directory.logs[TP]
+    log.advance_log_start_offset(log.segments[1].base_offset)
+    log.remove_first_segments(1)
+    with pytest.raises(ValueError, match="undone"):
+        replacement.complete()
+    start = log.log_start_offset
+    directory.write_log_starts(sync=True)
+    assert opened(log.storage.clone()).logs[TP].log_start_offset == start
+
+
+def test_aborted_replacement_leaves_the_segments_as_they_were() -> None:
+    directory, replacement = begun(MemoryStorage())
+    log = directory.logs[TP]
+    before = read_all(log)
+    replacement.abort()
+    remove_copies(log.storage, log.directory)
+    assert read_all(opened(log.storage.clone()).logs[TP]) == before

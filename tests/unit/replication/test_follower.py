@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.logs import replace_segments
 from support.replication import KEY, TP, Replicas
 
 from minikafka.base.errors import ErrorCode
@@ -205,7 +206,7 @@ def test_replicas_agree_when_the_start_of_an_epoch_was_compacted_away() -> None:
     log = world[0].log
     for segment in log.segments[1:3]:
         log.storage.write_atomically(segment.path(".log.cleaned"), b"")
-        log.replace_segments([segment])
+        replace_segments(log, [segment])
     assert world[0].entries_of_every_segment() == [(0, b"a"), (3, b"d")]
     world.send_leader_and_isr(1)
     world.sync(0, 1)

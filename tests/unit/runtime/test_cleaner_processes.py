@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from struct import unpack
 from typing import Any
 
 import pytest
@@ -42,8 +44,23 @@ def given(tmp_path: Path) -> CleaningTask:
     return task(log, NOW)
 
 
-def no_group(group: Any) -> None:
+async def no_group(group: Any) -> None:
     """Ignore a group."""
+
+
+def test_cleaners_open_no_file_before_the_first_cleaning() -> None:
+    before = os.listdir("/dev/fd")
+    cleaners = CleanerProcesses()
+    assert os.listdir("/dev/fd") == before
+    del cleaners
+
+
+async def test_cleaning_fails_when_the_shared_file_cannot_be_opened(
+    cleaners: CleanerProcesses, given: CleaningTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(Path(given.directory) / "missing"))
+    with pytest.raises(CleaningFailed, match="missing"):
+        await cleaners.clean(given.encode(), no_group)
 
 
 async def test_process_cleans_as_the_steps_do(
@@ -53,7 +70,11 @@ async def test_process_cleans_as_the_steps_do(
     log = varied_log(storage, given.directory, Random(1), NOW, cleanup_policy=("compact",))
     expected, outcome = carry_out(storage, task(log, NOW))
     groups: list[Any] = []
-    found = await cleaners.clean(given.encode(), groups.append)
+
+    async def add(group: Any) -> None:
+        groups.append(group)
+
+    found = await cleaners.clean(given.encode(), add)
     assert [group["bases"] for group in groups] == [group.bases for group in expected]
     assert found["end_offset"] == outcome.end_offset
     for group in groups:
@@ -97,7 +118,7 @@ async def test_missing_file_is_a_failure_of_the_storage(
 async def test_error_of_the_callback_ends_the_cleaning(
     cleaners: CleanerProcesses, given: CleaningTask
 ) -> None:
-    def refuse(group: Any) -> None:
+    async def refuse(group: Any) -> None:
         raise LookupError
 
     with pytest.raises(LookupError):
@@ -140,7 +161,27 @@ async def test_killed_process_fails_the_cleaning(
 
 
 def test_throttle_spends_bytes_at_its_rate() -> None:
-    throttle = Throttle(100.0, 0.0)
-    assert throttle.pause_after(50, 0.0) == 0.5
-    assert throttle.pause_after(50, 0.5) == 0.5
-    assert throttle.pause_after(10, 5.0) == pytest.approx(0.1)
+    with tempfile.TemporaryFile() as shared:
+        throttle = Throttle(shared.fileno())
+        assert throttle.pause_after(50, 100.0, 0.0) == 0.5
+        assert throttle.pause_after(50, 100.0, 0.5) == 0.5
+        assert throttle.pause_after(10, 100.0, 5.0) == pytest.approx(0.1)
+
+
+def test_throttles_of_one_file_share_the_rate() -> None:
+    with tempfile.TemporaryFile() as shared:
+        first, second = Throttle(shared.fileno()), Throttle(shared.fileno())
+        assert first.pause_after(50, 100.0, 1.0) == 0.5
+        assert second.pause_after(50, 100.0, 1.0) == 1.0
+        assert first.pause_after(50, 100.0, 1.5) == 1.0
+
+
+async def test_processes_use_the_throttle_of_their_broker(
+    cleaners: CleanerProcesses, given: CleaningTask
+) -> None:
+    limited = replace(given, bytes_per_second=1e9)
+    await cleaners.clean(limited.encode(), no_group)
+    (first,) = unpack("d", os.pread(cleaners._throttle.fileno(), 8, 0))
+    await cleaners.clean(limited.encode(), no_group)
+    (second,) = unpack("d", os.pread(cleaners._throttle.fileno(), 8, 0))
+    assert 0 < first < second

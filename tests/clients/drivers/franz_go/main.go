@@ -153,6 +153,10 @@ func admin(bootstrap, topic string, partitions int) {
 	_, err := a.CreateTopic(context.Background(), int32(partitions), 3, nil, topic)
 	check(err)
 	described, err := a.ListTopics(context.Background(), topic)
+	for err == nil && len(described[topic].Partitions) == 0 { // the broker that was asked does not know it yet
+		time.Sleep(20 * time.Millisecond)
+		described, err = a.ListTopics(context.Background(), topic)
+	}
 	check(err)
 	_, err = a.DeleteTopic(context.Background(), topic)
 	check(err)

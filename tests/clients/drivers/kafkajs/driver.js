@@ -29,6 +29,7 @@ async function stream(bootstrap, topic) {
   for (let number = 0; !ended; number++) {
     await producer.send({ topic, messages: [{ value: String(number) }], acks: -1 })
     say({ acked: number })
+    await new Promise((resolve) => setTimeout(resolve, 5)) // the consumer commits every record
   }
   await producer.disconnect()
 }

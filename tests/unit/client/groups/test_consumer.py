@@ -132,6 +132,41 @@ async def test_offset_outside_of_the_log_is_reset(cluster: StubGroups, client: C
         assert await take(consumer, 2) == [(0, 0), (0, 1)]
 
 
+def append(cluster: StubGroups, epoch: int) -> None:
+    log = cluster.topics["t"][0]
+    log.append(build([Record(timestamp=1, value=b"v")], leader_epoch=epoch))
+
+
+async def test_commit_names_the_leader_epoch_of_the_last_record(
+    cluster: StubGroups, client: Client
+) -> None:
+    cluster.topics["t"].pop()
+    append(cluster, 3)
+    async with client.group_consumer("g", ["t"], EARLIEST) as consumer:
+        await take(consumer, 6)
+        await consumer.commit()
+        assert cluster.committed == {T0: OffsetAndMetadata(6)}
+        assert cluster.epochs == {T0: 3}
+
+
+async def test_commit_before_a_record_in_work_names_the_epoch_of_the_record_before(
+    cluster: StubGroups, client: Client
+) -> None:
+    cluster.topics["t"].pop()
+    append(cluster, 3)
+    append(cluster, 4)
+
+    async def work() -> None:
+        async with client.group_consumer("g", ["t"], EARLIEST) as consumer:
+            await take(consumer, 7)
+            raise RuntimeError("work")
+
+    with pytest.raises(RuntimeError, match="work"):
+        await work()
+    assert cluster.committed == {T0: OffsetAndMetadata(6)}
+    assert cluster.epochs == {T0: 3}
+
+
 async def test_record_in_work_is_not_committed_when_the_block_ends_by_an_exception(
     cluster: StubGroups, client: Client
 ) -> None:

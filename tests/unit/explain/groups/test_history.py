@@ -128,6 +128,15 @@ def test_move_of_the_coordinator_interrupts_a_rebalance():
     ]
 
 
+def test_rebalance_names_static_members_by_their_instance():
+    world = GroupLedgerWorld()
+    world.static("one", "two")
+
+    assert summaries(world)[-1].startswith("static member two joined")
+    assert "the leader static member one assigned" in summaries(world)[-1]
+    assert "static member one last" in summaries(world)[-1]
+
+
 def test_static_member_that_returns_causes_no_rebalance():
     world = GroupLedgerWorld()
     world.static("one")

@@ -12,7 +12,7 @@ from support.group_world import REBALANCE, SESSION, subscription
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.explain.groups.lag import Lag, Past
-from minikafka.explain.groups.why import explain_group
+from minikafka.explain.groups.why import UNWRITTEN_MS, explain_group
 from minikafka.explain.past import Past as PartitionPast
 from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, Picture
 from minikafka.explain.why import Finding
@@ -334,6 +334,25 @@ def test_commit_that_is_not_written_names_the_error():
     assert found.text == (
         "1 commit could not be written to __consumer_offsets, last: NOT_ENOUGH_REPLICAS"
     )
+
+
+def test_commit_that_was_not_written_is_named_until_one_is_written():
+    world = GroupLedgerWorld()
+    world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.commit({("t", 0): 5})
+    assert names(world.why()) == ["commit-not-written"]
+    world.append_error = ErrorCode.NONE
+    world.advance(1_000)
+    world.commit({("t", 0): 5})
+    assert world.why() == []
+
+
+def test_commit_that_was_not_written_is_forgotten_when_no_other_is_tried():
+    world = GroupLedgerWorld()
+    world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.commit({("t", 0): 5})
+    world.advance(UNWRITTEN_MS)
+    assert world.why() == []
 
 
 def test_partition_whose_leader_is_away_names_the_broker():

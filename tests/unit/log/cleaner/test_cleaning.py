@@ -201,11 +201,43 @@ def test_marker_goes_after_the_delete_retention_once_its_batches_are_gone() -> N
     assert headers(cleaned(second, NOW + HOUR))[0][BASE_OFFSET] == 3
 
 
+def add_transactional(log: Log, producer: int, sequence: int, key: str, value: str) -> None:
+    fields = {"producer_id": producer, "producer_epoch": 0, "attributes": TRANSACTIONAL}
+    add(log, (key, value), base_sequence=sequence, **fields)
+
+
 def test_transaction_whose_marker_is_behind_the_cleaned_segments_is_aborted() -> None:
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
-    append(log, transactional_batch(0))
+    add_transactional(log, 7, 0, "a", "1")
     append(log, end_marker(commit=False))
+    log.flush()
     assert kept(cleaned(log)) == []
+
+
+def test_transaction_that_is_aborted_above_the_last_stable_offset_is_aborted() -> None:
+    log = log_of([("a", "stays")])
+    add_transactional(log, 7, 0, "a", "aborted")
+    add_transactional(log, 8, 0, "b", "of an open transaction")
+    append(log, end_marker(commit=False))
+    add(log, ("active", "a"))
+    assert log.producers.first_unstable_offset(log.log_end_offset) == 3
+    assert kept(cleaned(log, uncleanable=3)) == [(0, "a", "stays"), (1, "active", "a")]
+
+
+def test_transaction_that_was_aborted_earlier_does_not_hide_a_later_one() -> None:
+    """Its last batch was emptied by the first cleaning, and the second one begins behind its marker."""
+    log = log_of([("a", "old")])
+    add_transactional(log, 7, 0, "x", "aborted")
+    append(log, end_marker(commit=False))
+    add(log, ("active", "b"))
+    again = rewritten(cleaned(log))
+    first_dirty = again.log_end_offset
+    add_transactional(again, 7, 1, "a", "new")
+    append(again, end_marker())
+    add(again, ("active", "c"))
+    again.gaps.mark(first_dirty)
+    assert kept(cleaned(again))[-1] == (first_dirty, "a", "new")
+    assert "old" not in [value for _, _, value in kept(cleaned(again))]
 
 
 def test_last_batch_stays_without_records_before_an_empty_active_segment() -> None:

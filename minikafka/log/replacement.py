@@ -1,0 +1,83 @@
+"""The replacement of neighbouring segments of a log by their compacted copy, in steps with fsyncs in between.
+
+`begin`, `sync`, `complete`, `sync`, `end`: the log may go on between the steps, so that `sync` can run outside the
+event loop. Invariant: no segment is truncated or removed while the names of the copy's files are not durable.
+`settle` is called before that; it undoes a replacement that is not complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from minikafka.base.errors import StorageFailed
+from minikafka.log import swap
+from minikafka.log.log import Log
+from minikafka.log.segment import Segment
+
+
+class Replacement:
+    """One replacement. The copy, `<first base offset>.log.cleaned`, must be sound and durable (`log/cleaner`)."""
+
+    def __init__(self, log: Log, segments: Sequence[Segment]) -> None:
+        self._log = log
+        self._segments = list(segments)
+        self._is_complete = False
+
+    def begin(self) -> None:
+        """Begin to swap the files. Raises ValueError as `complete` does, and StorageFailed."""
+        log = self._log
+        self._slot()
+        if log.gaps.first_dirty_offset is None:
+            log.gaps.mark(log.log_start_offset)
+        with log.failing_for_good():
+            swap.begin(self._segments[0])
+        log.before_removal = self.settle
+
+    def sync(self) -> None:
+        """Make the names of the files durable, in any thread. Raises StorageFailed."""
+        self._log.storage.sync_directory(self._log.directory)
+
+    def complete(self) -> None:
+        """Put the copy in place of the segments, once the names that `begin` gave are durable.
+
+        The layout generation rises; byte positions from the end of the segments on stay valid. Raises ValueError if
+        they are no longer sealed segments of the log, or if the replacement was undone, and StorageFailed.
+        """
+        log = self._log
+        if log.before_removal != self.settle:
+            raise ValueError(f"the replacement in {log} was undone")
+        slot = self._slot()
+        with log.failing_for_good():
+            cleaned = swap.complete(self._segments)
+            log.segments.replace(slot, len(self._segments), cleaned)
+            for segment in self._segments:
+                log.retired.add(segment, log.config.file_delete_delay_ms)
+            log.producers.keep_snapshots({segment.base_offset for segment in log.segments})
+        log.layout_generation += 1
+        self._is_complete = True
+
+    def end(self) -> None:
+        """Forget the replacement: the names that `complete` gave are durable."""
+        if self._log.before_removal == self.settle:
+            self._log.before_removal = None
+
+    def settle(self) -> None:
+        """Undo the replacement if it is not complete, and make the names durable. Raises StorageFailed."""
+        self.end()
+        if not self._is_complete:
+            swap.undo(self._segments[0])
+        self.sync()
+
+    def abort(self) -> None:
+        """Undo a replacement that has not ended and is not complete; after a disk failure the next start does that."""
+        if self._log.before_removal == self.settle:
+            with suppress(StorageFailed):
+                self.settle()
+
+    def _slot(self) -> int:
+        sealed = self._log.segments[:-1]
+        slot = sealed.index(self._segments[0])
+        if sealed[slot : slot + len(self._segments)] != self._segments:
+            raise ValueError(f"{self._log} does not have these segments")
+        return slot

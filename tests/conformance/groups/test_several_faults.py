@@ -1,0 +1,83 @@
+"""Two brokers go away at once while static members restart: no commit is lost, and no assignment is mixed up.
+
+The invariants are those of `Life`: an acknowledged commit is fetched back, generations never fall, and each member gets
+the bytes that its generation's leader sent for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from support.group_life import Faults, Life
+from support.memory_cluster import MemoryCluster
+from support.seeded_loop import run_seeded
+
+from minikafka.base.model import TopicPartition
+from minikafka.base.names import GROUP_TOPIC
+from minikafka.client import NewTopic
+
+KEYS = {
+    "group_initial_rebalance_delay_ms": 0,
+    "group_min_session_timeout_ms": 1_000,
+    "offsets_topic_num_partitions": 1,
+    "min_insync_replicas": 2,
+    "replica_fetch_wait_max_ms": 200,
+    "replica_fetch_backoff_ms": 50,
+    "replica_lag_time_max_ms": 1_000,
+    "auto_leader_rebalance_enable": False,
+}
+MEMBERS = 3
+STATIC = 2
+ROUNDS = 4
+APART_MS = 600
+"""Maximum time between the faults of one round."""
+
+
+async def live_through(seed: int) -> None:
+    """Let a group live through rounds of two faults and a restart of a static member, in random order."""
+    rng = Random(seed)
+    async with MemoryCluster(3, **KEYS) as cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", MEMBERS, 3))
+        life = Life(cluster, "g", MEMBERS, static=STATIC)
+        life.start()
+        await life.progress(1)
+        for _ in range(ROUNDS):
+            await suffer(cluster, life, rng)
+            await life.progress()
+        await life.stop()
+
+
+async def suffer(cluster: MemoryCluster, life: Life, rng: Random) -> None:
+    """Take the coordinator and another broker away, and restart a static member, all within `APART_MS`."""
+    faults = Faults(cluster, away_ms=rng.choice((300, 1_500, 4_000)))
+    coordinator = leader(cluster)
+    other = rng.choice([number for number in cluster.storages if number != coordinator])
+
+    async def fault(broker: int) -> None:
+        await cluster.clock.sleep(rng.randrange(APART_MS))
+        await faults.begin(rng.choice(("kill", "pause")), broker)()
+
+    async def restart() -> None:
+        await cluster.clock.sleep(rng.randrange(APART_MS))
+        life.restart(rng.randrange(STATIC))
+
+    await asyncio.gather(fault(coordinator), fault(other), restart())
+
+
+def leader(cluster: MemoryCluster) -> int:
+    """Return the coordinator of the group."""
+    tp = TopicPartition(GROUP_TOPIC, 0)
+    led = {
+        number: partition.leader_epoch
+        for number, broker in cluster.brokers.items()
+        if (partition := broker.replicas.partition(tp)) is not None and partition.is_leader
+    }
+    return max(led, key=lambda number: led[number])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_static_members_survive_several_faults_at_once(seed: int) -> None:
+    run_seeded(seed, live_through(seed))
