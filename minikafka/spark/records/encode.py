@@ -81,8 +81,19 @@ def _content(rows: Rows) -> Numbers:
     """Return about how many bytes each record takes: its content and 24 bytes around it."""
     size: Numbers = _lengths(rows.keys).clip(0) + _lengths(rows.values).clip(0) + 24
     if rows.headers is not None:
-        size = size + _lengths(_headers(rows.headers))
+        size = size + _header_bytes(rows.headers)
     return size
+
+
+def _header_bytes(headers: pa.Array) -> Numbers:
+    """Return about how many bytes the headers of each record take: names, values and 2 bytes for each."""
+    counts = np.asarray(pc.fill_null(pc.list_value_length(headers), 0)).astype(np.int64)
+    pairs = headers.flatten()
+    names = _lengths(pairs.field("key").cast(pa.binary()))
+    total = np.concatenate(([0], np.cumsum(names + _lengths(pairs.field("value")).clip(0) + 2)))
+    borders = np.concatenate(([0], np.cumsum(counts)))
+    sizes: Numbers = total[borders[1:]] - total[borders[:-1]]
+    return sizes
 
 
 def encode(

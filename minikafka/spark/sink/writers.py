@@ -29,12 +29,10 @@ from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.producer import IdempotentProducer
 from minikafka.spark.sink.rows import Origin, Router
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Leaders, Unreachable
+from minikafka.spark.wire.leaders import Leaders
 
 _BUFFER_BYTES: Final = 8 << 20
 """Rows that a task gathers before it sends them, so that batches are large with many partitions too."""
-_NEW_TOPIC_S: Final = 5.0
-"""Retry an unknown topic for this long: a new topic may not have reached every broker's metadata yet."""
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 """Spark's own properties of a task of a stream."""
@@ -132,19 +130,16 @@ class _Topics:
         return self._counts[topic]
 
     def _ask(self, topic: str) -> int:
-        deadline = Deadline(self._timeout_ms / 1000)
-        patience = Deadline(min(_NEW_TOPIC_S, self._timeout_ms / 1000))
-        while True:
-            try:
-                self._leaders.refresh([topic])
-                if count := len(self._leaders.partitions([topic])):
-                    return count
-                if not patience.wait_to_retry():
-                    text = f"{topic}: no such topic; correct option topic, or create it"
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-            except Unreachable:
-                if not deadline.wait_to_retry():
-                    raise
+        def count() -> tuple[int, list[str]]:
+            self._leaders.refresh([topic])
+            found = len(self._leaders.partitions([topic]))
+            return found, [] if found else [topic]
+
+        found, missing = self._leaders.find(count, Deadline(self._timeout_ms / 1000))
+        if missing:
+            text = f"{topic}: no such topic; correct option topic, or create it"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        return found
 
 
 def _joined(gathered: list[tuple[TopicPartition, Rows]]) -> Iterator[tuple[TopicPartition, Rows]]:

@@ -21,11 +21,9 @@ from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import Positions
 from minikafka.spark.source.ranges import OffsetRange, split
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Leaders, Position, Unreachable
+from minikafka.spark.wire.leaders import Leaders, Position
 from minikafka.spark.wire.protocol import EARLIEST, LATEST
 
-_NEW_TOPIC_S: Final = 5.0
-"""Retry an unknown topic for this long: a new topic may not have reached every broker's metadata yet."""
 _LATE_END_S: Final = 5.0
 """Ask again for this long when a log seems to end before what was read: a new leader may not know
 its high watermark yet."""
@@ -52,17 +50,10 @@ class _Cluster:
 
     def partitions(self) -> list[TopicPartition]:
         """Return the subscribed partitions, in order; wait briefly for topics that were just created."""
-        patience = Deadline(min(_NEW_TOPIC_S, self.options.planning_timeout_ms / 1000))
-        while True:
-            try:
-                found, missing = self._find_partitions()
-                if not missing:
-                    return found
-                if not patience.wait_to_retry():
-                    raise _unknown(missing, self.options.subscription.option)
-            except Unreachable:
-                if not self.deadline.wait_to_retry():
-                    raise
+        found, missing = self.leaders.find(self._find_partitions, self.deadline)
+        if missing:
+            raise _unknown(missing, self.options.subscription.option)
+        return found
 
     def _find_partitions(self) -> tuple[list[TopicPartition], list[str]]:
         """Return the partitions that exist, and what was named and does not."""

@@ -22,7 +22,10 @@ logger = logging.getLogger(__name__)
 
 Address: TypeAlias = tuple[str, int]
 Answer = TypeVar("Answer")
+Found = TypeVar("Found")
 
+_NEW_TOPIC_S: Final = 5.0
+"""Retry an unknown topic for this long: a new topic may not have reached every broker's metadata yet."""
 _METADATA_TIMEOUT_S: Final = 3.0
 """Time limit per broker: a stopped process accepts connections but never responds."""
 
@@ -77,6 +80,24 @@ class Leaders:
         for topic in topics:
             raise_if_final(found[topic].error, topic)
             self._merge(topic, found[topic])
+
+    def find(
+        self, ask: Callable[[], tuple[Found, Sequence[str]]], deadline: Deadline
+    ) -> tuple[Found, Sequence[str]]:
+        """Return what `ask` returns: the thing found, and the names of topics or partitions it lacks.
+
+        Asks again for a few seconds while a name is missing, and until the deadline while no broker
+        answers; then raises `Unreachable`.
+        """
+        patience = Deadline(min(_NEW_TOPIC_S, deadline.left()))
+        while True:
+            try:
+                found, missing = ask()
+                if not missing or not patience.wait_to_retry():
+                    return found, missing
+            except Unreachable:
+                if not deadline.wait_to_retry():
+                    raise
 
     def list_topics(self) -> list[str]:
         """Return the names of all topics that are not internal. Raises `Unreachable`."""

@@ -125,3 +125,12 @@ def test_varints_of_the_largest_numbers_are_read_back():
     found, after = read(data, positions, 10)
     assert found.tolist() == numbers.tolist()
     assert after.tolist() == np.cumsum(lengths).tolist()
+
+
+def test_batches_are_cut_by_the_size_of_their_headers():
+    large = [{"key": "k" * 50, "value": b"v" * 50}]
+    headers = pa.array([large, None, [], large, [{"key": "", "value": None}]], HEADERS)
+    nulls = pa.nulls(5, pa.binary())
+    times = np.arange(5, dtype=np.int64)
+    rows = Rows(nulls, nulls, times, headers, times)
+    assert [len(part) for part in cut(rows, 160)] == [2, 2, 1]

@@ -14,6 +14,7 @@ from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.planning import plan_batch
 from minikafka.spark.source.positions import Positions
 from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.wire import leaders
 from minikafka.spark.wire.leaders import Position, Unreachable
 
 TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)
@@ -114,7 +115,7 @@ def test_ranges_cover_several_topics(brokers, options):
 
 @pytest.mark.parametrize("subscribe", ["nothing,lines", "nothing,lines,zero"])
 def test_missing_topics_are_named_with_advice(options, monkeypatch, subscribe):
-    monkeypatch.setattr(planning, "_NEW_TOPIC_S", 0.1)
+    monkeypatch.setattr(leaders, "_NEW_TOPIC_S", 0.1)
     with pytest.raises(KafkaError) as caught:
         plan_batch(options(subscribe=subscribe))
     names = ", ".join(name for name in subscribe.split(",") if name != "lines")
@@ -156,7 +157,7 @@ def test_pattern_without_a_topic_reads_nothing(options):
 
 def test_assigned_partitions_are_read_and_missing_ones_named(options, monkeypatch):
     assert plan_batch(options(assign='{"lines":[1]}')) == [of(1, 0, 20)]
-    monkeypatch.setattr(planning, "_NEW_TOPIC_S", 0.1)
+    monkeypatch.setattr(leaders, "_NEW_TOPIC_S", 0.1)
     with pytest.raises(KafkaError, match="lines-7: no such partition; correct option assign"):
         plan_batch(options(assign='{"lines":[1,7]}'))
 
