@@ -326,7 +326,7 @@ class Check(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Multi operation: create a node. `private` marks nodes that hold secrets; their ACL is open so far."""
+    """Multi operation: create a node."""
 
     path: str
     data: bytes

@@ -275,7 +275,7 @@ class Broker:
         return prometheus_text(self.metrics)
 
     async def _rotate_metrics(self) -> None:
-        """Limit the quantiles of histograms to the last minutes."""
+        """Drop old values from the histograms at intervals, so that their quantiles cover the last minutes."""
         while True:
             await self.clock.sleep(_METRICS_PERIOD_MS)
             self.metrics.rotate()

@@ -318,7 +318,7 @@ class ConsumerFetch:
     def _read_to_the_end(
         self, topic: bytes, row: FetchPartition, part: PartitionData
     ) -> Partition | None:
-        """Return the partition if there is nothing to read at the offset of the row, None if there is or may be."""
+        """Return the partition if the offset of the row is at its end; None if there are or may be records."""
         if part.error or part.size or part.diverging is not None or part.preferred != LEADER:
             return None
         partition = self.fetches.replicas.find(topic, row[0])

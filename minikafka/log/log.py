@@ -291,7 +291,7 @@ class Log:
             self.sync()  # before the next fetch acknowledges the records
 
     def _before_replicated(self, first: Header, end_position: int, last_offset: int) -> None:
-        """Do what `_before_append` does, for the leader's batches from `first` to the one with `last_offset`.
+        """Roll to a new segment as `_before_append` does, for the leader's batches from `first` to `last_offset`.
 
         Raises CorruptBatch for batches that do not fit into one segment.
         """

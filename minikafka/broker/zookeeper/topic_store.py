@@ -89,9 +89,9 @@ class ZooKeeperTopics:
         logger.info("created topic %s with %d partitions", plan.name, len(assignment))
 
     async def _read_back(self, plan: TopicPlan) -> None:
-        """Return if the write whose answer was lost has created the topic: the topic has the plan's id.
+        """Check that a write whose answer was lost has created the topic, by the topic id of the plan.
 
-        Raises KafkaError REQUEST_TIMED_OUT otherwise.
+        Raises KafkaError REQUEST_TIMED_OUT if it has not, or if nobody can tell.
         """
         try:
             node = await get_one(self._coordination, topics.path_of(plan.name))

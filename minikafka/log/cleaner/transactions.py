@@ -90,7 +90,10 @@ class Transactions:
         return False
 
     def is_marker_needless(self, header: Header, kind: int | None) -> bool:
-        """Return True if no batch of the transaction that this marker ends was passed; `kind` None: it is empty."""
+        """Return True if the marker can be removed: no batch of the transaction that it ends is left.
+
+        `kind`: what the marker's record says; None for a marker whose record was removed before.
+        """
         self._begin_up_to(header)
         producer_id = header[PRODUCER_ID]
         if kind is None:
