@@ -51,11 +51,12 @@ _COMMANDS: Final = {
     "trace": _Entry("trace", "Show the history of a partition from the brokers' ledgers."),
     "why": _Entry("why", "Explain what is wrong with a partition."),
     "plan": _Entry("plan", "Show what the controller would do, without doing it."),
+    "pipeline": _Entry("pipeline.group", "Run Spark jobs over topics."),
 }
 """Every command by its name, in the order of `--help`."""
 
 
-_GROUPS: Final = ("topics", "cluster", "configs", "groups", "plan")
+_GROUPS: Final = ("topics", "cluster", "configs", "groups", "plan", "pipeline")
 """The commands that have commands of their own."""
 
 

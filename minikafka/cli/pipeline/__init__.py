@@ -1,0 +1,1 @@
+"""The commands of `minikafka pipeline`, one module each."""

@@ -1,0 +1,48 @@
+"""`minikafka pipeline copy`: topics to a topic, of the same cluster or another."""
+
+from __future__ import annotations
+
+import click
+
+from minikafka.cli.options import not_blank
+from minikafka.cli.pipeline.launch import (
+    Launch,
+    checkpoint_option,
+    continuous_option,
+    launch_options,
+)
+
+
+@click.command(short_help="Copy topics to a topic, of this cluster or another.")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC…")
+@click.option("--to", required=True, metavar="TOPIC", callback=not_blank, help="Topic to write.")
+@click.option("--from-bootstrap", metavar="HOST:PORT,…", help="Brokers to read from.")
+@click.option("--to-bootstrap", metavar="HOST:PORT,…", help="Brokers to write to.")
+@click.option("--sql", metavar="QUERY", help="A query over the view `source`.")
+@checkpoint_option
+@continuous_option
+@launch_options
+def copy(
+    launch: Launch,
+    topics: tuple[str, ...],
+    to: str,
+    from_bootstrap: str | None,
+    to_bootstrap: str | None,
+    sql: str | None,
+    checkpoint: str,
+    available_now: bool,
+) -> None:
+    """Copy topics to a topic: records unchanged, or the result of a query."""
+    from minikafka.pipeline.copy import CopySettings, run
+    from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
+
+    settings = CopySettings(
+        topics=topics,
+        to=to,
+        from_servers=launch.servers(from_bootstrap),
+        to_servers=launch.servers(to_bootstrap),
+        checkpoint=checkpoint,
+        sql=sql,
+        trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
+    )
+    launch.run(f"copy to {to}", lambda spark, report: run(spark, settings, report))

@@ -1,0 +1,53 @@
+"""`minikafka pipeline`: the table of its commands, which are imported when they run.
+
+A command is a function of the module that the table names, with the name of the command, `-` as `_`. It is
+decorated with `launch.launch_options`, which gives it a `Launch`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final, NamedTuple
+
+import click
+
+from minikafka.cli.group import Group
+
+
+class _Entry(NamedTuple):
+    """One command: the module of this package that defines it, and its line in `--help`."""
+
+    module: str
+    summary: str
+
+
+_COMMANDS: Final = {
+    "copy": _Entry("copy", "Copy topics to a topic, of this cluster or another."),
+}
+"""Every command by its name, in the order of `--help`."""
+
+
+class _Pipelines(Group):
+    """The commands of the table; `--help` shows the summaries without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module = importlib.import_module(f"minikafka.cli.pipeline.{entry.module}")
+        command = getattr(module, cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the summaries of the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
+
+
+@click.group(cls=_Pipelines)
+def pipeline() -> None:
+    """Run Spark jobs over topics: on this machine, or on a Spark cluster with --master."""

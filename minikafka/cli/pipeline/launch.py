@@ -1,0 +1,134 @@
+"""What all commands of `minikafka pipeline` share: options, the start of Spark, and the output.
+
+This module imports neither Spark nor `minikafka.pipeline`: every `--help` loads it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.cli.execution import fail_unless, interrupt
+from minikafka.cli.find_cluster import bootstrap_servers
+from minikafka.cli.options import (
+    bootstrap_option,
+    data_option,
+    json_option,
+    key_value_pairs,
+    not_blank,
+    time_limit,
+    timeout_option,
+)
+
+if TYPE_CHECKING:
+    from minikafka.pipeline.context import Work
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The common options of a command, and the running of its pipeline."""
+
+    bootstrap: str | None
+    data: str | None
+    master: str
+    conf: Mapping[str, str]
+    as_json: bool
+    quiet: bool
+    debug: bool
+
+    def servers(self, given: str | None = None) -> str:
+        """Return `given`, else the brokers that `--bootstrap` or `--data` name. Raises ClusterError."""
+        return given or bootstrap_servers(self.bootstrap, self.data)
+
+    def run(self, name: str, work: Work) -> None:
+        """Run a pipeline, print its summary, and end with exit code 1 if that is not `ok`."""
+        from minikafka.cli.pipeline.output import TerminalDisplay, print_summary
+        from minikafka.pipeline.context import SparkSettings, execute
+        from minikafka.pipeline.report import Report
+
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, interrupt)
+        settings = SparkSettings(self.master, self.conf, self.debug)
+        try:
+            with TerminalDisplay(shown=not (self.quiet or self.as_json)) as display:
+                summary = execute(name, work, settings, Report(display), limit_s=time_limit())
+        except MinikafkaError as error:
+            if self.debug and error.__cause__ is not None:
+                click.echo("".join(traceback.format_exception(error.__cause__)), err=True)
+            raise
+        if self.as_json:
+            click.echo(json.dumps(summary.document(), ensure_ascii=False))
+        else:
+            print_summary(summary)
+        fail_unless(summary.ok)
+
+
+def launch_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the common options; they become `launch`. The command fails in one line without pyspark."""
+
+    @bootstrap_option
+    @data_option
+    @click.option(
+        "--master",
+        metavar="URL",
+        default="local[*]",
+        show_default=True,
+        callback=not_blank,
+        help="Where Spark runs: local[N], spark://HOST:PORT, yarn or k8s://….",
+    )
+    @click.option(
+        "--set",
+        "conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=key_value_pairs,
+        help="A setting of Spark; may be repeated.",
+    )
+    @timeout_option
+    @json_option
+    @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+    @click.option("--debug", is_flag=True, help="Show Spark's warnings and its whole errors.")
+    @wraps(command)
+    def with_launch(
+        bootstrap: str | None,
+        data: str | None,
+        master: str,
+        conf: dict[str, str],
+        as_json: bool,
+        quiet: bool,
+        debug: bool,
+        **rest: Any,
+    ) -> None:
+        if missing := [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]:
+            text = f"pipelines need {', '.join(missing)}: pip install 'minikafka[spark]'"
+            raise MinikafkaError(text)
+        launch = Launch(bootstrap, data, master, conf, as_json, quiet, debug)
+        command(launch=launch, **rest)
+
+    return with_launch
+
+
+continuous_option = click.option(
+    "--available-now/--continuous",
+    "available_now",
+    default=True,
+    show_default=True,
+    help="End when all that is there now was read, or run until Ctrl-C.",
+)
+checkpoint_option = click.option(
+    "--checkpoint",
+    metavar="DIR",
+    required=True,
+    callback=not_blank,
+    help="Directory with the progress; the next run continues from there.",
+)

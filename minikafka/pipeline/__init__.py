@@ -1,0 +1,1 @@
+"""Spark jobs for people: what `minikafka pipeline` runs, on the driver."""

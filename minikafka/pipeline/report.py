@@ -1,0 +1,116 @@
+"""What a running pipeline tells about its progress: Spark's stages, micro-batches and notes.
+
+Every pipeline is given a `Report`. It names its steps with `with report.stage("read events"):`; the
+tasks of the Spark stages that run meanwhile are counted and shown without further calls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple, Protocol
+
+from pyspark.sql import SparkSession
+
+_INTERVAL_S: Final = 0.5
+"""Time between two looks at Spark's stages."""
+
+
+class Bar(NamedTuple):
+    """One row of the display: work done of a total (None: unknown), and a note behind it."""
+
+    name: str
+    done: int
+    total: int | None
+    note: str = ""
+
+
+class Display(Protocol):
+    """Where progress is shown. The calls come from several threads."""
+
+    def show(self, bars: Sequence[Bar], finished: int) -> None:
+        """Show the running steps, and the number of finished ones."""
+
+    def note(self, text: str) -> None:
+        """Print one line."""
+
+
+class Silent:
+    """A display that shows nothing, for `--quiet`, `--json` and tests."""
+
+    def show(self, bars: Sequence[Bar], finished: int) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
+
+class Report:
+    """The progress of one pipeline; it is safe to call from any thread."""
+
+    def __init__(self, display: Display | None = None) -> None:
+        self._display = display or Silent()
+        self._lock = threading.Lock()
+        self._stages: list[str] = []
+        self._finished = 0
+        self._streams: dict[str, Bar] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Name the work of the body; stages may be nested, and the inner name is shown."""
+        with self._lock:
+            self._stages.append(name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stages.remove(name)
+                self._finished += 1
+
+    def note(self, text: str) -> None:
+        """Tell something that happened, on a line of its own."""
+        self._display.note(text)
+
+    def stream(self, bar: Bar) -> None:
+        """Show how far a stream is; a later bar of the same name replaces it."""
+        with self._lock:
+            self._streams[bar.name] = bar
+
+    def stream_ended(self, name: str) -> None:
+        """Remove the bar of a stream."""
+        with self._lock:
+            self._streams.pop(name, None)
+
+    @contextmanager
+    def following(self, spark: SparkSession) -> Iterator[None]:
+        """Show the tasks of Spark's active stages while the body runs."""
+        stopped = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(spark, stopped), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            thread.join(_INTERVAL_S)
+
+    def _follow(self, spark: SparkSession, stopped: threading.Event) -> None:
+        tracker = spark.sparkContext.statusTracker()
+        while not stopped.wait(_INTERVAL_S):
+            try:
+                active = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+            except Exception:  # noqa: BLE001 - Spark has stopped: its client raises errors of many types
+                return
+            known = [stage for stage in active if stage is not None]
+            done = sum(stage.numCompletedTasks for stage in known)
+            self._show(done, sum(stage.numTasks for stage in known))
+
+    def _show(self, done: int, tasks: int) -> None:
+        with self._lock:
+            bars = list(self._streams.values())
+            if self._stages and not (bars and not tasks):
+                note = f"{done} of {tasks} tasks" if tasks else ""
+                bars.append(Bar(self._stages[-1], done, tasks or None, note))
+            finished = self._finished
+        if bars:
+            self._display.show(bars, finished)
