@@ -9,7 +9,6 @@ than 5 ms, and a walk keeps at most two chunks in memory.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from operator import attrgetter
 from struct import Struct
@@ -62,6 +61,8 @@ _VARINT_MAX: Final = 5
 """Bytes of the longest length or delta that the Java client reads; timestamps may have ten."""
 _LONG_VARINT: Final = bytes((0x80, 0x80, 0x00))
 """Bytes in every number below 2^20 that takes more than `_VARINT_MAX` bytes. Records with them are walked here."""
+_OFFSET_LIMIT: Final = 1 << 19
+"""Offset deltas from which on a longer number may lack these bytes. Records with such a delta are walked here too."""
 _LEAST_BODY: Final = 6
 """Attributes, two deltas, key length, value length, header count."""
 _INVALID: Final = int(ErrorCode.INVALID_RECORD)
@@ -72,6 +73,7 @@ _group_head: Final = Struct(">57xi").pack
 """A batch header of zeros with a record count: all that the compiled reader needs."""
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _key: Final = attrgetter("key")
+_offset: Final = attrgetter("offset")
 _timestamp: Final = attrgetter("timestamp")
 
 Span: TypeAlias = tuple[int, int]
@@ -188,16 +190,16 @@ def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: in
     """
     if _LONG_VARINT in bytes(batch):
         return False
+    first = int.from_bytes(batch[:8], "big", signed=True)
     try:
+        offsets = list(map(_offset, DefaultRecordBatch(batch)))
+        if not -_OFFSET_LIMIT < min(offsets) - first <= max(offsets) - first < _OFFSET_LIMIT:
+            return False
         if span is not None:
             _check_span(map(_timestamp, DefaultRecordBatch(batch)), span, base)
-        if needs_keys:
-            return None not in map(_key, DefaultRecordBatch(batch))
-        if span is None:
-            deque(DefaultRecordBatch(batch), 0)
+        return not needs_keys or None not in map(_key, DefaultRecordBatch(batch))
     except (CorruptRecordException, ValueError, MemoryError, OverflowError):
         return False
-    return True
 
 
 class Walk:

@@ -93,6 +93,10 @@ def _uncompressed() -> Iterator[tuple[str, tuple[bytes, bool]]]:
         (raw_batch(b"\x8e" + b"\x80" * 4 + b"\0" + record()[1:], 1), False),
     )
     yield "offset of six bytes", (_fields(b"\0\0" + six + b"\1\1\0"), False)
+    yield "large offset of six bytes", (_fields(b"\0\0\x80\x80\x80\x81\x80\0\1\1\0"), False)
+    yield "offset of more than 32 bits", (_fields(b"\0\0" + varint(1 << 40) + b"\1\1\0"), False)
+    yield "negative offset of ten bytes", (_fields(b"\0\0" + varint(-1 << 63) + b"\1\1\0"), False)
+    yield "offset of five bytes", (_fields(b"\0\0" + varint(1 << 30) + b"\1\1\0"), True)
     yield "key length of six bytes", (_fields(b"\0\0\0" + minus_one + b"\1\0"), False)
     yield "value length of six bytes", (_fields(b"\0\0\0\1" + minus_one + b"\0"), False)
     yield "header count of six bytes", (_fields(b"\0\0\0\1\1" + six), False)
