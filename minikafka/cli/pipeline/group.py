@@ -23,6 +23,7 @@ class _Entry(NamedTuple):
 
 _COMMANDS: Final = {
     "copy": _Entry("copy", "Copy topics to a topic, of this cluster or another."),
+    "package": _Entry("package", "Write the archives for jobs on a Spark cluster."),
 }
 """Every command by its name, in the order of `--help`."""
 

@@ -1,0 +1,76 @@
+"""The archive that brings the data source and the pipelines to executors, as a zip.
+
+Spark puts it on the path of its Python workers (`--py-files`, `addPyFile`). Next to the packages it
+holds `pyspark_minikafka`, so that Spark finds the source by itself where the archive is on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+import zipfile
+import zipimport
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from minikafka import base
+
+NAME: Final = "minikafka-spark.zip"
+_PACKAGES: Final = ("base", "pipeline", "spark")
+_AUTOLOAD: Final = "minikafka/spark/autoload.py"
+_DATE: Final = (1980, 1, 1, 0, 0, 0)
+"""The same date for all files, so that equal sources give an equal archive."""
+
+
+def write_archive(path: Path) -> None:
+    """Write the archive, replacing a file at `path` at once."""
+    found = running_archive()
+    data = _archive_bytes() if found is None else found.read_bytes()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    os.chmod(draft, 0o644)
+    os.replace(draft, path)
+
+
+def cached_archive(directory: Path) -> Path:
+    """Return the archive of this code in `directory`, written at the first call."""
+    if found := running_archive():
+        return found
+    name = hashlib.sha256(_archive_bytes()).hexdigest()[:16]
+    path = directory / f"spark-{name}" / NAME
+    if not path.is_file():
+        write_archive(path)
+    return path
+
+
+def running_archive() -> Path | None:
+    """Return the archive from which this code itself is imported; None if it is not in one."""
+    loader = base.__loader__
+    return Path(loader.archive) if isinstance(loader, zipimport.zipimporter) else None
+
+
+def _archive_bytes() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in _files(Path(base.__file__).parents[1]):
+            member = zipfile.ZipInfo(name, _DATE)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(member, data)
+    return buffer.getvalue()
+
+
+def _files(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each file of the archive."""
+    sources = [root / "__init__.py"]
+    for package in _PACKAGES:
+        sources += sorted((root / package).rglob("*.py"))
+    for source in sources:
+        name = source.relative_to(root.parent).as_posix()
+        yield name, source.read_bytes()
+        if name == _AUTOLOAD:
+            yield "pyspark_minikafka.py", source.read_bytes()

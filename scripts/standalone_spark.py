@@ -1,0 +1,135 @@
+"""A standalone Spark cluster from the pip-installed pyspark: a master and workers on free ports of 127.0.0.1."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from queue import Queue
+
+import pyspark
+
+from minikafka.spark.session import java_home
+
+SPARK_HOME = Path(pyspark.__file__).parent
+CLASSES = "org.apache.spark.deploy"
+TIED = """
+import os, sys
+from minikafka.cluster.processes import die_with
+die_with(os.getppid())
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Replaces itself by a program that the kernel kills when the process that started it ends."""
+START_SECONDS = 60
+END_SECONDS = 10
+
+
+class Daemon:
+    """One process of the cluster; everything that it prints goes to a file."""
+
+    def __init__(self, directory: Path, name: str, arguments: list[str]) -> None:
+        self.lines: Queue[str] = Queue()
+        self._log = directory / f"{name}.log"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TIED, str(SPARK_HOME / "bin" / "spark-class"), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment() | {"SPARK_DAEMON_MEMORY": "256m"},
+            cwd=directory,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self._log.open("w") as log, self.process.stdout as output:
+            for line in output:
+                log.write(line)
+                log.flush()
+                self.lines.put(line)
+        self.lines.put("")
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Return the first match in what the process prints. Raises RuntimeError if it ends before."""
+        while line := self.lines.get(timeout=START_SECONDS):
+            if found := re.search(pattern, line):
+                return found
+        raise RuntimeError(f"no {pattern!r} in {self._log}: {self._log.read_text()[-2000:]}")
+
+    def end(self) -> None:
+        """Stop the process; kill it if it does not end."""
+        self.process.terminate()
+        try:
+            self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join()
+
+
+class StandaloneSpark:
+    """A context manager for a master and `workers` workers of one core each; `master` is its address."""
+
+    def __init__(self, directory: Path, workers: int = 2) -> None:
+        self.directory = directory
+        self.master = ""
+        self._workers = workers
+        self._daemons: list[Daemon] = []
+
+    def __enter__(self) -> StandaloneSpark:
+        ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        try:
+            master = self._start("master", [f"{CLASSES}.master.Master", *ports])
+            self.master = master.wait_for(r"Starting Spark master at (\S+)")[1]
+            size = ["--cores", "1", "--memory", "1g"]
+            started = [
+                self._start(name, [f"{CLASSES}.worker.Worker", *ports, *size, self.master])
+                for name in (f"worker-{number}" for number in range(self._workers))
+            ]
+            for worker in started:
+                worker.wait_for("Successfully registered with master")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._daemons:
+            self._daemons.pop().end()
+
+    def _start(self, name: str, arguments: list[str]) -> Daemon:
+        directory = self.directory / name
+        directory.mkdir(parents=True)
+        if name != "master":
+            arguments = [*arguments[:-1], "--work-dir", str(directory / "work"), arguments[-1]]
+        self._daemons.append(Daemon(directory, name, arguments))
+        return self._daemons[-1]
+
+    def executors(self) -> list[int]:
+        """Return the process ids of the running executors."""
+        files = Path("/proc").glob("[0-9]*/cmdline")
+        return [int(file.parent.name) for file in files if self._is_executor(file)]
+
+    def _is_executor(self, cmdline: Path) -> bool:
+        with suppress(OSError):
+            directory = (cmdline.parent / "cwd").readlink()
+            if directory.is_relative_to(self.directory):
+                return "CoarseGrainedExecutorBackend" in cmdline.read_text()
+        return False
+
+
+def environment() -> dict[str, str]:
+    """Return the variables with which Spark uses the Java of the wheel, this Python and 127.0.0.1."""
+    small = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    return {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LAUNCHER_OPTS": small,
+        "SPARK_DAEMON_JAVA_OPTS": small,
+    }

@@ -1,0 +1,56 @@
+"""A job of plain PySpark, as a user submits it: batch read, SQL, and a stream from topic to topic.
+
+    spark-submit --master M --py-files minikafka-spark.zip standalone_job.py BOOTSTRAP CHECKPOINT OUTPUT
+
+Writes what it found to OUTPUT as JSON, with the executors on which each step ran.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType
+
+
+@f.udf(StringType())
+def where(_: int) -> str:
+    """Return the working directory of the task: each executor has its own."""
+    return os.getcwd()
+
+
+def main(bootstrap: str, checkpoint: str, output: str) -> None:
+    spark = SparkSession.builder.getOrCreate()
+    servers = {"kafka.bootstrap.servers": bootstrap}
+    rows = spark.read.format("minikafka").options(**servers, subscribe="lines").load()
+    read = rows.select("partition", "offset", where("partition").alias("at")).collect()
+    found = {
+        "batch": sorted((row["partition"], row["offset"]) for row in read),
+        "executors": sorted({row["at"] for row in read}),
+    }
+    spark.sql(
+        "CREATE TEMPORARY VIEW records USING minikafka "
+        f"OPTIONS ('kafka.bootstrap.servers' '{bootstrap}', 'subscribe' 'lines')"
+    )
+    found["sql"] = spark.sql("SELECT count(*) FROM records").first()[0]
+    stream = spark.readStream.format("minikafka").options(**servers, subscribe="lines")
+    frame = (
+        stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "800").load()
+    )
+    writer = frame.select("key", "value", where("partition").alias("at")).selectExpr(
+        "key", "value", "array(struct('at' AS key, cast(at AS binary) AS value)) AS headers"
+    )
+    sink = writer.writeStream.format("minikafka").options(**servers, topic="copies")
+    query = sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    found["batches"] = [progress.numInputRows for progress in query.recentProgress]
+    with open(output, "w") as file:
+        json.dump(found, file)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
