@@ -67,6 +67,15 @@ def decode_properties(data: bytes) -> dict[str, str]:
     return properties
 
 
+def check_version(properties: Mapping[str, str]) -> None:
+    """Raise ValueError unless these are the properties of a broker with ZooKeeper, version 0, as Kafka does."""
+    version = properties.get("version")
+    if version is None:
+        raise ValueError("it has no version")
+    if version != "0":
+        raise ValueError(f"its version must be 0, got {version!r}")
+
+
 def encode_topic_id(topic_id: bytes) -> bytes:
     """Return the content of a replica's `partition.metadata`."""
     return f"version: 0\ntopic_id: {topic_id_text(topic_id)}".encode()

@@ -72,6 +72,7 @@ class LogDirectory:
             return {}
         try:
             properties = checkpoints.decode_properties(self.storage.read(path))
+            checkpoints.check_version(properties)
             parse_number(properties.get("broker.id", "0"))
             parse_cluster_id(properties.get("cluster.id", "none"))
         except ValueError as error:

@@ -67,7 +67,7 @@ async def test_no_record_is_lost_when_a_leader_goes_away(cluster: LocalCluster, 
         await wait_for_leaders(cluster, [topic], PARTITIONS, victim)
 
 
-@pytest.mark.row("D15", "D9", "A8")
+@pytest.mark.row("D15", "A8")
 async def test_killed_controller_is_replaced_with_a_higher_epoch(
     cluster: LocalCluster,
 ) -> None:

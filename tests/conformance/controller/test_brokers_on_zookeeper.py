@@ -366,9 +366,18 @@ async def test_broker_that_returns_is_informed_and_joins_by_its_leaders_write(
     async with cluster() as brokers:
         await brokers.create("t", {0: (1, 3)})
         await brokers.create("alone", {0: (3,)})
-        alone = TopicPartition("alone", 0)
+        await brokers.create("moving", {0: (1,)})
+        alone, moving = TopicPartition("alone", 0), TopicPartition("moving", 0)
         await brokers.die(3)
         await brokers.has_state(T0, 1, 1)
+        submitted = layout.encode_reassignments({moving: [3]})
+        await brokers.observer.create(layout.REASSIGN_PARTITIONS, submitted)
+
+        async def is_waiting() -> bool:
+            assigned = await brokers.assignment(moving)
+            return assigned is not None and assigned.adding == (3,)
+
+        await eventually(is_waiting, "the reassignment waits for broker 3")
         await produce(brokers, 5)
         await brokers.settled()
         low = await brokers.state(T0)
@@ -383,8 +392,12 @@ async def test_broker_that_returns_is_informed_and_joins_by_its_leaders_write(
         async def is_handled() -> bool:
             return not (await brokers.observer.children(layout.ISR_CHANGES))[0]
 
+        await brokers.gone(layout.REASSIGN_PARTITIONS)
         await eventually(is_handled, "the notification is deleted")
         await brokers.settled()
+        moved = await brokers.assignment(moving)
+        assert moved is not None
+        assert moved.replicas == (3,), "its reassignment continued"
         later = Story(brokers.history()).since(before)
         story = later.because_of("BrokersChanged")
         kinds = [(kind, to) for kind, to in story.requests()]
@@ -392,7 +405,8 @@ async def test_broker_that_returns_is_informed_and_joins_by_its_leaders_write(
         assert to_new[:2] == ["UpdateMetadata", "LeaderAndIsr"]
         first = {line["to"]: line for line in reversed(story.of("request"))}
         named = {topic for states in first[3]["states"] for topic in states["partitions"]}
-        assert (named, first[1]["states"], first[2]["states"]) == ({"t", "alone"}, [], [])
+        assert named == {"t", "alone", "moving"}
+        assert (first[1]["states"], first[2]["states"]) == ([], [])
         assert story.about(T0).moves() == ["3 Offline > Online"]
         assert story.about(alone).moves() == ["3 Offline > Online", "partition Offline > Online"]
         await brokers.has_state(alone, 3, 3)

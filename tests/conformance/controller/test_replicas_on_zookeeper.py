@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.zookeeper_brokers import NewCluster, Story, ZooKeeperBrokers, eventually
+from support.zookeeper_brokers import (
+    WAIT_SECONDS,
+    NewCluster,
+    Story,
+    ZooKeeperBrokers,
+    eventually,
+)
 
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import (
     LeaderAndIsrRequest,
     PartitionState,
@@ -19,7 +27,11 @@ from minikafka.base.model import (
 )
 from minikafka.client import NewTopic
 from minikafka.client.client import NotProduced
+from minikafka.client.connection import Connection
 from minikafka.record.batch import Record
+from minikafka.runtime.transport import SocketTransport
+from minikafka.wire.codec import decode_response, request
+from minikafka.wire.versions import FETCH
 from minikafka.zk import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -205,6 +217,79 @@ async def test_waiting_fetch_is_answered_when_the_high_watermark_passes_a_record
             fetch_again(brokers, 2)
             found = await waiting
         assert [record.value for record in found.records] == [b"a"]
+
+
+LEADER_ONLY = 10
+"""The last version of Fetch that consumers can send to leaders only (KIP-392)."""
+
+
+async def answer_of_fetch(brokers: ZooKeeperBrokers, number: int, epoch: int) -> ErrorCode:
+    """Fetch the end of T0 for at most a minute, and return the error of the partition."""
+    partition = {"partition": 0, "current_leader_epoch": epoch, "fetch_offset": 0}
+    body = request(
+        FETCH,
+        LEADER_ONLY,
+        replica_id=-1,
+        max_wait=60_000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_epoch=-1,
+        topics=[{"topic": "t", "partitions": [{**partition, "partition_max_bytes": 1 << 20}]}],
+    )
+    connecting = partial(Connection, "consumer", brokers.brokers[number].clock)
+    connection: Any = await SocketTransport().connect(
+        connecting, "127.0.0.1", brokers.ports[number]
+    )
+    try:
+        data = await connection.request(FETCH, LEADER_ONLY, body, 90_000)
+    finally:
+        connection.close()
+    response = decode_response(FETCH, LEADER_ONLY, memoryview(data))
+    return ErrorCode(response.responses[0].partitions[0].error_code)
+
+
+@pytest.mark.row("R48")
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ("leader", ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ("leader epoch", ErrorCode.FENCED_LEADER_EPOCH),
+        ("deletion", ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ("log directory", ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+async def test_waiting_fetch_is_answered_when_leadership_or_log_directory_changes(
+    cluster: NewCluster, change: str, code: ErrorCode
+) -> None:
+    """No record arrives and the periods of the brokers are long, so only the change can answer the fetch."""
+    async with cluster(3, replica_lag_time_max_ms=120_000) as brokers:
+        controller = brokers.controller.config.broker_id
+        leader, other = (n for n in (1, 2, 3) if n != controller)
+        await brokers.create("t", {0: (leader, other)})
+        led = brokers.brokers[leader].replicas.partitions[T0]
+        epoch = led.leader_epoch if change == "leader epoch" else -1
+        waiting = asyncio.ensure_future(answer_of_fetch(brokers, leader, epoch))
+
+        async def is_waiting() -> bool:
+            return bool(led.waiting)
+
+        await eventually(is_waiting, "the fetch waits")
+        if change == "leader":
+            swapped = layout.encode_reassignments({T0: [other, leader]})
+            await brokers.observer.create(layout.REASSIGN_PARTITIONS, swapped)
+            await brokers.gone(layout.REASSIGN_PARTITIONS)
+            assert not waiting.done(), "the leader has kept its role"
+            async with brokers.client() as client:
+                await client.admin.elect_leaders([T0])
+        elif change == "leader epoch":
+            await brokers.die(other)
+        elif change == "deletion":
+            await brokers.observer.create(layout.delete_topic_path("t"), b"")
+        else:
+            failure = StorageFailed(brokers.log_dir(leader), OSError("unreadable"))
+            brokers.brokers[leader].replicas.purgatory.read_failed(led, failure)
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await waiting is code
 
 
 @pytest.mark.row("R36")

@@ -53,7 +53,16 @@ def test_first_start_does_not_speak_of_an_unclean_stop(
 
 @pytest.mark.parametrize(
     "content",
-    [b"\xff\xfe", b"\0\0", bytes(range(256)), "broker.id=²\n".encode(), b"cluster.id=a b\n"],
+    [
+        b"\xff\xfe",
+        b"\0\0",
+        bytes(range(256)),
+        "version=0\nbroker.id=²\n".encode(),
+        b"version=0\ncluster.id=a b\n",
+        b"",
+        b"broker.id=1\n",
+        b"version=1\nnode.id=1\ncluster.id=a\n",
+    ],
 )
 def test_invalid_meta_properties_error_names_the_file(
     storage: MemoryStorage, directory: LogDirectory, content: bytes

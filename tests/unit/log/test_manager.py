@@ -84,7 +84,7 @@ class TestIdentity:
         self, storage: MemoryStorage
     ) -> None:
         storage.make_directories("/d")
-        storage.write_atomically("/d/meta.properties", b"directory.id=xyz\n")
+        storage.write_atomically("/d/meta.properties", b"version=0\ndirectory.id=xyz\n")
         await started(storage)
         assert b"directory.id=xyz\n" in storage.read("/d/meta.properties")
 
