@@ -97,4 +97,6 @@ def _print(results: Mapping[TopicPartition, Deleted]) -> None:
         if outcome.ok:
             click.echo(f"partition: {tp}\tlow_watermark: {low_watermark}")
         else:
-            click.echo(f"minikafka: {outcome.code.name}: {tp}", err=True)
+            reason = outcome.message or str(tp)
+            named = reason if reason.startswith(str(tp)) else f"{tp}: {reason}"
+            click.echo(f"minikafka: {outcome.code.name}: {named}", err=True)

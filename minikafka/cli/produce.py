@@ -184,7 +184,15 @@ async def _send(
 
 def not_stored(error: NotProduced, topic: str, items: Sequence[Item], done: int) -> KafkaError:
     """Return the error for a refused record; `done`: number of records that earlier calls stored."""
-    place, stored = items[error.index].place, _count(done + error.stored)
+    item, stored = items[error.index], _count(done + error.stored)
+    place = item.place
+    if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and item.partition is not None:
+        partition = f"{topic}-{item.partition}"
+        if error.detail == partition:
+            hint = f"to list its partitions: minikafka topics describe {topic}"
+            return KafkaError(
+                error.code, f"{place}: there is no partition {partition}; {stored} ({hint})"
+            )
     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not done + error.stored:
         return error  # its text names the topic, which matters more than the line
     if error.code is ErrorCode.MESSAGE_TOO_LARGE:

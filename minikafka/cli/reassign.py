@@ -23,9 +23,23 @@ if TYPE_CHECKING:
     from minikafka.client.admin import Admin
 
 _ACTIONS: Final = ("verify", "list", "cancel", "generate")
+_VIA: Final = "--via-zookeeper"
 
 
-@click.command()
+class _Reassign(click.Command):
+    """The command, whose `--via-zookeeper` leaves a TOPIC-PARTITION behind it to the arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; only a HOST:PORT is the value of the option in front of it."""
+        following = [*args[1:], ""]
+        explicit = [
+            f"{_VIA}=" if arg == _VIA and ":" not in after else arg
+            for arg, after in zip(args, following, strict=True)
+        ]
+        return super().parse_args(ctx, explicit)
+
+
+@click.command(cls=_Reassign)
 @partitions_argument
 @click.option(
     "--replicas",
@@ -57,7 +71,7 @@ _ACTIONS: Final = ("verify", "list", "cancel", "generate")
     help="Fail if the command has not ended after this time; started moves continue.",
 )
 @click.option(
-    "--via-zookeeper",
+    _VIA,
     "zookeeper",
     is_flag=False,
     flag_value="",

@@ -132,7 +132,9 @@ def _cost(lines: Sequence[Line]) -> str:
     requests = [line for line in lines if line["kind"] == REQUEST]
     if not writes and not requests:
         return "nothing would change"
-    to = f" to brokers {ids(sorted({line['to'] for line in requests}))}" if requests else ""
+    receivers = sorted({line["to"] for line in requests})
+    name = "broker" if len(receivers) == 1 else "brokers"
+    to = f" to {name} {ids(receivers)}" if receivers else ""
     return f"{_many(writes, 'write')} to ZooKeeper, {_many(len(requests), 'request')}{to}"
 
 

@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 from support.scripted_admin import ScriptedAdmin
 
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.cli.topics import topics
+from minikafka.client.admin_results import Deleted, Outcome
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -60,6 +62,19 @@ def test_refused_partition_is_an_error_and_others_are_deleted(admin: ScriptedAdm
     done = call("t-0", "t-1", "--before-offset", "6")
     assert (done.exit_code, admin.starts) == (1, {T0: 6})
     assert done.stderr == "minikafka: OFFSET_OUT_OF_RANGE: t-1\n"
+
+
+def test_refused_partition_is_printed_with_the_reason(
+    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Deleted(Outcome(ErrorCode.NETWORK_EXCEPTION, "no broker answers at h:1"), -1)
+
+    async def refuse(before: object) -> dict[TopicPartition, Deleted]:
+        return {T0: silent}
+
+    monkeypatch.setattr(admin, "delete_records", refuse)
+    done = call("t-0", "--before-offset", "1")
+    assert done.stderr == "minikafka: NETWORK_EXCEPTION: t-0: no broker answers at h:1\n"
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,15 @@ def test_error_has_the_refused_line_and_the_number_of_stored_records(
     assert str(not_stored(error, "t", items, done=10)) == expected
 
 
+def test_line_that_names_a_partition_that_does_not_exist_is_named(there: StubCluster) -> None:
+    done = send(b'{"partition":1}\n{"partition":9}\n', "--json", "input")
+    assert done.exit_code == 1
+    assert str(done.exception) == (
+        "UNKNOWN_TOPIC_OR_PARTITION: line 2 of input: there is no partition t-9; 1 record was stored "
+        "(to list its partitions: minikafka topics describe t)"
+    )
+
+
 def test_error_about_an_unknown_topic_names_the_topic_instead_of_a_line() -> None:
     unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t: no such topic")
     items = [Shape().of_line(b"x", "line 1")]

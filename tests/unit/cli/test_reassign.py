@@ -55,6 +55,27 @@ def test_partition_is_named_by_an_argument_as_well_as_by_options(admin: Scripted
     assert call("--verify", "t-0", "t-1", "--timeout", "60").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "zookeeper"),
+    [
+        (["--via-zookeeper", "t-0", "--replicas", "3,4"], ""),
+        (["t-0", "--replicas", "3,4", "--via-zookeeper"], ""),
+        (["--via-zookeeper", "h:2181", "t-0", "--replicas", "3,4"], "h:2181"),
+        (["t-0", "--via-zookeeper=h:2181", "--replicas", "3,4"], "h:2181"),
+    ],
+)
+def test_partition_behind_the_option_via_zookeeper_is_moved(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], zookeeper: str
+) -> None:
+    asked: list[tuple[object, str]] = []
+    monkeypatch.setattr(module, "zookeeper_servers", lambda given, *_: given)
+    monkeypatch.setattr(
+        module, "_move_by_node", lambda options, connect: asked.append((options.plan(), connect))
+    )
+    done = CliRunner().invoke(module.reassign, arguments)
+    assert (done.exit_code, asked) == (0, [({T0: (3, 4)}, zookeeper)]), done.output
+
+
 @pytest.mark.row("K1", "K12")
 def test_rejected_partitions_are_printed_and_the_others_moved(admin: ScriptedAdmin) -> None:
     rejected = ["--topic", "t", "--partition", "1", "--replicas", "9"]

@@ -39,6 +39,12 @@ def test_death_of_a_broker_names_new_leaders_smaller_isrs_and_lost_partitions() 
     ]
 
 
+def test_cost_names_the_only_broker_that_gets_requests() -> None:
+    ledger = Lines()
+    ledger.request("4-2", 3)
+    assert forecast(ledger.lines)[-1] == "0 writes to ZooKeeper, 1 request to broker 3"
+
+
 def test_reassignment_names_the_final_replicas_and_leader() -> None:
     ledger = Lines()
     ledger.assignment("4-2", 9, partitions=[3, 1, 2], adding_replicas=[3], removing_replicas=[2])
