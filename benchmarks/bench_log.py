@@ -7,7 +7,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
+from benchmarks import lifetime
 from benchmarks.kafka import batch_of
 from benchmarks.micro import Outcome, main, timed
 from minikafka.base.config import TopicConfig
@@ -77,4 +79,4 @@ def append_replicated(operations: int) -> Outcome:
 BENCHES = (append_and_flush, append_replicated)
 
 if __name__ == "__main__":
-    main(*BENCHES)
+    lifetime.live_blocking(partial(main, *BENCHES))

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 ROOM_NEEDED: Final = 4 << 30
 """Free bytes without which a run does not begin."""
@@ -37,9 +37,27 @@ def live(run: Coroutine[Any, Any, None], runner: Runner) -> None:
         try:
             runner(_until_ended(run, directory, ended))
         except asyncio.CancelledError:
+            ended.leave()
+
+
+def live_blocking(work: Callable[[], None]) -> None:
+    """Do work that never yields to an event loop, with the same end as a run; it needs no more than `ROOM_LEFT`."""
+    ended = _Ended()
+    with _handled(ended.by_signal), scratch_directory() as directory:
+
+        def on_signal(number: int, _: object) -> None:
+            if ended.by_signal(number):
+                ended.leave()
+
+        def look() -> None:
+            if shutil.disk_usage(directory).free < ROOM_LEFT and ended.note(_full(directory), 1):
+                ended.leave()
+
+        with _handled(on_signal), _alarms(look):
             if ended.reason:
-                print(ended.reason, file=sys.stderr)
-            sys.exit(ended.exit_code)
+                ended.leave()
+            look()
+            work()
 
 
 class _Ended:
@@ -58,6 +76,24 @@ class _Ended:
             return False
         self.reason, self.exit_code = reason, exit_code
         return True
+
+    def leave(self) -> NoReturn:
+        """Print the reason and exit."""
+        if self.reason:
+            print(self.reason, file=sys.stderr)
+        sys.exit(self.exit_code)
+
+
+@contextmanager
+def _alarms(look: Callable[[], None]) -> Iterator[None]:
+    """Call `look` every `LOOK_SECONDS`, between two instructions of the work."""
+    before = signal.signal(signal.SIGALRM, lambda *_: look())
+    signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager
@@ -121,4 +157,8 @@ async def _watch(directory: str, end: Callable[[str, int], None]) -> None:
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         if shutil.disk_usage(directory).free < ROOM_LEFT:
-            end(f"ended early: less than {ROOM_LEFT >> 30} GiB are free in {directory}", 1)
+            end(_full(directory), 1)
+
+
+def _full(directory: str) -> str:
+    return f"ended early: less than {ROOM_LEFT >> 30} GiB are free in {directory}"

@@ -41,4 +41,5 @@ def main(*benches: Bench) -> None:
     for bench in benches:
         best = min(bench(operations) for _ in range(ROUNDS))
         name = bench.__name__.replace("_", " ")
-        print(f"{name:44} {best.nanoseconds / best.operations:9.0f} ns  {best.digest:08x}")
+        cost = best.nanoseconds / best.operations
+        print(f"{name:44} {cost:9.0f} ns  {best.digest:08x}", flush=True)

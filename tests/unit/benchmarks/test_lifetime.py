@@ -80,6 +80,22 @@ def test_run_ends_before_it_fills_the_file_system(directory, monkeypatch, capsys
     assert list(directory.iterdir()) == []
 
 
+def test_blocking_run_ends_before_it_fills_the_file_system(directory, monkeypatch, capsys):
+    set_free(monkeypatch, 2, 2, 0.9)
+    monkeypatch.setattr(lifetime, "LOOK_SECONDS", 0.001)
+
+    def work() -> None:
+        (Path(tempfile.mkdtemp()) / "log").touch()
+        while True:
+            pass
+
+    with pytest.raises(SystemExit) as left:
+        lifetime.live_blocking(work)
+    assert left.value.code == 1
+    assert "less than 1 GiB are free" in capsys.readouterr().err
+    assert list(directory.iterdir()) == []
+
+
 @pytest.fixture
 def unhandled():
     """Fail instead of ending pytest at a signal that the run does not handle."""
@@ -120,6 +136,36 @@ def test_signal_at_any_moment_leaves_nothing(directory, monkeypatch, capsys, mom
 
     with pytest.raises(SystemExit) as left:
         lifetime.live(run(), runner)
+    assert left.value.code == 128 + number
+    assert capsys.readouterr().err == f"ended by {number.name}\n"
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.usefixtures("unhandled")
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("moment", ["directory", "work"])
+def test_signal_ends_a_blocking_run_that_leaves_nothing(
+    directory, monkeypatch, capsys, moment, number
+):
+    set_free(monkeypatch, 100)
+    make = tempfile.mkdtemp
+
+    def signalled(**options: str) -> str:
+        made = make(**options)
+        if moment == "directory":
+            os.kill(os.getpid(), number)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", signalled)
+
+    def work() -> None:
+        assert moment == "work"
+        os.kill(os.getpid(), number)
+        while True:
+            pass
+
+    with pytest.raises(SystemExit) as left:
+        lifetime.live_blocking(work)
     assert left.value.code == 128 + number
     assert capsys.readouterr().err == f"ended by {number.name}\n"
     assert list(directory.iterdir()) == []
