@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 @click.option(
     "--rolling",
     is_flag=True,
-    help="One broker at a time, the controller last; wait until all replicas are in sync in between.",
+    help="One broker at a time, the controller last; wait until all replicas on running brokers are in sync "
+    "in between.",
 )
 @config_option
 @data_option
@@ -31,8 +32,8 @@ def restart(
     """Restart the brokers ID (default: all) with the keys that cluster.toml has now.
 
     Without --rolling the brokers stop at the same time and hand over no leaderships. With it each broker hands
-    over its leaderships, and the next one follows when every replica is in sync again; if that takes
-    more than a minute (or --timeout), no other broker is restarted.
+    over its leaderships, and the next one follows when every replica on a running broker is in sync again; if
+    that takes more than a minute (or --timeout), no other broker is restarted.
     """
     from minikafka.cli.config_files import errors_name_file, find_cluster_file, load_cluster_config
     from minikafka.cluster.local import LocalCluster
@@ -82,4 +83,13 @@ async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
             await cluster.restart(broker_id)
         click.echo(f"broker {broker_id} was restarted ({done} of {len(ids)})", err=True)
     await cluster.wait_until_in_sync(wait_ms)
-    click.echo("all replicas are in sync", err=True)
+    click.echo(_in_sync(cluster), err=True)
+
+
+def _in_sync(cluster: LocalCluster) -> str:
+    """Return which replicas are in sync after `wait_until_in_sync`."""
+    ids = [broker.id for broker in cluster.record.brokers]
+    if away := [broker_id for broker_id in ids if cluster.process(broker_id) is None]:
+        names = ", ".join(f"broker {broker_id}" for broker_id in away)
+        return f"all replicas on running brokers are in sync; not running: {names}"
+    return "all replicas are in sync"

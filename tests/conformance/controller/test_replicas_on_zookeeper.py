@@ -224,7 +224,7 @@ LEADER_ONLY = 10
 
 
 async def answer_of_fetch(brokers: ZooKeeperBrokers, number: int, epoch: int) -> ErrorCode:
-    """Fetch the end of T0 for at most a minute, and return the error of the partition."""
+    """Fetch the end of partition t-0 for at most a minute, and return its error."""
     partition = {"partition": 0, "current_leader_epoch": epoch, "fetch_offset": 0}
     body = request(
         FETCH,

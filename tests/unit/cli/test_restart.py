@@ -22,6 +22,7 @@ class Recorded(LocalCluster):
 
     done: list[Any]
     late = 0
+    away: tuple[int, ...] = ()
 
     async def state(self) -> Any:
         return SimpleNamespace(controller=1)
@@ -31,6 +32,9 @@ class Recorded(LocalCluster):
 
     async def restart_together(self, brokers: Sequence[int]) -> None:
         self.done.append(tuple(brokers))
+
+    def process(self, broker_id: int) -> Any:
+        return None if broker_id in self.away else object()
 
     async def wait_until_in_sync(self, timeout_ms: int = 60_000) -> None:
         self.done.append(f"in sync within {timeout_ms}")
@@ -71,6 +75,15 @@ def test_rolling_restart_waits_in_between_and_restarts_the_controller_last(
     ]
 
 
+def test_rolling_restart_does_not_call_replicas_on_a_dead_broker_in_sync(
+    cluster: type[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "away", (3,))
+    done = call("1", "--rolling")
+    last = "all replicas on running brokers are in sync; not running: broker 3"
+    assert done.stderr.splitlines()[-1] == last
+
+
 def test_rolling_restart_ends_when_replicas_do_not_get_in_sync(cluster: type[Recorded]) -> None:
     cluster.late = 2
     done = call("1", "2", "--rolling", "--timeout", "5")
@@ -87,6 +100,7 @@ def test_interrupted_restart_names_the_brokers_that_it_leaves_stopped(
 
     monkeypatch.setattr(cluster, "restart", interrupted)
     monkeypatch.setattr(cluster, "restart_together", interrupted)
+    monkeypatch.setattr(cluster, "away", (2,))
     done = call("2", *options)
     assert done.stderr.startswith("broker 2 is stopped; to start it: minikafka start 2\n")
 
