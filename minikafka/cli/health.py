@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from minikafka.client import Client, ClusterInfo, Outcome, TopicInfo
     from minikafka.client.admin import Admin
     from minikafka.cluster.local import LocalCluster
+    from minikafka.cluster.processes import ProcessId
 
 LISTED_MAX: Final = 10
 """Maximum number of partitions that one line names."""
@@ -32,6 +33,7 @@ class Observed(NamedTuple):
     """The state of a cluster. `faults`: by id of a broker that does not serve clients, the reason.
 
     `leaders`: by partition, the answer of its leader to a client. `moving`: reassignments in progress.
+    `zookeeper`: what is wrong with the process of ZooKeeper, "" if nothing is or it is not known.
     """
 
     info: ClusterInfo
@@ -39,6 +41,7 @@ class Observed(NamedTuple):
     moving: Mapping[TopicPartition, ReplicaAssignment] = {}
     faults: Mapping[int, str] = {}
     leaders: Mapping[TopicPartition, Outcome] = {}
+    zookeeper: str = ""
 
 
 @click.command(short_help="Find what is down, offline or under-replicated.")
@@ -49,20 +52,24 @@ class Observed(NamedTuple):
 def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
     """Find brokers that do not serve clients, and partitions that are offline or under-replicated.
 
-    Exit code 1 when there are any, or no controller answers. A partition is offline when its leader does not
-    answer, whatever the metadata says; a broker that does not answer is in no ISR.
+    Exit code 1 when there are any, no controller answers, or ZooKeeper does not run. A partition is offline
+    when its leader does not answer, whatever the metadata says; a broker that does not answer is in no ISR.
     """
     local = None if bootstrap else find_cluster(data)
     faults = process_faults(local) if local else {}
+    zookeeper = zookeeper_fault(local) if local else ""
     servers, known = bootstrap_servers(bootstrap, data), []
     if local:
         known = [broker.id for broker in local.record.brokers]
         servers = ",".join(local.record.address(id_) for id_ in known if id_ not in faults)
 
     async def work(client: Client) -> dict[str, Any]:
-        return diagnose(await observe(client.admin, faults), known)
+        seen = await observe(client.admin, faults)
+        return diagnose(seen._replace(zookeeper=zookeeper), known)
 
-    found = run_with_client(work, servers) if servers else _nothing_answers(faults, known)
+    found = (
+        run_with_client(work, servers) if servers else _nothing_answers(faults, zookeeper, known)
+    )
     if as_json:
         click.echo(json.dumps(found))
     else:
@@ -72,22 +79,34 @@ def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
 def process_faults(local: LocalCluster) -> dict[int, str]:
     """Return by id why a broker's process cannot serve clients, for brokers that are down or paused."""
-    from minikafka.cluster.processes import is_paused
-
     faults = {}
     for broker in local.record.brokers:
-        process = local.process(broker.id)
-        if process is None:
-            faults[broker.id] = DOWN
-        elif is_paused(process):
-            faults[broker.id] = PAUSED
+        if fault := _fault_of(local.process(broker.id)):
+            faults[broker.id] = fault
     return faults
 
 
-def _nothing_answers(faults: Mapping[int, str], known: Iterable[int]) -> dict[str, Any]:
+def zookeeper_fault(local: LocalCluster) -> str:
+    """Return why the ZooKeeper that was started with the cluster cannot serve brokers, "" if it can."""
+    fault = _fault_of(local.zookeeper_process()) if local.record.managed else ""
+    return f"ZooKeeper {fault}; nothing can be elected, created or changed" if fault else ""
+
+
+def _fault_of(process: ProcessId | None) -> str:
+    from minikafka.cluster.processes import is_paused
+
+    if process is None:
+        return DOWN
+    return PAUSED if is_paused(process) else ""
+
+
+def _nothing_answers(
+    faults: Mapping[int, str], zookeeper: str, known: Iterable[int]
+) -> dict[str, Any]:
     from minikafka.client import ClusterInfo
 
-    return diagnose(Observed(ClusterInfo(None, -1, {}), faults=faults), known)
+    seen = Observed(ClusterInfo(None, -1, {}), faults=faults, zookeeper=zookeeper)
+    return diagnose(seen, known)
 
 
 async def observe(admin: Admin, faults: Mapping[int, str]) -> Observed:
@@ -126,6 +145,7 @@ def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
                 not_preferred.append(str(tp))
     has_controller = seen.info.controller_id in seen.info.brokers.keys() - away.keys()
     reasons = [f"broker {id_} {why}" for id_, why in sorted(away.items())]
+    reasons += [seen.zookeeper] if seen.zookeeper else []
     reasons += [] if has_controller else ["no controller answers"]
     reasons += _grouped(offline)
     if under_replicated:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -20,6 +19,7 @@ from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterR
 from minikafka.cluster.processes import ProcessId, identify
 
 T0 = TopicPartition("t", 0)
+THIS = identify(os.getpid())
 INFO = ClusterInfo("id", 1, {i: Node(i, "h", i, None) for i in (1, 2, 3)})
 
 
@@ -112,9 +112,15 @@ def test_health_exits_with_code_1_if_the_cluster_is_not_healthy(admin: ScriptedA
     assert not json.loads(call("--bootstrap", "h:1", "--json").stdout)["healthy"]
 
 
-def written(path: Path, *processes: ProcessId | None) -> Any:
+def written(
+    path: Path,
+    *processes: ProcessId | None,
+    zookeeper: ProcessId | None = THIS,
+    managed: bool = True,
+) -> None:
     brokers = tuple(BrokerRecord(id_, 9090 + id_, 1, p) for id_, p in enumerate(processes, 1))
-    ClusterDirectory(path).write(ClusterRecord(brokers, "127.0.0.1:1"))
+    record = ClusterRecord(brokers, "127.0.0.1:1", zookeeper_process=zookeeper, managed=managed)
+    ClusterDirectory(path).write(record)
 
 
 def test_broker_without_a_process_is_away_and_not_asked(
@@ -132,5 +138,20 @@ def test_nothing_is_asked_if_every_broker_is_paused(
     written(tmp_path, identify(os.getpid()))
     monkeypatch.setattr("minikafka.cluster.processes.is_paused", lambda process: True)
     found = json.loads(call("--data", str(tmp_path), "--json").stdout)
-    assert found["reasons"] == ["broker 1 is paused (SIGSTOP)", "no controller answers"]
+    assert found["reasons"] == [
+        "broker 1 is paused (SIGSTOP)",
+        "ZooKeeper is paused (SIGSTOP); nothing can be elected, created or changed",
+        "no controller answers",
+    ]
     assert admin.probed == []
+
+
+@pytest.mark.parametrize(("managed", "healthy"), [(True, False), (False, True)])
+def test_cluster_whose_own_zookeeper_has_no_process_is_not_healthy(
+    admin: ScriptedAdmin, tmp_path: Path, managed: bool, healthy: bool
+) -> None:
+    written(tmp_path, THIS, THIS, zookeeper=None, managed=managed)
+    found = json.loads(call("--data", str(tmp_path), "--json").stdout)
+    assert found["healthy"] is healthy
+    down = "ZooKeeper is down: it has no process; nothing can be elected, created or changed"
+    assert found["reasons"] == ([] if healthy else [down])
