@@ -22,6 +22,10 @@ class _Entry(NamedTuple):
 
 
 _COMMANDS: Final = {
+    "archive": _Entry("archive", "Write topics to Parquet files, each record once."),
+    "window": _Entry("window", "Count records per window of time, in all or by key."),
+    "lag": _Entry("lag", "Measure the lag of consumer groups over time."),
+    "restore": _Entry("restore", "Write an archived topic into a topic, and check it."),
     "copy": _Entry("copy", "Copy topics to a topic, of this cluster or another."),
     "package": _Entry("package", "Write the archives for jobs on a Spark cluster."),
 }

@@ -69,6 +69,7 @@ class Section(NamedTuple):
     """Base timestamp, or the broker's append time of the whole batch; Unix milliseconds."""
     append_time: bool
     record_count: int
+    leader_epoch: int
     records: memoryview
 
 
@@ -147,6 +148,7 @@ def _section(header: _Header, records: memoryview) -> Section:
         header.max_timestamp if append_time else header.base_timestamp,
         append_time,
         header.record_count,
+        header.leader_epoch,
         inflate(codec, records) if codec else records,
     )
 

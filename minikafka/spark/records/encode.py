@@ -166,6 +166,23 @@ def _data(column: pa.Array) -> memoryview:
     return memoryview(data)[int(offsets[0]) : int(offsets[-1])]
 
 
+def content(rows: Rows) -> memoryview:
+    """Return timestamp, key, value and headers of each record as bytes, which depend on nothing else.
+
+    Equal bytes mean equal records in the same order, however they were cut into batches.
+    """
+    keys, values = _lengths(rows.keys), _lengths(rows.values)
+    none = pa.scalar(b"\x00", pa.binary())
+    parts = [
+        varints.binary([rows.timestamps, keys]),
+        _filled(rows.keys),
+        varints.binary([values]),
+        _filled(rows.values),
+        none if rows.headers is None else _headers(rows.headers),
+    ]
+    return _data(pc.binary_join_element_wise(*parts, _NOTHING))
+
+
 def concatenated(parts: Sequence[Rows]) -> Rows:
     """Return the rows of all parts, in order."""
     headers = [part.headers for part in parts if part.headers is not None]

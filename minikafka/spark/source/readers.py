@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from minikafka.spark.errors import one_line_errors
 from minikafka.spark.records import checksum
-from minikafka.spark.records.batches import grouped, sections
+from minikafka.spark.records.batches import Section, grouped, sections
 from minikafka.spark.records.decode import decode
 from minikafka.spark.source import planning
 from minikafka.spark.source.admission import Patience, limited, waiting
@@ -131,6 +131,14 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Fetch and decode a range; needs no Spark session. Raises the errors of `RangeReader.blocks`."""
+    for _, batch in decoded_groups(options, wanted):
+        yield batch
+
+
+def decoded_groups(
+    options: ReadOptions, wanted: OffsetRange
+) -> Iterator[tuple[list[Section], pa.RecordBatch]]:
+    """Yield the rows of a range with the record batches that they come from; raises as `read_range`."""
     crc = checksum.find() if options.check_crcs else None
     leaders = planning.connect(options, first=wanted.tp.partition)
     reader = RangeReader(
@@ -152,6 +160,6 @@ def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordB
                     with_headers=options.include_headers,
                 )
                 if batch.num_rows:
-                    yield batch
+                    yield group, batch
     finally:
         leaders.close()

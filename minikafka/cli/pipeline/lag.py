@@ -1,0 +1,52 @@
+"""`minikafka pipeline lag`: the lag of consumer groups over time."""
+
+from __future__ import annotations
+
+import click
+
+from minikafka.cli.options import groups_argument, not_blank
+from minikafka.cli.pipeline.launch import Launch, launch_options
+from minikafka.cli.pipeline.plot import plot_option
+
+
+@click.command(short_help="Measure the lag of consumer groups over time.")
+@groups_argument
+@click.option(
+    "--for",
+    "duration",
+    default=None,
+    metavar="DURATION",
+    callback=not_blank,
+    help="Take samples for this time, such as 30s or 10m (default: one sample).",
+)
+@click.option(
+    "--every", default="5s", show_default=True, metavar="DURATION", help="Time between samples."
+)
+@click.option(
+    "--output", metavar="FILE", callback=not_blank, help="Write the samples: .parquet or .jsonl."
+)
+@plot_option
+@launch_options
+def lag(
+    launch: Launch,
+    groups: tuple[str, ...],
+    all_groups: bool,
+    duration: str | None,
+    every: str,
+    output: str | None,
+    plot: str | None,
+) -> None:
+    """Measure how far consumer groups are behind, and whether they catch up."""
+    from minikafka.pipeline.durations import seconds
+    from minikafka.pipeline.lag import LagSettings, run
+
+    settings = LagSettings(
+        servers=launch.servers(),
+        groups=() if all_groups else groups,
+        duration_s=seconds("--for", duration) if duration else 0,
+        interval_s=seconds("--every", every),
+        output=output,
+        plot=plot,
+    )
+    settings.check()
+    launch.run("lag", lambda spark, report: run(spark, settings, report))

@@ -1,0 +1,14 @@
+"""The option `--plot` of the commands that can draw their result."""
+
+from __future__ import annotations
+
+import click
+
+from minikafka.cli.options import not_blank
+
+plot_option = click.option(
+    "--plot",
+    metavar="FILE",
+    callback=not_blank,
+    help="Draw the result: a picture (.png), or a page that needs no network (.html).",
+)

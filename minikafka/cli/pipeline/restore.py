@@ -1,0 +1,48 @@
+"""`minikafka pipeline restore`: an archived topic back into a topic."""
+
+from __future__ import annotations
+
+import click
+
+from minikafka.cli.options import not_blank, topic_argument
+from minikafka.cli.pipeline.launch import Launch, launch_options
+
+
+@click.command(short_help="Write an archived topic into a topic, and check it.")
+@topic_argument
+@click.option(
+    "--from",
+    "directory",
+    required=True,
+    metavar="DIR",
+    callback=not_blank,
+    help="Directory of the archive.",
+)
+@click.option("--to", metavar="TOPIC", callback=not_blank, help="Topic to write (default: TOPIC).")
+@click.option("--append", is_flag=True, help="Write also behind records that the topic holds.")
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Codec of the record batches.",
+)
+@launch_options
+def restore(
+    launch: Launch, topic: str, directory: str, to: str | None, append: bool, compression: str
+) -> None:
+    """Write an archived topic into a topic: equal records, timestamps, partitions and order.
+
+    Prints which old offsets became which new ones. Exit code 1 if the topic, read back, differs.
+    """
+    from minikafka.pipeline.restore import RestoreSettings, run
+
+    settings = RestoreSettings(
+        servers=launch.servers(),
+        directory=directory,
+        topic=topic,
+        to=to or topic,
+        append=append,
+        compression=compression,
+    )
+    launch.run(f"restore of {topic}", lambda spark, report: run(spark, settings, report))

@@ -1,0 +1,79 @@
+"""`minikafka pipeline window`: counts per window of time."""
+
+from __future__ import annotations
+
+import click
+
+from minikafka.cli.options import not_blank, topics_argument
+from minikafka.cli.pipeline.launch import Launch, continuous_option, launch_options
+from minikafka.cli.pipeline.plot import plot_option
+
+
+@click.command(short_help="Count records per window of time, in all or by key.")
+@topics_argument(required=True)
+@click.option(
+    "--size", default="1m", show_default=True, metavar="DURATION", help="Length of a window."
+)
+@click.option(
+    "--slide", metavar="DURATION", help="Time between the starts of two windows (default: --size)."
+)
+@click.option(
+    "--by", metavar="WHAT", callback=not_blank, help="key, topic, partition, or $.field of JSON."
+)
+@click.option(
+    "--value",
+    metavar="$.FIELD",
+    callback=not_blank,
+    help="A number of a JSON value: add sum, min and max.",
+)
+@click.option(
+    "--time",
+    metavar="$.FIELD",
+    callback=not_blank,
+    help="A time of a JSON value, Unix ms or ISO 8601 (default: the record's timestamp).",
+)
+@click.option("--parquet", metavar="DIR", callback=not_blank, help="Write the windows as Parquet.")
+@click.option("--to", metavar="TOPIC", callback=not_blank, help="Write the windows as JSON.")
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    callback=not_blank,
+    help="Run as a stream: write a window once the watermark has passed it; the next run goes on.",
+)
+@click.option(
+    "--watermark",
+    metavar="DURATION",
+    help="With --checkpoint: how long a window waits for late records (default: 10m).",
+)
+@continuous_option
+@plot_option
+@launch_options
+def window(
+    launch: Launch,
+    topics: tuple[str, ...],
+    size: str,
+    slide: str | None,
+    watermark: str | None,
+    available_now: bool,
+    checkpoint: str | None,
+    **rest: str | None,
+) -> None:
+    """Count records per window of time. Without --checkpoint, all that the topics hold now."""
+    from minikafka.pipeline.durations import seconds
+    from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
+    from minikafka.pipeline.window import WindowSettings, run
+
+    if watermark and not checkpoint:
+        raise click.UsageError("--watermark has no effect without --checkpoint")
+    settings = WindowSettings(
+        servers=launch.servers(),
+        topics=topics,
+        size_s=seconds("--size", size),
+        slide_s=seconds("--slide", slide) if slide else None,
+        watermark_s=seconds("--watermark", watermark or "10m"),
+        checkpoint=checkpoint,
+        trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
+        **rest,
+    )
+    settings.check()
+    launch.run("window", lambda spark, report: run(spark, settings, report))

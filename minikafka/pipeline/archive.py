@@ -1,0 +1,233 @@
+"""Topics to Parquet: each record once, in files that are named after the offsets that they cover.
+
+The archive is its own checkpoint: a run continues where the files of a partition end, and fills what
+an interrupted run left out. Spark's tasks write staged files; only the driver makes them part of the
+archive, so that nothing that Spark repeats appears in it twice.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from minikafka.base.model import TopicPartition
+from minikafka.pipeline.failures import PipelineError
+from minikafka.pipeline.report import Bar, Report
+from minikafka.pipeline.summary import Summary, Table
+from minikafka.runtime.clock import SystemClock
+from minikafka.spark.archive import save
+from minikafka.spark.archive.directory import ArchiveDirectory
+from minikafka.spark.archive.save import Save
+from minikafka.spark.archive.tiles import Tile, cut, gaps
+from minikafka.spark.option_map import SERVERS
+from minikafka.spark.source import planning
+from minikafka.spark.source.loss import DataLost
+from minikafka.spark.source.options import Mode, ReadOptions, parse
+from minikafka.spark.source.positions import Positions
+from minikafka.spark.source.subscription import SUBSCRIBE
+from minikafka.spark.tasks import run_tasks
+from minikafka.spark.wire.leaders import Position
+
+RECORDS_PER_FILE: Final = 1_000_000
+_ROUNDS_PER_JOB: Final = 2
+"""Files per core that one Spark job writes; they become part of the archive when it has ended."""
+
+
+@dataclass(frozen=True)
+class ArchiveSettings:
+    """What to archive. `interval_s`: None ends when all that is there now was archived."""
+
+    servers: str
+    topics: tuple[str, ...]
+    directory: str
+    interval_s: float | None = None
+    records_per_file: int = RECORDS_PER_FILE
+    skip_lost: bool = False
+    """Go on behind records that were deleted before they were archived, and list them."""
+
+    def read_options(self) -> ReadOptions:
+        """Return how tasks read: whole committed records with headers, and nothing is skipped."""
+        options = {
+            SERVERS: self.servers,
+            SUBSCRIBE: ",".join(self.topics),
+            "startingOffsets": "earliest",
+            "includeHeaders": "true",
+            "kafka.isolation.level": "read_committed",
+        }
+        return parse(options, Mode.STREAM)
+
+
+@dataclass
+class _Run:
+    """What one run of the pipeline has added so far."""
+
+    name: str
+    topics: tuple[str, ...]
+    files: list[dict[str, Any]] = field(default_factory=list)
+    lost: list[dict[str, Any]] = field(default_factory=list)
+
+    def total(self, fact: str) -> int:
+        """Return the sum of a fact over the files."""
+        return sum(file[fact] for file in self.files)
+
+
+def run(spark: SparkSession, settings: ArchiveSettings, report: Report) -> Summary:
+    """Archive what is there now, or all that comes until Ctrl-C, and return the counts."""
+    directory = ArchiveDirectory(settings.directory)
+    stamp = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
+    done = _Run(f"{stamp:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", settings.topics)
+    with directory.locked():
+        _Archiving(spark, settings, report, directory, done).add_what_is_new()
+        while settings.interval_s is not None:
+            threading.Event().wait(settings.interval_s)
+            _Archiving(spark, settings, report, directory, done).add_what_is_new()
+    return _summary(settings, directory, done)
+
+
+class _Archiving:
+    """One pass: plan the missing tiles of all partitions, write them, and make them part of the archive."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: ArchiveSettings,
+        report: Report,
+        directory: ArchiveDirectory,
+        done: _Run,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._options = settings.read_options()
+        self._report = report
+        self._directory = directory
+        self._done = done
+
+    def add_what_is_new(self) -> None:
+        """Archive up to the present ends of the partitions. Raises `PipelineError` for lost records."""
+        with self._report.stage("plan"):
+            works = self._plan()
+        size = _ROUNDS_PER_JOB * self._spark.sparkContext.defaultParallelism
+        name = f"archive {', '.join(self._settings.topics)}"
+        total = sum(work.tile.end - work.tile.start for work in works)
+        for first in range(0, len(works), size):
+            before = sum(work.tile.end - work.tile.start for work in works[:first])
+            self._report.stream(Bar(name, before, total, f"{before:,} of {total:,} offsets"))
+            with self._report.stage(name):
+                self._write(works[first : first + size])
+        self._report.stream_ended(name)
+
+    def _write(self, works: Sequence[Save]) -> None:
+        for work, result in zip(works, run_tasks(self._spark, save.save, works), strict=True):
+            self._directory.commit(Path(work.staged), work.tp, work.tile)
+            self._done.files.append(_entry(work.tp, work.tile) | result)
+        self._write_run()
+
+    def _write_run(self) -> None:
+        facts = {"topics": self._done.topics, "files": self._done.files, "lost": self._done.lost}
+        self._directory.write_run(self._done.name, facts)
+
+    def _plan(self) -> list[Save]:
+        first = planning.first_positions(self._options)
+        begin = {tp: self._archived_end(tp) or position for tp, position in first.items()}
+        end = planning.latest_positions(self._options, begin)
+        self._check_history(begin, end)
+        works: list[Save] = []
+        for tp in sorted(begin):
+            for missing in self._missing(tp, begin[tp], end[tp]):
+                present = self._without_lost(tp, missing, first[tp].offset)
+                tiles = cut(present, self._settings.records_per_file) if present else ()
+                works += [self._work(tp, tile, end[tp].leader_epoch) for tile in tiles]
+        if self._done.lost:
+            self._write_run()
+        return works
+
+    def _work(self, tp: TopicPartition, tile: Tile, leader_epoch: int) -> Save:
+        staged = str(self._directory.staged_file(tp, tile))
+        return Save(self._options, tp, tile, leader_epoch, staged)
+
+    def _archived_end(self, tp: TopicPartition) -> Position | None:
+        """Return where the files of a partition end; None without files."""
+        tiles = self._directory.tiles(tp)
+        if not tiles:
+            return None
+        epoch = save.last_epoch(str(self._directory.file(tp, tiles[-1])))
+        return Position(tiles[-1].end, epoch)
+
+    def _check_history(self, begin: Positions, end: Positions) -> None:
+        """Raise `PipelineError` if the topic's log is not the continuation of what was archived."""
+        try:
+            planning.plan_stream(self._options, begin, {tp: end[tp] for tp in begin})
+        except DataLost as error:
+            reason = str(error).partition("; set failOnDataLoss")[0]
+            text = f"{reason}: the archive {self._directory.path} holds another history"
+            raise PipelineError(f"{text}; archive to a new directory") from error
+
+    def _missing(self, tp: TopicPartition, begin: Position, end: Position) -> Iterator[Tile]:
+        """Yield the ranges without a file: those behind the archive's end, and gaps that nothing explains."""
+        tiles, runs = self._directory.tiles(tp), self._directory.runs()
+        lost = listed_tiles(runs, tp, "lost")
+        once = [tile.start for tile in (*tiles, *listed_tiles(runs, tp, "files"))]
+        start = min(once, default=begin.offset)
+        yield from gaps([*tiles, *lost], start, max(end.offset, start))
+
+    def _without_lost(self, tp: TopicPartition, tile: Tile, earliest: int) -> Tile | None:
+        """Return the part of a tile that the log still holds; list the rest as lost, or raise."""
+        if tile.start >= earliest:
+            return tile
+        lost = Tile(tile.start, min(tile.end, earliest))
+        if not self._settings.skip_lost:
+            raise PipelineError(
+                f"offsets {lost.start} to {lost.end - 1} of {tp} were deleted before they were archived;"
+                " --skip-lost archives the rest and lists them as lost"
+            )
+        self._report.note(f"{tp}: offsets {lost.start} to {lost.end - 1} are lost")
+        self._done.lost.append(_entry(tp, lost))
+        return Tile(lost.end, tile.end) if lost.end < tile.end else None
+
+
+def _entry(tp: TopicPartition, tile: Tile) -> dict[str, Any]:
+    return {"topic": tp.topic, "partition": tp.partition, "start": tile.start, "end": tile.end}
+
+
+def listed_tiles(runs: Sequence[dict[str, Any]], tp: TopicPartition, what: str) -> list[Tile]:
+    """Return the ranges of a partition that runs list under `files` or `lost`."""
+    return [
+        Tile(entry["start"], entry["end"])
+        for facts in runs
+        for entry in facts[what]
+        if (entry["topic"], entry["partition"]) == tp
+    ]
+
+
+def _summary(settings: ArchiveSettings, directory: ArchiveDirectory, done: _Run) -> Summary:
+    facts = {
+        "directory": str(directory.path),
+        "files": len(done.files),
+        "records": done.total("records"),
+        "bytes": done.total("bytes"),
+        "lost_offsets": sum(entry["end"] - entry["start"] for entry in done.lost),
+    }
+    rows = [
+        _row(directory, TopicPartition(topic, partition), done)
+        for topic in settings.topics
+        for partition in directory.partitions(topic)
+    ]
+    columns = ("topic", "partition", "start", "end", "new_files", "new_records")
+    title = f"archive of {', '.join(settings.topics)}"
+    return Summary(title, facts, (Table("partitions", columns, tuple(rows)),))
+
+
+def _row(
+    directory: ArchiveDirectory, tp: TopicPartition, done: _Run
+) -> tuple[str, int, int, int, int, int]:
+    tiles = directory.tiles(tp)
+    new = [file for file in done.files if (file["topic"], file["partition"]) == tp]
+    records = sum(file["records"] for file in new)
+    return (*tp, tiles[0].start, tiles[-1].end, len(new), records)

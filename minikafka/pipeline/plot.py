@@ -1,0 +1,196 @@
+"""Pictures of results over time, as PNG or as an HTML page that needs no network.
+
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart; markers and
+dashes differ as well. A page has the numbers as a table below the picture.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Final
+
+from minikafka.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES: Final = (".png", ".html")
+SERIES_MAX: Final = 7
+"""Series that a reader can tell apart; a pipeline sums the rest up as `others`."""
+_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS: Final = "os^Dv<>"
+_DASHES: Final = ("-", "--", "-.", ":")
+_NAME_MAX: Final = 36
+_POINTS_MARKED_MAX: Final = 60
+_SETTINGS: Final[dict[Any, Any]] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "minikafka",
+    "font.size": 10,
+}
+_PAGE: Final = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>
+body {{ font: 15px system-ui, sans-serif; margin: 2em auto; max-width: 62em; padding: 0 1em }}
+svg {{ max-width: 100%; height: auto }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
+th, td {{ padding: .2em .8em; text-align: right; border-bottom: 1px solid #ddd }}
+th:first-child, td:first-child {{ text-align: left }}
+</style>
+{svg}
+<details><summary>The numbers</summary>
+<table><thead><tr>{head}</tr></thead><tbody>
+{rows}
+</tbody></table></details>
+</html>
+"""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line or one colour of bars: values at times."""
+
+    name: str
+    times: Sequence[datetime]
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What to draw. `y_label` names the unit; `bar_s`: draw stacked bars of this many seconds, not lines."""
+
+    title: str
+    y_label: str
+    series: Sequence[Series]
+    bar_s: float | None = None
+
+
+def check_path(path: str) -> None:
+    """Raise `ConfigError` for a file that cannot become a picture, before a job runs for it."""
+    if not path.lower().endswith(SUFFIXES):
+        raise ConfigError(f"a picture must end in {' or '.join(SUFFIXES)}, not {path!r}")
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise ConfigError(f"{path}: the directory {folder} does not exist")
+    if find_spec("matplotlib") is None:
+        raise ConfigError("pictures need matplotlib: pip install 'minikafka[spark]'")
+
+
+def write(picture: Picture, path: str) -> None:
+    """Draw the picture into a file; its suffix decides the format."""
+    import matplotlib as mpl
+
+    check_path(path)
+    with mpl.rc_context(_SETTINGS):
+        figure = _figure(picture)
+        if path.lower().endswith(".png"):
+            figure.savefig(path, dpi=110)
+            return
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    svg = drawn.getvalue()
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(_page(picture, svg[svg.index("<svg") :]))
+
+
+def _figure(picture: Picture) -> Figure:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    (_draw_lines if picture.bar_s is None else _draw_bars)(axes, picture)
+    axes.set_title(picture.title, loc="left")
+    axes.set_ylabel(picture.y_label)
+    axes.set_xlabel("time (UTC)")
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    times = {time for series in picture.series for time in series.times}
+    if len(times) == 1:
+        [only] = times
+        # matplotlib finds no dates for an axis without length.
+        axes.set_xlim(only - timedelta(minutes=1), only + timedelta(minutes=1))  # type: ignore[arg-type]
+    if times:
+        locator = AutoDateLocator(tz=UTC, maxticks=8)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_formatter(formatter)
+    else:
+        axes.set_xticks([])
+        axes.text(0.5, 0.5, "nothing to show", transform=axes.transAxes, ha="center")
+    if len(picture.series) > 1:
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _draw_lines(axes: Axes, picture: Picture) -> None:
+    styles = zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_DASHES), strict=False)
+    for series, (colour, marker, dash) in zip(picture.series, styles, strict=False):
+        values = [float("nan") if value is None else value for value in series.values]
+        axes.plot(
+            series.times,  # type: ignore[arg-type]
+            values,
+            dash,
+            color=colour,
+            marker=marker if len(values) <= _POINTS_MARKED_MAX else None,
+            markersize=4,
+            linewidth=1.6,
+            label=_short(series.name),
+        )
+
+
+def _draw_bars(axes: Axes, picture: Picture) -> None:
+    assert picture.bar_s is not None
+    width = picture.bar_s / 86_400
+    bases: dict[datetime, float] = {}
+    for series, colour in zip(picture.series, cycle(_COLOURS), strict=False):
+        values = [value or 0.0 for value in series.values]
+        axes.bar(
+            series.times,  # type: ignore[arg-type]
+            values,
+            width,
+            bottom=[bases.get(time, 0.0) for time in series.times],
+            align="edge",
+            color=colour,
+            edgecolor="white",
+            linewidth=0.4,
+            label=_short(series.name),
+        )
+        for time, value in zip(series.times, values, strict=True):
+            bases[time] = bases.get(time, 0.0) + value
+
+
+def _short(name: str) -> str:
+    """Return a name that fits the legend; a `_` in front would hide it there."""
+    short = name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + "…"
+    return "\u200b" + short if short.startswith("_") else short
+
+
+def _page(picture: Picture, svg: str) -> str:
+    names = "".join(f"<th>{html.escape(series.name)}</th>" for series in picture.series)
+    known = [dict(zip(series.times, series.values, strict=True)) for series in picture.series]
+    times = sorted({time for values in known for time in values})
+    rows = (
+        f"<tr><td>{time:%Y-%m-%d %H:%M:%S}</td>"
+        + "".join(f"<td>{_number(values.get(time))}</td>" for values in known)
+        + "</tr>"
+        for time in times
+    )
+    title = html.escape(picture.title)
+    head = f"<th>time (UTC)</th>{names}"
+    return _PAGE.format(title=title, svg=svg, head=head, rows="\n".join(rows))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.10g}"

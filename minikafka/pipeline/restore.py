@@ -1,0 +1,228 @@
+"""Parquet back to a topic: equal records, timestamps, partitions and order, checked at the end.
+
+Offsets cannot be kept where the archive has gaps or the topic is not new, so the result lists which
+old offsets became which new ones. Invariant: `ok` means that each partition of the topic, read back,
+has the digest of the archived one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from minikafka.base.model import TopicPartition
+from minikafka.pipeline.archive import listed_tiles
+from minikafka.pipeline.failures import PipelineError
+from minikafka.pipeline.report import Report
+from minikafka.pipeline.summary import Summary, Table
+from minikafka.pipeline.topics import topic_settings
+from minikafka.runtime.clock import SystemClock
+from minikafka.spark.archive.directory import ArchiveDirectory
+from minikafka.spark.archive.load import Load, Verify, load, verify
+from minikafka.spark.archive.tiles import gaps
+from minikafka.spark.option_map import SERVERS
+from minikafka.spark.sink import options as sink_options
+from minikafka.spark.sink.options import TOPIC
+from minikafka.spark.source import planning
+from minikafka.spark.source.options import Mode, ReadOptions, parse
+from minikafka.spark.source.positions import Positions
+from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.subscription import SUBSCRIBE
+from minikafka.spark.tasks import run_tasks
+
+_BATCH_BYTES: Final = str(512 << 10)
+"""Half of Kafka's `max.message.bytes`: the batches of a partition wait for each other."""
+_RETENTION: Final = "retention.ms"
+
+
+@dataclass(frozen=True)
+class RestoreSettings:
+    """What to restore. `to`: the topic to write; `append`: also behind records that it holds."""
+
+    servers: str
+    directory: str
+    topic: str
+    to: str
+    append: bool = False
+    compression: str = "none"
+
+    def read_options(self) -> ReadOptions:
+        """Return how the topic is read back: what is missing is a difference, not an error."""
+        options = {
+            SERVERS: self.servers,
+            SUBSCRIBE: self.to,
+            "startingOffsets": "earliest",
+            "includeHeaders": "true",
+            "failOnDataLoss": "false",
+        }
+        return parse(options, Mode.STREAM)
+
+
+class _Source(NamedTuple):
+    """The files of one archived partition, in order."""
+
+    partition: int
+    files: tuple[str, ...]
+
+
+def run(spark: SparkSession, settings: RestoreSettings, report: Report) -> Summary:
+    """Write the archived records to the topic, read them back, and compare."""
+    sources = _sources(ArchiveDirectory(settings.directory), settings.topic)
+    options = settings.read_options()
+    with report.stage("plan"):
+        first = _ends_of_target(settings, options, sources)
+        warnings = _warnings(settings, sources)
+    for text in warnings:
+        report.note(f"warning: {text}")
+    works = [_load(settings, options, source, first) for source in sources]
+    with report.stage(f"restore {settings.to}"):
+        written = run_tasks(spark, load, works)
+    with report.stage(f"verify {settings.to}"):
+        checks = [
+            Verify(options, OffsetRange(work.target, work.first, work.first + found["records"]))
+            for work, found in zip(works, written, strict=True)
+        ]
+        read = run_tasks(spark, verify, checks)
+        ends = planning.latest_positions(options, {})
+    return _summary(settings, works, written, read, ends, warnings)
+
+
+def _sources(directory: ArchiveDirectory, topic: str) -> list[_Source]:
+    """Return the files of each partition. Raises `PipelineError` if the archive is not complete."""
+    if topic not in directory.topics():
+        found = ", ".join(directory.topics()) or "no topic"
+        raise PipelineError(f"the archive {directory.path} holds {found}, not {topic}")
+    runs = directory.runs()
+    sources = []
+    for partition in directory.partitions(topic):
+        tp = TopicPartition(topic, partition)
+        tiles = directory.tiles(tp)
+        known = listed_tiles(runs, tp, "lost")
+        listed = listed_tiles(runs, tp, "files")
+        edges = [*tiles, *listed]
+        start, end = min(tile.start for tile in edges), max(tile.end for tile in edges)
+        if missing := gaps([*tiles, *known], start, end):
+            names = ", ".join(f"{tile.start} to {tile.end - 1}" for tile in missing)
+            text = f"the archive {directory.path} lacks the offsets {names} of {tp}"
+            raise PipelineError(f"{text}: a file was removed, or `archive` has not finished")
+        sources.append(_Source(partition, tuple(str(directory.file(tp, t)) for t in tiles)))
+    return sources
+
+
+def _ends_of_target(
+    settings: RestoreSettings, options: ReadOptions, sources: Sequence[_Source]
+) -> Positions:
+    """Return the ends of the target's partitions. Raises `PipelineError` if the target does not suit."""
+    first, latest = planning.first_positions(options), planning.latest_positions(options, {})
+    needed = sources[-1].partition + 1
+    if len(latest) < needed:
+        raise PipelineError(
+            f"the topic {settings.to} has {len(latest)} partitions, the archived one had {needed}:"
+            f" minikafka topics alter {settings.to} --partitions {needed}"
+        )
+    held = sum(latest[tp].offset - first[tp].offset for tp in latest)
+    if held and not settings.append:
+        text = f"the topic {settings.to} is not empty: it holds {held:,} offsets"
+        raise PipelineError(f"{text}; restore to a new topic, or give --append")
+    return latest
+
+
+def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str]:
+    """Return what in the settings of the target will change the restored records.
+
+    Raises `PipelineError` if the target replaces timestamps.
+    """
+    found = topic_settings(settings.servers, settings.to)
+    if found.get("message.timestamp.type") == "LogAppendTime":
+        text = f"the topic {settings.to} replaces timestamps: minikafka topics alter"
+        raise PipelineError(f"{text} {settings.to} --config message.timestamp.type=CreateTime")
+    warnings = []
+    oldest = _oldest(sources)
+    kept_ms = int(found.get(_RETENTION) or -1)
+    if oldest is not None and kept_ms >= 0:
+        now = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
+        if oldest < now - timedelta(milliseconds=kept_ms):
+            warnings.append(
+                f"records since {oldest:%Y-%m-%d} are older than {_RETENTION}={kept_ms} of"
+                f" {settings.to}, which soon deletes them: minikafka topics alter"
+                f" {settings.to} --config {_RETENTION}=-1"
+            )
+    if "compact" in (found.get("cleanup.policy") or ""):
+        warnings.append(
+            f"{settings.to} is compacted: if that removes records before they are read back, the"
+            " check fails; restore with cleanup.policy=delete and set compact afterwards"
+        )
+    return warnings
+
+
+def _oldest(sources: Sequence[_Source]) -> datetime | None:
+    """Return the smallest timestamp of the files, from the statistics in their footers."""
+    found = []
+    for source in sources:
+        for path in source.files:
+            metadata = pq.read_metadata(path)
+            column = metadata.schema.to_arrow_schema().get_field_index("timestamp")
+            groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+            found += [_least(group, "timestamp") for group in groups if column >= 0]
+    return min(found, default=None)
+
+
+def _least(group: Any, column: str) -> datetime:
+    chunks = (group.column(index) for index in range(group.num_columns))
+    (chunk,) = (chunk for chunk in chunks if chunk.path_in_schema == column)
+    least = chunk.statistics.min
+    assert isinstance(least, datetime)
+    return least
+
+
+def _load(
+    settings: RestoreSettings, options: ReadOptions, source: _Source, first: Positions
+) -> Load:
+    target = TopicPartition(settings.to, source.partition)
+    write = sink_options.parse(
+        {
+            SERVERS: settings.servers,
+            TOPIC: settings.to,
+            "kafka.compression.type": settings.compression,
+            "kafka.batch.size": _BATCH_BYTES,
+        }
+    )
+    return Load(options, write, target, source.files, first[target].offset)
+
+
+def _summary(
+    settings: RestoreSettings,
+    works: Sequence[Load],
+    written: Sequence[dict[str, Any]],
+    read: Sequence[dict[str, Any]],
+    ends: Positions,
+    warnings: Sequence[str],
+) -> Summary:
+    partitions, offsets = [], []
+    for work, wrote, found in zip(works, written, read, strict=True):
+        end = ends[work.target].offset
+        is_equal = wrote["digest"] == found["digest"] and end == work.first + wrote["records"]
+        number, records, digest = work.target.partition, wrote["records"], wrote["digest"]
+        partitions.append((number, records, end - work.first, digest, found["digest"], is_equal))
+        for start, stop, before, count in wrote["runs"]:
+            new = work.first + before
+            offsets.append((number, start, stop - 1, new, new + count - 1, count))
+    ok = all(row[-1] for row in partitions)
+    facts = {
+        "records": sum(row[1] for row in partitions),
+        "partitions": len(partitions),
+        "verified": ok,
+        **({"warning": "; ".join(warnings)} if warnings else {}),
+    }
+    columns = ("partition", "archived", "restored", "archived_digest", "restored_digest", "equal")
+    mapping = ("partition", "old_first", "old_last", "new_first", "new_last", "records")
+    tables = (
+        Table("partitions", columns, tuple(partitions)),
+        Table("offsets", mapping, tuple(offsets)),
+    )
+    return Summary(f"restore of {settings.topic} to {settings.to}", facts, tables, ok)

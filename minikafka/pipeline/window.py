@@ -1,0 +1,267 @@
+"""Counts per window of time: tumbling or sliding, in all or by key, of a topic's records.
+
+Without a checkpoint the whole topic is read once, and every window is complete as of now. With one it
+is a stream: a window is written once, when the watermark has passed its end, and the next run goes on.
+Each micro-batch writes a directory of its own, which a repetition replaces, so every reader of the
+Parquet files sees each window once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
+from pyspark.sql import functions as f
+
+from minikafka.base.errors import ConfigError
+from minikafka.pipeline import plot
+from minikafka.pipeline.plot import Picture, Series
+from minikafka.pipeline.report import Report
+from minikafka.pipeline.streams import AVAILABLE_NOW, MAX_OFFSETS_PER_TRIGGER, Trigger, run_stream
+from minikafka.pipeline.summary import Summary, Table
+from minikafka.spark.datasource import FORMAT
+
+_ROWS_MAX: Final = 50
+"""Newest windows that the summary lists."""
+_TIME: Final = "_time"
+_GROUP: Final = "group"
+_NUMBER: Final = "_number"
+_OTHERS: Final = "others"
+_KEY: Final = "key"
+_PLACES: Final = ("topic", "partition")
+
+
+@dataclass(frozen=True)
+class WindowSettings:
+    """What to count. Durations in seconds.
+
+    `by`, `value`, `time`: `$.field` of a JSON value; `by` also `key`, `topic` or `partition`; `time` None
+    is the record's timestamp. `parquet` and `to` are a directory and a topic to write to.
+    """
+
+    servers: str
+    topics: tuple[str, ...]
+    size_s: int
+    slide_s: int | None = None
+    by: str | None = None
+    value: str | None = None
+    time: str | None = None
+    watermark_s: int = 600
+    parquet: str | None = None
+    to: str | None = None
+    checkpoint: str | None = None
+    trigger: Trigger = AVAILABLE_NOW
+    plot: str | None = None
+
+    def check(self) -> None:
+        """Raise `ConfigError` for settings that contradict each other."""
+        if self.slide_s is not None and self.slide_s > self.size_s:
+            text = f"the slide of {self.slide_s} s is longer than the window of {self.size_s} s"
+            raise ConfigError(f"{text}: records between two windows would not be counted")
+        for name, path in (("by", self.by), ("value", self.value), ("time", self.time)):
+            allowed = (_KEY, *_PLACES) if name == "by" else ()
+            if path is not None and not path.startswith("$") and path not in allowed:
+                words = ", ".join((*allowed, "$.field of a JSON value"))
+                raise ConfigError(f"--{name} must be one of {words}, not {path!r}")
+        if self.checkpoint and not (self.parquet or self.to):
+            raise ConfigError("a stream needs --parquet DIR or --to TOPIC to write its windows to")
+        if self.parquet and self.to:
+            raise ConfigError("give one of --parquet and --to, not both")
+        if self.checkpoint is None and self.trigger.interval is not None:
+            raise ConfigError("--continuous needs --checkpoint DIR")
+        if self.plot:
+            plot.check_path(self.plot)
+            if self.checkpoint and not self.parquet:
+                raise ConfigError("--plot of a stream needs --parquet DIR, which it reads")
+
+
+def run(spark: SparkSession, settings: WindowSettings, report: Report) -> Summary:
+    """Count, write the windows, draw them if asked to, and return the newest ones."""
+    settings.check()
+    found = _stream if settings.checkpoint else _batch
+    return found(spark, settings, report)
+
+
+def _batch(spark: SparkSession, settings: WindowSettings, report: Report) -> Summary:
+    name = _name(settings)
+    counted = Observation(name)
+    source = spark.read.format(FORMAT).options(**_source_options(settings)).load()
+    prepared = _prepared(source, settings).observe(counted, *_metrics())
+    windows = _windows(prepared.where(f.col(_TIME).isNotNull()), settings).persist()
+    with report.stage(name):
+        rows = windows.count()
+        if settings.parquet:
+            windows.coalesce(1).write.mode("errorifexists").parquet(settings.parquet)
+        if settings.to:
+            _as_records(windows).write.format(FORMAT).mode("append").options(
+                **_sink_options(settings)
+            ).save()
+    facts = {"records": counted.get["records"], "windows": rows}
+    facts |= _without_time(counted.get)
+    summary = _finished(settings, windows, facts)
+    windows.unpersist()
+    return summary
+
+
+def _stream(spark: SparkSession, settings: WindowSettings, report: Report) -> Summary:
+    name = _name(settings)
+    source = spark.readStream.format(FORMAT).options(
+        **_source_options(settings),
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=MAX_OFFSETS_PER_TRIGGER,
+    )
+    prepared = _prepared(source.load(), settings).observe(name, *_metrics())
+    timed = prepared.where(f.col(_TIME).isNotNull())
+    late = timed.withWatermark(_TIME, f"{settings.watermark_s} seconds")
+    windows = _windows(late, settings)
+    if settings.to:
+        writer = _as_records(windows).writeStream.format(FORMAT).options(**_sink_options(settings))
+    else:
+        directory = settings.parquet
+
+        def write(frame: DataFrame, batch: int) -> None:
+            frame.write.mode("overwrite").parquet(f"{directory}/batch={batch:012d}")
+
+        writer = windows.writeStream.foreachBatch(write)
+    assert settings.checkpoint is not None
+    writer = writer.option("checkpointLocation", settings.checkpoint)
+    totals = run_stream(spark, writer, settings.trigger, report, name=name)
+    observed = totals.observed.get(name, {})
+    facts: dict[str, Any] = {"batches": totals.batches, "records": totals.rows_read}
+    facts |= _without_time(observed)
+    if settings.to:
+        return Summary(name, facts | {"windows": totals.rows_written or 0})
+    written = spark.read.parquet(str(settings.parquet)).drop("batch")
+    return _finished(settings, written, facts | {"windows_in_all": written.count()})
+
+
+def _name(settings: WindowSettings) -> str:
+    step = f" every {settings.slide_s} s" if settings.slide_s else ""
+    return f"windows of {settings.size_s} s{step} of {', '.join(settings.topics)}"
+
+
+def _source_options(settings: WindowSettings) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": settings.servers,
+        "subscribe": ",".join(settings.topics),
+        "kafka.isolation.level": "read_committed",
+    }
+
+
+def _sink_options(settings: WindowSettings) -> dict[str, str]:
+    assert settings.to is not None
+    return {"kafka.bootstrap.servers": settings.servers, "topic": settings.to}
+
+
+def _prepared(source: DataFrame, settings: WindowSettings) -> DataFrame:
+    """Return the columns that the windows need; a JSON value without the field gives null."""
+    columns = [_time(settings.time).alias(_TIME)]
+    if settings.by:
+        columns.append(_group(settings.by).alias(_GROUP))
+    if settings.value:
+        columns.append(_json(settings.value).try_cast("double").alias(_NUMBER))
+    return source.select(*columns)
+
+
+def _json(path: str) -> Column:
+    return f.get_json_object(f.col("value").cast("string"), path)
+
+
+def _time(path: str | None) -> Column:
+    """Return the time of a record: its timestamp, or a field with Unix milliseconds or ISO 8601."""
+    if path is None:
+        return f.col("timestamp")
+    text = _json(path)
+    return f.coalesce(f.timestamp_millis(text.try_cast("bigint")), text.try_cast("timestamp"))
+
+
+def _group(by: str) -> Column:
+    return _json(by) if by.startswith("$") else f.col(by).cast("string")
+
+
+def _metrics() -> list[Column]:
+    return [
+        f.count(f.lit(1)).alias("records"),
+        f.count_if(f.col(_TIME).isNull()).alias("without_time"),
+    ]
+
+
+def _without_time(counts: Any) -> dict[str, Any]:
+    missing = counts.get("without_time") or 0
+    return {"records_without_time": missing} if missing else {}
+
+
+def _windows(prepared: DataFrame, settings: WindowSettings) -> DataFrame:
+    slide = None if settings.slide_s is None else f"{settings.slide_s} seconds"
+    window = f.window(_TIME, f"{settings.size_s} seconds", slide)
+    keys = [window, *([f.col(_GROUP)] if settings.by else [])]
+    sums = [
+        getattr(f, kind)(_NUMBER).alias(kind) for kind in ("sum", "min", "max") if settings.value
+    ]
+    counted = prepared.groupBy(*keys).agg(f.count(f.lit(1)).alias("count"), *sums)
+    return counted.select(
+        f.col("window.start").alias("window_start"),
+        f.col("window.end").alias("window_end"),
+        *([_GROUP] if settings.by else []),
+        "count",
+        *(("sum", "min", "max") if settings.value else ()),
+    )
+
+
+def _as_records(windows: DataFrame) -> DataFrame:
+    key = f.col(_GROUP) if _GROUP in windows.columns else f.lit(None).cast("string")
+    return windows.select(key.alias("key"), f.to_json(f.struct("*")).alias("value"))
+
+
+def _finished(settings: WindowSettings, windows: DataFrame, facts: dict[str, Any]) -> Summary:
+    order = [f.desc("window_start"), *([f.desc(_GROUP)] if settings.by else [])]
+    newest = windows.orderBy(*order).limit(_ROWS_MAX).collect()
+    rows = tuple(tuple(_cell(cell) for cell in row) for row in reversed(newest))
+    if settings.plot:
+        plot.write(_picture(settings, windows), settings.plot)
+        facts["plot"] = settings.plot
+    table = Table("newest_windows", tuple(windows.columns), rows)
+    return Summary(_name(settings), facts, (table,))
+
+
+def _cell(cell: Any) -> Any:
+    return f"{cell:%Y-%m-%d %H:%M:%S}" if hasattr(cell, "strftime") else cell
+
+
+def _picture(settings: WindowSettings, windows: DataFrame) -> Picture:
+    """Return the counts over time: bars of tumbling windows, lines of sliding ones."""
+    names = _largest_groups(windows) if settings.by else []
+    if settings.by:
+        name = f.coalesce(f.col(_GROUP), f.lit("(none)"))
+        shown = f.when(name.isin(names), name).otherwise(_OTHERS)
+        windows = windows.groupBy("window_start", shown.alias(_GROUP)).agg(
+            f.sum("count").alias("count")
+        )
+    rows = windows.orderBy("window_start").collect()
+    is_sliding = settings.slide_s is not None and settings.slide_s < settings.size_s
+    return Picture(
+        title=_name(settings),
+        y_label=f"records per {settings.size_s} s",
+        series=_series(rows, settings.by),
+        bar_s=None if is_sliding else float(settings.size_s),
+    )
+
+
+def _largest_groups(windows: DataFrame) -> list[str]:
+    name = f.coalesce(f.col(_GROUP), f.lit("(none)")).alias(_GROUP)
+    sums = windows.groupBy(name).agg(f.sum("count").alias("n"))
+    ordered = sums.orderBy(f.desc("n"), _GROUP).limit(plot.SERIES_MAX + 1).collect()
+    kept = ordered if len(ordered) <= plot.SERIES_MAX else ordered[: plot.SERIES_MAX - 1]
+    return [row[_GROUP] for row in kept]
+
+
+def _series(rows: Sequence[Row], by: str | None) -> list[Series]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[_GROUP] if by else "count", []).append(row)
+    return [
+        Series(name, [row["window_start"] for row in some], [row["count"] for row in some])
+        for name, some in sorted(found.items(), key=lambda item: (item[0] == _OTHERS, item[0]))
+    ]

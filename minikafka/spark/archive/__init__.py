@@ -1,0 +1,1 @@
+"""Topics as Parquet files that are named after offset ranges, and back into topics."""

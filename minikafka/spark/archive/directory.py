@@ -1,0 +1,126 @@
+"""The directory of an archive: where its files are, and how one becomes part of it.
+
+    topic=events/partition=0/00000000000000000000-00000000000001000000.parquet
+    _staging/     files that tasks are writing
+    _runs/        one JSON per run of the pipeline: what it added
+    _lock         held by the driver that writes
+
+Names that begin with `_` are invisible to Spark, pyarrow and pandas, and none of those files ends in
+`.parquet`. Invariant: only the driver that holds the lock moves a staged file to its place, whole and
+synced, and only if no other file covers its offsets. What a dead run leaves in `_staging` is removed
+by the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.archive.tiles import Tile, from_file_name, in_order
+
+_STAGING: Final = "_staging"
+_RUNS: Final = "_runs"
+_LOCK: Final = "_lock"
+_TOPIC: Final = "topic="
+_PARTITION: Final = "partition="
+
+
+class ArchiveBusy(MinikafkaError):
+    """Another process writes the archive."""
+
+
+class ArchiveDirectory:
+    """An archive on a file system that the driver and all executors see under the same path."""
+
+    def __init__(self, path: str) -> None:
+        """Raises `ConfigError` for a URI."""
+        if "://" in path:
+            text = f"{path}: an archive is a directory that the driver and all executors share"
+            raise ConfigError(f"{text}, not a URI; mount the file system and give its path")
+        self.path = Path(path).absolute()
+
+    def topics(self) -> list[str]:
+        """Return the archived topics, sorted."""
+        return sorted(found.name.removeprefix(_TOPIC) for found in self.path.glob(f"{_TOPIC}*"))
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the archived partitions of a topic, sorted."""
+        found = (self.path / f"{_TOPIC}{topic}").glob(f"{_PARTITION}*")
+        return sorted(int(place.name.removeprefix(_PARTITION)) for place in found)
+
+    def tiles(self, tp: TopicPartition) -> list[Tile]:
+        """Return the tiles of a partition in order. Raises `Overlap`."""
+        place = self._place(tp)
+        names = os.listdir(place) if place.is_dir() else []
+        return in_order(tile for name in names if (tile := from_file_name(name)))
+
+    def file(self, tp: TopicPartition, tile: Tile) -> Path:
+        """Return the path of a tile's file."""
+        return self._place(tp) / tile.file_name
+
+    def _place(self, tp: TopicPartition) -> Path:
+        return self.path / f"{_TOPIC}{tp.topic}" / f"{_PARTITION}{tp.partition}"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the archive, and remove what dead runs left. Raises `ArchiveBusy`."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / _LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = f"another process writes the archive {self.path}: wait for it, or end it"
+                raise ArchiveBusy(text) from None
+            shutil.rmtree(self.path / _STAGING, ignore_errors=True)
+            yield
+            shutil.rmtree(self.path / _STAGING, ignore_errors=True)
+
+    def staged_file(self, tp: TopicPartition, tile: Tile) -> Path:
+        """Return a new path for a task to write to; each attempt of a task gets its own."""
+        place = self.path / _STAGING
+        place.mkdir(exist_ok=True)
+        return place / f"{tp}-{tile.file_name}.{os.urandom(6).hex()}"
+
+    def commit(self, staged: Path, tp: TopicPartition, tile: Tile) -> None:
+        """Move a staged file to its place. Raises `Overlap`, and `ConfigError` if the driver does not see it."""
+        if not staged.exists():
+            raise ConfigError(
+                f"{staged} was written by an executor, and the driver does not see it:"
+                " an archive is a directory that the driver and all executors share"
+            )
+        in_order([*self.tiles(tp), tile])
+        place = self._place(tp)
+        place.mkdir(parents=True, exist_ok=True)
+        os.replace(staged, place / tile.file_name)
+        _sync(place)
+
+    def write_run(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Write what a run added; a run that goes on replaces its own record."""
+        place = self.path / _RUNS
+        place.mkdir(exist_ok=True)
+        draft = place / f"{name}.draft"
+        draft.write_text(json.dumps(facts, indent=1) + "\n")
+        os.replace(draft, place / f"{name}.json")
+        _sync(place)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return what each run added, the oldest first."""
+        found = sorted((self.path / _RUNS).glob("*.json"))
+        return [json.loads(file.read_text()) for file in found]
+
+
+def _sync(place: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

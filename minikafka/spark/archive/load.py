@@ -1,0 +1,152 @@
+"""One task of a restore: the files of one partition, in order, into one partition of a topic.
+
+Invariant: the records of a partition are written in their order by one producer, so what a failed
+attempt has written is a beginning of them; the next attempt writes the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from minikafka.base.model import TopicPartition
+from minikafka.spark.records.encode import Rows, content
+from minikafka.spark.sink.options import WriteOptions
+from minikafka.spark.sink.rows import HEADERS
+from minikafka.spark.sink.writers import write_rows
+from minikafka.spark.source import planning
+from minikafka.spark.source.options import ReadOptions
+from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.readers import read_range
+
+_COLUMNS: Final = ["key", "value", "timestamp", "headers", "offset"]
+_RUNS_MAX: Final = 1_000
+"""Runs of a partition that are listed one by one; more of them become one per file."""
+
+
+class Digest:
+    """A checksum of records and their order, without their offsets."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self.records = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows with the columns key, value, timestamp and headers."""
+        times = np.asarray(batch.column("timestamp").cast(pa.int64())) // 1000
+        headers = batch.column("headers").cast(HEADERS)
+        rows = Rows(batch.column("key"), batch.column("value"), times, headers, times)
+        self._hash.update(content(rows))
+        self.records += len(times)
+
+    def text(self) -> str:
+        """Return the checksum as hexadecimal digits."""
+        return self._hash.hexdigest()
+
+
+class Runs:
+    """Runs of consecutive offsets among archived records, each with the number of records before it."""
+
+    def __init__(self) -> None:
+        self._files: list[list[tuple[int, int, int]]] = []
+        self._records = 0
+
+    def start_file(self) -> None:
+        """Begin the runs of the next file."""
+        self._files.append([])
+
+    def add(self, offsets: npt.NDArray[np.int64]) -> None:
+        """Add the next records of the file."""
+        borders = np.flatnonzero(np.diff(offsets) != 1) + 1
+        file = self._files[-1]
+        for part in np.split(offsets, borders) if len(offsets) else ():
+            first, last = int(part[0]), int(part[-1])
+            if file and file[-1][1] == first:
+                file[-1] = (file[-1][0], last + 1, file[-1][2])
+            else:
+                file.append((first, last + 1, self._records))
+            self._records += len(part)
+
+    def listed(self) -> list[tuple[int, int, int, int]]:
+        """Return (first offset, offset after the last, records before, records) of each run."""
+        files = [runs for runs in self._files if runs]
+        if sum(map(len, files)) > _RUNS_MAX:
+            files = [[(runs[0][0], runs[-1][1], runs[0][2])] for runs in files]
+        starts = [run for runs in files for run in runs]
+        ends = [*(run[2] for run in starts), self._records][1:]
+        return _joined([(*run, end - run[2]) for run, end in zip(starts, ends, strict=True)])
+
+
+def _joined(runs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Join runs without a gap that follow each other, as those at the borders of files."""
+    found: list[tuple[int, int, int, int]] = []
+    for start, end, before, records in runs:
+        if found:
+            first, last, base, count = found[-1]
+            if last == start and last - first == count and end - start == records:
+                found[-1] = (first, end, base, count + records)
+                continue
+        found.append((start, end, before, records))
+    return found
+
+
+@dataclass(frozen=True)
+class Load:
+    """The work of one task. `first`: the end of the target's partition before the restore."""
+
+    read: ReadOptions
+    write: WriteOptions
+    target: TopicPartition
+    files: tuple[str, ...]
+    first: int
+
+
+def load(work: Load) -> dict[str, Any]:
+    """Write the records of the files; return their number, digest and runs of offsets."""
+    digest, runs = Digest(), Runs()
+    written = planning.latest_positions(work.read, {})[work.target].offset - work.first
+
+    def left() -> Iterator[pa.RecordBatch]:
+        for batch in _rows(work, runs):
+            skipped = max(min(written - digest.records, batch.num_rows), 0)
+            digest.add(batch)
+            if skipped < batch.num_rows:
+                yield batch.slice(skipped)
+
+    write_rows(work.write, left())
+    return {"records": digest.records, "digest": digest.text(), "runs": runs.listed()}
+
+
+def _rows(work: Load, runs: Runs) -> Iterator[pa.RecordBatch]:
+    for path in work.files:
+        runs.start_file()
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for index in range(file.num_row_groups):
+                table = file.read_row_group(index, columns=_COLUMNS)
+                for batch in table.to_batches():
+                    runs.add(np.asarray(batch.column("offset")))
+                    partition = pa.repeat(pa.scalar(work.target.partition, pa.int32()), len(batch))
+                    yield batch.append_column("partition", partition)
+
+
+@dataclass(frozen=True)
+class Verify:
+    """The work of one task: offsets [start, end) of a partition."""
+
+    options: ReadOptions
+    wanted: OffsetRange
+
+
+def verify(work: Verify) -> dict[str, Any]:
+    """Return the number and the digest of the records of a range."""
+    digest = Digest()
+    for batch in read_range(work.options, work.wanted):
+        digest.add(batch)
+    return {"records": digest.records, "digest": digest.text()}

@@ -1,0 +1,88 @@
+"""One task of an archive: a range of offsets into a staged Parquet file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from minikafka.base.model import TopicPartition
+from minikafka.spark.archive.tiles import Tile
+from minikafka.spark.records.batches import Section
+from minikafka.spark.records.decode import SCHEMA_WITH_HEADERS
+from minikafka.spark.source.options import ReadOptions
+from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.readers import decoded_groups
+
+EPOCH_KEY: Final = b"minikafka.leader.epoch"
+"""Key in a file's metadata: no record of the file or before it has a later leader epoch."""
+_ROW_GROUP_BYTES: Final = 32 << 20
+_IN_THE_PATH: Final = ("topic", "partition")
+"""Columns that readers take from the names of the directories."""
+_EPOCH: Final = pa.field("leaderEpoch", pa.int32())
+_COLUMNS: Final = [field for field in SCHEMA_WITH_HEADERS if field.name not in _IN_THE_PATH]
+SCHEMA: Final = pa.schema([*_COLUMNS, _EPOCH])
+
+
+@dataclass(frozen=True)
+class Save:
+    """The work of one task."""
+
+    options: ReadOptions
+    tp: TopicPartition
+    tile: Tile
+    leader_epoch: int
+    staged: str
+
+
+def save(work: Save) -> dict[str, Any]:
+    """Write the records of a tile to its staged file; return their number and the file's size."""
+    schema = SCHEMA.with_metadata({EPOCH_KEY: b"%d" % work.leader_epoch})
+    records = 0
+    with open(work.staged, "wb") as file:
+        with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
+            for table in _row_groups(_rows(work)):
+                writer.write_table(table, row_group_size=max(len(table), 1))
+                records += len(table)
+        file.flush()
+        os.fsync(file.fileno())
+        return {"records": records, "bytes": file.tell()}
+
+
+def _rows(work: Save) -> Iterator[pa.RecordBatch]:
+    for group, batch in decoded_groups(work.options, OffsetRange(work.tp, *work.tile)):
+        columns = [batch.column(name) for name in SCHEMA.names[:-1]]
+        yield pa.RecordBatch.from_arrays([*columns, _epochs(group, batch)], schema=SCHEMA)
+
+
+def _epochs(group: list[Section], batch: pa.RecordBatch) -> pa.Array:
+    """Return the leader epoch of each row: that of the record batch which holds its offset."""
+    bases = np.array([section.base_offset for section in group], dtype=np.int64)
+    epochs = np.array([section.leader_epoch for section in group], dtype=np.int32)
+    found = np.searchsorted(bases, np.asarray(batch.column("offset")), side="right") - 1
+    return pa.array(epochs[found])
+
+
+def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield tables of about `_ROW_GROUP_BYTES`, so that readers need not hold more."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        gathered.append(batch)
+        size += batch.nbytes
+        if size >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+def last_epoch(path: str) -> int:
+    """Return the leader epoch that goes with the end of a file's tile."""
+    metadata = pq.read_schema(path).metadata or {}
+    return int(metadata[EPOCH_KEY])

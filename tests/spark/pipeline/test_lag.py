@@ -1,0 +1,81 @@
+"""`lag`: samples of groups on a real cluster, their summary, files and picture."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.client import NewTopic
+from minikafka.client.groups.offsets import OffsetAndMetadata
+from minikafka.pipeline.lag import LagSettings, run
+from minikafka.pipeline.report import Report
+from minikafka.record.batch import Record
+
+
+async def test_group_that_catches_up_has_a_falling_trend(spark, cluster, client, tmp_path):
+    await client.create_topics(NewTopic("lagging", 2, 3))
+    for partition in range(2):
+        await client.produce("lagging", [Record(value=b"v")] * 100, partition=partition)
+
+    async def commit(offset: int) -> None:
+        offsets = {TopicPartition("lagging", n): OffsetAndMetadata(offset) for n in range(2)}
+        await client.groups.alter_offsets("slow", offsets)
+
+    await commit(10)
+    settings = LagSettings(
+        cluster.bootstrap,
+        ("slow",),
+        duration_s=0.4,
+        interval_s=0.2,
+        output=str(tmp_path / "lag.parquet"),
+        plot=str(tmp_path / "lag.png"),
+    )
+    sampled = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Watching(Report):
+        def stream(self, bar) -> None:
+            loop.call_soon_threadsafe(sampled.set)
+
+    running = asyncio.create_task(asyncio.to_thread(run, spark, settings, Watching()))
+    await sampled.wait()
+    await commit(100)
+    found = await running
+    by_group, by_partition = found.tables
+    assert len(by_partition.rows) == 2
+    [(group, samples, _, most, last, trend)] = by_group.rows
+    assert (group, samples, most, last) == ("slow", 3, 180, 0)
+    assert trend < 0
+    table = pq.read_table(tmp_path / "lag.parquet")
+    assert table.num_rows == 6
+    assert set(table.column("end").to_pylist()) == {100}
+    assert (tmp_path / "lag.png").stat().st_size > 5_000
+
+
+async def test_one_sample_of_all_groups_is_written_as_lines(spark, cluster, client, tmp_path):
+    await client.create_topics(NewTopic("lagging-once", 1, 3))
+    await client.produce("lagging-once", [Record(value=b"v")] * 5, partition=0)
+    at = {TopicPartition("lagging-once", 0): OffsetAndMetadata(3)}
+    await client.groups.alter_offsets("once", at)
+    settings = LagSettings(cluster.bootstrap, output=str(tmp_path / "lag.jsonl"))
+    found = await asyncio.to_thread(run, spark, settings, Report())
+    assert ("once", 1, 2.0, 2, 2, None) in found.tables[0].rows
+    lines = (tmp_path / "lag.jsonl").read_text().splitlines()
+    [line] = [json.loads(line) for line in lines if '"once"' in line]
+    assert (line["topic"], line["committed"], line["end"], line["lag"]) == ("lagging-once", 3, 5, 2)
+
+
+async def test_group_without_offsets_is_named(spark, cluster):
+    settings = LagSettings(cluster.bootstrap, ("nobody",))
+    with pytest.raises(MinikafkaError, match="nobody: no committed offset"):
+        await asyncio.to_thread(run, spark, settings, Report())
+
+
+def test_file_of_samples_must_be_parquet_or_lines():
+    with pytest.raises(ConfigError, match=r"\.parquet or \.jsonl, not 'lag\.csv'"):
+        LagSettings("127.0.0.1:1", output="lag.csv").check()

@@ -1,0 +1,51 @@
+"""Pictures as PNG and as pages that need no network."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.pipeline.plot import Picture, Series, check_path, write
+
+START = datetime(2026, 3, 1, 10, tzinfo=UTC)
+TIMES = [START + timedelta(minutes=number) for number in range(30)]
+LINES = Picture(
+    "lag of <group> & co",
+    "lag (records)",
+    [
+        Series("orders-0", TIMES, [float(n * n) for n in range(30)]),
+        Series("_internal-1", TIMES[:5], [1, 2, None, 4, 5]),
+    ],
+)
+
+
+def test_png_is_a_picture(tmp_path):
+    write(LINES, str(tmp_path / "lag.png"))
+    assert (tmp_path / "lag.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_page_holds_picture_and_numbers_and_loads_nothing(tmp_path):
+    write(LINES, str(tmp_path / "lag.html"))
+    page = (tmp_path / "lag.html").read_text()
+    assert "lag of &lt;group&gt; &amp; co" in page
+    for text in ("lag (records)", "time (UTC)", "orders-0", "_internal-1", "<td>841</td>"):
+        assert text in page
+    assert re.findall(r'(?:src|href)="(?!#)[^"]*"', page) == []
+
+
+@pytest.mark.parametrize("series", [[], [Series("empty", [], [])], [Series("one", TIMES[:1], [3])]])
+@pytest.mark.parametrize("bar_s", [None, 60.0])
+def test_results_without_much_content_are_drawn(tmp_path, series, bar_s):
+    write(Picture("few", "records", series, bar_s), str(tmp_path / "few.html"))
+    assert "<svg" in (tmp_path / "few.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("a.pdf", r"\.png or \.html"), ("missing/a.png", "does not exist")]
+)
+def test_path_is_refused_before_the_job_runs(tmp_path, name, message):
+    with pytest.raises(ConfigError, match=message):
+        check_path(str(tmp_path / name))

@@ -1,0 +1,74 @@
+"""The directory of an archive: staged files become part of it once, one driver at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.archive.directory import ArchiveBusy, ArchiveDirectory
+from minikafka.spark.archive.tiles import Overlap, Tile
+
+TP = TopicPartition("events", 0)
+
+
+@pytest.fixture
+def archive(tmp_path) -> ArchiveDirectory:
+    return ArchiveDirectory(str(tmp_path / "archive"))
+
+
+def stage(archive: ArchiveDirectory, tile: Tile, text: str = "rows"):
+    staged = archive.staged_file(TP, tile)
+    staged.write_text(text)
+    return staged
+
+
+def test_staged_file_appears_when_it_is_committed(archive):
+    with archive.locked():
+        staged = stage(archive, Tile(0, 10))
+        assert archive.tiles(TP) == []
+        archive.commit(staged, TP, Tile(0, 10))
+    assert archive.topics() == ["events"]
+    assert archive.partitions("events") == [0]
+    assert archive.tiles(TP) == [Tile(0, 10)]
+    assert archive.file(TP, Tile(0, 10)).read_text() == "rows"
+
+
+def test_file_that_overlaps_another_is_not_committed(archive):
+    with archive.locked():
+        archive.commit(stage(archive, Tile(0, 10)), TP, Tile(0, 10))
+        with pytest.raises(Overlap):
+            archive.commit(stage(archive, Tile(5, 15)), TP, Tile(5, 15))
+    assert archive.tiles(TP) == [Tile(0, 10)]
+
+
+def test_second_driver_is_refused_while_the_first_one_writes(archive):
+    other = ArchiveDirectory(str(archive.path))
+    with archive.locked(), pytest.raises(ArchiveBusy, match="another process"), other.locked():
+        pass
+
+
+def test_files_that_a_dead_run_staged_are_removed(archive):
+    with archive.locked():
+        pass
+    staged = stage(archive, Tile(0, 10))
+    with archive.locked():
+        assert not staged.exists()
+
+
+def test_file_that_only_an_executor_sees_is_explained(archive, tmp_path):
+    with archive.locked(), pytest.raises(ConfigError, match="all executors share"):
+        archive.commit(tmp_path / "elsewhere", TP, Tile(0, 1))
+
+
+def test_uri_is_refused():
+    with pytest.raises(ConfigError, match="not a URI"):
+        ArchiveDirectory("s3://bucket/archive")
+
+
+def test_runs_are_listed_in_the_order_of_their_names(archive):
+    with archive.locked():
+        archive.write_run("20260102T000000-b", {"files": [2]})
+        archive.write_run("20260101T000000-a", {"files": [1]})
+        archive.write_run("20260101T000000-a", {"files": [1, 3]})
+    assert archive.runs() == [{"files": [1, 3]}, {"files": [2]}]

@@ -1,0 +1,80 @@
+"""Digests of records and runs of offsets, as a restore computes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from minikafka.spark.archive.load import Digest, Runs
+from minikafka.spark.archive.save import SCHEMA
+
+MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
+HEADERS = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+ROWS = [
+    {"key": None, "value": b"", "headers": None},
+    {"key": b"", "value": None, "headers": HEADERS},
+    {"key": b"\xff\x00", "value": b"\x80" * 70, "headers": HEADERS[::-1]},
+]
+
+
+def batch(rows: list[dict]) -> pa.RecordBatch:
+    stamped = [
+        {"offset": number, "timestamp": MOMENT, "timestampType": 0, "leaderEpoch": 0} | row
+        for number, row in enumerate(rows)
+    ]
+    return pa.RecordBatch.from_pylist(stamped, schema=SCHEMA)
+
+
+def digest(*batches: pa.RecordBatch) -> str:
+    found = Digest()
+    for one in batches:
+        found.add(one)
+    return found.text()
+
+
+def test_digest_does_not_depend_on_batches_or_offsets():
+    whole = batch(ROWS)
+    assert digest(whole) == digest(whole.slice(0, 1), whole.slice(1)) == digest(batch(ROWS))
+    moved = batch([row | {"offset": 7 + number} for number, row in enumerate(ROWS)])
+    assert digest(moved) == digest(whole)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        [ROWS[1], ROWS[0], ROWS[2]],
+        [ROWS[0] | {"key": b""}, *ROWS[1:]],
+        [ROWS[0] | {"value": None}, *ROWS[1:]],
+        [ROWS[0], ROWS[1] | {"headers": HEADERS[::-1]}, ROWS[2]],
+        [ROWS[0], ROWS[1] | {"headers": HEADERS[:1]}, ROWS[2]],
+        [ROWS[0] | {"timestamp": MOMENT + timedelta(milliseconds=1)}, *ROWS[1:]],
+        ROWS[:2],
+    ],
+)
+def test_digest_differs_for_other_records(changed):
+    assert digest(batch(changed)) != digest(batch(ROWS))
+
+
+def runs(*files: list[int]) -> list[tuple[int, int, int, int]]:
+    found = Runs()
+    for offsets in files:
+        found.start_file()
+        found.add(np.array(offsets, dtype=np.int64))
+    return found.listed()
+
+
+def test_consecutive_offsets_are_one_run_over_several_files():
+    assert runs([5, 6, 7], [8, 9]) == [(5, 10, 0, 5)]
+    assert runs([]) == []
+
+
+def test_gap_begins_a_new_run_that_counts_the_records_before_it():
+    assert runs([0, 1, 5], [6, 9]) == [(0, 2, 0, 2), (5, 7, 2, 2), (9, 10, 4, 1)]
+
+
+def test_many_runs_are_listed_once_per_file():
+    first, second = list(range(0, 3_000, 2)), list(range(3_000, 6_000, 3))
+    assert runs(first, second) == [(0, 2_999, 0, 1_500), (3_000, 5_998, 1_500, 1_000)]
