@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,6 +13,10 @@ from minikafka.cli.options import config_option, data_option, time_limit, timeou
 
 if TYPE_CHECKING:
     from minikafka.cluster.local import LocalCluster
+
+
+NAMING_MS: Final = 1_000
+"""Time of --timeout that is left for the error that names the partitions."""
 
 
 @click.command()
@@ -72,18 +76,25 @@ async def _restart_together(cluster: LocalCluster, ids: Sequence[int]) -> None:
 
 async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
     """Restart brokers one by one; raises ClusterError if replicas do not get in sync in between."""
-    from minikafka.cluster.local import WAIT_MS
+    import asyncio
 
-    limit = time_limit()
-    wait_ms = WAIT_MS if limit is None else round(limit * 1000)
+    limit, now = time_limit(), asyncio.get_running_loop().time
+    ends = None if limit is None else now() + limit
     controller = (await cluster.state()).controller
     for done, broker_id in enumerate(sorted(ids, key=lambda id_: id_ == controller), 1):
-        await cluster.wait_until_in_sync(wait_ms)
+        await cluster.wait_until_in_sync(_wait_ms(ends, now()))
         with _left_stopped(cluster, [broker_id]):
             await cluster.restart(broker_id)
         click.echo(f"broker {broker_id} was restarted ({done} of {len(ids)})", err=True)
-    await cluster.wait_until_in_sync(wait_ms)
+    await cluster.wait_until_in_sync(_wait_ms(ends, now()))
     click.echo(_in_sync(cluster), err=True)
+
+
+def _wait_ms(ends: float | None, now: float) -> int:
+    """Return the time for a wait in a command that ends then (s), so that the wait can name the partitions."""
+    from minikafka.cluster.local import WAIT_MS
+
+    return WAIT_MS if ends is None else max(round((ends - now) * 1000) - NAMING_MS, 0)
 
 
 def _in_sync(cluster: LocalCluster) -> str:

@@ -38,7 +38,7 @@ class Recorded(LocalCluster):
 
     async def wait_until_in_sync(self, timeout_ms: int = 60_000) -> None:
         self.done.append(f"in sync within {timeout_ms}")
-        if self.done.count(self.done[-1]) == self.late:
+        if len([wait for wait in self.done if str(wait).startswith("in sync")]) == self.late:
             raise ClusterError("t-0 did not get all replicas in sync")
 
 
@@ -88,7 +88,12 @@ def test_rolling_restart_ends_when_replicas_do_not_get_in_sync(cluster: type[Rec
     cluster.late = 2
     done = call("1", "2", "--rolling", "--timeout", "5")
     assert isinstance(done.exception, ClusterError)
-    assert cluster.done == ["in sync within 5000", 2, "in sync within 5000"]
+    waited, restarted, waited_again = cluster.done
+    assert restarted == 2
+    for wait in (waited, waited_again):
+        assert int(wait.removeprefix("in sync within ")) <= 4_000, (
+            "the error comes before the time-out"
+        )
 
 
 @pytest.mark.parametrize("options", [["--rolling"], []])
