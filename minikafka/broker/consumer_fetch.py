@@ -8,21 +8,17 @@ and at most for its maximum wait.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.base.ports import Clock, Slice, Timer
-from minikafka.broker.cold_turns import TURN_MS, ColdTurns
-from minikafka.broker.replicas import ReplicaManager
-from minikafka.broker.request_metrics import RequestMetrics
-from minikafka.broker.services import ClientConnection
+from minikafka.base.ports import Slice, Timer
+from minikafka.broker.consumer_fetches import WAITING_MAX, ConsumerFetches
 from minikafka.log.deferred import EAGER_BYTES, Deferred, defer
 from minikafka.replication.consumer_sessions import ConsumerSession
 from minikafka.replication.partition import Partition
-from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.replication.replica_selector import LEADER, preferred_read_replica
 from minikafka.replication.sessions import (
     FINAL_EPOCH,
@@ -53,140 +49,12 @@ ROWS_MAX: Final = 64
 """Partitions of a fetch that is handled at once, and of all fetches of a connection in one tick."""
 _STEP_ROWS: Final = 32
 """Partitions that one step of a larger fetch looks at: about 0.1 ms."""
-WAITING_MAX: Final = 16
-"""Fetches of one connection that wait for records at which no further request is parsed."""
+WAIT_ROWS_MAX: Final = 4_096
+"""Partitions of a fetch without a session above which it does not wait, because it would hold them meanwhile."""
 _Steps: TypeAlias = Generator[None, None, None]
 _Named: TypeAlias = tuple[bytes, FetchPartition]
 """A topic, and what is asked of one of its partitions."""
 _Read: TypeAlias = tuple[bytes, FetchPartition, PartitionData]
-
-
-class Large(Protocol):
-    """A fetch, or its request, that is handled in steps. `has_work` is True while there are steps to take."""
-
-    @property
-    def has_work(self) -> bool:
-        """True while there are steps to take."""
-
-    def work(self, until: int) -> None:
-        """Take steps until `until`, in monotonic ms."""
-
-    def forget(self) -> None:
-        """Drop the fetch: the connection has ended."""
-
-
-class ConsumerFetches:
-    """The fetches of the consumer at the other end of one connection.
-
-    `filled()` is called whenever a response may have made `is_full` true. `turns` are those of `large`.
-    """
-
-    __slots__ = (
-        "answers",
-        "client",
-        "clock",
-        "filled",
-        "is_queued",
-        "is_selecting",
-        "large",
-        "max_bytes",
-        "positions",
-        "replicas",
-        "requests",
-        "rows",
-        "turns",
-        "unsent",
-        "unsent_bytes",
-        "used",
-        "waiting",
-    )
-
-    def __init__(
-        self,
-        client: ClientConnection,
-        replicas: ReplicaManager,
-        answers: AnswerQueue,
-        clock: Clock,
-        requests: RequestMetrics,
-        filled: Callable[[], None],
-        turns: ColdTurns,
-    ) -> None:
-        self.turns = turns
-        self.large: Large | None = None
-        """The fetch that is handled in steps, until it is answered; no further request is parsed."""
-        self.is_queued = False
-        """True while `turns` will call `work`."""
-        self.used = 0
-        """The work for this connection, counted by `turns`."""
-        self.rows = 0
-        """Partitions of the fetches of this tick; the connection sets it to 0."""
-        self.max_bytes = replicas.config.fetch_max_bytes
-        self.is_selecting = replicas.config.replica_selector_class is not None
-        """True if consumers are sent to followers in their rack."""
-        self.client = client
-        self.replicas = replicas
-        self.answers = answers
-        self.clock = clock
-        self.requests = requests
-        self.filled = filled
-        self.positions: dict[Partition, tuple[int, int, int]] = {}
-        """(next offset, its byte position, layout generation of the log) after the last read by a consumer."""
-        self.waiting: dict[ConsumerFetch, None] = {}
-        self.unsent: deque[tuple[Slot, int]] = deque()
-        """Responses that may not be sent yet, with their bytes of records; the sum is `unsent_bytes`."""
-        self.unsent_bytes = 0
-
-    def is_full(self) -> bool:
-        """True while no further request is parsed: too much is unsent, a large fetch is there, or too many wait."""
-        has_many = self.large is not None or len(self.waiting) >= WAITING_MAX
-        return has_many or self.has_much_unsent()
-
-    def has_much_unsent(self) -> bool:
-        """True while responses with `EAGER_BYTES` of records or more are not sent."""
-        while self.unsent and self.unsent[0][0].answer is None:
-            _, size = self.unsent.popleft()
-            self.unsent_bytes -= size
-        return self.unsent_bytes >= EAGER_BYTES
-
-    def proceed(self) -> None:
-        """Ask for a turn for the large fetch if there is work to do for it."""
-        if self.large is not None and self.large.has_work and not self.is_queued:
-            self.is_queued = True
-            self.turns.ask(self)
-
-    def work(self) -> None:
-        """Take steps of the large fetch until it is answered or waits, or other connections have their turn."""
-        self.is_queued = False
-        if self.large is not None:
-            self.large.work(self.clock.now() + TURN_MS)
-
-    def close(self) -> None:
-        """Forget all fetches: the connection has ended."""
-        self.unsent.clear()
-        if self.large is not None:
-            self.large.forget()
-        for fetch in tuple(self.waiting):
-            fetch.forget()
-
-    def position(self, partition: Partition, offset: int) -> int:
-        """Return the byte position of an offset in the partition's log. Raises StorageFailed."""
-        known = self.positions.get(partition)
-        if known is not None:
-            next_offset, next_position, generation = known
-            if next_offset == offset and generation == partition.log.layout_generation:
-                return next_position
-        log = partition.log
-        position = log.locate(offset)
-        if offset < log.written_log_end_offset:  # pending batches have no position yet
-            self.positions[partition] = (offset, position, log.layout_generation)
-        return position
-
-    def rack_of(self, broker_id: BrokerId) -> str | None:
-        """Return the rack of a live broker that has this client's listener, else None."""
-        broker = self.replicas.metadata.brokers.get(broker_id)
-        if broker is None or broker.endpoint(self.client.listener) is None:
-            return None
-        return broker.rack
 
 
 class ConsumerFetch:
@@ -194,6 +62,7 @@ class ConsumerFetch:
 
     __slots__ = (
         "arrived",
+        "awaited",
         "correlation",
         "done",
         "fetches",
@@ -201,6 +70,7 @@ class ConsumerFetch:
         "is_large",
         "is_leader_only",
         "is_overdue",
+        "is_updated",
         "max_bytes",
         "min_bytes",
         "rack",
@@ -235,11 +105,13 @@ class ConsumerFetch:
         self.rows: list[_Named] = []
         """The partitions to read; in a session they are those that may have changed."""
         self.session: ConsumerSession | None = None
+        self.awaited: dict[Partition, None] = {}
+        """Without a session, the partitions that the fetch has looked at, and for which it waits."""
         self.slot = fetches.answers.reserve()
         self.timer: Timer | None = None
         self.steps: _Steps | None = None
         """The rest of the evaluation that is in progress."""
-        self.done = self.has_work = self.is_large = self.is_overdue = False
+        self.done = self.has_work = self.is_large = self.is_overdue = self.is_updated = False
 
     def begin(self) -> None:
         """Answer, or wait for the partitions and the timer."""
@@ -251,13 +123,17 @@ class ConsumerFetch:
         elif self.request.session_epoch > 0:
             self._refuse(SESSION_NOT_FOUND)
             return
-        if self.session is None:
-            self.rows = [(topic, row) for topic, rows in self.request.topics for row in rows]
-            if not self.rows:
-                self._refuse(0)
-                return
+        if self.session is None and not self._take_rows():
+            return
         self.attempt()
         self.fetches.rows += len(self.rows)
+
+    def _take_rows(self) -> bool:
+        """Read the partitions of the request, without a session; answer and return False if it has none."""
+        self.rows = [(topic, row) for topic, rows in self.request.topics for row in rows]
+        if not self.rows:
+            self._refuse(0)
+        return bool(self.rows)
 
     def _wait(self) -> None:
         fetches = self.fetches
@@ -265,18 +141,13 @@ class ConsumerFetch:
         if len(fetches.waiting) >= WAITING_MAX:
             fetches.filled()
         if self.session is None:
-            for partition in self._partitions():
+            for partition in self.awaited:
                 partition.waiting[self] = None
         else:
             self.session.waiting = self
         wait_ms = self.arrived + self.request.max_wait_ms - fetches.clock.now()
         self.timer = fetches.clock.call_later(max(wait_ms, 1), self._expired)
         self.has_work = self.is_large  # records may have come between the steps
-
-    def _partitions(self) -> list[Partition]:
-        find = self.fetches.replicas.find
-        found = [find(topic, row[0]) for topic, row in self.rows]
-        return [partition for partition in found if partition is not None]
 
     # ---- the session
 
@@ -292,13 +163,35 @@ class ConsumerFetch:
             return SESSION_NOT_FOUND
         if request.session_epoch != session.epoch:
             return INVALID_SESSION_EPOCH
-        session.update(request.topics, request.forgotten)
-        if session.items:
-            self.session = session
-            cache.touch(session, self.arrived)
-        else:
-            cache.remove(session.id)
+        session.begin_fetch()
+        self.session = session
+        cache.touch(session, self.arrived)
         return 0
+
+    def _update(self, session: ConsumerSession) -> _Steps:
+        """Take the changes of the request over. A session without partitions is closed, as is one without room."""
+        self.is_updated = True
+        yield from session.update(self.request.topics, self.request.forgotten)
+        cache = self.fetches.replicas.fetch_sessions.consumers
+        if session.items and cache.has_room():
+            return
+        cache.remove(session.id)
+        self.session = None
+        if session.items:
+            self._refuse(SESSION_NOT_FOUND)
+        else:
+            self._take_rows()
+
+    def _take_dirty(self, session: ConsumerSession) -> _Steps:
+        """Read the partitions of the session that may have changed."""
+        find = self.fetches.replicas.find
+        rows: list[_Named] = []
+        for at, item in enumerate(tuple(session.dirty), 1):
+            if not at % _STEP_ROWS:
+                yield
+            session.watch(item, find)
+            rows.append((item.topic, item.row))
+        self.rows = rows
 
     def supersede(self) -> None:
         """Answer that the session has gone on without this fetch."""
@@ -329,9 +222,13 @@ class ConsumerFetch:
     def _new_session(self, found: list[_Read]) -> Generator[None, None, int]:
         """Create a session with these partitions; return its id, 0 if there is no room for it."""
         cache = self.fetches.replicas.fetch_sessions.consumers
-        session = cache.create(found, len(found), self.fetches.clock.now())
+        session = cache.create(len(found), self.fetches.clock.now())
         if session is None:
             return 0
+        for at, (topic, row, part) in enumerate(found, 1):
+            if not at % _STEP_ROWS:
+                yield
+            session.add(topic, row).must_respond(part)
         for at, (topic, row, part) in enumerate(found, 1):
             if not at % _STEP_ROWS:
                 yield
@@ -356,7 +253,7 @@ class ConsumerFetch:
         if self.done:
             return
         fetches = self.fetches
-        rows = len(self.rows if self.session is None else self.session.dirty)
+        rows = len(self.rows) if self.session is None else self._session_rows(self.session)
         if self.steps is not None or (rows > ROWS_MAX and fetches.large in (None, self)):
             fetches.large = self
             self.is_large = self.has_work = True
@@ -364,6 +261,14 @@ class ConsumerFetch:
             fetches.proceed()
         else:
             deque(self._evaluate(), maxlen=0)
+
+    def _session_rows(self, session: ConsumerSession) -> int:
+        """Return the number of partitions to change in the session and to look at."""
+        rows = len(session.dirty)
+        if not self.is_updated:
+            rows += sum(len(rows) for _, rows in self.request.topics)
+            rows += sum(1 + len(numbers) for _, numbers in self.request.forgotten)
+        return rows
 
     def work(self, until: int) -> None:
         """Take steps of the evaluation until `until`, or to its end."""
@@ -384,15 +289,22 @@ class ConsumerFetch:
 
     def _evaluate(self) -> _Steps:
         """Answer, or wait until the next attempt. Yields after every `_STEP_ROWS` partitions."""
+        if self.session is not None and not self.is_updated:
+            yield from self._update(self.session)
         if self.session is not None:
-            self.session.watch(self.fetches.replicas.find)
-            self.rows = [(item.topic, item.row) for item in self.session.dirty]
-        may_wait = self.request.max_wait_ms > 0 and self.min_bytes > 0 and not self.is_overdue
-        if may_wait and not (yield from self._has_enough()):
+            yield from self._take_dirty(self.session)
+        if self.done:
+            return
+        if self._may_wait() and not (yield from self._has_enough()):
             if self not in self.fetches.waiting and not self.done:
                 self._wait()
             return
         yield from self._read_and_answer()
+
+    def _may_wait(self) -> bool:
+        is_small = self.session is not None or len(self.rows) <= WAIT_ROWS_MAX
+        is_asked = self.request.max_wait_ms > 0 and self.min_bytes > 0
+        return is_asked and is_small and not self.is_overdue
 
     def _has_enough(self) -> Generator[None, None, bool]:
         available, wanted = 0, self.min_bytes
@@ -403,6 +315,8 @@ class ConsumerFetch:
             partition = self.fetches.replicas.find(topic, number)
             if partition is None or self._refusal(partition, row):
                 return True
+            if self.session is None:
+                self.awaited[partition] = None
             if self.rack and self._preferred(partition, offset) != LEADER:
                 return True
             if offset < partition.high_watermark:
@@ -455,6 +369,7 @@ class ConsumerFetch:
         is_late = fetches.unsent and fetches.has_much_unsent()
         deferred_from = limit if is_late else limit - EAGER_BYTES + fetches.unsent_bytes
         found: list[_Read] = []
+        topics: dict[bytes, list[PartitionData]] = {}
         for at, (topic, row) in enumerate(self.rows, 1):
             if not at % _STEP_ROWS:
                 yield
@@ -464,6 +379,7 @@ class ConsumerFetch:
             left -= part.size
             if self.session is None or self._has_changed(self.session, topic, row, part):
                 found.append((topic, row, part))
+                topics.setdefault(topic, []).append(part)
         if left < limit:
             fetches.unsent.append((self.slot, limit - left))
             fetches.unsent_bytes += limit - left
@@ -474,9 +390,6 @@ class ConsumerFetch:
             session_id = self.session.id
         elif self.request.session_epoch == INITIAL_EPOCH:
             session_id = yield from self._new_session(found)
-        topics: dict[bytes, list[PartitionData]] = {}
-        for topic, _, part in found:
-            topics.setdefault(topic, []).append(part)
         answer = yield from encode_response_in_steps(
             self.correlation, self.version, 0, session_id, list(topics.items())
         )
@@ -574,7 +487,7 @@ class ConsumerFetch:
             self.timer.cancel()
         if self.fetches.waiting.pop(self, False) is None:
             if self.session is None:
-                for partition in self._partitions():
+                for partition in self.awaited:
                     partition.waiting.pop(self, None)
             elif self.session.waiting is self:
                 self.session.waiting = None

@@ -1,44 +1,41 @@
-"""A Fetch request of many partitions while it is decoded in steps."""
+"""A Fetch request of many partitions while it is decoded, and a follower's while it is handled, in steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import Final, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
-from minikafka.broker.consumer_fetch import ConsumerFetch, ConsumerFetches
-from minikafka.wire.fetch import decode_in_steps
+from minikafka.broker.consumer_fetch import ConsumerFetch
+from minikafka.broker.consumer_fetches import ConsumerFetches
 
 LARGE_BYTES: Final = 8 << 10
-"""Bytes from which on a request is decoded in later turns: that of about 250 partitions."""
+"""Bytes from which on a consumer's request is decoded in later turns: that of about 250 partitions."""
+FOLLOWER_LARGE_BYTES: Final = 32 << 10
+"""Bytes from which on a follower's request is handled in later turns: that of about 1,100 partitions."""
+Steps: TypeAlias = Generator[None, None, ConsumerFetch | None]
+"""The steps of a request; they return the fetch of a consumer, None if they have handled a follower's."""
 
 
 class LargeRequest:
-    """Stands in `ConsumerFetches.large` for its fetch until that begins. `body` begins after the client id."""
+    """Stands in `ConsumerFetches.large` for its fetch until that begins."""
 
-    __slots__ = ("_begin", "_close", "_fetches", "_steps")
+    __slots__ = ("_close", "_fetches", "_steps")
 
     has_work = True
 
     def __init__(
         self,
         fetches: ConsumerFetches,
-        body: bytearray,
-        version: int,
-        correlation: int,
+        steps: Steps,
         close: Callable[[ProtocolViolation], None],
     ) -> None:
         self._fetches = fetches
+        self._steps = steps
         self._close = close
-        self._steps = decode_in_steps(body, memoryview(body), 0, len(body), version)
-        now = fetches.clock.now()
-        self._begin = partial(
-            ConsumerFetch, fetches, correlation=correlation, version=version, now=now
-        )
 
     def work(self, until: int) -> None:
-        """Take steps of the decoding until `until`; then begin the fetch, or close the connection if malformed."""
+        """Take steps until `until`; then begin the fetch, or close the connection if it is malformed."""
         clock = self._fetches.clock
         try:
             next(self._steps)
@@ -46,7 +43,8 @@ class LargeRequest:
                 next(self._steps)
         except StopIteration as done:
             self._fetches.large = None
-            self._begin(done.value).begin()
+            if done.value is not None:
+                done.value.begin()
         except ProtocolViolation as violation:
             self._fetches.large = None
             self._close(violation)

@@ -11,7 +11,7 @@ dirty ones while a fetch of the session waits, which is woken then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
 from minikafka.replication.partition import Partition
@@ -21,6 +21,10 @@ EVICTION_MS: Final = 120_000
 """Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS: an unused session may be evicted after this time."""
 _EPOCH_MAX: Final = 0x7FFFFFFF
 FIRST_EPOCH: Final = 1
+PARTITIONS_MAX: Final = 100_000
+"""Partitions in the sessions of all consumers: about 50 MB."""
+STEP_ROWS: Final = 32
+"""Partitions in one step: about 0.1 ms."""
 
 Response: TypeAlias = tuple[Any, ...]
 """The fields of `wire.fetch.PartitionData`."""
@@ -103,26 +107,40 @@ class ConsumerSession:
         self.created = self.used = now
         self.is_open = True
 
+    def begin_fetch(self) -> None:
+        """Begin the next fetch, in place of the one that waits."""
+        if self.waiting is not None:
+            self.waiting.supersede()
+        self.epoch = 1 if self.epoch >= _EPOCH_MAX else self.epoch + 1
+
     def update(
         self,
         topics: Iterable[tuple[bytes, Iterable[Row]]],
         forgotten: Iterable[tuple[bytes, Iterable[int]]],
-    ) -> None:
-        """Begin the next fetch: add or change these partitions, remove the forgotten ones."""
-        if self.waiting is not None:
-            self.waiting.supersede()
-        self.epoch = 1 if self.epoch >= _EPOCH_MAX else self.epoch + 1
+    ) -> Generator[None, None, None]:
+        """Return the steps that add or change these partitions and remove the forgotten ones."""
+        changed = 0
         for topic, rows in topics:
             for row in rows:
-                self._add(topic, row)
+                self.add(topic, row)
+                changed += 1
+                if not changed % STEP_ROWS:
+                    yield
         for topic, numbers in forgotten:
             for number in numbers:
-                item = self.items.pop((topic, number), None)
-                if item is not None:
-                    item.unsubscribe()
-                    self.dirty.pop(item, None)
+                self._forget(topic, number)
+                changed += 1
+                if not changed % STEP_ROWS:
+                    yield
 
-    def _add(self, topic: bytes, row: Row) -> CachedPartition:
+    def _forget(self, topic: bytes, number: int) -> None:
+        item = self.items.pop((topic, number), None)
+        if item is not None:
+            item.unsubscribe()
+            self.dirty.pop(item, None)
+
+    def add(self, topic: bytes, row: Row) -> CachedPartition:
+        """Add or change a partition, which becomes dirty; return it."""
         item = self.items.get((topic, row[0]))
         if item is None:
             item = self.items[topic, row[0]] = CachedPartition(self, topic, row)
@@ -132,11 +150,10 @@ class ConsumerSession:
         self.dirty.setdefault(item)
         return item
 
-    def watch(self, find: Callable[[bytes, int], Partition | None]) -> None:
-        """Add the dirty partitions to the readers of theirs, before a fetch looks at them and waits."""
-        for item in self.dirty:
-            if item.partition is None:
-                item.subscribe(find(item.topic, item.row[0]))
+    def watch(self, item: CachedPartition, find: Callable[[bytes, int], Partition | None]) -> None:
+        """Add a dirty partition to the readers of its replica, before a fetch looks at it and waits."""
+        if item.partition is None and self.is_open and item in self.dirty:
+            item.subscribe(find(item.topic, item.row[0]))
 
     def read(
         self, item: CachedPartition, partition: Partition | None, *, has_records: bool
@@ -163,6 +180,8 @@ class ConsumerSession:
 
 class FetchSessionCache:
     """The sessions of all consumers, at most `slots` less those of the `followers`, whose sessions are never evicted.
+
+    They have at most `PARTITIONS_MAX` partitions, those of a session that is being created or updated not counted.
 
     `random_id()` returns a positive int32. The ids are random, so that a consumer of a former process of this broker
     does not continue the session of another one.
@@ -199,20 +218,18 @@ class FetchSessionCache:
         if session is not None:
             session.close()
 
-    def create(
-        self, rows: Iterable[tuple[bytes, Row, Response]], size: int, now: int
-    ) -> ConsumerSession | None:
-        """Return a session with these `size` partitions and what each was sent, or None if there is no room for it.
-
-        Every partition is dirty.
-        """
-        if len(self) >= self._slots and not self._evict_for(size, now):
-            return None
+    def create(self, size: int, now: int) -> ConsumerSession | None:
+        """Return an empty session for `size` partitions, or None if there is no room for it."""
+        while len(self) >= self._slots or not self.has_room(size):
+            if size > PARTITIONS_MAX or not self._evict_for(size, now):
+                return None
         session = ConsumerSession(self._new_id(), now)
-        for topic, row, response in rows:
-            session._add(topic, row).must_respond(response)
         self._sessions[session.id] = session
         return session
+
+    def has_room(self, size: int = 0) -> bool:
+        """True if the sessions may have `size` more partitions."""
+        return self.partition_count() + size <= PARTITIONS_MAX
 
     def add_follower(self, now: int) -> None:
         """Reserve a slot for the session of a follower; evict the session of a consumer if all slots are in use."""

@@ -10,11 +10,12 @@ newer high watermark, which is sent at the latest when the follower's wait ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
-from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Slice
 from minikafka.log.deferred import EAGER_BYTES, Deferred, defer
@@ -34,6 +35,13 @@ INITIAL_EPOCH: Final = 0
 _EPOCH_MAX: Final = 0x7FFFFFFF
 _SCAN_MS: Final = 500
 """Interval at which a follower is sent high watermarks that moved while it had no records to fetch."""
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions in the session of one follower: about 3 MB."""
+ANSWER_ROWS_MAX: Final = 1_000
+"""Partitions in one response; the others are in the next one."""
+STEP_ROWS: Final = 64
+"""Partitions of a request in one step: about 0.3 ms."""
 
 Row: TypeAlias = tuple[int, int, int, int, int, int]
 """partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
@@ -151,6 +159,7 @@ class Session:
         "responder",
         "scanned",
         "seen",
+        "size",
     )
 
     def __init__(
@@ -176,6 +185,7 @@ class Session:
         self.deadline = 0
         self.scanned = 0
         self.seen = 0
+        self.size = 0
         self.max_bytes = 0
         self.min_bytes = 1
 
@@ -189,12 +199,24 @@ class Session:
     ) -> None:
         """Park one fetch, of which every row acknowledges the records below its offset.
 
-        It is answered at the end of the tick if there is anything to send, else at the deadline.
+        It is answered at the end of the tick if there is anything to send, else at the deadline. Raises
+        ProtocolViolation if the session would have more than `PARTITIONS_MAX` partitions.
         """
-        for topic, numbers in forgotten:
-            for number in numbers:
-                self.forget(topic, number)
+        deque(self.fetch_in_steps(topics, forgotten, max_bytes, deadline, now), maxlen=0)
+
+    def fetch_in_steps(
+        self,
+        topics: Iterable[tuple[bytes, Iterable[Row]]],
+        forgotten: Iterable[tuple[bytes, Iterable[int]]],
+        max_bytes: int,
+        deadline: int,
+        now: int,
+    ) -> Generator[None, None, None]:
+        """Return the steps to what `fetch` does; the fetch is not answered before the last of them."""
+        yield from self._forget(forgotten)
         self._begin(max_bytes, deadline, now)
+        self.parked = False
+        at = 0
         for topic, rows in topics:
             known = self.items.get(topic)
             if known is None:
@@ -202,11 +224,23 @@ class Session:
             for number, leader_epoch, offset, last_epoch, start, partition_max_bytes in rows:
                 item = known.get(number)
                 if item is None:
-                    item = known[number] = Item(self, topic, number)
+                    item = known[number] = self._new_item(topic, number)
                 item.max_bytes = partition_max_bytes
                 self._fetched(item, leader_epoch, offset, last_epoch, start, now)
+                at += 1
+                if not at % STEP_ROWS:
+                    yield
+        self.parked = True
         if self.dirty:
             self.purgatory.sessions[self] = None
+
+    def _new_item(self, topic: bytes, number: int) -> Item:
+        self.size += 1
+        if self.size > PARTITIONS_MAX:
+            raise ProtocolViolation(
+                f"a follower's fetch session must have at most {PARTITIONS_MAX} partitions"
+            )
+        return Item(self, topic, number)
 
     def fetch_one(
         self,
@@ -305,15 +339,29 @@ class Session:
             return error
         return _OUT_OF_RANGE if offset < partition.log.log_start_offset else 0
 
-    def forget(self, topic: bytes, number: int) -> None:
-        """Drop a partition that the follower no longer fetches."""
-        item = self.items.get(topic, {}).pop(number, None)
-        if item is not None:
-            self.held.pop(item, None)
-            if item.progress is not None and item.progress.item is item:
-                item.progress.item = None
-            if item.dirty:
-                self.dirty.remove(item)
+    def _forget(
+        self, forgotten: Iterable[tuple[bytes, Iterable[int]]]
+    ) -> Generator[None, None, None]:
+        """Drop the partitions that the follower no longer fetches."""
+        at = 0
+        for topic, numbers in forgotten:
+            items = self.items.get(topic, {})
+            for number in numbers:
+                item = items.pop(number, None)
+                if item is not None:
+                    self._release(item)
+                at += 1
+                if not at % STEP_ROWS:
+                    yield
+        if at:
+            self.dirty = [item for item in self.dirty if item.dirty]
+
+    def _release(self, item: Item) -> None:
+        self.size -= 1
+        self.held.pop(item, None)
+        if item.progress is not None and item.progress.item is item:
+            item.progress.item = None
+        item.dirty = False
 
     def close(self) -> None:
         """Release the partitions: the connection has ended."""
@@ -336,16 +384,17 @@ class Session:
                 self.responder.respond_one(self.id, item.topic, answer)
             return
         topics: dict[bytes, list[Answer]] = {}
-        left = self.max_bytes
+        left, rows = self.max_bytes, ANSWER_ROWS_MAX
         rest: list[Item] = []
         for item in self.dirty:
-            if left <= 0:
+            if left <= 0 or not rows:
                 rest.append(item)
                 continue
             item.dirty = False
             answer = self._answer(item, left)
             if answer is not None:
                 left -= answer[_SIZE]
+                rows -= 1
                 topics.setdefault(item.topic, []).append(answer)
         self.dirty = rest
         if now >= self.scanned + _SCAN_MS:

@@ -144,7 +144,7 @@ def _decode(
         yield
     forgotten: list[tuple[bytes, list[int]]] = []
     if version >= 7:
-        forgotten, position = _forgotten(buf, view, position, end)
+        forgotten, position = yield from _forgotten(buf, view, position, end)
     rack = b""
     if version >= 11:
         start = position + 2
@@ -167,7 +167,7 @@ def _decode(
 
 def _forgotten(
     buf: bytearray, view: memoryview, position: int, end: int
-) -> tuple[list[tuple[bytes, list[int]]], int]:
+) -> Generator[None, None, tuple[list[tuple[bytes, list[int]]], int]]:
     """Return the forgotten topics with their partitions, and the position after them."""
     (count,) = _INT32.unpack_from(buf, position)
     position += 4
@@ -176,9 +176,17 @@ def _forgotten(
         topic, position = _string(buf, position, end)
         (size,) = _INT32.unpack_from(buf, position)
         stop = _within(position + 4 + 4 * size, position + 4, end)
-        forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position + 4 : stop])]))
+        forgotten.append((topic, (yield from _numbers(view[position + 4 : stop]))))
         position = stop
     return forgotten, position
+
+
+def _numbers(data: memoryview) -> Generator[None, None, list[int]]:
+    found: list[int] = []
+    for start in range(0, len(data), 4 * STEP_ROWS):
+        found += [row[0] for row in _INT32.iter_unpack(data[start : start + 4 * STEP_ROWS])]
+        yield
+    return found
 
 
 def _partitions(
@@ -226,7 +234,7 @@ def _decode_flexible(
         position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
         topics.append((topic, partitions))
         yield
-    forgotten, position = _flexible_forgotten(buf, view, position, end)
+    forgotten, position = yield from _flexible_forgotten(buf, view, position, end)
     size, start = read_uvarint(buf, position)
     position = _within(start + max(size - 1, 0), start, end)
     rack = bytes(buf[start:position])
@@ -247,14 +255,14 @@ def _decode_flexible(
 
 def _flexible_forgotten(
     buf: bytearray, view: memoryview, position: int, end: int
-) -> tuple[list[tuple[bytes, list[int]]], int]:
+) -> Generator[None, None, tuple[list[tuple[bytes, list[int]]], int]]:
     count, position = read_uvarint(buf, position)
     forgotten = []
     for _ in range(count - 1):
         topic, position = _compact_string(buf, position, end)
         size, position = read_uvarint(buf, position)
         stop = _within(position + 4 * max(size - 1, 0), position, end)
-        forgotten.append((topic, [row[0] for row in _INT32.iter_unpack(view[position:stop])]))
+        forgotten.append((topic, (yield from _numbers(view[position:stop]))))
         position = skip_tags(buf, stop)
     return forgotten, position
 

@@ -24,8 +24,11 @@ A fetch of more than 64 partitions is handled in steps, in turn with the cold re
 next request of its connection when it is answered. So is the next request behind 16 fetches that wait for records. In
 a session, only the partitions count that may have changed.
 
-A consumer's request of 8 KiB or more is decoded in steps too. It may have at most 4 MiB, which is enough for 100,000
-partitions; a larger one closes the connection.
+A consumer's request of 8 KiB or more is decoded in steps too, and a follower's of 32 KiB or more; the broker handles
+one such request at a time. A request may have at most 1 MiB, which is enough for 30,000 partitions; a larger one closes
+the connection, as does a follower's session of more than 10,000 partitions. The sessions of all consumers together have
+at most 100,000 partitions; beyond that, sessions give way as when all slots are taken. A fetch of more than 4,096
+partitions without a session does not wait for records.
 """
 
 from __future__ import annotations
@@ -36,8 +39,14 @@ from typing import Final
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Clock
 from minikafka.broker.cold_turns import ColdTurns
-from minikafka.broker.consumer_fetch import ROWS_MAX, ConsumerFetch, ConsumerFetches
-from minikafka.broker.large_fetch import LARGE_BYTES, LargeRequest
+from minikafka.broker.consumer_fetch import ROWS_MAX, ConsumerFetch
+from minikafka.broker.consumer_fetches import ConsumerFetches
+from minikafka.broker.large_fetch import (
+    FOLLOWER_LARGE_BYTES,
+    LARGE_BYTES,
+    LargeRequest,
+    Steps,
+)
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
@@ -55,12 +64,13 @@ from minikafka.wire.fetch import (
     FOLLOWER_VERSION,
     FetchRequest,
     decode,
+    decode_in_steps,
     encode_response,
 )
 from minikafka.wire.single_fetch import SingleRequest, encode_single_response, single_request
 
-REQUEST_BYTES_MAX: Final = 4 << 20
-"""Largest request of a consumer: that of 100,000 partitions."""
+REQUEST_BYTES_MAX: Final = 1 << 20
+"""Largest request: that of 30,000 partitions."""
 
 
 class FetchApi:
@@ -122,9 +132,11 @@ class FetchApi:
             single = single_request(buf, body, end)
             if single is not None and self._follower_again(self.session, single, correlation):
                 return False
-        if end - body >= LARGE_BYTES and not self._is_of_follower(buf, body, version):
-            self._begin_large(view[body:end], version, correlation)
-            return True
+        if end - body >= LARGE_BYTES:
+            is_of_follower = self._is_of_follower(buf, body, version)
+            if not is_of_follower or end - body >= FOLLOWER_LARGE_BYTES:
+                self._begin_large(view[body:end], version, correlation)
+                return True
         request = decode(buf, view, body, end, version)
         if request.replica_id >= 0 and version == FOLLOWER_VERSION:
             self._follower(request, correlation)
@@ -142,10 +154,28 @@ class FetchApi:
             raise ProtocolViolation(
                 f"a Fetch request must have at most {REQUEST_BYTES_MAX} bytes, got {len(body)}"
             )
-        fetches = self.consumers
-        fetches.large = LargeRequest(fetches, bytearray(body), version, correlation, self.refused)
-        fetches.filled()
-        fetches.proceed()
+        steps = self._large_steps(bytearray(body), version, correlation)
+        self.consumers.begin_large(LargeRequest(self.consumers, steps, self.refused))
+
+    def _large_steps(self, body: bytearray, version: int, correlation: int) -> Steps:
+        """Decode a request, and handle it if it is a follower's. Raises ProtocolViolation."""
+        now = self.consumers.clock.now()
+        request = yield from decode_in_steps(body, memoryview(body), 0, len(body), version)
+        if request.replica_id < 0 or version != FOLLOWER_VERSION:
+            return ConsumerFetch(self.consumers, request, correlation, version, now)
+        error = self._begin_follower(request, correlation)
+        if error:
+            self.respond(error, [])
+            return None
+        assert self.session is not None
+        yield from self.session.fetch_in_steps(
+            request.topics,
+            request.forgotten,
+            min(request.max_bytes, self.replicas.config.fetch_max_bytes),
+            now + request.max_wait_ms,
+            now,
+        )
+        return None
 
     def is_full(self) -> bool:
         """True while no further request is parsed: too much is unsent, a large fetch is there, or too many wait."""
@@ -198,9 +228,13 @@ class FetchApi:
         session.fetch_one(item, leader_epoch, offset, last_epoch, start, max_bytes, deadline, now)
         return True
 
-    def _follower(self, request: FetchRequest, correlation: int) -> None:
+    def _begin_follower(self, request: FetchRequest, correlation: int) -> int:
+        """Reserve the place of the response; return 0 if `session` is the request's session, else the error code."""
         self._await_response(correlation)
-        error = self._open_or_continue(request)
+        return self._open_or_continue(request)
+
+    def _follower(self, request: FetchRequest, correlation: int) -> None:
+        error = self._begin_follower(request, correlation)
         if error:
             self.respond(error, [])
             return

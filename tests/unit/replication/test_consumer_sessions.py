@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
+from collections.abc import Iterable
 
 import pytest
 
+from minikafka.replication import consumer_sessions
 from minikafka.replication.consumer_sessions import (
     EVICTION_MS,
+    STEP_ROWS,
     ConsumerSession,
     FetchSessionCache,
 )
+from minikafka.replication.sessions import Row
 
 pytestmark = pytest.mark.row("R50")
 
@@ -24,8 +29,23 @@ def new_cache(slots: int) -> FetchSessionCache:
 
 
 def open_session(cache: FetchSessionCache, size: int, now: int = 0) -> ConsumerSession | None:
-    rows = [(b"t", (number, -1, 0, -1, -1, 1000), NOTHING) for number in range(size)]
-    return cache.create(rows, size, now)
+    session = cache.create(size, now)
+    if session is not None:
+        for row in rows(size):
+            session.add(b"t", row).must_respond(NOTHING)
+    return session
+
+
+def rows(size: int) -> list[Row]:
+    return [(number, -1, 0, -1, -1, 1000) for number in range(size)]
+
+
+def update(
+    session: ConsumerSession,
+    topics: Iterable[tuple[bytes, Iterable[Row]]],
+    forgotten: Iterable[tuple[bytes, Iterable[int]]],
+) -> None:
+    deque(session.update(topics, forgotten), maxlen=0)
 
 
 def opened(cache: FetchSessionCache, size: int, now: int = 0) -> ConsumerSession:
@@ -98,17 +118,47 @@ def test_id_that_is_taken_is_not_given_again() -> None:
 def test_session_epoch_wraps_to_one() -> None:
     session = opened(new_cache(1), 1)
     session.epoch = 0x7FFFFFFF
-    session.update((), ())
+    session.begin_fetch()
     assert session.epoch == 1
 
 
 def test_forgotten_and_added_partitions_change_the_session() -> None:
     cache = new_cache(1)
     session = opened(cache, 3)
-    session.update([(b"u", [(0, -1, 5, -1, -1, 100)])], [(b"t", [0, 2, 9]), (b"none", [0])])
+    update(session, [(b"u", [(0, -1, 5, -1, -1, 100)])], [(b"t", [0, 2, 9]), (b"none", [0])])
     assert list(session.items) == [(b"t", 1), (b"u", 0)]
     assert [item.row[2] for item in session.dirty] == [0, 5]
     assert cache.partition_count() == 2
+
+
+def test_session_is_updated_in_steps() -> None:
+    session = opened(new_cache(1), 0)
+    assert len(list(session.update([(b"t", rows(10 * STEP_ROWS))], ()))) == 10
+    assert len(list(session.update((), [(b"t", range(20 * STEP_ROWS))]))) == 20
+    assert session.items == {}
+
+
+def test_sessions_have_a_limited_number_of_partitions_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumer_sessions, "PARTITIONS_MAX", 10)
+    cache = new_cache(100)
+    old = opened(cache, 6)
+    assert open_session(cache, 5) is None
+    assert open_session(cache, 11, EVICTION_MS + 1) is None
+    assert cache.get(old.id) is old
+    new = opened(cache, 5, EVICTION_MS + 1)
+    assert (cache.get(old.id), cache.get(new.id)) == (None, new)
+    update(new, [(b"u", rows(6))], ())
+    assert not cache.has_room()
+
+
+def test_partition_of_a_closed_session_is_not_watched() -> None:
+    cache = new_cache(1)
+    session = opened(cache, 1)
+    (item,) = session.items.values()
+    cache.remove(session.id)
+    session.watch(item, lambda topic, number: pytest.fail("the partition is looked up"))
 
 
 def test_partitions_with_records_take_turns() -> None:

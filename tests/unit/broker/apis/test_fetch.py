@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,20 +16,22 @@ from support.replication import KEY, Replica, Replicas
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
 from minikafka.base.metrics import Metrics
-from minikafka.broker import consumer_fetch
+from minikafka.broker import consumer_fetch, consumer_fetches
 from minikafka.broker.apis.fetch import REQUEST_BYTES_MAX, FetchApi
 from minikafka.broker.cold_turns import ColdTurns
-from minikafka.broker.consumer_fetch import ROWS_MAX, WAITING_MAX
+from minikafka.broker.consumer_fetch import ROWS_MAX
+from minikafka.broker.consumer_fetches import WAITING_MAX
 from minikafka.broker.fetch_sessions import FetchSessions
 from minikafka.broker.large_fetch import LARGE_BYTES
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.refusals import Refusals
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.record.batch import records
+from minikafka.replication import consumer_sessions, sessions
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue
 from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.fetch import FOLLOWER_VERSION, STEP_ROWS
+from minikafka.wire.fetch import FOLLOWER_VERSION, STEP_ROWS, FetchPartition, decode_in_steps
 from minikafka.wire.fetch import encode_request as encode_follower_request
 from minikafka.wire.versions import FETCH
 
@@ -48,6 +52,7 @@ class Consumer:
         config = BrokerConfig()
         replicas = SimpleNamespace(
             find=self._find,
+            error_for_wire=lambda topic, number: int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             purgatory=replica.purgatory,
             refusals=Refusals({}, MetadataCache(ManualClock()), ManualClock(), lambda: "connected"),
             config=config,
@@ -81,15 +86,25 @@ class Consumer:
         """Send a fetch that may wait, of a consumer if `broker` is -1; return the errors of the responses sent."""
         partition = self.replica.partition
         epochs = (partition.leader_epoch, partition.log.epochs.latest)
-        rows = [(b"t", [(0, epochs[0], offset, epochs[1], 0, 1 << 20)])]
-        limits = (60_000, 1, 1 << 20)
-        frame = bytearray(encode_follower_request(7, b"", broker, limits, session, rows))
-        body = 4 + 8 + 2
-        self.api.on_request(frame, memoryview(frame), FOLLOWER_VERSION, 7, 0, body, len(frame))
+        row = (0, epochs[0], offset, epochs[1], 0, 1 << 20)
+        self.send_in_session(broker, session, [row])
         self.replica.purgatory.finish_tick(0)
         sent, self.sent = self.sent, []
         answers = [decode_response(FETCH, FOLLOWER_VERSION, memoryview(data)[4:]) for data in sent]
         return [int(answer.error_code) for answer in answers]
+
+    def send_in_session(
+        self,
+        broker: int,
+        session: tuple[int, int],
+        rows: list[FetchPartition],
+        forgotten: Sequence[tuple[bytes, Sequence[int]]] = (),
+    ) -> None:
+        """Send a fetch of partitions of t that may wait, of a consumer if `broker` is -1."""
+        topics, limits = [(b"t", rows)], (60_000, 1, 1 << 20)
+        data = encode_follower_request(7, b"", broker, limits, session, topics, forgotten)
+        frame, body = bytearray(data), 4 + 8 + 2
+        self.api.on_request(frame, memoryview(frame), FOLLOWER_VERSION, 7, 0, body, len(frame))
 
     def fetch(
         self,
@@ -338,7 +353,7 @@ def test_large_request_is_decoded_in_later_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(consumer_fetch, "TURN_MS", 0)
+    monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
     assert consumer.send_rows(2_000, 5)
     turns = 0
     while not replicas[0].log.traffic.fetch_requests:
@@ -362,9 +377,9 @@ def test_large_request_that_is_malformed_is_refused_when_it_is_decoded(
     assert not consumer.api.is_full()
 
 
-def test_request_of_more_than_4_mib_is_refused(replicas: Replicas) -> None:
+def test_request_of_more_than_1_mib_is_refused(replicas: Replicas) -> None:
     frame = bytearray(14 + REQUEST_BYTES_MAX + 1)
-    with pytest.raises(ProtocolViolation, match="4194304"):
+    with pytest.raises(ProtocolViolation, match="1048576"):
         Consumer(replicas[0]).api.on_request(
             frame, memoryview(frame), VERSION, 7, 0, 14, len(frame)
         )
@@ -382,7 +397,7 @@ def test_work_for_a_large_fetch_ends_with_the_turn(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(consumer_fetch, "TURN_MS", 0)
+    monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
     consumer.send_rows(10 * ROWS_MAX, 5)
     turns = 0
     while not consumer.sent:
@@ -420,12 +435,141 @@ def test_records_that_come_between_the_steps_of_a_large_fetch_are_seen(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(consumer_fetch, "TURN_MS", 0)
+    monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
     consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000, wanting=1)
     consumer.api.consumers.work()
     replicas.produce(0, b"005")
     consumer.clock.advance(0)
     assert len(consumer.received()) == 1
+
+
+def absent(count: int) -> list[FetchPartition]:
+    """Return rows of partitions that do not exist."""
+    return [(1 + number, 0, 0, -1, 0, 1000) for number in range(count)]
+
+
+def turns(consumer: Consumer) -> list[int]:
+    """Take the turns of a large fetch; return the numbers of partitions in sessions after each."""
+    cache, counts = consumer.api.replicas.fetch_sessions, []
+    while not consumer.sent:
+        consumer.api.consumers.work()
+        consumer.replica.purgatory.finish_tick(0)
+        counts.append(cache.partition_count())
+    return counts
+
+
+def test_large_session_is_created_and_updated_in_many_turns(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
+    consumer = Consumer(replicas[0])
+    consumer.send_in_session(-1, (0, 0), absent(640))
+    counts = turns(consumer)
+    assert counts[-1] == 640
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= 32
+    answer = decode_response(FETCH, FOLLOWER_VERSION, memoryview(consumer.sent.pop())[4:])
+    consumer.send_in_session(-1, (answer.session_id, 1), [], [(b"t", range(1, 601))])
+    counts = turns(consumer)
+    assert counts[-1] == 40
+    assert max(before - after for before, after in itertools.pairwise(counts)) <= 32
+
+
+def test_session_that_has_too_many_partitions_after_an_update_is_closed(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_sessions, "PARTITIONS_MAX", 10)
+    consumer = Consumer(replicas[0])
+    consumer.send_in_session(-1, (0, 0), absent(10))
+    replicas[0].purgatory.finish_tick(0)
+    answer = decode_response(FETCH, FOLLOWER_VERSION, memoryview(consumer.sent.pop())[4:])
+    consumer.send_in_session(-1, (answer.session_id, 1), absent(11))
+    replicas[0].purgatory.finish_tick(0)
+    answer = decode_response(FETCH, FOLLOWER_VERSION, memoryview(consumer.sent.pop())[4:])
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(consumer.api.replicas.fetch_sessions.consumers) == 0
+
+
+def test_huge_fetch_without_a_session_does_not_wait(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_fetch, "WAIT_ROWS_MAX", 2 * ROWS_MAX)
+    consumer = Consumer(replicas[0])
+    consumer.send_rows(2 * ROWS_MAX + 1, 5, wait_ms=60_000)
+    consumer.clock.advance(0)
+    assert consumer.received() == [[-1] * (2 * ROWS_MAX + 1)]
+
+
+def test_large_requests_are_handled_one_after_the_other(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Consumer(replicas[0]), Consumer(replicas[0])
+    turns = second.api.consumers.turns = first.api.consumers.turns
+    asked: list[object] = []
+    monkeypatch.setattr(turns, "ask", asked.append)
+    for consumer in (first, second):
+        consumer.send_rows(2_000, 5)
+    while first.api.is_full():
+        assert second.api.consumers not in asked
+        first.api.consumers.work()
+    assert asked[-1] is second.api.consumers
+
+
+class TestLargeFetchesOfFollowers:
+    def test_partitions_are_taken_over_in_many_turns(
+        self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
+        follower = Consumer(replicas[0])
+        follower.send_in_session(9, (0, 0), absent(2_000))
+        counts = turns(follower)
+        assert counts[-1] == 2_000
+        assert max(after - before for before, after in itertools.pairwise(counts)) <= 64
+
+    def test_partitions_that_do_not_fit_into_a_response_are_in_the_next(
+        self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sessions, "ANSWER_ROWS_MAX", 30)
+        follower = Consumer(replicas[0])
+        numbers = []
+        follower.send_in_session(9, (0, 0), absent(50))
+        for epoch in (1, 2):
+            replicas[0].purgatory.finish_tick(0)
+            data = memoryview(follower.sent.pop())[4:]
+            answer = decode_response(FETCH, FOLLOWER_VERSION, data)
+            numbers += [row.partition_index for row in answer.responses[0].partitions]
+            follower.send_in_session(9, (answer.session_id, epoch), [])
+        assert numbers == list(range(1, 51))
+
+    def test_forgotten_partitions_are_not_in_the_next_response(
+        self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sessions, "ANSWER_ROWS_MAX", 1)
+        follower = Consumer(replicas[0])
+        follower.send_in_session(9, (0, 0), absent(5))
+        replicas[0].purgatory.finish_tick(0)
+        follower.sent.clear()
+        follower.send_in_session(9, (1, 1), [], [(b"t", [1, 2, 3, 4])])
+        replicas[0].purgatory.finish_tick(0)
+        answer = decode_response(FETCH, FOLLOWER_VERSION, memoryview(follower.sent.pop())[4:])
+        assert [row.partition_index for row in answer.responses[0].partitions] == [5]
+        assert follower.api.replicas.fetch_sessions.partition_count() == 1
+
+    def test_session_has_a_limited_number_of_partitions(
+        self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sessions, "PARTITIONS_MAX", 5)
+        follower = Consumer(replicas[0])
+        follower.send_in_session(9, (0, 0), absent(5))
+        with pytest.raises(ProtocolViolation, match="at most 5 partitions"):
+            follower.send_in_session(9, (1, 1), absent(6))
+
+
+def test_forgotten_partitions_are_decoded_in_steps() -> None:
+    data = bytearray(
+        encode_follower_request(7, b"", 9, (0, 1, 1), (0, 0), (), [(b"t", range(4 * STEP_ROWS))])
+    )
+    steps = decode_in_steps(data, memoryview(data), 14, len(data), FOLLOWER_VERSION)
+    assert len(list(steps)) >= 4
 
 
 def test_closed_connection_forgets_its_large_fetch(replicas: Replicas) -> None:

@@ -1,0 +1,165 @@
+"""The fetches of one connection: those that wait, the large one, and the responses that are not sent yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Clock
+from minikafka.broker.cold_turns import TURN_MS, ColdTurns
+from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.request_metrics import RequestMetrics
+from minikafka.broker.services import ClientConnection
+from minikafka.log.deferred import EAGER_BYTES
+from minikafka.replication.partition import Partition
+from minikafka.replication.purgatory import AnswerQueue, Slot
+
+WAITING_MAX: Final = 16
+"""Fetches of one connection that wait for records at which no further request is parsed."""
+
+
+class Large(Protocol):
+    """A fetch, or its request, that is handled in steps. `has_work` is True while there are steps to take."""
+
+    @property
+    def has_work(self) -> bool:
+        """True while there are steps to take."""
+
+    def work(self, until: int) -> None:
+        """Take steps until `until`, in monotonic ms."""
+
+    def forget(self) -> None:
+        """Drop the fetch: the connection has ended."""
+
+
+class WaitingFetch(Protocol):
+    """A fetch that waits for records."""
+
+    def forget(self) -> None:
+        """Stop waiting: the connection has ended."""
+
+
+class ConsumerFetches:
+    """The fetches of the consumer at the other end of one connection.
+
+    `filled()` is called whenever a response may have made `is_full` true. `turns` are those of `large`.
+    """
+
+    __slots__ = (
+        "answers",
+        "client",
+        "clock",
+        "filled",
+        "is_queued",
+        "is_selecting",
+        "large",
+        "max_bytes",
+        "positions",
+        "replicas",
+        "requests",
+        "rows",
+        "turns",
+        "unsent",
+        "unsent_bytes",
+        "used",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        client: ClientConnection,
+        replicas: ReplicaManager,
+        answers: AnswerQueue,
+        clock: Clock,
+        requests: RequestMetrics,
+        filled: Callable[[], None],
+        turns: ColdTurns,
+    ) -> None:
+        self.turns = turns
+        self.large: Large | None = None
+        """The fetch that is handled in steps, until it is answered; no further request is parsed."""
+        self.is_queued = False
+        """True while `turns` will call `work`."""
+        self.used = 0
+        """The work for this connection, counted by `turns`."""
+        self.rows = 0
+        """Partitions of the fetches of this tick; the connection sets it to 0."""
+        self.max_bytes = replicas.config.fetch_max_bytes
+        self.is_selecting = replicas.config.replica_selector_class is not None
+        """True if consumers are sent to followers in their rack."""
+        self.client = client
+        self.replicas = replicas
+        self.answers = answers
+        self.clock = clock
+        self.requests = requests
+        self.filled = filled
+        self.positions: dict[Partition, tuple[int, int, int]] = {}
+        """(next offset, its byte position, layout generation of the log) after the last read by a consumer."""
+        self.waiting: dict[WaitingFetch, None] = {}
+        self.unsent: deque[tuple[Slot, int]] = deque()
+        """Responses that may not be sent yet, with their bytes of records; the sum is `unsent_bytes`."""
+        self.unsent_bytes = 0
+
+    def is_full(self) -> bool:
+        """True while no further request is parsed: too much is unsent, a large fetch is there, or too many wait."""
+        has_many = self.large is not None or len(self.waiting) >= WAITING_MAX
+        return has_many or self.has_much_unsent()
+
+    def has_much_unsent(self) -> bool:
+        """True while responses with `EAGER_BYTES` of records or more are not sent."""
+        while self.unsent and self.unsent[0][0].answer is None:
+            _, size = self.unsent.popleft()
+            self.unsent_bytes -= size
+        return self.unsent_bytes >= EAGER_BYTES
+
+    def proceed(self) -> None:
+        """Ask for a turn for the large fetch if there is work to do for it."""
+        if self.large is not None and self.large.has_work and not self.is_queued:
+            self.is_queued = True
+            self.turns.ask(self)
+
+    def work(self) -> None:
+        """Take steps of the large fetch until it is answered or waits, or other connections have their turn."""
+        self.is_queued = False
+        if self.large is not None:
+            self.large.work(self.clock.now() + TURN_MS)
+        if self.large is None or not self.large.has_work:
+            self.turns.end_large(self)
+
+    def begin_large(self, large: Large) -> None:
+        """Handle a large request in later turns, when those of other connections have been handled."""
+        self.large = large
+        self.is_queued = True
+        self.filled()
+        self.turns.ask_for_large(self)
+
+    def close(self) -> None:
+        """Forget all fetches: the connection has ended."""
+        self.turns.end_large(self)
+        self.unsent.clear()
+        if self.large is not None:
+            self.large.forget()
+        for fetch in tuple(self.waiting):
+            fetch.forget()
+
+    def position(self, partition: Partition, offset: int) -> int:
+        """Return the byte position of an offset in the partition's log. Raises StorageFailed."""
+        known = self.positions.get(partition)
+        if known is not None:
+            next_offset, next_position, generation = known
+            if next_offset == offset and generation == partition.log.layout_generation:
+                return next_position
+        log = partition.log
+        position = log.locate(offset)
+        if offset < log.written_log_end_offset:  # pending batches have no position yet
+            self.positions[partition] = (offset, position, log.layout_generation)
+        return position
+
+    def rack_of(self, broker_id: BrokerId) -> str | None:
+        """Return the rack of a live broker that has this client's listener, else None."""
+        broker = self.replicas.metadata.brokers.get(broker_id)
+        if broker is None or broker.endpoint(self.client.listener) is None:
+            return None
+        return broker.rack
