@@ -7,7 +7,6 @@ that does not report the offsets of its records (kcat) leaves them acknowledged 
 from __future__ import annotations
 
 import asyncio
-import logging
 import shutil
 import subprocess
 import threading
@@ -22,9 +21,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from minikafka.history import History, Reading
 from scripts.load import high_watermark
-
-# A captured log record keeps the frames of its exception, and with them sockets that kafka-python lost.
-logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PAUSE_SECONDS = 0.002
