@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -16,10 +17,10 @@ from typing import Any, Final, Protocol
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 SESSION_MS: Final = 6_000
 HEARTBEAT_MS: Final = 300
-POLL_MS: Final = 1_000
-"""Long enough for kafka-python 3.0.12 to join: if a poll ends between the answers to JoinGroup and SyncGroup
-while the leader joins again for new metadata, no later poll takes the assignment and it reads nothing more."""
 SECONDS: Final = 60
+POLL_MS: Final = 3_600_000
+"""A poll of kafka-python 3.0.12 ends with records or the program. If it ends between the answers to JoinGroup and
+SyncGroup while the leader joins again for new metadata, no later poll takes the assignment: it reads nothing more."""
 
 
 def say(**fact: Any) -> None:
@@ -37,6 +38,36 @@ def until_input_ends() -> threading.Event:
 
     threading.Thread(target=wait, daemon=True).start()
     return ended
+
+
+class Interruptible:
+    """A call that SIGINT ends, which is sent when standard input ends: then, and from then on, it returns {}."""
+
+    def __init__(self, call: Callable[[], dict[Any, Any]]) -> None:
+        self._call = call
+        self._is_calling = False
+        self._ended = False
+        signal.signal(signal.SIGINT, self._interrupt)
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        sys.stdin.buffer.read()
+        self._ended = True
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def _interrupt(self, *_: object) -> None:
+        # Between two calls, records are printed and committed, which must not be cut off.
+        if self._is_calling:
+            raise KeyboardInterrupt
+
+    def __call__(self) -> dict[Any, Any]:
+        try:
+            self._is_calling = True
+            return {} if self._ended else self._call()
+        except KeyboardInterrupt:
+            return {}
+        finally:
+            self._is_calling = False
 
 
 def records(first: int, count: int) -> Iterable[tuple[bytes, bytes]]:
@@ -345,9 +376,9 @@ class KafkaPython:
             metadata_max_age_ms=1000,
         )
         consumer.subscribe([topic], listener=Listener())
-        ended = until_input_ends()
-        while not ended.is_set():
-            for tp, found in consumer.poll(POLL_MS).items():
+        poll = Interruptible(lambda: consumer.poll(POLL_MS))
+        while polled := poll():
+            for tp, found in polled.items():
                 for record in found:
                     say(value=int(record.value), partition=tp.partition, offset=record.offset)
                 try:
