@@ -30,7 +30,7 @@ from minikafka.base.keys import (
 from minikafka.base.listeners import Listeners, parse_listeners
 from minikafka.base.toml import read_toml, table_of
 
-BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
+_, BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000

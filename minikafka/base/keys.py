@@ -27,6 +27,7 @@ LONG_MAX: Final = 2**63 - 1
 class Kind(IntEnum):
     """Types of keys, with the numbers of DescribeConfigs (KIP-569)."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -71,7 +72,7 @@ class Key:
     @property
     def sensitive(self) -> bool:
         """True if the value must never be shown."""
-        return self.kind is Kind.PASSWORD
+        return self.kind in (Kind.PASSWORD, Kind.UNKNOWN)
 
     def parse(self, value: object) -> Any:
         """Check and convert a value from TOML, Kafka's text form or ZooKeeper. Raises ConfigError."""

@@ -1,6 +1,7 @@
 """Configurations for DescribeConfigs and CreateTopics: values, sources, synonyms (KIP-226).
 
-Invariant: the value of a sensitive key is never in an entry or its synonyms. Pure.
+Invariant: the value of a sensitive key is never in an entry or its synonyms. A user-defined key counts as
+sensitive and read-only, as in Kafka, although it can be altered. Pure.
 """
 
 from __future__ import annotations
@@ -11,15 +12,13 @@ from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.keys import Key, Kind
-from minikafka.broker.dynamic_config import DYNAMIC, THROTTLES, DynamicConfig
-
-RELEASE: Final = "3.3-IV3"
-"""The Kafka release whose API versions are served. User interfaces enable their features by it."""
-RELEASE_KEY: Final = Key(
-    Kind.STRING,
+from minikafka.base.throttle_keys import THROTTLES
+from minikafka.broker.dynamic_config import (
+    DYNAMIC,
     RELEASE,
-    "The Kafka release whose protocol is spoken; fixed.",
-    name="inter.broker.protocol.version",
+    RELEASE_KEY,
+    DynamicConfig,
+    is_user_defined,
 )
 
 
@@ -52,8 +51,8 @@ class ConfigEntry(NamedTuple):
 
 
 def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
-    """Return every key of a broker, and the throttles that are set; keys that cannot be altered are
-    read-only.
+    """Return every key of a broker, and the throttles and user-defined keys that are set; keys that cannot be
+    altered are read-only.
     """
     current = settings.current
     entries = [
@@ -64,6 +63,11 @@ def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
         synonyms = _broker_synonyms(settings, name)
         if synonyms:
             entries.append(_entry(key, synonyms[0].value, False, synonyms))
+    entries += [
+        _entry(_key(name), None, True, _broker_synonyms(settings, name))
+        for name in {**settings.cluster, **settings.own}
+        if is_user_defined(name)
+    ]
     fixed = (Synonym(RELEASE_KEY.name, RELEASE, Source.DEFAULT),)
     entries.append(_entry(RELEASE_KEY, RELEASE, True, fixed))
     return entries
@@ -71,10 +75,18 @@ def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
 
 def cluster_entries(settings: DynamicConfig) -> list[ConfigEntry]:
     """Return the dynamic settings of all brokers, and nothing else."""
-    return [
-        _entry(DYNAMIC[name], value, False, (Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER),))
-        for name, value in settings.cluster.items()
-    ]
+    return [_cluster_entry(name, value) for name, value in settings.cluster.items()]
+
+
+def _cluster_entry(name: str, value: str) -> ConfigEntry:
+    is_custom = is_user_defined(name)
+    synonym = Synonym(name, None if is_custom else value, Source.DYNAMIC_DEFAULT_BROKER)
+    return _entry(_key(name), synonym.value, is_custom, (synonym,))
+
+
+def _key(name: str) -> Key:
+    """Return the row of a dynamic setting; Kafka reports a user-defined one as secret, as it may be one."""
+    return DYNAMIC.get(name) or Key(Kind.UNKNOWN, None, "", name=name)
 
 
 def topic_entries(config: TopicConfig, settings: DynamicConfig) -> list[ConfigEntry]:
@@ -122,7 +134,7 @@ def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, .
         for name in names:
             value = value_of(name)
             if value is not None or _is_set_secret(static, name, source):
-                found.append(Synonym(name, value, source))
+                found.append(Synonym(name, None if is_user_defined(name) else value, source))
     return tuple(found)
 
 

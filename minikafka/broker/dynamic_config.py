@@ -2,53 +2,33 @@
 
 Three layers in order of precedence: this broker's own node under `/config/brokers`, the node
 `<default>` for all brokers, the file. Invariant: `current` is always valid; stored settings that
-are unusable are skipped and logged. Pure.
+are unusable are skipped and logged. Keys that do not exist here are stored and shown, as in Kafka,
+and have no effect. Pure.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from minikafka.base.config import BrokerConfig, TopicConfig, check_cleaner, check_inherited
 from minikafka.base.errors import ConfigError
-from minikafka.base.keys import LONG_MAX, Key, Kind, parse_all, unknown_key
+from minikafka.base.keys import LONG_MAX, Key, Kind, parse_all
+from minikafka.base.throttle_keys import FOLLOWER_RATE, LEADER_RATE, THROTTLES
 from minikafka.rpc.messages import SettingChange
 
 logger = logging.getLogger(__name__)
 
-LEADER_RATE: Final = "leader.replication.throttled.rate"
-FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
-THROTTLES: Final[dict[str, Key]] = {
-    row.name: row
-    for row in (
-        Key(
-            Kind.LONG,
-            LONG_MAX,
-            "Maximum bytes per second sent to throttled replicas outside of the ISR.",
-            low=0,
-            name=LEADER_RATE,
-        ),
-        Key(
-            Kind.LONG,
-            LONG_MAX,
-            "Maximum bytes per second fetched for throttled replicas outside of the ISR.",
-            low=0,
-            name=FOLLOWER_RATE,
-        ),
-        Key(
-            Kind.LONG,
-            LONG_MAX,
-            "Maximum bytes per second of moves between log directories.",
-            low=0,
-            waits_for="moves between log directories",
-            name="replica.alter.log.dirs.io.max.bytes.per.second",
-        ),
-    )
-}
-"""Keys that only exist as dynamic ones."""
+RELEASE: Final = "3.3-IV3"
+"""The Kafka release whose API versions are served. User interfaces enable their features by it."""
+RELEASE_KEY: Final = Key(
+    Kind.STRING,
+    RELEASE,
+    "The Kafka release whose protocol is spoken; fixed.",
+    name="inter.broker.protocol.version",
+)
 
 CLEANER: Final = (
     "log.cleaner.threads",
@@ -72,6 +52,9 @@ DYNAMIC: Final[dict[str, Key]] = {
     **THROTTLES,
 }
 """Keys that can be altered while a broker runs: of Kafka's list, those that exist here."""
+
+_STATIC: Final = {*BrokerConfig.keys(), RELEASE_KEY.name} - DYNAMIC.keys()
+"""Keys that only the file, or nothing, can set."""
 
 
 class DynamicConfig:
@@ -133,8 +116,9 @@ class DynamicConfig:
 
     def overridden(self, values: Mapping[str, str]) -> BrokerConfig:
         """Return the file's settings overridden by these values. Raises ConfigError."""
-        kept = {name: value for name, value in values.items() if name not in THROTTLES}
-        parsed = parse_all(BrokerConfig.keys(), kept)
+        keys = BrokerConfig.keys()
+        kept = {name: value for name, value in values.items() if name in keys}
+        parsed = parse_all(keys, kept)
         config = replace(self.static, **parsed, given=self.static.given.union(kept))
         check_inherited(config)
         check_cleaner(config)
@@ -142,33 +126,31 @@ class DynamicConfig:
 
     def check(self, values: Mapping[str, str]) -> None:
         """Raise ConfigError for keys that cannot be set at run time, and for values out of range."""
-        fixed = sorted(values.keys() & (BrokerConfig.keys().keys() - DYNAMIC.keys()))
+        fixed = sorted(values.keys() & _STATIC)
         if fixed:
             names = ", ".join(fixed)
             raise ConfigError(
                 f"Cannot update these configs dynamically: {names}; "
                 "they stand in the broker's file, which is read at its start"
             )
-        _check_known(values)
-        parse_all(DYNAMIC, values)
+        parse_all(DYNAMIC, {name: value for name, value in values.items() if name in DYNAMIC})
         self.overridden(values)
 
 
-def _check_known(names: Collection[str]) -> None:
-    for name in names:
-        if name not in DYNAMIC:
-            raise unknown_key(name, DYNAMIC)
+def is_user_defined(name: str) -> bool:
+    """True if no setting of a broker has this name."""
+    return name not in DYNAMIC and name not in _STATIC
 
 
 def _usable(values: Mapping[str, str], of: str) -> dict[str, str]:
-    """Return the settings with known, dynamic keys and valid values."""
+    """Return the user-defined settings, and those with dynamic keys and valid values."""
     usable = {}
     for name, value in values.items():
         row = DYNAMIC.get(name)
         if row is None:
-            logger.warning(
-                "Ignoring dynamic setting %s of broker %s: it has no effect here", name, of
-            )
+            logger.warning("Dynamic setting %s of broker %s has no effect here", name, of)
+            if is_user_defined(name):
+                usable[name] = value
             continue
         try:
             row.parse(value)

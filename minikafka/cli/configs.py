@@ -1,18 +1,21 @@
 """`configs describe | set | delete`: settings of a topic, a broker or all brokers, with their sources.
 
-Exit code 1 when the topic or broker does not exist, or a key or value is refused; nothing is changed then.
+Exit code 1 when the topic or broker does not exist, or a key or value is refused; nothing is changed then. A
+broker accepts keys that it does not have, as Kafka does; `set` refuses them, as they would have no effect.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.base.errors import KafkaError
+from minikafka.base.keys import unknown_key
+from minikafka.base.throttle_keys import THROTTLES
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.group import Group
@@ -103,6 +106,7 @@ def set_(
     as_json: bool,
 ) -> None:
     """Set each KEY to VALUE; if one is refused, none is changed."""
+    _check_names(resource, settings)
     _alter(bootstrap_servers(bootstrap, data), resource, settings, as_json)
 
 
@@ -122,6 +126,17 @@ def delete(
 ) -> None:
     """Remove the settings KEY…, so that the next source or the default applies again."""
     _alter(bootstrap_servers(bootstrap, data), resource, dict.fromkeys(keys), as_json)
+
+
+def _check_names(resource: Resource, names: Iterable[str]) -> None:
+    """Raise ConfigError for a key that no broker has. The broker checks those of a topic."""
+    from minikafka.base.config import BrokerConfig
+    from minikafka.client.admin_results import ResourceType
+
+    known = [*BrokerConfig.keys(), *THROTTLES]
+    for name in names:
+        if resource.type is ResourceType.BROKER and name not in known:
+            raise unknown_key(name, known)
 
 
 def _alter(

@@ -187,6 +187,17 @@ async def test_broker_settings_change_at_runtime_and_show_their_source(
     await eventually(reads(admin, "2", "1073741824", ConfigSource.DEFAULT_CONFIG))
 
 
+async def test_broker_stores_and_hides_settings_that_it_does_not_have(admin: AdminClient) -> None:
+    set_, delete = AlterConfigOpType.SET, AlterConfigOpType.DELETE
+    change(admin, BROKER, "2", set_, team_contact="a@b").result(60)
+    entry = shown(admin, BROKER, "2")["team.contact"]
+    assert (entry.value, entry.source) == (None, ConfigSource.DYNAMIC_BROKER_CONFIG.value)
+    assert entry.is_sensitive
+    assert entry.is_read_only
+    change(admin, BROKER, "2", delete, team_contact=None).result(60)
+    assert "team.contact" not in shown(admin, BROKER, "2")
+
+
 def reads(admin: AdminClient, broker: str, value: str, source: ConfigSource) -> Callable[[], Any]:
     async def condition() -> bool:
         entry = shown(admin, BROKER, broker)["log.segment.bytes"]

@@ -17,9 +17,10 @@ from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, Kaf
 from minikafka.base.keys import Key, Kind
 from minikafka.base.names import parse_number
 from minikafka.base.ports import Clock
+from minikafka.base.throttle_keys import THROTTLES
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.coordinator import ConfigKind, ConfigStore, Overrides
-from minikafka.broker.dynamic_config import THROTTLES, DynamicConfig
+from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.topic_configs import TopicConfigs
 

@@ -14,6 +14,8 @@ AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
   altered by that broker. Each resource is altered as a whole or not at all. The message of INVALID_CONFIG names the
   key and its valid values; a key that only the configuration file can set is INVALID_CONFIG too. Log levels (type 8)
   and other resource types are INVALID_REQUEST.
+- A key that brokers do not have is stored for them without effect, and described as user-defined: without a type and
+  a value, sensitive and read-only.
 - AlterConfigs replaces all settings of the resource; IncrementalAlterConfigs sets and deletes keys, and appends to
   and subtracts from lists. `validate_only` writes nothing.
 """

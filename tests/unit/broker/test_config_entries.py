@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.broker.config_entries import ConfigEntry, Source, broker_entries, topic_entries
+from minikafka.base.keys import Kind
+from minikafka.broker.config_entries import (
+    ConfigEntry,
+    Source,
+    broker_entries,
+    cluster_entries,
+    topic_entries,
+)
 from minikafka.broker.dynamic_config import DynamicConfig
 
 BROKER = BrokerConfig.from_mapping(
@@ -58,3 +65,18 @@ def test_entries_never_contain_a_secret() -> None:
     assert secret.source == Source.STATIC_BROKER
     assert secret.value is None
     assert all(synonym.value is None for synonym in secret.synonyms)
+
+
+def test_user_defined_setting_is_shown_without_its_value() -> None:
+    settings = DynamicConfig(BROKER)
+    settings.load({"team.contact": "a@b"}, {"team.contact": "c@d"})
+    sources = [Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER]
+    for entries, expected in (
+        (broker_entries(settings), sources),
+        (cluster_entries(settings), sources[1:]),
+    ):
+        entry = by_name(entries)["team.contact"]
+        assert (entry.key.kind, entry.value, entry.source) == (Kind.UNKNOWN, None, expected[0])
+        assert entry.key.sensitive
+        assert entry.read_only
+        assert entry.synonyms == tuple(("team.contact", None, source) for source in expected)

@@ -50,7 +50,7 @@ def test_load_ignores_stored_settings_that_are_not_usable() -> None:
     dynamic.load(
         {"min.insync.replicas": "0", "num.io.threads": "9", "broker.id": "7", UNCLEAN: "true"}, {}
     )
-    assert dynamic.cluster == {UNCLEAN: "true"}
+    assert dynamic.cluster == {UNCLEAN: "true", "num.io.threads": "9"}
     assert dynamic.current.broker_id == 1
     assert dynamic.current.unclean_leader_election_enable
 
@@ -70,14 +70,14 @@ def test_load_falls_back_to_the_file_when_settings_contradict_each_other() -> No
         ({"listeners": "x", "broker.id": "2"}, "broker.id, listeners"),
         ({"min.insync.replicas": "0"}, "at least 1"),
         ({RATE: "-1"}, "at least 0"),
-        ({"min.insync.replica": "1"}, "min.insync.replicas"),
+        ({"inter.broker.protocol.version": "3.9"}, "inter.broker.protocol.version"),
         (
             {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"},
             "max.compaction.lag.ms",
         ),
     ],
 )
-def test_check_refuses_unknown_static_and_invalid_settings_with_the_reason(
+def test_check_refuses_static_and_invalid_settings_with_the_reason(
     values: dict[str, str], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -90,6 +90,14 @@ def test_dynamic_keys_are_kafkas_dynamic_keys_that_exist_here() -> None:
     )
     assert not {"log.retention.hours", "broker.id", "num.partitions"} & set(DYNAMIC)
     settings().check(dict.fromkeys(("log.retention.ms", "log.segment.bytes", RATE), "1000"))
+
+
+def test_user_defined_settings_are_kept_without_effect() -> None:
+    dynamic = settings()
+    dynamic.check({"team.contact": "a@b", UNCLEAN: "true"})
+    assert not dynamic.load({"team.contact": "a@b"}, {"team.room": "7"})
+    assert (dynamic.cluster, dynamic.own) == ({"team.contact": "a@b"}, {"team.room": "7"})
+    assert dynamic.current == dynamic.static
 
 
 def wanted(**static: object) -> BrokerConfig:

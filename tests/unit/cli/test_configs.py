@@ -38,10 +38,17 @@ def test_set_and_delete_change_only_the_named_keys(admin: ScriptedAdmin) -> None
 
 
 def test_set_changes_one_broker_or_the_default_of_all(admin: ScriptedAdmin) -> None:
-    assert call("set", "--broker", "1", "a=b").stdout.endswith("for broker 1.\n")
-    assert call("set", "--brokers-default", "a=c").stdout.endswith("for all brokers.\n")
-    assert admin.configs[Resource(ResourceType.BROKER, "1")] == {"a": "b"}
-    assert admin.configs[Resource(ResourceType.BROKER, "")] == {"a": "c"}
+    key, rate = "log.cleaner.threads", "leader.replication.throttled.rate"
+    assert call("set", "--broker", "1", f"{key}=2").stdout.endswith("for broker 1.\n")
+    assert call("set", "--brokers-default", f"{rate}=3").stdout.endswith("for all brokers.\n")
+    assert admin.configs[Resource(ResourceType.BROKER, "1")] == {key: "2"}
+    assert admin.configs[Resource(ResourceType.BROKER, "")] == {rate: "3"}
+
+
+def test_set_refuses_a_key_that_no_broker_has(admin: ScriptedAdmin) -> None:
+    done = call("set", "--brokers-default", "min.insync.replica=2")
+    assert (done.exit_code, admin.configs) == (1, {})
+    assert "did you mean min.insync.replicas?" in str(done.exception)
 
 
 def test_describe_shows_settings_with_their_sources(admin: ScriptedAdmin) -> None:
