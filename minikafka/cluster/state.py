@@ -76,13 +76,16 @@ class ClusterState:
         )
 
     def not_in_sync(self, ids: Collection[int]) -> list[TopicPartition]:
-        """Return the partitions with a replica on one of these brokers that is not in the ISR, or no leader."""
+        """Return the partitions with a replica on one of these brokers that is not in the ISR, or no leader.
+
+        A broker that does not answer is in no ISR, as a paused one, which its leaders have not noticed yet.
+        """
         running = set(ids)
         return [
             tp
             for tp, view in self.partitions.items()
             if (hosted := running.intersection(view.replicas))
-            and (view.leader is None or not hosted <= set(view.isr))
+            and (view.leader is None or not hosted <= self.answers.keys() & set(view.isr))
         ]
 
     def not_serving(self, ids: Iterable[int]) -> list[int]:

@@ -138,11 +138,18 @@ async def test_partition_is_known_if_a_broker_learns_of_it_while_asked() -> None
 def test_partition_is_not_in_sync_while_a_running_replica_is_outside_the_isr_or_nobody_leads() -> (
     None
 ):
-    full = combine({1: answer(replica("leader", 5, 1, [1, 2, 3]))})
+    others = {2: answer(), 3: answer()}
+    full = combine({1: answer(replica("leader", 5, 1, [1, 2, 3])), **others})
     assert full.not_in_sync([1, 2, 3]) == []
-    behind = combine({1: answer(replica("leader", 5, 1, [1, 3]))})
+    behind = combine({1: answer(replica("leader", 5, 1, [1, 3])), **others})
     assert behind.not_in_sync([1, 2, 3]) == [TP]
     assert behind.not_in_sync([1, 3]) == []
     leaderless = combine({2: answer(replica("follower", 5, 1, [1, 2, 3]))})
     assert leaderless.not_in_sync([2, 3]) == [TP]
     assert leaderless.not_in_sync([4]) == []
+
+
+def test_replica_of_a_broker_that_does_not_answer_is_not_in_sync() -> None:
+    paused = combine({1: answer(replica("leader", 5, 1, [1, 2, 3])), 2: answer()})
+    assert paused.not_in_sync([1, 2, 3]) == [TP]
+    assert paused.not_in_sync([1, 2]) == []
