@@ -26,6 +26,12 @@ from minikafka.cluster import directory
 
 TESTS = Path(__file__).parent
 TIERS = ("conformance", "cluster", "clients", "spark")
+OWN_SPARK = (
+    "tests/spark/test_connect.py",
+    "tests/spark/test_deaths.py",
+    "tests/spark/test_standalone.py",
+)
+"""Files that start Java processes of their own and not the shared session, so that any worker may run them."""
 PORTS = 6_500
 """Ports of each worker: those of three workers end where the system's own ephemeral ports begin."""
 
@@ -60,10 +66,11 @@ def give_own_ports(worker: int) -> None:
 
 
 class SchedulingByFile(LoadFileScheduling):
-    """Whole files, as `--dist loadfile`, except that one worker gets all of tests/spark: it starts one Java process."""
+    """Whole files, as `--dist loadfile`, except that one worker gets the files that share one Spark session."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+        file = super()._split_scope(nodeid)
+        return "tests/spark" if file.startswith("tests/spark/") and file not in OWN_SPARK else file
 
 
 @pytest.hookimpl(optionalhook=True)

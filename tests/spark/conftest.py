@@ -1,14 +1,13 @@
-"""One Spark session for all tests, because starting it is slow, and brokers to read from."""
+"""One Spark session for all tests, because starting it is slow."""
 
 from __future__ import annotations
 
 import pytest
-from support.fetch_brokers import FetchBrokers
 from support.running_cluster import cluster, shared_cluster
 
 from minikafka.spark.session import session
 
-__all__ = ["brokers", "cluster", "read", "shared_cluster", "spark"]
+__all__ = ["cluster", "shared_cluster", "spark"]
 
 
 @pytest.fixture(scope="session")
@@ -19,21 +18,3 @@ def spark():
         running = session("tests", "local[2,2]", spark_sql_shuffle_partitions="2")
     yield running
     running.stop()
-
-
-@pytest.fixture
-def brokers():
-    running = FetchBrokers(3)
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def read(spark, brokers):
-    """Read topic `lines` of the brokers through `format("minikafka")`, with options by name."""
-
-    def load(**given: str):
-        reader = spark.read.format("minikafka").option("kafka.bootstrap.servers", brokers.bootstrap)
-        return reader.options(**{"subscribe": "lines"} | given).load()
-
-    return load

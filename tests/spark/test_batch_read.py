@@ -1,28 +1,51 @@
-"""`format("minikafka")` in a real Spark: rows, tasks, failing brokers, errors."""
+"""Tables of `format("minikafka")` in a real Spark from a real cluster: rows, tasks, errors."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.sql import functions as f
-from support.encoders import CODECS, Sample, altered, by_aiokafka
+from support.encoders import CODECS, Sample, by_aiokafka
+from support.fetch_brokers import FetchBrokers
 
+from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.record.batch import Record
 
-MOMENT = 1_700_000_000_123
+NOW = time.time_ns() // 1_000_000
 
 
-def fill(partition, batches: int, size: int = 100) -> None:
-    """Append batches of every codec in turn; the value of a record is its offset."""
-    for index in range(batches):
-        first = partition.high_watermark
-        samples = [Sample(MOMENT, b"k", b"%d" % offset) for offset in range(first, first + size)]
-        partition.append(by_aiokafka(samples, [*CODECS.values()][index % len(CODECS)]))
+@pytest.fixture
+async def client(cluster: LocalCluster):
+    async with Client(cluster.bootstrap) as running:
+        yield running
+
+
+@pytest.fixture
+def read(spark, cluster: LocalCluster):
+    """Read topics of the cluster through `format("minikafka")`, with options by name."""
+
+    def load(topic: str, **given: str):
+        reader = spark.read.format("minikafka").option("kafka.bootstrap.servers", cluster.bootstrap)
+        return reader.options(**{"subscribe": topic} | given).load()
+
+    return load
+
+
+async def create(client: Client, topic: str, sizes: list[int], **configs: str) -> None:
+    """Create a topic with this number of records per partition, in batches of all codecs; values are offsets."""
+    await client.create_topics(NewTopic(topic, len(sizes), 3, configs))
+    for partition, size in enumerate(sizes):
+        for first in range(0, size, 100):
+            numbers = range(first, min(first + 100, size))
+            records = [Record(timestamp=NOW, key=b"k", value=b"%d" % number) for number in numbers]
+            codec = first // 100 % len(CODECS)
+            await client.produce(topic, records, partition=partition, codec=codec)
 
 
 def test_session_uses_the_java_of_the_wheel_and_binds_to_loopback(spark):
@@ -31,71 +54,81 @@ def test_session_uses_the_java_of_the_wheel_and_binds_to_loopback(spark):
     assert spark.sparkContext.uiWebUrl is None
 
 
-def test_rows_match_those_of_sparks_kafka_source(brokers, read):
-    samples = [
-        Sample(MOMENT, b"key", b"value", [("a", b"1"), ("a", None)]),
-        Sample(MOMENT + 1, None, None),
-        Sample(MOMENT + 2, b"", b""),
+async def test_rows_match_those_of_sparks_kafka_source(client, read):
+    stamps = "message.timestamp.type"
+    await client.create_topics(
+        NewTopic("rows", 1, 3), NewTopic("appended", 1, 3, {stamps: "LogAppendTime"})
+    )
+    headers = (("a", b"1"), ("a", None))
+    records = [
+        Record(timestamp=NOW, key=b"key", value=b"value", headers=headers),
+        Record(timestamp=NOW + 1),
+        Record(timestamp=NOW + 2, key=b"", value=b""),
     ]
-    (partition,) = brokers.create("lines")
-    partition.append(by_aiokafka(samples))
-    partition.append(altered(by_aiokafka(samples[:1]), attributes=0x08, max_time=MOMENT + 9))
-    table = read(includeHeaders="true")
+    await client.produce("rows", records, partition=0)
+    await client.produce("appended", records[:1], partition=0)
+    table = read("rows", includeHeaders="true")
     assert table.schema.simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
         "timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>>"
     )
-    found = table.orderBy("offset").toArrow().to_pylist()
-    headers = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
-    assert [row["key"] for row in found] == [b"key", None, b"", b"key"]
-    assert [row["value"] for row in found] == [b"value", None, b"", b"value"]
-    assert [row["headers"] for row in found] == [headers, None, None, headers]
-    assert [row["timestampType"] for row in found] == [0, 0, 0, 1]
-    assert [row["offset"] for row in found] == [0, 1, 2, 3]
+    found = await asyncio.to_thread(lambda: table.orderBy("offset").toArrow().to_pylist())
+    assert [row["key"] for row in found] == [b"key", None, b""]
+    assert [row["value"] for row in found] == [b"value", None, b""]
+    pairs = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    assert [row["headers"] for row in found] == [pairs, None, None]
+    assert [row["timestampType"] for row in found] == [0, 0, 0]
+    assert [row["offset"] for row in found] == [0, 1, 2]
     times = [row["timestamp"] - datetime(1970, 1, 1, tzinfo=UTC) for row in found]
-    assert [time // timedelta(milliseconds=1) - MOMENT for time in times] == [0, 1, 2, 9]
+    assert [time // timedelta(milliseconds=1) - NOW for time in times] == [0, 1, 2]
+    (row,) = await asyncio.to_thread(read("appended").collect)
+    assert row["timestampType"] == 1
+    assert row["timestamp"].timestamp() * 1_000 != NOW
 
 
-def test_each_partition_is_one_task_up_to_its_high_watermark(brokers, read):
-    partitions = brokers.create("lines", 6)
-    for index, partition in enumerate(partitions[:5]):
-        fill(partition, 10 * (index + 1))
-        partition.leader = index % 3
-    partitions[3].high_watermark = 1_000
-    table = read()
-    assert table.rdd.getNumPartitions() == 5
-    found = table.groupBy("partition").agg(f.count("*").alias("n"), f.sum("offset").alias("total"))
-    sizes = {0: 1_000, 1: 2_000, 2: 3_000, 3: 1_000, 4: 5_000}
-    assert {row["partition"]: (row["n"], row["total"]) for row in found.collect()} == {
-        index: (size, size * (size - 1) // 2) for index, size in sizes.items()
+async def test_each_partition_with_records_is_one_task(client, read):
+    sizes = [1_000, 2_000, 3_000, 500, 5_000, 0]
+    await create(client, "tasks", sizes)
+    table = read("tasks")
+    summed = table.groupBy("partition").agg(f.count("*").alias("n"), f.sum("offset").alias("total"))
+    other = table.where(f.col("value").cast("string") != f.col("offset").cast("string"))
+
+    def job() -> tuple[int, list, int]:
+        return table.rdd.getNumPartitions(), summed.collect(), other.count()
+
+    tasks, found, different = await asyncio.to_thread(job)
+    assert (tasks, different) == (5, 0)
+    assert {row["partition"]: (row["n"], row["total"]) for row in found} == {
+        index: (size, size * (size - 1) // 2) for index, size in enumerate(sizes) if size
     }
-    assert table.where(f.col("value").cast("string") != f.col("offset").cast("string")).count() == 0
 
 
-def test_offsets_by_partition_limit_the_read(brokers, read):
-    for partition in brokers.create("lines", 2):
-        fill(partition, 5)
+async def test_offsets_by_partition_limit_the_read(client, read):
+    await create(client, "limited", [500, 500])
     table = read(
-        startingOffsets='{"lines":{"0":150,"1":-2}}',
-        endingOffsets='{"lines":{"0":250,"1":7}}',
+        "limited",
+        startingOffsets='{"limited":{"0":150,"1":-2}}',
+        endingOffsets='{"limited":{"0":250,"1":7}}',
     )
-    assert Counter(row["partition"] for row in table.collect()) == {0: 100, 1: 7}
+    found = await asyncio.to_thread(table.collect)
+    assert Counter(row["partition"] for row in found) == {0: 100, 1: 7}
 
 
-def test_empty_topic_is_a_table_without_rows(brokers, read):
-    brokers.create("lines", 3)
-    assert read().collect() == []
+async def test_empty_topic_is_a_table_without_rows(client, read):
+    await create(client, "empty", [0, 0, 0])
+    assert await asyncio.to_thread(read("empty").collect) == []
 
 
-def test_several_topics_are_one_sql_table(spark, brokers):
-    fill(brokers.create("lines")[0], 1)
-    fill(brokers.create("more")[0], 2)
+async def test_several_topics_are_one_sql_table(spark, cluster, client):
+    await create(client, "few", [100])
+    await create(client, "more", [200])
     spark.sql(
         "CREATE OR REPLACE TEMP VIEW records USING minikafka OPTIONS "
-        f"('kafka.bootstrap.servers' '{brokers.bootstrap}', 'subscribe' 'lines, more')"
+        f"('kafka.bootstrap.servers' '{cluster.bootstrap}', 'subscribe' 'few, more')"
     )
-    found = spark.sql("SELECT topic, count(*) AS n FROM records GROUP BY topic").collect()
-    assert {row["topic"]: row["n"] for row in found} == {"lines": 100, "more": 200}
+    counts = spark.sql("SELECT topic, count(*) AS n FROM records GROUP BY topic")
+    found = await asyncio.to_thread(counts.collect)
+    assert {row["topic"]: row["n"] for row in found} == {"few": 100, "more": 200}
 
 
 @pytest.mark.row("N7")
@@ -115,14 +148,23 @@ async def test_job_reads_every_record_of_a_real_cluster(spark, cluster: LocalClu
     assert sorted(await asyncio.to_thread(job)) == sorted(values)
 
 
-def test_job_survives_killed_brokers(brokers, read):
+@pytest.fixture
+def brokers():
+    running = FetchBrokers(3)
+    yield running
+    running.close()
+
+
+def test_job_survives_brokers_that_die_in_the_middle_of_a_response(spark, brokers):
     for index, partition in enumerate(brokers.create("lines", 2)):
-        fill(partition, 200)
+        for first in range(0, 20_000, 100):
+            samples = [Sample(NOW, b"k", b"%d" % number) for number in range(first, first + 100)]
+            partition.append(by_aiokafka(samples))
         partition.leader = index
     brokers.answers_before_kill = {0: 2, 1: 2}
-    found = (
-        read(**{"kafka.max.partition.fetch.bytes": "8000"}).select("partition", "offset").collect()
-    )
+    reader = spark.read.format("minikafka").option("kafka.bootstrap.servers", brokers.bootstrap)
+    reader = reader.option("kafka.max.partition.fetch.bytes", "8000").option("subscribe", "lines")
+    found = reader.load().select("partition", "offset").collect()
     assert len(found) == len(set(found)) == 40_000
     assert set(brokers.listeners) == {2}
 
@@ -134,41 +176,40 @@ def test_job_survives_killed_brokers(brokers, read):
         ({"subscribe": " "}, "subscribePattern must be given"),
     ],
 )
-def test_invalid_options_are_reported_by_load(brokers, read, given, message):
-    brokers.create("lines")
+async def test_invalid_options_are_reported_by_load(read, given, message):
     with pytest.raises(Exception, match=message):
-        read(**given)
+        read("lines", **given)
 
 
-def test_options_that_do_not_suit_a_batch_are_reported_by_its_first_action(brokers, read):
-    brokers.create("lines")
+async def test_options_that_do_not_suit_a_batch_are_reported_by_its_first_action(read):
+    table = read("lines", startingOffsets="latest")
     with pytest.raises(Exception, match=r"latest .* is not allowed for a batch read"):
-        read(startingOffsets="latest").collect()
+        await asyncio.to_thread(table.collect)
 
 
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"subscribe": "nope"}, "UNKNOWN_TOPIC_OR_PARTITION: nope: no such topic"),
+        ({}, "UNKNOWN_TOPIC_OR_PARTITION: nope: no such topic"),
         (
             {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "100"},
             "no broker answers (127.0.0.1:1: ",
         ),
     ],
 )
-def test_missing_topic_or_server_is_one_line_without_a_traceback(brokers, read, given, problem):
-    brokers.create("lines")
+async def test_missing_topic_or_server_is_one_line_without_a_traceback(read, given, problem):
+    table = read("nope", **given)
     with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
-        read(**given).collect()
+        await asyncio.to_thread(table.collect)
     (line,) = str(caught.value).splitlines()
     assert problem in line
 
 
-def test_lost_data_fails_the_job_with_an_explanation(brokers, read):
-    (partition,) = brokers.create("lines")
-    fill(partition, 2)
-    partition.log_start = 100
-    starting = '{"lines":{"0":5}}'
-    with pytest.raises(Exception, match="offset 5 of lines-0 is not in the log"):
-        read(startingOffsets=starting).collect()
-    assert read(startingOffsets=starting, failOnDataLoss="false").count() == 100
+async def test_lost_data_fails_the_job_with_an_explanation(client, read):
+    await create(client, "lost", [200])
+    await client.admin.delete_records({TopicPartition("lost", 0): 100})
+    starting = '{"lost":{"0":5}}'
+    with pytest.raises(Exception, match="offset 5 of lost-0 is not in the log"):
+        await asyncio.to_thread(read("lost", startingOffsets=starting).collect)
+    reading = read("lost", startingOffsets=starting, failOnDataLoss="false")
+    assert await asyncio.to_thread(reading.count) == 100

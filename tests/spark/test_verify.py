@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.encoders import Sample, by_aiokafka
 
+from minikafka.client import Client, NewTopic
+from minikafka.cluster import LocalCluster
+from minikafka.record.batch import Record
 from minikafka.spark import verify as module
 from minikafka.spark.verify import Verdict, verify
 
@@ -22,26 +25,28 @@ LINES = {
 
 
 @pytest.fixture
-def judge(spark, brokers, tmp_path) -> Callable[[Mapping[str, list[bytes]]], Verdict]:
-    """Return a function that computes the verdict on a topic with the given lines instead of `LINES`."""
+def judge(spark, cluster: LocalCluster, tmp_path) -> Callable[..., Awaitable[Verdict]]:
+    """Return a function that computes the verdict on a new topic with the given lines instead of `LINES`."""
     source, output = tmp_path / "lines.parquet", tmp_path / "result"
     rows = [(name, at, line) for name, lines in LINES.items() for at, line in enumerate(lines, 1)]
     names = ("file", "line_no", "text")
     pq.write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), source)
 
-    def run(sent: Mapping[str, list[bytes]]) -> Verdict:
-        partitions = brokers.create("lines", 2)
-        for index, (name, lines) in enumerate(sent.items()):
-            samples = [Sample(1, name.encode(), line) for line in lines]
-            for at in range(0, len(samples), 50):
-                partitions[index % 2].append(by_aiokafka(samples[at : at + 50]))
-        return verify(spark, brokers.bootstrap, "lines", str(source), str(output))
+    async def run(topic: str, sent: Mapping[str, list[bytes]]) -> Verdict:
+        async with Client(cluster.bootstrap) as client:
+            await client.create_topics(NewTopic(topic, 2, 3))
+            for index, (name, lines) in enumerate(sent.items()):
+                records = [Record(key=name.encode(), value=line) for line in lines]
+                for at in range(0, len(records), 50):
+                    await client.produce(topic, records[at : at + 50], partition=index % 2)
+        arguments = spark, cluster.bootstrap, topic, str(source), str(output)
+        return await asyncio.to_thread(verify, *arguments)
 
     return run
 
 
-def test_topic_with_all_lines_passes_and_the_join_is_written(spark, judge, tmp_path):
-    assert judge(LINES) == Verdict(409, 409, 0, 0, 0, 0, 0)
+async def test_topic_with_all_lines_passes_and_the_join_is_written(spark, judge, tmp_path):
+    assert await judge("complete", LINES) == Verdict(409, 409, 0, 0, 0, 0, 0)
     result = spark.read.parquet(str(tmp_path / "result")).toArrow()
     assert set(result.column("state").to_pylist()) == {"same"}
     assert result.column("text").to_pylist() == result.column("value").to_pylist()
@@ -50,7 +55,7 @@ def test_topic_with_all_lines_passes_and_the_join_is_written(spark, judge, tmp_p
     )
 
 
-def test_every_kind_of_difference_is_counted(judge):
+async def test_every_kind_of_difference_is_counted(judge):
     c = LINES["c.py"]
     faulty = {
         "a.py": [b"import os", b"", b"print(os)", b""],  # one line lost
@@ -59,7 +64,7 @@ def test_every_kind_of_difference_is_counted(judge):
         "d.py": [b"never sent"],
         "empty line.py": [b""],
     }
-    verdict = judge(faulty)
+    verdict = await judge("faulty", faulty)
     assert not verdict.ok
     assert verdict == Verdict(
         lines=409,
@@ -72,15 +77,15 @@ def test_every_kind_of_difference_is_counted(judge):
     )
 
 
-def test_empty_topic_has_lost_every_line(judge):
-    assert judge({}) == Verdict(409, 0, 409, 0, 0, 0, 4)
+async def test_empty_topic_has_lost_every_line(judge):
+    assert await judge("without-lines", {}) == Verdict(409, 0, 409, 0, 0, 0, 4)
 
 
-def test_command_prints_one_line_of_json(spark, brokers, judge, tmp_path, capfd, monkeypatch):
-    judge(LINES)
+async def test_command_prints_one_line_of_json(spark, cluster, judge, tmp_path, capfd, monkeypatch):
+    await judge("command", LINES)
     monkeypatch.setattr(module, "session", lambda *_: spark)
     place = ["--source", f"{tmp_path}/lines.parquet", "--output", f"{tmp_path}/again"]
-    arguments = ["--bootstrap", brokers.bootstrap, "--topic", "lines", *place, "--json"]
-    assert module.main(arguments) == 0
+    arguments = ["--bootstrap", cluster.bootstrap, "--topic", "command", *place, "--json"]
+    assert await asyncio.to_thread(module.main, arguments) == 0
     facts = json.loads(capfd.readouterr().out)
     assert (facts["ok"], facts["records"], facts["lost"]) == (True, 409, 0)

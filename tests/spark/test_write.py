@@ -105,6 +105,7 @@ async def test_rows_are_written_with_every_codec_and_read_by_the_source(
     assert stamps == sorted(stamps)
 
 
+@pytest.mark.row("N7")
 async def test_stream_from_topic_to_topic_names_the_origin_of_its_rows(
     spark, cluster, client, tmp_path
 ):
