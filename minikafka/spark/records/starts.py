@@ -2,11 +2,12 @@
 
 A record is a length (zigzag varint), then that many bytes, the first of which is an unused
 attributes byte, 0. Each length leads to the next record, so the plain algorithm is a loop. Instead:
-collect every position that looks like a start, drop those that no other position leads to or that
-lead nowhere, and check the rest. The rest is right exactly if the first is at 0, each leads to the
-next, the last leads to the end, and the count is the one in the batch headers. Bytes that defeat
-the guess take more time (links are followed by pointer doubling, then every byte is a candidate)
-but never change the result.
+collect every position that looks like a start, and check them. They are right exactly if the first
+is at 0, each leads to the next, the last leads to the end, and the count is the one in the batch
+headers. The first guess suits records without headers: they end with a header count of 0, so that a
+length stands between two zero bytes. Bytes that defeat a guess take more time (positions that no
+other position leads to or that lead nowhere are dropped, links are followed by pointer doubling, and
+in the end every byte is a candidate) but never change the result.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ LONG_BYTES: Final = 10
 PADDING: Final = LONG_BYTES
 """Bytes that must follow the last record in the array, so that no guess reads beyond its end."""
 _LONG_MAX: Final = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+_ZIGZAG: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(0x80)], dtype=np.int64)
+"""The value of each varint of one byte."""
 _SHORTEST_RECORD: Final = 6
 """Attributes, timestamp, offset, key length, value length, header count: one byte each."""
 
@@ -49,10 +52,12 @@ def _read(
     """Read varints; return values, positions after them, and indexes of those longer than `longest`
     bytes.
     """
-    first = data[positions]
-    raw = first.astype(np.int64)
+    first = data.take(positions)
     after = positions + 1
     unfinished = np.flatnonzero(first > 0x7F)
+    if not unfinished.size:
+        return _ZIGZAG.take(first), after, unfinished
+    raw = first.astype(np.int64)
     raw[unfinished] &= 0x7F
     for index in range(1, longest):
         if not unfinished.size:
@@ -72,14 +77,23 @@ def find(data: Bytes, section_starts: Positions, counts: Positions) -> tuple[Pos
     Raises `CorruptBatch` if the bytes cannot be divided in this way.
     """
     size = len(data) - PADDING
-    for candidates in (_likely, _all):
-        starts, bodies, ends = _linked(data, candidates(data[:size]))
-        if not _is_chain(starts, ends, size):
-            path = _follow(starts, ends)
-            starts, bodies, ends = starts[path], bodies[path], ends[path]
+    for candidates in (_between_zeros, _likely, _all):
+        starts, bodies, ends = _read_records(data, candidates(data[:size]))
+        for narrowed in (_linked, _follow):
+            if _is_chain(starts, ends, size):
+                break
+            kept = narrowed(starts, ends, size)
+            starts, bodies, ends = starts[kept], bodies[kept], ends[kept]
         if _is_chain(starts, ends, size) and _agrees(starts, section_starts, counts):
             return bodies, ends
     raise CorruptBatch("record lengths do not add up to the batch header's record count")
+
+
+def _between_zeros(data: Bytes) -> Positions:
+    """Return the first position after each zero byte that a number and another zero byte follow, in order."""
+    zeros = np.concatenate(([-1], np.flatnonzero(data == 0)))
+    gaps = np.diff(zeros)
+    return zeros[:-1][(gaps > 1) & (gaps <= INT_BYTES + 1)] + 1
 
 
 def _likely(data: Bytes) -> Positions:
@@ -99,14 +113,19 @@ def _all(data: Bytes) -> Positions:
     return np.arange(len(data), dtype=np.int64)
 
 
-def _linked(data: Bytes, starts: Positions) -> tuple[Positions, Positions, Positions]:
-    """Keep the candidate record starts that follow another record, and precede another one or the end."""
-    size = len(data) - PADDING
+def _read_records(data: Bytes, starts: Positions) -> tuple[Positions, Positions, Positions]:
+    """Read the length at each candidate; return the starts, bodies and ends of possible records."""
     lengths, bodies, unfinished = _read(data, starts, INT_BYTES)
     lengths[unfinished] = -1
     ends = bodies + lengths
-    keep = (lengths >= _SHORTEST_RECORD) & (ends <= size)
-    starts, bodies, ends = starts[keep], bodies[keep], ends[keep]
+    keep = (lengths >= _SHORTEST_RECORD) & (ends <= len(data) - PADDING)
+    if keep.all():
+        return starts, bodies, ends
+    return starts[keep], bodies[keep], ends[keep]
+
+
+def _linked(starts: Positions, ends: Positions, size: int) -> npt.NDArray[np.bool_]:
+    """True for each candidate that follows another one, and precedes another one or the end."""
     known = np.zeros(size + 1, dtype=np.bool_)
     known[starts] = True
     known[size] = True
@@ -115,7 +134,7 @@ def _linked(data: Bytes, starts: Positions) -> tuple[Positions, Positions, Posit
     reached[ends[keep]] = True
     reached[0] = True
     keep &= reached[starts]
-    return starts[keep], bodies[keep], ends[keep]
+    return keep
 
 
 def _is_chain(starts: Positions, ends: Positions, size: int) -> bool:
@@ -132,9 +151,9 @@ def _agrees(starts: Positions, section_starts: Positions, counts: Positions) -> 
     return bool(np.array_equal(starts[np.cumsum(counts) - counts], section_starts))
 
 
-def _follow(starts: Positions, ends: Positions) -> Positions:
-    """Return the indexes of the candidates on the path from position 0, by pointer doubling:
-    log2(n) rounds.
+def _follow(starts: Positions, ends: Positions, size: int) -> Positions:
+    """Return the indexes of the candidates on the path from position 0 to `size`, none if it ends
+    elsewhere, by pointer doubling: log2(n) rounds.
     """
     if not starts.size or starts[0] != 0:
         return np.empty(0, dtype=np.int64)
@@ -146,4 +165,5 @@ def _follow(starts: Positions, ends: Positions) -> Positions:
     while path[-1] != nowhere:
         path = np.concatenate((path, step[path]))
         step = step[step]
-    return path[path < nowhere]
+    path = path[path < nowhere]
+    return path if ends[path[-1]] == size else path[:0]

@@ -1,0 +1,108 @@
+"""A data source that has its rows ready: what Spark itself takes for rows that come from Python.
+
+The rows have the columns of a topic. Every task builds one Arrow batch and yields it again and again, so
+that only Spark's transfer of Arrow batches and the rest of the query take time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from minikafka.spark.datasource import SCHEMA
+from minikafka.spark.records import decode
+
+KEY_BYTES: Final = 12
+VALUE_BYTES: Final = 88
+"""With its key, the content of a record takes 100 bytes."""
+BATCH_ROWS: Final = 10_000
+_CONSTANT: Final = b'{"user":"someone","action":"view","page":"/'
+
+
+def contents(first: int, count: int) -> tuple[pa.Array, pa.Array]:
+    """Return the keys and values of records: numbers, and text of which half is random."""
+    rng = np.random.default_rng(first)
+    values = np.empty((count, VALUE_BYTES), dtype=np.uint8)
+    values[:, : len(_CONSTANT)] = np.frombuffer(_CONSTANT, np.uint8)
+    values[:, len(_CONSTANT) :] = rng.integers(97, 113, (count, VALUE_BYTES - len(_CONSTANT)))
+    keys = b"".join(b"%0*d" % (KEY_BYTES, number) for number in range(first, first + count))
+    return _fixed(keys, KEY_BYTES), _fixed(values.tobytes(), VALUE_BYTES)
+
+
+def _fixed(data: bytes, width: int) -> pa.Array:
+    borders = np.arange(0, len(data) + 1, width, dtype=np.int32)
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(data) // width, buffers)
+
+
+def _batch() -> pa.RecordBatch:
+    numbers = np.arange(BATCH_ROWS)
+    columns = [
+        *contents(0, BATCH_ROWS),
+        pa.repeat(pa.scalar("topic", pa.string()), BATCH_ROWS),
+        pa.array(np.zeros(BATCH_ROWS, dtype=np.int32)),
+        pa.array(numbers),
+        pa.array(numbers).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(np.zeros(BATCH_ROWS, dtype=np.int32)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=decode.SCHEMA)
+
+
+class ReadyRows(DataSource):
+    """`format("ready")` with the options `rows` and `partitions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ready"
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(int(self.options["rows"]), int(self.options["partitions"]))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _StreamReader(int(self.options["rows"]), int(self.options["partitions"]))
+
+
+class _Tasks:
+    def __init__(self, rows: int, partitions: int) -> None:
+        self._rows = rows
+        self._partitions = partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:
+            return
+        batch, left = _batch(), int(partition.value)
+        while left > 0:
+            yield batch.slice(0, min(left, BATCH_ROWS))
+            left -= BATCH_ROWS
+
+    def tasks(self) -> list[InputPartition]:
+        return [InputPartition(self._rows // self._partitions) for _ in range(self._partitions)]
+
+
+class _Reader(_Tasks, DataSourceReader):
+    def partitions(self) -> Sequence[InputPartition]:
+        return self.tasks()
+
+
+class _StreamReader(_Tasks, DataSourceStreamReader):
+    def initialOffset(self) -> dict[str, Any]:
+        return {"rows": 0}
+
+    def latestOffset(self, *_: Any) -> dict[str, Any]:
+        return {"rows": self._rows}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self.tasks()

@@ -1,0 +1,274 @@
+"""`python -m benchmarks.spark_rates`: how fast topics are read for Spark, next to other readers in the same run.
+
+The decoder reads one partition in one process, in turn with confluent-kafka, for every codec: records per
+second of processor time. Jobs read 2 million lz4 records of 6 partitions in `local[2]`, in turn with Spark's own
+connector, if MINIKAFKA_SPARK_KAFKA_JARS names a directory with its jars, and with a source whose rows are
+ready (`spark_floor.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks import report
+from benchmarks.spark_floor import ReadyRows, contents
+from minikafka.client import Client, NewTopic
+from minikafka.cluster import LocalCluster
+from minikafka.spark.session import session
+from minikafka.spark.sink import options as sink_options
+from minikafka.spark.sink.writers import write_rows
+from minikafka.spark.source import options as source_options
+from minikafka.spark.source.planning import plan_batch
+from minikafka.spark.source.readers import read_range
+
+JARS: Final = "MINIKAFKA_SPARK_KAFKA_JARS"
+RECORD_BYTES: Final = 124
+"""What the sink counts for a record of 100 bytes: two numbers of records a batch follow from it."""
+PARTITIONS: Final = 6
+FILL_ROWS: Final = 20_000
+SERVERS: Final = "kafka.bootstrap.servers"
+OURS, CONNECTOR, READY = "minikafka", "kafka", "ready"
+
+Rates = dict[str, list[float]]
+"""Million rows per second of each round, by reader."""
+
+
+class Topic(NamedTuple):
+    """Records of 100 bytes, in batches of `batch` records."""
+
+    name: str
+    codec: str
+    batch: int
+    records: int
+    partitions: int = 1
+
+
+def topics(records: int) -> list[Topic]:
+    """Return the topics that the decoder reads."""
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    return [
+        *(Topic(f"{codec}, 1,000 a batch", codec, 1_000, records) for codec in codecs),
+        Topic("gzip, 140 a batch", "gzip", 140, records),
+    ]
+
+
+def fill(bootstrap: str, name: str, topic: Topic) -> None:
+    """Create the topic `name` and write its records."""
+    asyncio.run(_create(bootstrap, name, topic.partitions))
+    given = {
+        SERVERS: bootstrap,
+        "topic": name,
+        "kafka.compression.type": topic.codec,
+        "kafka.batch.size": str(topic.batch * RECORD_BYTES),
+    }
+    write_rows(sink_options.parse(given), _tables(topic))
+
+
+async def _create(bootstrap: str, name: str, partitions: int) -> None:
+    async with Client(bootstrap) as client:
+        await client.create_topics(NewTopic(name, partitions, 1))
+
+
+def _tables(topic: Topic) -> Iterator[pa.RecordBatch]:
+    for first in range(0, topic.records, FILL_ROWS):
+        count = min(FILL_ROWS, topic.records - first)
+        keys, values = contents(first, count)
+        numbers = (np.arange(first, first + count) % topic.partitions).astype(np.int32)
+        columns = [keys, values, pa.array(numbers)]
+        yield pa.RecordBatch.from_arrays(columns, ["key", "value", "partition"])
+
+
+def read_here(bootstrap: str, name: str, topic: Topic) -> int:
+    """Read a topic as one task does, without Spark; return the number of rows."""
+    given = {SERVERS: bootstrap, "subscribe": name}
+    options = source_options.parse(given, source_options.Mode.BATCH)
+    ranges = plan_batch(options)
+    return sum(batch.num_rows for wanted in ranges for batch in read_range(options, wanted))
+
+
+def read_confluent(bootstrap: str, name: str, topic: Topic) -> int:
+    """Read a topic with librdkafka, and take the values out of its messages."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
+    consumer.assign([TopicPartition(name, 0, 0)])
+    size = seen = 0
+    while seen < topic.records:
+        found = consumer.consume(10_000, 1.0)
+        size += sum(len(message.value()) for message in found)
+        seen += len(found)
+    consumer.close()
+    return seen
+
+
+def decoder(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
+    """Measure and print records per second of processor time, for every codec."""
+    figures = {}
+    for number, topic in enumerate(topics(int(400_000 * options.scale))):
+        name = f"decoder-{number}"
+        fill(bootstrap, name, topic)
+        rates: Rates = {OURS: [], "confluent-kafka": []}
+        for turn in range(-1, options.rounds):
+            for reader, read in zip(rates, (read_here, read_confluent), strict=True):
+                begin = time.process_time()
+                count = read(bootstrap, name, topic)
+                spent = time.process_time() - begin
+                assert count == topic.records
+                if turn >= 0:
+                    rates[reader].append(count / spent / 1e6)
+        figures[topic.name] = rates
+        show(topic.name, rates)
+    return figures
+
+
+class Jobs:
+    """The queries. Each reads all rows through `format(name)`."""
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, str], directory: Path) -> None:
+        self._spark = spark
+        self._options = options
+        self._directory = directory
+        self._runs = 0
+
+    def _read(self, name: str) -> DataFrame:
+        return self._spark.read.format(name).options(**self._options).load()
+
+    def _stream(self, name: str) -> DataFrame:
+        options = {**self._options, "startingOffsets": "earliest"}
+        return self._spark.readStream.format(name).options(**options).load()
+
+    def count(self, name: str) -> None:
+        self._read(name).count()
+
+    def parquet(self, name: str) -> None:
+        self._read(name).write.mode("overwrite").parquet(str(self._directory / "table"))
+
+    def stream_count(self, name: str) -> None:
+        self._run(self._stream(name).groupBy().count().writeStream.outputMode("complete"), "noop")
+
+    def stream_parquet(self, name: str) -> None:
+        self._run(self._stream(name).writeStream, "parquet")
+
+    def _run(self, writer: Any, sink: str) -> None:
+        self._runs += 1
+        place = self._directory / str(self._runs)
+        writer = writer.format(sink).option("path", str(place / "output"))
+        writer = writer.option("checkpointLocation", str(place / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def range_count(self, rows: int) -> None:
+        """Count rows that the JVM makes."""
+        self._range(rows).groupBy().count().collect()
+
+    def range_parquet(self, rows: int) -> None:
+        """Write rows that the JVM makes, of the same columns."""
+        self._range(rows).write.mode("overwrite").parquet(str(self._directory / "table"))
+
+    def _range(self, rows: int) -> DataFrame:
+        number = "cast(lpad(cast(id AS string), 12, '0') AS binary)"
+        random = "md5(cast(id AS string))"
+        return self._spark.range(0, rows, 1, PARTITIONS).selectExpr(
+            f"{number} AS key",
+            f"cast(rpad({random}, 88, {random}) AS binary) AS value",
+            "'topic' AS topic",
+            "cast(0 AS int) AS partition",
+            "id AS offset",
+            "timestamp_millis(id) AS timestamp",
+            "cast(0 AS int) AS timestampType",
+        )
+
+
+def jobs(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
+    """Measure and print rows per second of every query and source, in turn."""
+    records = int(2_000_000 * options.scale) // PARTITIONS * PARTITIONS
+    fill(bootstrap, "jobs", Topic("jobs", "lz4", 1_000, records, PARTITIONS))
+    found = sorted(map(str, Path(os.environ.get(JARS) or os.devnull).glob("*.jar")))
+    formats = [OURS, *([CONNECTOR] if found else []), READY]
+    settings = {"spark_jars": ",".join(found)} if found else {}
+    spark = session("rates", "local[2]", **settings)
+    spark.dataSource.register(ReadyRows)
+    given = {SERVERS: bootstrap, "subscribe": "jobs"}
+    figures = {}
+    with tempfile.TemporaryDirectory(prefix="spark-rates-") as directory:
+        own = Jobs(spark, given, Path(directory))
+        floor = Jobs(spark, {"rows": str(records), "partitions": str(PARTITIONS)}, Path(directory))
+        for title, query in (
+            ("batch to count", Jobs.count),
+            ("batch to Parquet", Jobs.parquet),
+            ("stream to count", Jobs.stream_count),
+            ("stream to Parquet", Jobs.stream_parquet),
+        ):
+            runs: dict[str, Callable[[], None]] = {
+                name: partial(query, floor if name == READY else own, name) for name in formats
+            }
+            if query in (Jobs.count, Jobs.parquet):
+                made = Jobs.range_count if query is Jobs.count else Jobs.range_parquet
+                runs["JVM's own rows"] = partial(made, own, records)
+            figures[title] = rounds(runs, records, options.rounds)
+            show(title, figures[title])
+    spark.stop()
+    return figures
+
+
+def rounds(runs: Mapping[str, Callable[[], None]], records: int, count: int) -> Rates:
+    """Run in turn, after two rounds that are not counted: a JVM compiles code that runs often."""
+    rates: Rates = {name: [] for name in runs}
+    for turn in range(-2, count):
+        for name, run in runs.items():
+            begin = time.perf_counter()
+            run()
+            spent = time.perf_counter() - begin
+            if turn >= 0:
+                rates[name].append(records / spent / 1e6)
+    return rates
+
+
+def show(title: str, rates: Rates) -> None:
+    """Print the medians of million rows per second, and ours as a multiple of each other one."""
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    cells = [f"{OURS} {medians[OURS]:.2f} M/s"]
+    for name, median in medians.items():
+        if name != OURS:
+            cells.append(f"{name} {median:.2f} M/s ({medians[OURS] / median:.2f}x)")
+    print(f"{title:22} " + "   ".join(cells), flush=True)
+
+
+PARTS: Final = {"decoder": decoder, "jobs": jobs}
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_rates", description=__doc__)
+    parser.add_argument("--only", choices=PARTS, help="one of the two parts")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of every measurement (5)")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the records (1)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append a line to FILE")
+    options = parser.parse_args()
+    machine = report.machine()
+    print(machine, flush=True)
+    with LocalCluster(1) as cluster:
+        figures = {
+            title: rates
+            for name, measure in PARTS.items()
+            if options.only in (None, name)
+            for title, rates in measure(cluster.bootstrap, options).items()
+        }
+    if options.json is not None:
+        report.append(options.json, {"machine": machine, "spark": figures})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Spark's own Kafka connector reads the brokers, and gives the rows that `format("minikafka")` gives."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from support.spark_connector import Formats, needs_connector
+
+from minikafka.client import Client, NewTopic
+
+pytestmark = needs_connector
+
+NOW = int(time.time() * 1000)
+CODECS = "none", "gzip", "snappy", "lz4", "zstd"
+HEADERS = [("a", b"1"), ("a", None), ("ü", b""), ("", b"2")]
+KEPT = {"retention.ms": "-1"}
+
+
+@pytest.fixture
+def formats(spark, cluster) -> Formats:
+    return Formats(spark, cluster.bootstrap)
+
+
+@pytest.fixture
+async def client(cluster) -> AsyncIterator[Client]:
+    async with Client(cluster.bootstrap) as running:
+        yield running
+
+
+def fill(bootstrap: str, topic: str, partition: int, count: int, codec: str) -> None:
+    """Produce records a second apart, with nulls, empty values and headers now and then."""
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec})
+    for number in range(count):
+        producer.produce(
+            topic,
+            None if number % 7 == 0 else b"v%d" % number * (number % 5),
+            None if number % 3 == 0 else b"k%d" % (number % 11),
+            partition,
+            timestamp=NOW + 1_000 * number,
+            headers=HEADERS[: number % 5],
+        )
+    producer.flush()
+
+
+async def both(formats: Formats, what: str, **given: str) -> tuple[Any, Any]:
+    """Return what a method of `Formats` gives with the connector and with this project's source."""
+    method = getattr(formats, what)
+    return tuple([await asyncio.to_thread(method, n, **given) for n in ("kafka", "minikafka")])
+
+
+@pytest.fixture
+async def lines(cluster, client) -> None:
+    """Two topics, once per session: `connector-lines` with five codecs, `connector-more` with append times."""
+    if "connector-lines" in await client.list_topics():
+        return
+    await client.create_topics(
+        NewTopic("connector-lines", 6, 3, KEPT),
+        NewTopic("connector-more", 2, 3, KEPT | {"message.timestamp.type": "LogAppendTime"}),
+    )
+    for partition, codec in enumerate(CODECS):
+        await asyncio.to_thread(
+            fill, cluster.bootstrap, "connector-lines", partition, 40 * (partition + 1), codec
+        )
+    for partition in range(2):
+        await asyncio.to_thread(fill, cluster.bootstrap, "connector-more", partition, 30, "zstd")
+
+
+BOTH = "connector-lines,connector-more"
+STARTS = '{"connector-lines":{"0":5,"1":-2,"2":100,"3":160,"4":7,"5":0}}'
+ENDS = '{"connector-lines":{"0":-1,"1":3,"2":110,"3":160,"4":190,"5":-1}}'
+TIMES = ",".join(f'"{number}":{NOW + 1_000 * (20 + number)}' for number in range(5))
+LATER = ",".join(f'"{number}":{NOW + 1_000 * (30 + 10 * number)}' for number in range(5))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"subscribe": BOTH, "includeHeaders": "true"},
+        {"subscribe": " connector-lines , "},
+        {"subscribePattern": "connector-m.*"},
+        {"subscribePattern": "nector-lin"},
+        {"assign": '{"connector-lines":[1,4],"connector-more":[1]}'},
+        {"startingOffsets": STARTS},
+        {"startingOffsets": STARTS, "endingOffsets": ENDS},
+        {"startingOffsets": "EARLIEST", "endingOffsets": "Latest"},
+        {"startingOffsets": STARTS, "startingTimestamp": str(NOW + 15_500), "endingOffsets": ENDS},
+        {"startingTimestamp": str(NOW + 60_000)},
+        {"endingTimestamp": str(NOW + 60_000), "endingOffsets": ENDS},
+        {"startingTimestamp": str(NOW + 30_000), "endingTimestamp": str(NOW + 20_000)},
+        {"startingOffsetsByTimestamp": f'{{"connector-lines":{{{TIMES},"5":{NOW}}}}}'},
+        {"endingOffsetsByTimestamp": f'{{"connector-lines":{{{LATER},"5":{NOW}}}}}'},
+        {"startingTimestamp": "0"},
+        {"kafka.isolation.level": "read_committed"},
+        {"failOnDataLoss": "false", "startingOffsets": STARTS.replace('"2":100', '"2":500')},
+        {"failOnDataLoss": "false", "endingOffsets": ENDS.replace('"2":110', '"2":500')},
+        {"startingOffsets": STARTS, "minPartitions": "9"},
+        {"startingOffsets": STARTS, "maxRecordsPerPartition": "17"},
+    ],
+    ids=str,
+)
+async def test_both_formats_give_the_same_rows(formats, lines, given):
+    which = {"subscribe", "subscribePattern", "assign"} & given.keys()
+    needed = {} if which else {"subscribe": "connector-lines"}
+    if "startingTimestamp" in given or "startingOffsetsByTimestamp" in given:
+        needed["startingOffsetsByTimestampStrategy"] = "latest"
+    theirs, ours = await both(formats, "rows", **needed, **given)
+    assert ours == theirs
