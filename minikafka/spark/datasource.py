@@ -33,6 +33,7 @@ from minikafka.spark.sink.rows import check_schema
 from minikafka.spark.sink.writers import BatchWriter, StreamWriter
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.readers import BatchReader, StreamReader
+from minikafka.spark.workers import Shipped
 
 FORMAT: Final = "minikafka"
 
@@ -50,7 +51,7 @@ SCHEMA: Final = StructType(_COLUMNS)
 SCHEMA_WITH_HEADERS: Final = StructType([*_COLUMNS, StructField("headers", ArrayType(_HEADER))])
 
 
-class MinikafkaDataSource(DataSource):
+class MinikafkaDataSource(DataSource, metaclass=Shipped):
     """The data source `minikafka`; Spark creates an instance from the options wherever it needs one."""
 
     @classmethod

@@ -30,6 +30,7 @@ from minikafka.spark.sink.producer import IdempotentProducer
 from minikafka.spark.sink.rows import Origin, Router
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.leaders import Leaders
+from minikafka.spark.workers import Shipped
 
 _BUFFER_BYTES: Final = 8 << 20
 """Rows that a task gathers before it sends them, so that batches are large with many partitions too."""
@@ -57,11 +58,11 @@ class _Writer:
             return Written(write_rows(self._options, iterator, _origin(self._options)))
 
 
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class BatchWriter(_Writer, DataSourceArrowWriter, metaclass=Shipped):
     """Appends a table to topics. An attempt that fails leaves what it wrote."""
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter, metaclass=Shipped):
     """Appends each micro-batch of a stream to topics."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

@@ -35,11 +35,6 @@ class Bound:
     by_time: bool = False
     """The numbers are Unix milliseconds instead of offsets; EARLIEST and LATEST stay what they are."""
 
-    @property
-    def is_by_partition(self) -> bool:
-        """True if the user gave one number for each partition."""
-        return not isinstance(self.numbers, int)
-
     def number(self, tp: TopicPartition) -> int:
         """Return the offset or time of one partition, EARLIEST or LATEST."""
         return self.numbers if isinstance(self.numbers, int) else self.numbers[tp]
@@ -53,22 +48,22 @@ def parse(
     default: int,
     refused: int | None,
 ) -> Bound:
-    """Return the bound that these three options describe. Raises `ConfigError`, also if it contains
-    `refused`: a batch cannot start at the end or end at the start.
+    """Return the bound that these three options describe. Raises `ConfigError`, also for offsets that
+    contain `refused`: a batch cannot start at the end or end at the start. Times may, as in Spark's own
+    source.
     """
     time, times, offsets = names
     if value := options.optional(time):
-        bound = Bound(time, _milliseconds(time, value), by_time=True)
-    elif value := options.optional(times):
-        bound = Bound(times, _by_partition(times, value, subscription), by_time=True)
-    elif value := options.optional(offsets):
+        return Bound(time, _milliseconds(time, value), by_time=True)
+    if value := options.optional(times):
+        return Bound(times, _by_partition(times, value, subscription), by_time=True)
+    if value := options.optional(offsets):
         word = _WORDS.get(value.lower())
         numbers = _by_partition(offsets, value, subscription) if word is None else word
         bound = Bound(offsets, numbers)
-    else:
-        return Bound(offsets, default)
-    _refuse(bound, refused)
-    return bound
+        _refuse(bound, refused)
+        return bound
+    return Bound(offsets, default)
 
 
 def _refuse(bound: Bound, refused: int | None) -> None:

@@ -63,9 +63,9 @@ class _Cluster:
         if topics:
             self.leaders.refresh(topics)
         found = [tp for tp in self.leaders.partitions(topics) if subscription.selects(tp)]
-        missing = set(topics) - {tp.topic for tp in found}
-        missing |= {str(tp) for tp in (subscription.partitions or set()) - set(found)}
-        return found, sorted(missing)
+        if subscription.partitions is not None:
+            return found, sorted(map(str, subscription.partitions - set(found)))
+        return found, sorted(set(topics) - {tp.topic for tp in found})
 
     def ends(self, partitions: Sequence[TopicPartition], which: int) -> Positions:
         """Return one end of each log, EARLIEST or LATEST."""
@@ -153,12 +153,13 @@ def plan_batch(options: ReadOptions) -> list[OffsetRange]:
     for tp in partitions:
         start, end = starting[tp].offset, ending[tp].offset
         end = latest[tp].offset if end < 0 else end
-        if start > end and options.starting.is_by_partition and options.ending.is_by_partition:
-            raise ConfigError(
-                f"{options.starting.option} {start} of {tp} is beyond its {options.ending.option} {end}"
-            )
         first, last = earliest[tp].offset, latest[tp].offset
         bounds = [cluster.inside(tp, offset, first, last) for offset in (start, end)]
+        if start > end:
+            raise ConfigError(
+                f"option {options.starting.option} puts the start of {tp} at offset {start}, beyond its"
+                f" end {end} by {options.ending.option}: start it at {end} or before, or end it later"
+            )
         ranges.append(OffsetRange(tp, *bounds))
     return split(ranges, options.max_records, options.min_partitions)
 

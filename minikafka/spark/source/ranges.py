@@ -59,7 +59,12 @@ def _share(size: int, total: int, parts: int) -> int:
 
 
 def _cut(wanted: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Cut a range into pieces whose sizes differ by at most one; never more pieces than offsets."""
+    """Cut a range into pieces whose sizes differ by at most one, smaller ones first, as in Spark's own
+    source; never more pieces than offsets.
+    """
     parts = min(parts, wanted.size)
-    borders = [wanted.start + wanted.size * index // parts for index in range(parts + 1)]
+    size, larger = divmod(wanted.size, parts)
+    borders = [
+        wanted.start + size * index + max(index - (parts - larger), 0) for index in range(parts + 1)
+    ]
     return [OffsetRange(wanted.tp, start, end) for start, end in pairwise(borders)]

@@ -30,12 +30,13 @@ from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import Positions, from_json, to_json
 from minikafka.spark.source.ranges import OffsetRange
 from minikafka.spark.wire.deadline import Deadline, now_ms
+from minikafka.spark.workers import Shipped
 
 _GROUP_BYTES: Final = 2 << 20
 """Decompressed bytes per Arrow batch: fastest size for processor caches in measurements; bounds memory."""
 
 
-class RangePartition(InputPartition):
+class RangePartition(InputPartition, metaclass=Shipped):
     """The work of one task: one offset range of one partition."""
 
     def __init__(self, wanted: OffsetRange) -> None:
@@ -59,7 +60,7 @@ class _Reader:
                 yield from read_range(self._options, partition.wanted)
 
 
-class BatchReader(_Reader, DataSourceReader):
+class BatchReader(_Reader, DataSourceReader, metaclass=Shipped):
     """A batch read: planned once, on the driver."""
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -68,7 +69,7 @@ class BatchReader(_Reader, DataSourceReader):
             return [RangePartition(wanted) for wanted in planning.plan_batch(self._options)]
 
 
-class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
     """A stream: Spark asks for the end of each micro-batch, writes it to the checkpoint, and then for its ranges.
 
     One instance on the driver lives as long as the query. Its state only limits batches and reports

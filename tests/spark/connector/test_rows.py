@@ -70,43 +70,98 @@ async def lines(cluster, client) -> None:
         await asyncio.to_thread(fill, cluster.bootstrap, "connector-more", partition, 30, "zstd")
 
 
-BOTH = "connector-lines,connector-more"
 STARTS = '{"connector-lines":{"0":5,"1":-2,"2":100,"3":160,"4":7,"5":0}}'
 ENDS = '{"connector-lines":{"0":-1,"1":3,"2":110,"3":160,"4":190,"5":-1}}'
 TIMES = ",".join(f'"{number}":{NOW + 1_000 * (20 + number)}' for number in range(5))
 LATER = ",".join(f'"{number}":{NOW + 1_000 * (30 + 10 * number)}' for number in range(5))
+LATEST = {"startingOffsetsByTimestampStrategy": "latest"}
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"subscribe": BOTH, "includeHeaders": "true"},
-        {"subscribe": " connector-lines , "},
-        {"subscribePattern": "connector-m.*"},
-        {"subscribePattern": "nector-lin"},
+        {"subscribe": "connector-lines, connector-more,", "includeHeaders": "true"},
+        {"subscribePattern": "nector-m.*"},
+        {"subscribePattern": "nowhere.*"},
         {"assign": '{"connector-lines":[1,4],"connector-more":[1]}'},
-        {"startingOffsets": STARTS},
         {"startingOffsets": STARTS, "endingOffsets": ENDS},
-        {"startingOffsets": "EARLIEST", "endingOffsets": "Latest"},
-        {"startingOffsets": STARTS, "startingTimestamp": str(NOW + 15_500), "endingOffsets": ENDS},
-        {"startingTimestamp": str(NOW + 60_000)},
+        {"startingOffsets": " EARLIEST ", "endingOffsets": "Latest"},
+        {"startingOffsets": STARTS, "startingTimestamp": str(NOW + 15_500), **LATEST},
+        {"startingTimestamp": "0", **LATEST},
         {"endingTimestamp": str(NOW + 60_000), "endingOffsets": ENDS},
-        {"startingTimestamp": str(NOW + 30_000), "endingTimestamp": str(NOW + 20_000)},
-        {"startingOffsetsByTimestamp": f'{{"connector-lines":{{{TIMES},"5":{NOW}}}}}'},
-        {"endingOffsetsByTimestamp": f'{{"connector-lines":{{{LATER},"5":{NOW}}}}}'},
-        {"startingTimestamp": "0"},
+        {
+            "startingOffsetsByTimestamp": f'{{"connector-lines":{{{TIMES},"5":-1}}}}',
+            "endingOffsetsByTimestamp": f'{{"connector-lines":{{{LATER},"5":{NOW}}}}}',
+        },
         {"kafka.isolation.level": "read_committed"},
-        {"failOnDataLoss": "false", "startingOffsets": STARTS.replace('"2":100', '"2":500')},
-        {"failOnDataLoss": "false", "endingOffsets": ENDS.replace('"2":110', '"2":500')},
-        {"startingOffsets": STARTS, "minPartitions": "9"},
-        {"startingOffsets": STARTS, "maxRecordsPerPartition": "17"},
     ],
     ids=str,
 )
 async def test_both_formats_give_the_same_rows(formats, lines, given):
     which = {"subscribe", "subscribePattern", "assign"} & given.keys()
     needed = {} if which else {"subscribe": "connector-lines"}
-    if "startingTimestamp" in given or "startingOffsetsByTimestamp" in given:
-        needed["startingOffsetsByTimestampStrategy"] = "latest"
     theirs, ours = await both(formats, "rows", **needed, **given)
     assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("given", "theirs", "message"),
+    [
+        (
+            {"startingOffsets": "latest"},
+            "can't be latest",
+            "latest .* is not allowed for a batch read",
+        ),
+        (
+            {"startingOffsets": STARTS.replace("5", "-1", 1)},
+            "can.t be latest",
+            "latest .* is not allowed for a batch",
+        ),
+        (
+            {"endingOffsets": "earliest"},
+            "can't be earliest",
+            "earliest .* is not allowed for a batch read",
+        ),
+        (
+            {"startingOffsets": '{"connector-lines":{"0":0}}'},
+            "don't match what are assigned",
+            "must name every partition",
+        ),
+        (
+            {"startingTimestamp": str(NOW + 60_000)},
+            "No offset matched",
+            "has no record at or after",
+        ),
+        (
+            {"startingTimestamp": str(NOW + 30_000), "endingTimestamp": str(NOW + 20_000)} | LATEST,
+            "is greater than",
+            "beyond its end",
+        ),
+        (
+            {"startingOffsets": STARTS.replace("100", "500"), "failOnDataLoss": "false"},
+            "is greater than",
+            "at offset 500, beyond its end 120",
+        ),
+        (
+            {"assign": '{"connector-lines":[1]}'},
+            "Only one of the following",
+            "not both assign and subscribe",
+        ),
+        ({"kafka.auto.offset.reset": "earliest"}, "is not supported", "use startingOffsets"),
+    ],
+    ids=str,
+)
+async def test_both_formats_refuse_the_same_options(formats, lines, given, theirs, message):
+    with pytest.raises(Exception, match=theirs):
+        await asyncio.to_thread(formats.rows, "kafka", subscribe="connector-lines", **given)
+    with pytest.raises(Exception, match=message):
+        await asyncio.to_thread(formats.rows, "minikafka", subscribe="connector-lines", **given)
+
+
+async def test_both_formats_split_the_partitions_in_the_same_places(formats, lines):
+    for given in (
+        {"startingOffsets": STARTS, "minPartitions": "9"},
+        {"endingOffsets": ENDS, "maxRecordsPerPartition": "17"},
+    ):
+        theirs, ours = await both(formats, "splits", subscribe="connector-lines", **given)
+        assert ours == theirs

@@ -103,7 +103,7 @@ def test_start_beyond_the_end_is_refused(options):
         "startingOffsets": '{"lines":{"0":9,"1":0,"2":0}}',
         "endingOffsets": '{"lines":{"0":8,"1":0,"2":0}}',
     }
-    with pytest.raises(ConfigError, match="startingOffsets 9 of lines-0"):
+    with pytest.raises(ConfigError, match="start of lines-0 at offset 9, beyond its end 8"):
         plan_batch(options(**given))
 
 

@@ -23,6 +23,10 @@ def test_max_records_bounds_every_range():
     assert split([of(0, 0, 10)], 10, None) == [of(0, 0, 10)]
 
 
+def test_larger_pieces_come_last():
+    assert [one.end for one in split([of(0, 0, 10)], 3, None)] == [2, 4, 7, 10]
+
+
 def test_min_partitions_cut_only_the_large_ranges():
     assert split([of(0, 0, 100), of(1, 0, 1)], None, 3) == [
         of(0, 0, 50),

@@ -1,0 +1,47 @@
+"""How the classes of the data source reach Spark's Python workers: by name, as all classes that are installed.
+
+A worker whose Python lacks this package, or one that it needs, would only report a missing module.
+Classes with the metaclass `Shipped` are loaded by a function that is sent as code, so that the error
+tells which Python that is and how to choose another one.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from abc import ABCMeta
+from collections.abc import Callable
+from typing import Any
+
+
+class Shipped(ABCMeta):
+    """The metaclass of classes that Spark sends to its workers."""
+
+
+def _loader() -> Callable[[str, str], Any]:
+    """Return a function that Spark's pickler sends as code, because it is not found by its name."""
+
+    def load(module: str, name: str) -> Any:
+        import importlib
+        import os
+        import sys
+
+        try:
+            return getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+            version = ".".join(map(str, sys.version_info[:3]))
+            text = (
+                f"{sys.executable}, the Python {version} of Spark's workers, has no module {error.name}:"
+                " pip install 'minikafka[spark]' for it, or start Spark with the environment variable"
+                " PYSPARK_PYTHON (or spark.pyspark.python) set to a Python that has it on every machine"
+            )
+            raise ModuleNotFoundError(text, name=error.name) from None
+
+    return load
+
+
+def _reduce(shipped: Shipped) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
+    return _loader(), (shipped.__module__, shipped.__qualname__)
+
+
+copyreg.pickle(Shipped, _reduce)

@@ -1,0 +1,58 @@
+"""What a user sees when the Python of Spark's workers lacks a package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark import cloudpickle
+
+from minikafka.spark.datasource import FORMAT, MinikafkaDataSource
+
+INTERPRETER = "spark.sql.execution.pyspark.python"
+
+
+@pytest.fixture
+def bare(tmp_path) -> Path:
+    """Return a Python without any package."""
+    venv.create(tmp_path, symlinks=True)
+    return tmp_path / "bin" / "python"
+
+
+@pytest.fixture
+def spark_on_bare(spark, bare) -> Iterator:
+    spark.conf.set(INTERPRETER, str(bare))
+    yield spark
+    spark.conf.unset(INTERPRETER)
+
+
+def test_worker_without_pyarrow_names_its_python_and_the_setting(spark_on_bare, bare):
+    reader = spark_on_bare.read.format(FORMAT).option("subscribe", "lines")
+    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+        reader.load()
+    (line,) = str(caught.value).splitlines()
+    assert f"{bare}, the Python " in line
+    assert "has no module pyarrow" in line or "has no module numpy" in line
+    assert "PYSPARK_PYTHON" in line
+
+
+def test_python_without_this_package_names_itself(bare, tmp_path):
+    pickled = tmp_path / "class"
+    pickled.write_bytes(cloudpickle.dumps(MinikafkaDataSource))
+    spark_path = [str(file) for file in Path(pyspark.__file__).parent.glob("python/lib/*.zip")]
+    program = (
+        f"import pickle, sys; sys.path += {spark_path}; pickle.load(open({str(pickled)!r}, 'rb'))"
+    )
+    ran = subprocess.run([bare, "-I", "-c", program], capture_output=True, text=True, check=False)
+    last = ran.stderr.splitlines()[-1]
+    assert f"{bare}, the Python {sys.version_info.major}." in last
+    assert "has no module minikafka" in last
+
+
+def test_class_reaches_a_worker_with_the_package_by_name():
+    assert cloudpickle.loads(cloudpickle.dumps(MinikafkaDataSource)) is MinikafkaDataSource
