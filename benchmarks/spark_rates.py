@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -108,7 +107,7 @@ def read_confluent(bootstrap: str, name: str, topic: Topic) -> int:
     size = seen = 0
     while seen < topic.records:
         found = consumer.consume(10_000, 1.0)
-        size += sum(len(message.value()) for message in found)
+        size += sum(len(message.value() or b"") for message in found)
         seen += len(found)
     consumer.close()
     return seen
@@ -271,4 +270,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

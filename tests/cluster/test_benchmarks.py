@@ -88,6 +88,17 @@ def test_group_benchmark_measures_every_scenario(tmp_path):
     assert all(figures[name][0] > 0 for name in set(figures) - processor)
 
 
+def test_spark_benchmark_measures_the_decoder_for_every_codec(tmp_path):
+    results = tmp_path / "results.jsonl"
+    options = ["--only=decoder", "--rounds=1", "--scale=0.005", f"--json={results}"]
+
+    run(*options, module="benchmarks.spark_rates")
+
+    figures = json.loads(results.read_text())["spark"]
+    assert len(figures) == 6
+    assert all(rates.keys() == {"minikafka", "confluent-kafka"} for rates in figures.values())
+
+
 def test_controller_benchmark_measures_every_scenario(tmp_path):
     results = tmp_path / "results.jsonl"
     command = ["controller", "--rounds=1", "--scale=0.005", f"--json={results}"]

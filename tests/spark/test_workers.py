@@ -14,8 +14,6 @@ from pyspark import cloudpickle
 
 from minikafka.spark.datasource import FORMAT, MinikafkaDataSource
 
-INTERPRETER = "spark.sql.execution.pyspark.python"
-
 
 @pytest.fixture
 def bare(tmp_path) -> Path:
@@ -26,16 +24,21 @@ def bare(tmp_path) -> Path:
 
 @pytest.fixture
 def spark_on_bare(spark, bare) -> Iterator:
-    spark.conf.set(INTERPRETER, str(bare))
+    """Give the data source the Python that a session would have if PYSPARK_PYTHON named it."""
+    context = spark.sparkContext
+    usual, context.pythonExec = context.pythonExec, str(bare)
+    spark.dataSource.register(MinikafkaDataSource)
     yield spark
-    spark.conf.unset(INTERPRETER)
+    context.pythonExec = usual
+    spark.dataSource.register(MinikafkaDataSource)
 
 
 def test_worker_without_pyarrow_names_its_python_and_the_setting(spark_on_bare, bare):
     reader = spark_on_bare.read.format(FORMAT).option("subscribe", "lines")
     with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
         reader.load()
-    (line,) = str(caught.value).splitlines()
+    line = str(caught.value).splitlines()[0]
+    assert "Traceback" not in str(caught.value)
     assert f"{bare}, the Python " in line
     assert "has no module pyarrow" in line or "has no module numpy" in line
     assert "PYSPARK_PYTHON" in line

@@ -29,6 +29,7 @@ PADDING: Final = LONG_BYTES
 _LONG_MAX: Final = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _ZIGZAG: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(0x80)], dtype=np.int64)
 """The value of each varint of one byte."""
+_NONE: Final = np.empty(0, dtype=np.int64)
 _SHORTEST_RECORD: Final = 6
 """Attributes, timestamp, offset, key length, value length, header count: one byte each."""
 
@@ -54,12 +55,15 @@ def _read(
     """
     first = data.take(positions)
     after = positions + 1
-    unfinished = np.flatnonzero(first > 0x7F)
-    if not unfinished.size:
-        return _ZIGZAG.take(first), after, unfinished
-    raw = first.astype(np.int64)
-    raw[unfinished] &= 0x7F
-    for index in range(1, longest):
+    if first.max(initial=0) < 0x80:
+        return _ZIGZAG.take(first), after, _NONE
+    second = data.take(after)
+    has_second = first >> 7
+    raw = ((second & 0x7F) * has_second).astype(np.int64) << 7
+    raw |= first & 0x7F
+    after += has_second
+    unfinished = np.flatnonzero(has_second & (second >> 7))
+    for index in range(2, longest):
         if not unfinished.size:
             break
         part = data[after[unfinished]].astype(np.int64)
