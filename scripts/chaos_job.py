@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+import broker_faults
 import endings
 from display import Display, Step
 from load import Stream, create_topic, read_back
@@ -33,9 +34,6 @@ RATE = 5_000.0
 VALUE_BYTES = 100
 QUIET_SECONDS = (0.5, 4.0)
 """Range of the time between the end of a fault and the next one."""
-FAULT_SECONDS = (0.5, 10.0)
-"""Range of a fault's length, from shorter to longer than the broker's ZooKeeper session timeout."""
-KINDS = ("kill", "pause", "stop")
 SHOW_SECONDS = 0.2
 
 
@@ -107,13 +105,13 @@ async def under_load(
     with display.step("faults") as step:
         while (left := deadline - time.monotonic()) > 0:
             await wait_under_load(step, stream, min(left, chance.uniform(*QUIET_SECONDS)), deadline)
-            kind, broker_id = chance.choice(KINDS), chance.randint(1, BROKERS)
-            length = chance.uniform(*FAULT_SECONDS)
+            kind, broker_id = chance.choice(broker_faults.KINDS), chance.randint(1, BROKERS)
+            length = chance.uniform(*broker_faults.SECONDS)
             display.say(f"  {kind} broker {broker_id} for {length:.1f} s")
             faults[kind] += 1
-            await inject_fault(cluster, kind, broker_id)
+            await broker_faults.begin(cluster, kind, broker_id)
             await wait_under_load(step, stream, length, deadline)
-            await (cluster.resume if kind == "pause" else cluster.start)(broker_id)
+            await broker_faults.end(cluster, kind, broker_id)
         step.done(", ".join(f"{count} × {kind}" for kind, count in sorted(faults.items())))
     with display.step("heal") as step:
         await cluster.wait_for_isr(TOPIC)
@@ -122,16 +120,6 @@ async def under_load(
         if stream.error is not None:
             raise RuntimeError(f"the producer failed: {stream.error}")
         step.done(f"{stream.acked:,} of {len(stream.history):,} records acked")
-
-
-async def inject_fault(cluster: LocalCluster, kind: str, broker_id: int) -> None:
-    """Kill, pause or stop the broker."""
-    if kind == "kill":
-        await cluster.kill(broker_id)
-    elif kind == "pause":
-        await cluster.pause(broker_id)
-    else:
-        await cluster.stop(broker_id)
 
 
 async def wait_under_load(step: Step, stream: Stream, seconds: float, deadline: float) -> None:

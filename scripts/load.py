@@ -16,7 +16,7 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from minikafka.history import History, Reading
+from minikafka.history import History, Payload, Reading
 
 REPLICATION_FACTOR = 3
 ADMIN_SECONDS = 30.0
@@ -132,10 +132,19 @@ def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, 
         created.result(ADMIN_SECONDS)
 
 
+def key_and_value(message: Message) -> Payload:
+    """Return the content of a message as a pair."""
+    return message.key(), message.value()
+
+
 def read_back(
-    bootstrap: str, topic: str, partitions: int, on_progress: Callable[[int, int], None]
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    on_progress: Callable[[int, int], None],
+    content: Callable[[Message], Payload] = key_and_value,
 ) -> Reading:
-    """Read every record of the topic below its high watermarks, as (key, value), with an unmodified
+    """Read every record of the topic below its high watermarks, as its `content`, with an unmodified
     consumer.
 
     `on_progress` gets (records read, records to read). Raises KafkaException, TimeoutError.
@@ -151,7 +160,7 @@ def read_back(
         }
     )
     try:
-        return _read_all(consumer, topic, partitions, on_progress)
+        return _read_all(consumer, topic, partitions, on_progress, content)
     finally:
         consumer.close()
 
@@ -175,11 +184,15 @@ def high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
 
 
 def _read_all(
-    consumer: Consumer, topic: str, partitions: int, on_progress: Callable[[int, int], None]
+    consumer: Consumer,
+    topic: str,
+    partitions: int,
+    on_progress: Callable[[int, int], None],
+    content: Callable[[Message], Payload],
 ) -> Reading:
     starts = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
     ends = [high_watermark(consumer, start) for start in starts]
-    reading: dict[int, list[tuple[int, tuple[bytes, bytes]]]] = {p: [] for p in range(partitions)}
+    reading: dict[int, list[tuple[int, Payload]]] = {p: [] for p in range(partitions)}
     total, count = sum(ends), 0
     consumer.assign(starts)
     while count < total:
@@ -190,9 +203,7 @@ def _read_all(
         for message in messages:
             if message.error():
                 raise KafkaException(message.error())
-            reading[message.partition()].append(
-                (message.offset(), (message.key(), message.value()))
-            )
+            reading[message.partition()].append((message.offset(), content(message)))
         count += len(messages)
         on_progress(count, total)
     return reading

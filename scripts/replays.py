@@ -1,0 +1,103 @@
+"""What holds for the output of streams whose drivers, executors and brokers died: pure checks.
+
+`exactly_once` compares a table with its source topic, `at_least_once` a copied topic. Both return
+problems in words, none if all is well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Place: TypeAlias = tuple[int, int]
+"""Partition and offset in the source topic."""
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The row that a record was written from, as the sink's header `originHeader` names it."""
+
+    query: str
+    batch: int
+    task: int
+    sequence: int
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A record of the copied topic: its partition there, its place in the source, its value and origin."""
+
+    partition: int
+    source: Place
+    value: bytes
+    origin: Origin
+
+
+def exactly_once(source: Mapping[Place, bytes], rows: Iterable[tuple[Place, bytes]]) -> list[str]:
+    """Return how a table differs from its source topic; the order of its rows does not count."""
+    counts: Counter[Place] = Counter()
+    wrong = []
+    for place, value in rows:
+        counts[place] += 1
+        if source.get(place) != value:
+            wrong.append(place)
+    return [
+        *_named("missing in the table", source.keys() - counts.keys()),
+        *_named("more than once in the table", [p for p, count in counts.items() if count > 1]),
+        *_named("not those of the source", wrong),
+    ]
+
+
+def at_least_once(
+    source: Mapping[Place, bytes], copies: Sequence[Copy], deaths: int
+) -> tuple[list[str], int]:
+    """Return the problems of a copied topic, and its number of duplicates.
+
+    `copies` are in offset order by partition. Each death of a driver or executor may leave one
+    micro-batch with duplicates: copies with the same origin.
+    """
+    found: defaultdict[Place, list[Copy]] = defaultdict(list)
+    for copy in copies:
+        found[copy.source].append(copy)
+    repeated = [same for same in found.values() if len(same) > 1]
+    batches = {(copy.origin.query, copy.origin.batch) for same in repeated for copy in same}
+    strange = [same[0].source for same in repeated if len({copy.origin for copy in same}) > 1]
+    problems = [
+        *_named("missing in the copy", source.keys() - found.keys()),
+        *_named(
+            "not those of the source", [c.source for c in copies if source.get(c.source) != c.value]
+        ),
+        *_named("duplicates with different origins", strange),
+        *_named("copied out of order", _out_of_order(copies)),
+    ]
+    if len(batches) > deaths:
+        problems.append(f"{len(batches)} micro-batches have duplicates after {deaths} deaths")
+    return problems, sum(len(same) - 1 for same in repeated)
+
+
+def _out_of_order(copies: Iterable[Copy]) -> list[Place]:
+    """Return the records whose first copy is behind that of a later record of the same source partition."""
+    seen: set[Place] = set()
+    last: dict[tuple[int, int], int] = {}
+    found = []
+    for copy in copies:
+        if copy.source in seen:
+            continue
+        seen.add(copy.source)
+        partition, offset = copy.source
+        if last.get((copy.partition, partition), -1) > offset:
+            found.append(copy.source)
+        last[copy.partition, partition] = offset
+    return found
+
+
+def _named(problem: str, places: Iterable[Place]) -> list[str]:
+    """Return one problem with the number of records and the first of them; nothing without records."""
+    found = sorted(places)
+    if not found:
+        return []
+    first = ", ".join(f"{partition}:{offset}" for partition, offset in found[:SHOWN])
+    return [f"{len(found):,} records {problem}, first {first} (partition:offset)"]

@@ -1,0 +1,24 @@
+"""A short run of scripts/spark-deaths, as its users start it; longer ones are run by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import proof
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "spark_deaths_job.py"
+
+
+@pytest.mark.row("N7")
+def test_streams_survive_a_killed_driver_and_a_killed_broker():
+    proof.note(proof.Level.REAL)
+    command = [sys.executable, str(SCRIPT), "--faults", "2", "--seed", "620"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "kill the driver" in ended.stdout
+    assert "kill broker" in ended.stdout
+    assert "the Parquet table holds every record exactly once" in ended.stdout
+    assert "the copied topic holds every record" in ended.stdout

@@ -1,0 +1,76 @@
+"""The checks of spark-deaths find what must not happen to the output of a stream, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scripts.replays import Copy, Origin, at_least_once, exactly_once
+
+SOURCE = {(partition, offset): b"%d" % offset for partition in range(2) for offset in range(10)}
+
+
+def copies() -> list[Copy]:
+    """Return one copy of each record, five of each partition per micro-batch."""
+    return [
+        Copy(0, place, value, Origin("q", place[1] // 5, place[0], place[1] % 5))
+        for place, value in sorted(SOURCE.items(), key=lambda item: (item[0][1] // 5, item[0]))
+    ]
+
+
+def problems(found: list[Copy], deaths: int = 0) -> str:
+    return "; ".join(at_least_once(SOURCE, found, deaths)[0])
+
+
+def test_table_with_every_record_once_is_good():
+    assert exactly_once(SOURCE, reversed(SOURCE.items())) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda rows: rows[1:], "1 records missing in the table, first 0:0"),
+        (lambda rows: [*rows, rows[3]], "1 records more than once in the table, first 0:3"),
+        (lambda rows: [((0, 0), b"x"), *rows[1:]], "1 records not those of the source, first 0:0"),
+        (lambda rows: [*rows, ((5, 0), b"0")], "1 records not those of the source, first 5:0"),
+    ],
+)
+def test_table_that_differs_from_the_topic_is_explained(change, problem):
+    (found,) = exactly_once(SOURCE, change([*SOURCE.items()]))
+    assert problem in found
+
+
+def test_copy_with_every_record_once_is_good():
+    assert at_least_once(SOURCE, copies(), 0) == ([], 0)
+
+
+def test_replayed_micro_batch_is_good_after_a_death():
+    first = [copy for copy in copies() if copy.origin.batch == 0]
+    replayed = first[:7] + copies()
+    assert at_least_once(SOURCE, replayed, 1) == ([], 7)
+    assert problems(replayed) == "1 micro-batches have duplicates after 0 deaths"
+
+
+def test_duplicate_from_another_micro_batch_is_found():
+    strange = replace(copies()[0], origin=Origin("q", 1, 0, 0))
+    assert "duplicates with different origins" in problems([*copies(), strange], 2)
+
+
+@pytest.mark.parametrize("place", [0, 12, -1])
+def test_lost_copy_is_found(place):
+    found = copies()
+    lost = found.pop(place)
+    assert f"missing in the copy, first {lost.source[0]}:{lost.source[1]}" in problems(found)
+
+
+def test_altered_copy_is_found():
+    found = copies()
+    found[4] = replace(found[4], value=b"other")
+    assert "not those of the source" in problems(found)
+
+
+def test_swapped_first_copies_are_found():
+    found = copies()
+    found[1], found[2] = found[2], found[1]
+    assert "copied out of order" in problems(found)
