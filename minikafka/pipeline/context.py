@@ -8,14 +8,15 @@ them into one line (`failures.py`). A stream is run with `streams.run_stream`.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from minikafka.base.errors import MinikafkaError
 from minikafka.pipeline.failures import PipelineError, explain
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.summary import Summary
@@ -23,6 +24,8 @@ from minikafka.spark.session import session
 
 Work: TypeAlias = Callable[[SparkSession, Report], Summary]
 
+_ERRORS_OF_QUERIES: Final = "SQLQueryContextLogger"
+"""The logger with which pyspark prints each error of a query, as JSON with the stack of Java."""
 _STOP_S: Final = 5.0
 """Maximum time for stopping Spark; the Java process ends with this one anyway."""
 
@@ -46,44 +49,63 @@ def execute(
 ) -> Summary:
     """Start Spark, do the work, stop Spark, and return the result of the work.
 
-    Raises MinikafkaError for whatever fails, with the error of Spark as its cause, and when the work
-    takes longer than `limit_s`; KeyboardInterrupt after the jobs and streams were cancelled.
+    `limit_s`: maximum time for starting Spark and for the work.
+    Raises MinikafkaError for whatever fails, with the error of Spark as its cause, and after `limit_s`;
+    KeyboardInterrupt after the jobs and streams were cancelled.
     """
-    level = "WARN" if settings.debug else "OFF"
+    logging.getLogger(_ERRORS_OF_QUERIES).disabled = not settings.debug
+    job = _Job(name, work, settings, report)
+    thread = threading.Thread(target=job.run, daemon=True)
     try:
-        spark = session(name, settings.master, **{"spark.log.level": level, **settings.conf})
-    except Exception as error:
-        raise explain(error) from error
-    try:
-        return _in_thread(spark, work, report, limit_s)
-    finally:
-        _stop(spark)
-
-
-def _in_thread(spark: SparkSession, work: Work, report: Report, limit_s: float | None) -> Summary:
-    """Do the work in a thread of its own: Ctrl-C must not break this thread's connection to Java."""
-    results: list[Summary] = []
-    errors: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            results.append(work(spark, report))
-        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
-            errors.append(error)
-
-    thread = InheritableThread(target=target, session=spark, daemon=True)
-    with report.following(spark):
         thread.start()
         thread.join(limit_s)
-    if thread.is_alive():
-        raise PipelineError(f"not finished within {limit_s:g} s (--timeout)")
-    if errors:
-        raise explain(errors[0]) from errors[0]
-    return results[0]
+        if thread.is_alive():
+            raise PipelineError(f"not finished within {limit_s:g} s (--timeout)")
+    finally:
+        _stop(job.spark)
+    if job.error is not None:
+        raise job.error
+    assert job.summary is not None, "a thread ends with a result or an error"
+    return job.summary
 
 
-def _stop(spark: SparkSession) -> None:
+class _Job:
+    """A pipeline in a thread of its own, with its session: Ctrl-C must not break a connection to Java.
+
+    Spark finds data sources in Python only in a thread that has started the session.
+    """
+
+    def __init__(self, name: str, work: Work, settings: SparkSettings, report: Report) -> None:
+        self._name = name
+        self._work = work
+        self._settings = settings
+        self._report = report
+        self.spark: SparkSession | None = None
+        self.summary: Summary | None = None
+        self.error: MinikafkaError | None = None
+
+    def run(self) -> None:
+        """Start Spark and do the work; keep its result or its error."""
+        debug, master = self._settings.debug, self._settings.master
+        conf = {
+            "spark.log.level": "WARN" if debug else "OFF",
+            "spark.sql.pyspark.jvmStacktrace.enabled": str(debug).lower(),
+            **self._settings.conf,
+        }
+        try:
+            self._report.note(f"starting Spark on {master}")
+            self.spark = session(self._name, master, **conf)
+            with self._report.following(self.spark):
+                self.summary = self._work(self.spark, self._report)
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
+            self.error = explain(error)
+            self.error.__cause__ = None if self.error is error else error
+
+
+def _stop(spark: SparkSession | None) -> None:
     """Stop streams, jobs and Spark, but do not wait long for it."""
+    if spark is None:
+        return
 
     def stop() -> None:
         for query in spark.streams.active:

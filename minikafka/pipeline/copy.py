@@ -1,14 +1,21 @@
-"""Topics to a topic, of the same cluster or another, through an SQL query."""
+"""Topics to a topic, of the same cluster or another: the records unchanged, or the result of a query."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from minikafka.base.errors import ConfigError
+from minikafka.pipeline import run as pipeline
+from minikafka.pipeline.definition import Definition, Source, Step, TopicSink, source_defaults
 from minikafka.pipeline.report import Report
-from minikafka.pipeline.streams import AVAILABLE_NOW, MAX_OFFSETS_PER_TRIGGER, Trigger, run_stream
+from minikafka.pipeline.streams import AVAILABLE_NOW, Trigger
 from minikafka.pipeline.summary import Summary
+from minikafka.spark.option_map import SERVERS
+from minikafka.spark.sink.options import ORIGIN, TOPIC
+
+_UNCHANGED = "select key, value, headers, timestamp{partition} from source"
 
 
 @dataclass(frozen=True)
@@ -21,43 +28,34 @@ class CopySettings:
     to_servers: str
     checkpoint: str
     sql: str | None = None
-    trigger: Trigger = AVAILABLE_NOW
+    keep_partitions: bool = False
+    """Write each record to the partition of the same number; only without `sql`."""
     origin_header: str | None = None
+    compression: str = "none"
+    trigger: Trigger = AVAILABLE_NOW
 
 
 def run(spark: SparkSession, settings: CopySettings, report: Report) -> Summary:
     """Copy what is there now, or all that comes until Ctrl-C, and return the counts."""
-    source = (
-        spark.readStream.format("minikafka")
-        .option("kafka.bootstrap.servers", settings.from_servers)
-        .option("subscribe", ",".join(settings.topics))
-        .option("startingOffsets", "earliest")
-        .option("kafka.isolation.level", "read_committed")
-        .option("maxOffsetsPerTrigger", MAX_OFFSETS_PER_TRIGGER)
-        .option("includeHeaders", "true")
-        .load()
-    )
-    frame = _columns(spark, source, settings.sql)
-    writer = (
-        frame.writeStream.format("minikafka")
-        .option("kafka.bootstrap.servers", settings.to_servers)
-        .option("topic", settings.to)
-        .option("checkpointLocation", settings.checkpoint)
-    )
+    return pipeline.run(spark, definition_of(settings), report)
+
+
+def definition_of(settings: CopySettings) -> Definition:
+    """Return the copy as a pipeline. Raises ConfigError for a copy of a topic to itself."""
+    if settings.to in settings.topics and settings.from_servers == settings.to_servers:
+        raise ConfigError(f"{settings.to} would be copied to itself: name another topic with --to")
+    reading = {SERVERS: settings.from_servers, "subscribe": ",".join(settings.topics)}
+    reading |= source_defaults(settings.trigger) | {"includeHeaders": "true"}
+    writing = {SERVERS: settings.to_servers, TOPIC: settings.to}
+    writing["kafka.compression.type"] = settings.compression
     if settings.origin_header:
-        writer = writer.option("originHeader", settings.origin_header)
-    name = f"copy {', '.join(settings.topics)} to {settings.to}"
-    totals = run_stream(spark, writer, settings.trigger, report, name=name)
-    facts = {
-        "batches": totals.batches,
-        "records_read": totals.rows_read,
-        "records_written": totals.rows_written or 0,
-    }
-    return Summary(name, facts)
-
-
-def _columns(spark: SparkSession, source: DataFrame, sql: str | None) -> DataFrame:
-    if sql is None:
-        return source.select("key", "value", "headers", "timestamp")
-    source.createOrReplaceTempView("source")
-    return spark.sql(sql)
+        writing[ORIGIN] = settings.origin_header
+    unchanged = _UNCHANGED.format(partition=", partition" if settings.keep_partitions else "")
+    return Definition(
+        name=f"copy {', '.join(settings.topics)} to {settings.to}",
+        sources=(Source("source", reading),),
+        steps=(Step("result", settings.sql or unchanged),),
+        sink=TopicSink(writing),
+        trigger=settings.trigger,
+        checkpoint=settings.checkpoint,
+    )

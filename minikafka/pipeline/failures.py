@@ -1,20 +1,77 @@
-"""Errors of Spark as one line that a person can act on."""
+"""Errors of Spark as one line that a person can act on.
+
+Spark's texts hold its classes, a SQLSTATE, the plan of the query and the stack of Java. Of these only the
+sentence about the mistake is left, and for frequent mistakes what to do about them.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import MinikafkaError
 
-_OURS: Final = re.compile(r"\bminikafka(?:\.\w+)+\.(?P<kind>\w+): (?P<text>[^\n]+)")
-_CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
-_STATE: Final = re.compile(r" SQLSTATE: \w+")
+_OURS: Final = re.compile(r"\bminikafka(?:\.\w+)+\.\w+: (?P<text>[^\n]+)")
+"""An error of minikafka that a Python worker has raised, behind whatever Spark says about it."""
+_CONDITION: Final = re.compile(r"\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?P<text>[^\n]*)")
+"""Spark's errors have names, such as `[TABLE_OR_VIEW_NOT_FOUND]`."""
+_ENDING: Final = re.compile(r"\s*SQLSTATE: .*")
+_WRAPPERS: Final = re.compile(
+    r"PYTHON_EXCEPTION|PYTHON_(?:STREAMING_)?DATA_SOURCE\w*_ERROR|STREAM_FAILED|TASK_WRITE_FAILED|FAILED_EXECUTE_UDF|"
+    r"FAILED_READ_FILE.*|INTERNAL_ERROR.*|FOREACH_BATCH_USER_FUNCTION_ERROR"
+)
+"""Names of errors that only say where the error inside them was raised."""
+_RAISED: Final = re.compile(
+    r"(?:^|[ :])(?:[a-z]\w*\.)*(?P<text>[A-Z]\w*(?:Error|Exception): "
+    r"(?!.*(?:Error|Exception): )[^\n]+)",
+    re.MULTILINE,
+)
+"""The innermost error of Python or Java in a line, without the name of its package."""
+_LINE_MAX: Final = 300
+_DEBUG: Final = "--debug prints the whole error"
 
 
 class PipelineError(MinikafkaError):
     """A pipeline failed; the text is one line that says what is wrong and what to do."""
+
+
+class _Known(NamedTuple):
+    """What to do about errors whose text contains a pattern; `text` replaces Spark's own."""
+
+    pattern: re.Pattern[str]
+    fix: str
+    text: str = ""
+
+
+def _known(pattern: str, fix: str, text: str = "") -> _Known:
+    return _Known(re.compile(pattern), fix, text)
+
+
+_FIXES: Final = (
+    _known(r"no broker answers|Connection refused", "check --bootstrap, and that a broker runs"),
+    _known(r"UNKNOWN_TOPIC_OR_PARTITION", "minikafka topics list shows the topics"),
+    _known(
+        r"There are \[\d+\] sources in the checkpoint offsets and now there are \[\d+\]",
+        "it has other sources; name a new checkpoint directory",
+        "the checkpoint belongs to another query",
+    ),
+    _known(
+        r"STATE_STORE_(KEY|VALUE|SCHEMA|INVALID)|StateSchemaNotCompatible|number of stateful",
+        "its groups or aggregates have changed; name a new checkpoint directory",
+        "the checkpoint belongs to another query",
+    ),
+    _known(r"PATH_ALREADY_EXISTS", 'name another path, or use mode = "append" or "overwrite"'),
+    _known(
+        r"STREAMING_OUTPUT_MODE|output mode not supported|Append output mode",
+        'use mode = "update" or "complete", or a watermark on a column of time that the query groups by',
+    ),
+    _known(r"TABLE_OR_VIEW_NOT_FOUND", "views have the names of the sources and of earlier steps"),
+    _known(r"Could not parse Master URL|All masters are unresponsive", "check --master"),
+    _known(
+        r"ModuleNotFoundError: No module named", "the Python of Spark's workers lacks this package"
+    ),
+)
 
 
 def explain(error: BaseException) -> MinikafkaError:
@@ -22,16 +79,36 @@ def explain(error: BaseException) -> MinikafkaError:
     if isinstance(error, MinikafkaError):
         return error
     texts = list(_texts(error))
-    for text in texts:
-        if found := _OURS.search(text):
-            return PipelineError(_STATE.sub("", found["text"]))
-    first = next((line for text in texts for line in text.splitlines() if line.strip()), "")
-    plain = _CONDITION.sub("", _STATE.sub("", first)).strip() or type(error).__name__
-    return PipelineError(f"{plain}; --debug prints the whole error")
+    found = _sentence(texts)
+    for known in _FIXES:
+        if any(known.pattern.search(text) for text in texts):
+            return PipelineError(_joined(known.text or found, known.fix))
+    is_clear = any(_OURS.search(text) or any(_named(text)) for text in texts)
+    return PipelineError(found if is_clear else _joined(found, _DEBUG))
+
+
+def _joined(text: str, fix: str) -> str:
+    return f"{text.rstrip('.')}: {fix}" if fix else text
+
+
+def _sentence(texts: list[str]) -> str:
+    """Return what says most: our own error, else one that Spark names, else one of Python or Java."""
+    joined = "\n".join(texts)
+    found = [match["text"] for match in _OURS.finditer(joined)] or list(_named(joined))
+    found += [match["text"] for match in _RAISED.finditer(joined)]
+    found += [line for line in joined.splitlines() if line.strip()] or ["unknown error"]
+    return _ENDING.sub("", found[0]).strip()[:_LINE_MAX]
+
+
+def _named(text: str) -> Iterator[str]:
+    """Yield the sentences of errors that Spark names, but not of those that wrap another error."""
+    for match in _CONDITION.finditer(text):
+        if not _WRAPPERS.fullmatch(match["name"]):
+            yield match["text"]
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
     """Yield the texts of an error and of its causes, the outermost first."""
     while error is not None:
-        yield getattr(error, "_desc", None) or str(error)
+        yield getattr(error, "_desc", None) or f"{type(error).__name__}: {error}"
         error = getattr(error, "_cause", None) or error.__cause__

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple, Protocol
 
 from pyspark.sql import SparkSession
 
+from minikafka.pipeline.summary import Table
+
 _INTERVAL_S: Final = 0.5
 """Time between two looks at Spark's stages."""
 
@@ -35,6 +37,9 @@ class Display(Protocol):
     def note(self, text: str) -> None:
         """Print one line."""
 
+    def table(self, table: Table) -> None:
+        """Print rows that are the result of a pipeline, before its end."""
+
 
 class Silent:
     """A display that shows nothing, for `--quiet`, `--json` and tests."""
@@ -43,6 +48,9 @@ class Silent:
         """Do nothing."""
 
     def note(self, text: str) -> None:
+        """Do nothing."""
+
+    def table(self, table: Table) -> None:
         """Do nothing."""
 
 
@@ -71,6 +79,10 @@ class Report:
     def note(self, text: str) -> None:
         """Tell something that happened, on a line of its own."""
         self._display.note(text)
+
+    def table(self, table: Table) -> None:
+        """Print rows that are the result of the pipeline, before its end."""
+        self._display.table(table)
 
     def stream(self, bar: Bar) -> None:
         """Show how far a stream is; a later bar of the same name replaces it."""

@@ -16,9 +16,27 @@ from minikafka.cli.pipeline.launch import (
 @click.command(short_help="Copy topics to a topic, of this cluster or another.")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC…")
 @click.option("--to", required=True, metavar="TOPIC", callback=not_blank, help="Topic to write.")
-@click.option("--from-bootstrap", metavar="HOST:PORT,…", help="Brokers to read from.")
-@click.option("--to-bootstrap", metavar="HOST:PORT,…", help="Brokers to write to.")
+@click.option(
+    "--from-bootstrap", metavar="HOST:PORT,…", help="Brokers to read from (default: --bootstrap)."
+)
+@click.option(
+    "--to-bootstrap", metavar="HOST:PORT,…", help="Brokers to write to (default: --bootstrap)."
+)
 @click.option("--sql", metavar="QUERY", help="A query over the view `source`.")
+@click.option("--keep-partitions", is_flag=True, help="Write to the partition of the same number.")
+@click.option(
+    "--origin-header",
+    metavar="KEY",
+    callback=not_blank,
+    help="Add a header that tells repeated records of a crash (docs/spark.md).",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Codec of the written batches.",
+)
 @checkpoint_option
 @continuous_option
 @launch_options
@@ -29,10 +47,22 @@ def copy(
     from_bootstrap: str | None,
     to_bootstrap: str | None,
     sql: str | None,
+    keep_partitions: bool,
+    origin_header: str | None,
+    compression: str,
     checkpoint: str,
     available_now: bool,
 ) -> None:
-    """Copy topics to a topic: records unchanged, or the result of a query."""
+    """Copy topics to a topic: records unchanged, or the result of a query.
+
+    The view `source` of the query has the columns key, value, topic, partition, offset, timestamp,
+    timestampType and headers; its result needs a column value, and may have key, headers, partition and
+    timestamp.
+    """
+    if sql is not None and keep_partitions:
+        raise click.UsageError(
+            "--keep-partitions has no effect with --sql: select the column partition"
+        )
     from minikafka.pipeline.copy import CopySettings, run
     from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
 
@@ -43,6 +73,9 @@ def copy(
         to_servers=launch.servers(to_bootstrap),
         checkpoint=checkpoint,
         sql=sql,
+        keep_partitions=keep_partitions,
+        origin_header=origin_header,
+        compression=compression,
         trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
     )
     launch.run(f"copy to {to}", lambda spark, report: run(spark, settings, report))

@@ -22,6 +22,7 @@ class _Entry(NamedTuple):
 
 
 _COMMANDS: Final = {
+    "run": _Entry("run", "Run the pipeline that a TOML file describes."),
     "archive": _Entry("archive", "Write topics to Parquet files, each record once."),
     "window": _Entry("window", "Count records per window of time, in all or by key."),
     "lag": _Entry("lag", "Measure the lag of consumer groups over time."),

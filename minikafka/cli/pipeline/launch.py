@@ -60,7 +60,8 @@ class Launch:
         signal.signal(signal.SIGTERM, interrupt)
         settings = SparkSettings(self.master, self.conf, self.debug)
         try:
-            with TerminalDisplay(shown=not (self.quiet or self.as_json)) as display:
+            shown = not (self.quiet or self.as_json)
+            with TerminalDisplay(shown=shown, as_json=self.as_json) as display:
                 summary = execute(name, work, settings, Report(display), limit_s=time_limit())
         except MinikafkaError as error:
             if self.debug and error.__cause__ is not None:

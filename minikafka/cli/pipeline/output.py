@@ -16,10 +16,14 @@ from minikafka.runtime.clock import SystemClock
 
 
 class TerminalDisplay:
-    """Progress on standard error: bars on a terminal, else lines; nothing unless `shown`."""
+    """Progress on standard error: bars on a terminal, else lines; nothing unless `shown`.
 
-    def __init__(self, *, shown: bool) -> None:
+    Rows go to standard output, or with `as_json`, whose document is there, to standard error.
+    """
+
+    def __init__(self, *, shown: bool, as_json: bool = False) -> None:
         self._shown = shown
+        self._as_json = as_json
         self._progress = Progress(SystemClock(), "steps", shown=shown)
 
     def __enter__(self) -> Self:
@@ -38,6 +42,13 @@ class TerminalDisplay:
         """Print a line."""
         if self._shown:
             click.echo(text, err=True)
+
+    def table(self, table: Table) -> None:
+        """Print the rows of a table."""
+        console = plain_console()
+        console.stderr = self._as_json
+        console.print(_grid(table))
+        console.file.flush()
 
 
 def print_summary(summary: Summary) -> None:

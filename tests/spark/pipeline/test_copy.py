@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
+import pytest
+
+from minikafka.base.errors import ConfigError
 from minikafka.client import NewTopic
-from minikafka.pipeline.copy import CopySettings, run
+from minikafka.pipeline.copy import CopySettings, definition_of, run
 from minikafka.pipeline.report import Report
 from minikafka.record.batch import Record
 
@@ -20,9 +26,38 @@ async def test_copy_continues_from_its_checkpoint(spark, cluster, client, conten
         checkpoint=str(tmp_path / "checkpoint"),
     )
     first = run(spark, settings, Report())
-    assert first.facts["records_written"] == 2
+    assert first.facts == {"batches": 1, "records_read": 2, "rows_written": 2}
     await client.produce("copy-from", [Record(key=b"k", value=b"2")], partition=0)
     again = run(spark, settings, Report())
-    assert (again.facts["records_read"], again.facts["records_written"]) == (1, 1)
+    assert again.facts == {"batches": 1, "records_read": 1, "rows_written": 1}
     copied = sorted((one.key or b"", one.value or b"") for one in await contents("copy-to"))
     assert copied == [(b"", b""), (b"k", b"1"), (b"k", b"2")]
+
+
+async def test_query_changes_records_and_origin_is_written(
+    spark, cluster, client, contents, tmp_path
+):
+    await client.create_topics(NewTopic("copy-words", 2, 3), NewTopic("copy-long", 2, 3))
+    words = [Record(key=b"k", value=value) for value in (b"a", b"ante", b"anterior")]
+    await client.produce("copy-words", words, partition=1)
+    settings = CopySettings(
+        topics=("copy-words",),
+        to="copy-long",
+        from_servers=cluster.bootstrap,
+        to_servers=cluster.bootstrap,
+        checkpoint=str(tmp_path / "checkpoint"),
+        sql="select upper(string(value)) value, partition from source where length(value) > 1",
+        origin_header="origin",
+        compression="lz4",
+    )
+    assert run(spark, settings, Report()).facts["rows_written"] == 2
+    copied = await contents("copy-long")
+    assert [(one.key, one.value) for one in copied] == [(None, b"ANTE"), (None, b"ANTERIOR")]
+    assert [json.loads(one.headers[0][1])["sequence"] for one in copied] == [0, 1]
+
+
+def test_copy_of_a_topic_to_itself_is_refused():
+    settings = CopySettings(("a", "b"), "b", "h:1", "h:1", "checkpoint")
+    with pytest.raises(ConfigError, match="b would be copied to itself: name another topic"):
+        definition_of(settings)
+    assert definition_of(replace(settings, to_servers="h:2")).name == "copy a, b to b"

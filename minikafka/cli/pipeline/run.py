@@ -1,0 +1,38 @@
+"""`minikafka pipeline run`: a pipeline that a TOML file describes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from minikafka.cli.options import not_blank
+from minikafka.cli.pipeline.launch import Launch, launch_options
+
+
+@click.command(short_help="Run the pipeline that a TOML file describes.")
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    callback=not_blank,
+    help="Directory with the progress (default: that of the file).",
+)
+@click.option(
+    "--available-now/--continuous",
+    "available_now",
+    default=None,
+    help="End when all that is there now was read, or run until Ctrl-C (default: the file's trigger).",
+)
+@launch_options
+def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool | None) -> None:
+    """Run the pipeline that FILE describes: sources, SQL steps and a sink (docs/pipelines.md)."""
+    text = Path(file).read_text()
+    from minikafka.pipeline import run as pipeline
+    from minikafka.pipeline.definition import Overrides, parse
+    from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
+
+    triggers = {None: None, True: AVAILABLE_NOW, False: CONTINUOUS}
+    given = Overrides(launch.servers, triggers[available_now], checkpoint)
+    definition = parse(text, file, given)
+    launch.run(definition.name, lambda spark, report: pipeline.run(spark, definition, report))

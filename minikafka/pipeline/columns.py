@@ -1,0 +1,95 @@
+"""Records as columns of a view, and columns as records.
+
+A record that cannot be decoded does not fail the query: its columns are null, as far as they cannot be
+read, and `_malformed` holds its text.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from minikafka.base.errors import ConfigError
+from minikafka.pipeline.definition import Decode, Watermark
+
+MALFORMED: Final = "_malformed"
+"""The text of a record that does not match the schema, else null."""
+RECORDS: Final = "records"
+_METADATA: Final = ("topic", "partition", "offset", "timestamp")
+
+
+def decoded(frame: DataFrame, decode: Decode) -> DataFrame:
+    """Return the rows of a source with its records decoded.
+
+    With json and csv the columns are those of the schema, then `_key`, `_topic`, `_partition`, `_offset`,
+    `_timestamp`, `_headers` if the source has headers, and `_malformed`.
+    """
+    if decode.format == "raw":
+        return frame
+    if decode.format == "string":
+        return frame.withColumns({name: f.col(name).cast("string") for name in ("key", "value")})
+    schema = _schema(decode.schema)
+    fields = [f.col("_decoded").getField(field.name).alias(field.name) for field in schema.fields]
+    names = [*_METADATA, *(["headers"] if "headers" in frame.columns else [])]
+    metadata = [f.col("key").cast("string").alias("_key")]
+    metadata += [f.col(name).alias(f"_{name}") for name in names]
+    parsed = frame.withColumn("_decoded", _parsed(decode, schema))
+    malformed = f.col("_decoded").getField(MALFORMED).alias(MALFORMED)
+    return parsed.select(*fields, *metadata, malformed)
+
+
+def _schema(text: str) -> StructType:
+    schema = StructType.fromDDL(text)
+    assert isinstance(schema, StructType), "DDL of columns"
+    if taken := [name for name in schema.names if name.startswith("_")]:
+        raise ConfigError(f"schema: {taken[0]} begins with _, as the columns of the record do")
+    return schema
+
+
+def _parsed(decode: Decode, schema: StructType) -> Column:
+    whole = StructType([*schema.fields]).add(MALFORMED, "string")
+    options = {**decode.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
+    text = f.col("value").cast("string")
+    if decode.format == "json":
+        return f.from_json(text, whole, options)
+    return f.from_csv(text, whole.toDDL(), options)
+
+
+def observed(frame: DataFrame, name: str | Observation) -> DataFrame:
+    """Return the same rows, and have Spark count them, and the malformed ones, under this name.
+
+    A stream takes a name, a table an Observation.
+    """
+    counts = [f.count(f.lit(1)).alias(RECORDS)]
+    if MALFORMED in frame.columns:
+        counts.append(f.count(MALFORMED).alias("malformed"))
+    return frame.observe(name, *counts)
+
+
+def with_watermark(frame: DataFrame, watermark: Watermark | None, view: str) -> DataFrame:
+    """Return the frame with its watermark. Raises ConfigError for a column that the view does not have."""
+    if watermark is None:
+        return frame
+    if watermark.column not in frame.columns:
+        raise ConfigError(
+            f"{view}: the watermark's column {watermark.column} is not among its columns "
+            f"{', '.join(frame.columns)}"
+        )
+    return frame.withWatermark(watermark.column, watermark.delay)
+
+
+def as_json(frame: DataFrame, key: str | None) -> DataFrame:
+    """Return each row as a record: the value a JSON object of all columns, the key the text of a column."""
+    if key is not None and key not in frame.columns:
+        raise ConfigError(
+            f"[sink] encode: there is no column {key} for the key: the columns are "
+            f"{', '.join(frame.columns)}"
+        )
+    value = f.to_json(f.struct(*(f.col(f"`{name}`") for name in frame.columns)))
+    columns = [value.alias("value")]
+    if key is not None:
+        columns.append(f.col(f"`{key}`").cast("string").alias("key"))
+    return frame.select(*columns)

@@ -1,0 +1,291 @@
+"""A pipeline as a TOML file describes it: sources, SQL steps and a sink.
+
+Invariant: a `Definition` names only what Spark can start: the options of each source and of the sink
+are valid, names are unique, and every key of the file has an effect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.toml import read_toml
+from minikafka.pipeline.streams import MAX_OFFSETS_PER_TRIGGER, Trigger, parse_trigger
+from minikafka.pipeline.toml_table import TomlTable, shown
+from minikafka.spark.option_map import SERVERS
+from minikafka.spark.sink import options as sink_options
+from minikafka.spark.source import options as source_options
+from minikafka.spark.source.options import Mode
+
+FORMATS: Final = ("raw", "string", "json", "csv")
+OUTPUT_MODES: Final = ("append", "update", "complete")
+SAVE_MODES: Final = ("append", "overwrite", "error")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BATCH: Final = "batch"
+
+
+@dataclass(frozen=True)
+class Decode:
+    """How the bytes of a record become columns. `schema`: Spark's DDL, for json and csv.
+
+    `options`: those of Spark's functions from_json and from_csv.
+    """
+
+    format: str = "raw"
+    schema: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """The column with the time of events, and how late an event may come."""
+
+    column: str
+    delay: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """A view over topics. `options`: of the data source."""
+
+    name: str
+    options: Mapping[str, str]
+    decode: Decode = field(default_factory=Decode)
+    watermark: Watermark | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A view that a query defines over sources and earlier steps. `watermark`: of its result."""
+
+    name: str
+    sql: str
+    watermark: Watermark | None = None
+
+
+@dataclass(frozen=True)
+class TopicSink:
+    """Records in a topic. `as_json`: the value is a JSON object of all columns; `key`: a column, with it."""
+
+    options: Mapping[str, str]
+    mode: str = "append"
+    as_json: bool = False
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class ParquetSink:
+    """Files in a directory, one folder per value of the columns `partition_by`."""
+
+    path: str
+    mode: str = "append"
+    partition_by: tuple[str, ...] = ()
+    compression: str = "zstd"
+
+
+@dataclass(frozen=True)
+class ConsoleSink:
+    """Standard output: at most `rows` rows, of each micro-batch of a stream."""
+
+    rows: int = 20
+    mode: str = "append"
+
+
+Sink: TypeAlias = TopicSink | ParquetSink | ConsoleSink
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A pipeline. `trigger`: None for one batch without a checkpoint."""
+
+    name: str
+    sources: tuple[Source, ...]
+    steps: tuple[Step, ...]
+    sink: Sink
+    trigger: Trigger | None
+    checkpoint: str | None
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the command line gives: it replaces the values of the file."""
+
+    servers: Callable[[], str]
+    """The brokers of sources and sinks that name none."""
+    trigger: Trigger | None = None
+    checkpoint: str | None = None
+
+
+def parse(text: str, file: str, given: Overrides) -> Definition:
+    """Return the pipeline of a file. Raises ConfigError, which names the file, the table and the key."""
+    try:
+        document = read_toml(text)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    top = TomlTable(file, document)
+    head = _part(top, "pipeline")
+    name = head.text("name")
+    trigger = _trigger(head, given)
+    of_file = head.optional("checkpoint")
+    checkpoint = given.checkpoint or of_file
+    head.finish()
+    sources = _sources(top, trigger, given)
+    steps = _steps(top)
+    views: list[Source | Step] = [*sources, *steps]
+    _check_names(file, views)
+    sink = _sink(_part(top, "sink"), trigger, given)
+    top.finish()
+    if trigger is None and any(view.watermark for view in views):
+        raise top.error('a watermark has no effect with the trigger "batch": remove it')
+    _check_checkpoint(head, trigger, checkpoint, sink)
+    if len(sources) > 1 and not steps:
+        raise ConfigError(f"{file}: {len(sources)} sources need a [[step]] that joins them")
+    return Definition(name, sources, steps, sink, trigger, checkpoint)
+
+
+def _part(top: TomlTable, name: str) -> TomlTable:
+    found = top.table(name)
+    if found is None:
+        raise top.error(f"the table [{name}] is missing")
+    return TomlTable(f"{top.where}, [{name}]", found.values)
+
+
+def _trigger(head: TomlTable, given: Overrides) -> Trigger | None:
+    text = head.optional("trigger") or "available-now"
+    if given.trigger is not None:
+        return given.trigger
+    if text == _BATCH:
+        return None
+    try:
+        return parse_trigger(text)
+    except ConfigError as error:
+        raise head.error(f'{error}, or "{_BATCH}"') from error
+
+
+def _check_checkpoint(
+    head: TomlTable, trigger: Trigger | None, checkpoint: str | None, sink: Sink
+) -> None:
+    if trigger is None and checkpoint:
+        raise head.error('checkpoint has no effect with the trigger "batch": remove it')
+    if trigger is not None and not checkpoint and not isinstance(sink, ConsoleSink):
+        raise head.error("checkpoint is missing: name a directory, or --checkpoint DIR")
+
+
+def _sources(top: TomlTable, trigger: Trigger | None, given: Overrides) -> tuple[Source, ...]:
+    tables = top.table("source")
+    if tables is None or not tables.values:
+        raise top.error("a table [source.NAME] is missing")
+    found = []
+    for name, values in tables.values.items():
+        table = TomlTable(f"{top.where}, [source.{name}]", values)
+        found.append(_source(name, table, trigger, given))
+    return tuple(found)
+
+
+def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrides) -> Source:
+    topics, pattern = table.texts("topic"), table.optional("pattern")
+    decode = _decode(table.table("decode"))
+    watermark = _watermark(table.table("watermark"))
+    options = source_defaults(trigger) | table.options(source_options.DEFAULTS)
+    if topics:
+        options["subscribe"] = ",".join(topics)
+    if pattern:
+        options["subscribePattern"] = pattern
+    if SERVERS not in options:
+        options[SERVERS] = given.servers()
+    if not any(one in options for one in ("subscribe", "subscribePattern", "assign")):
+        raise table.error("topic is missing: name a topic, a list of topics, or a pattern")
+    _checked(table, lambda: source_options.parse(options, Mode.STREAM if trigger else Mode.BATCH))
+    return Source(name, options, decode, watermark)
+
+
+def source_defaults(trigger: Trigger | None) -> dict[str, str]:
+    """Return the options of sources that are other than the data source's own defaults."""
+    found = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+    return found | ({"maxOffsetsPerTrigger": MAX_OFFSETS_PER_TRIGGER} if trigger else {})
+
+
+def _checked(table: TomlTable, check: Callable[[], object]) -> None:
+    try:
+        check()
+    except ConfigError as error:
+        raise table.error(str(error)) from error
+
+
+def _decode(table: TomlTable | None) -> Decode:
+    if table is None:
+        return Decode()
+    kind = table.choice("format", FORMATS)
+    if kind in ("raw", "string"):
+        table.finish()
+        return Decode(kind)
+    schema = table.text("schema")
+    options = table.table("options")
+    table.finish()
+    texts = {key: str(value) for key, value in (options.values if options else {}).items()}
+    return Decode(kind, schema, texts)
+
+
+def _watermark(table: TomlTable | None) -> Watermark | None:
+    if table is None:
+        return None
+    found = Watermark(table.text("column"), table.text("delay"))
+    table.finish()
+    return found
+
+
+def _steps(top: TomlTable) -> tuple[Step, ...]:
+    found = []
+    for number, values in enumerate(top.tables("step"), 1):
+        table = TomlTable(f"{top.where}, [[step]] {number}", values)
+        name, sql = table.text("name"), table.text("sql")
+        watermark = _watermark(table.table("watermark"))
+        table.finish()
+        found.append(Step(name, sql, watermark))
+    return tuple(found)
+
+
+def _check_names(file: str, views: Sequence[Source | Step]) -> None:
+    seen: set[str] = set()
+    for view in views:
+        if not _NAME.fullmatch(view.name):
+            raise ConfigError(
+                f"{file}: the name {shown(view.name)} must be letters, digits and _, for use in SQL"
+            )
+        if view.name.lower() in seen:
+            raise ConfigError(f"{file}: two sources or steps have the name {view.name}")
+        seen.add(view.name.lower())
+
+
+def _sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> Sink:
+    kind = table.choice("kind", ("topic", "parquet", "console"))
+    if kind == "topic":
+        return _topic_sink(table, trigger, given)
+    if kind == "parquet":
+        path, columns = table.text("path"), table.texts("partition_by")
+        mode = table.choice("mode", ("append",) if trigger else SAVE_MODES, "append")
+        codec = table.choice("compression", ("zstd", "snappy", "gzip", "lz4", "none"), "zstd")
+        table.finish()
+        return ParquetSink(path, mode, columns, codec)
+    rows = table.positive("rows", 20)
+    mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
+    table.finish()
+    return ConsoleSink(rows, mode)
+
+
+def _topic_sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> TopicSink:
+    mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
+    encode = table.table("encode")
+    key = None
+    if encode is not None:
+        encode.choice("format", ("json",))
+        key = encode.optional("key")
+        encode.finish()
+    options = table.options(sink_options.DEFAULTS)
+    if SERVERS not in options:
+        options[SERVERS] = given.servers()
+    _checked(table, lambda: sink_options.parse(options))
+    return TopicSink(options, mode, encode is not None, key)

@@ -1,0 +1,153 @@
+"""One table of a TOML file, read strictly: each error names the file, the table, the key and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.keys import flatten
+
+
+class TomlTable:
+    """The keys of a table. `where`: the file and the table, for errors.
+
+    `finish` or `options`, called after all keys were read, raises an error for any other key.
+    """
+
+    def __init__(self, where: str, values: Any) -> None:
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{where} must be a table of keys, not {shown(values)}")
+        self.where = where
+        self.values: Mapping[str, Any] = values
+        self._read: dict[str, None] = {}
+        """The keys that were asked for, in this order."""
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def error(self, text: str) -> ConfigError:
+        """Return an error about this table."""
+        return ConfigError(f"{self.where}: {text}")
+
+    def optional(self, key: str) -> str | None:
+        """Return the text of a key, None without the key."""
+        self._read[key] = None
+        if key not in self.values:
+            return None
+        value = self.values[key]
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(f"{key} must be a text, not {shown(value)}")
+        return value
+
+    def text(self, key: str) -> str:
+        """Return the text of a key that must be given."""
+        found = self.optional(key)
+        if found is None:
+            raise self.error(f"{key} is missing")
+        return found
+
+    def choice(self, key: str, allowed: Collection[str], default: str | None = None) -> str:
+        """Return one of the allowed words; without a default the key must be given."""
+        if default is not None and key not in self.values:
+            self._read[key] = None
+            return default
+        if key not in self.values:
+            raise self.error(f"{key} is missing: it must be {_either(allowed)}")
+        value = self.values[key]
+        self._read[key] = None
+        if value not in allowed:
+            raise self.error(f"{key} must be {_either(allowed)}, not {shown(value)}")
+        return str(value)
+
+    def positive(self, key: str, default: int) -> int:
+        """Return a whole number above 0."""
+        self._read[key] = None
+        value = self.values.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.error(f"{key} must be a whole number above 0, not {shown(value)}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a list of texts, or a single text as a list; empty without the key."""
+        self._read[key] = None
+        value = self.values.get(key, [])
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
+            raise self.error(f"{key} must be a text or a list of texts, not {shown(value)}")
+        return tuple(found)
+
+    def table(self, key: str) -> TomlTable | None:
+        """Return the table that a key contains, None without the key."""
+        self._read[key] = None
+        if key not in self.values:
+            return None
+        return TomlTable(f"{self.where} {key}", self.values[key])
+
+    def tables(self, key: str) -> list[Any]:
+        """Return the list of tables of a key (`[[key]]`), empty without the key."""
+        self._read[key] = None
+        value = self.values.get(key, [])
+        if not isinstance(value, list):
+            raise self.error(f"{key} must be written as [[{key}]], once for each")
+        return value
+
+    def options(self, allowed: Collection[str]) -> dict[str, str]:
+        """Return the keys that were not read yet as options of Spark, under their names in `allowed`.
+
+        Names are compared without regard to case. TOML makes nested tables of `kafka.x.y` without quotes.
+        Raises ConfigError for any other key.
+        """
+        names = {name.lower(): name for name in allowed}
+        found = {}
+        for name, value in self._unread(names):
+            if name.lower() not in names:
+                raise self._unknown(name, (*self._read, *allowed))
+            found[names[name.lower()]] = self._option(name, value)
+        return found
+
+    def finish(self) -> None:
+        """Raise ConfigError if the table has a key that was not read."""
+        for name, _ in self._unread({}):
+            raise self._unknown(name, tuple(self._read))
+
+    def _unread(self, whole: Collection[str]) -> Iterator[tuple[str, object]]:
+        for key, value in self.values.items():
+            if key in self._read:
+                continue
+            if isinstance(value, Mapping) and key.lower() not in whole:
+                yield from flatten({key: value}).items()
+            else:
+                yield key, value
+
+    def _option(self, name: str, value: object) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, str | int):
+            return str(value)
+        if isinstance(value, Mapping):
+            return json.dumps(value)
+        raise self.error(
+            f"{name} must be a text, a whole number, true or false, not {shown(value)}"
+        )
+
+    def _unknown(self, name: str, known: Collection[str]) -> ConfigError:
+        lowered = {one.lower(): one for one in known}
+        if near := difflib.get_close_matches(name.lower(), lowered, n=1):
+            return self.error(f"unknown key {name}: did you mean {lowered[near[0]]}?")
+        return self.error(f"unknown key {name}: known keys are {', '.join(known)}")
+
+
+def shown(value: object) -> str:
+    """Return a value of TOML as text for an error."""
+    return (
+        f"the table {json.dumps(value)}"
+        if isinstance(value, Mapping)
+        else json.dumps(value, default=str)
+    )
+
+
+def _either(words: Collection[str]) -> str:
+    return " or ".join(f'"{word}"' for word in words)

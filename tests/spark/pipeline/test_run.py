@@ -1,0 +1,201 @@
+"""Pipelines from TOML files on a real cluster: decoding, queries, sinks, and errors of one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.client import NewTopic
+from minikafka.pipeline.definition import Overrides, parse
+from minikafka.pipeline.failures import explain
+from minikafka.pipeline.report import Report, Silent
+from minikafka.pipeline.run import run
+from minikafka.pipeline.summary import Summary, Table
+from minikafka.record.batch import Record
+
+CLICKS = [
+    b'{"user":"ann","ms":1}',
+    b'{"user":"bob","ms":"slow"}',
+    b"no json",
+    None,
+    b'{"user":"ann","ms":4}',
+]
+
+
+class Printed(Silent):
+    """Keeps the tables that a pipeline prints."""
+
+    def __init__(self) -> None:
+        self.tables: list[Table] = []
+
+    def table(self, table: Table) -> None:
+        self.tables.append(table)
+
+
+@pytest.fixture
+def pipeline(spark, cluster, tmp_path):
+    """Return a function that runs the pipeline of a text, with {} for the test's directory."""
+
+    def start(text: str, display: Silent | None = None) -> Summary:
+        given = Overrides(lambda: cluster.bootstrap)
+        definition = parse(text.replace("{}", str(tmp_path)), "f.toml", given)
+        return run(spark, definition, Report(display))
+
+    return start
+
+
+async def test_stream_of_json_is_grouped_and_written_as_json(client, contents, pipeline):
+    await client.create_topics(NewTopic("run-clicks", 2, 3), NewTopic("run-counts", 1, 3))
+    await client.produce("run-clicks", [Record(value=value) for value in CLICKS], partition=1)
+    text = """
+        [pipeline]
+        name = "counts"
+        checkpoint = "{}/checkpoint"
+        [source.clicks]
+        topic = "run-clicks"
+        decode = { format = "json", schema = "user string, ms int" }
+        [[step]]
+        name = "known"
+        sql = "select * from clicks where user is not null"
+        [[step]]
+        name = "counts"
+        sql = "select user, count(*) n, sum(ms) ms, count(_malformed) bad from known group by user"
+        [sink]
+        kind = "topic"
+        topic = "run-counts"
+        mode = "update"
+        encode = { format = "json", key = "user" }
+    """
+    summary = pipeline(text)
+    assert summary == Summary(
+        "counts", {"batches": 1, "records_read": 5, "malformed": 2, "rows_written": 2}
+    )
+    found = {one.key: json.loads(one.value) for one in await contents("run-counts")}
+    assert found == {
+        b"ann": {"user": "ann", "n": 2, "ms": 5, "bad": 0},
+        b"bob": {"user": "bob", "n": 1, "bad": 1},
+    }
+    await client.produce("run-clicks", [Record(value=b'{"user":"ann","ms":5}')], partition=0)
+    assert pipeline(text).facts["records_read"] == 1
+    last = (await contents("run-counts"))[-1]
+    assert json.loads(last.value) == {"user": "ann", "n": 3, "ms": 10, "bad": 0}
+
+
+async def test_batch_of_csv_is_written_as_parquet(spark, client, pipeline, tmp_path):
+    await client.create_topics(NewTopic("run-csv", 1, 3))
+    await client.produce("run-csv", [Record(value=b"ann;1"), Record(value=b"bob;x")], partition=0)
+    text = """
+        [pipeline]
+        name = "to files"
+        trigger = "batch"
+        [source.rows]
+        topic = "run-csv"
+        decode = { format = "csv", schema = "user string, ms int", options = { sep = ";" } }
+        [sink]
+        kind = "parquet"
+        path = "{}/out"
+        partition_by = "user"
+        mode = "error"
+    """
+    facts = {"records_read": 2, "malformed": 1, "rows_written": 2}
+    assert pipeline(text) == Summary("to files", facts)
+    assert (tmp_path / "out" / "user=ann").is_dir()
+    rows = spark.read.parquet(str(tmp_path / "out")).orderBy("_offset").collect()
+    assert [(row.ms, row._offset, row._malformed) for row in rows] == [
+        (1, 0, None),
+        (None, 1, "bob;x"),
+    ]
+    with pytest.raises(Exception, match="PATH_ALREADY_EXISTS") as caught:
+        pipeline(text)
+    assert str(explain(caught.value)).endswith(
+        'name another path, or use mode = "append" or "overwrite"'
+    )
+
+
+async def test_rows_of_each_micro_batch_are_printed(client, pipeline):
+    await client.create_topics(NewTopic("run-printed", 1, 3))
+    await client.produce("run-printed", [Record(value=b"a"), Record(value=b"b")], partition=0)
+    display = Printed()
+    text = """
+        [pipeline]
+        name = "printed"
+        [source.lines]
+        topic = "run-printed"
+        decode = { format = "string" }
+        maxOffsetsPerTrigger = 1
+        [[step]]
+        name = "values"
+        sql = "select value from lines"
+        [sink]
+        kind = "console"
+    """
+    assert pipeline(text, display) == Summary("printed", {"batches": 2})
+    assert display.tables == [
+        Table("batch 0", ("value",), (("a",),)),
+        Table("batch 1", ("value",), (("b",),)),
+    ]
+
+
+BATCH = """
+[pipeline]
+name = "wrong"
+trigger = "batch"
+[source.lines]
+topic = "run-wrong"
+{}
+[[step]]
+name = "result"
+sql = "{}"
+[sink]
+kind = "topic"
+topic = "run-wrong"
+"""
+WRONG = {
+    ("", "select nothing from lines"): "nothing",
+    ("", "selec value from lines"): "Syntax error at or near 'selec'",
+    ("", "select value from line"): "views have the names of the sources and of earlier steps",
+    ("", "select key from lines"): "a column value is needed; the table has key",
+    ("", "select string(int(string(value))) value from lines"): "try_cast",
+    (
+        "decode = { format = 'json', schema = 'a strin' }",
+        "select 1",
+    ): 'Unsupported data type "STRIN"',
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=WRONG.values())
+async def test_wrong_query_is_explained_in_one_line(client, pipeline, wrong):
+    if "run-wrong" not in await client.list_topics():
+        await client.create_topics(NewTopic("run-wrong", 1, 3))
+        await client.produce("run-wrong", [Record(value=b"a")], partition=0)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of Spark or ours; the line is checked
+        pipeline(BATCH.format(*wrong))
+    line = str(explain(caught.value))
+    assert WRONG[wrong] in line
+    assert "\n" not in line
+    assert "org.apache" not in line
+    assert "SQLSTATE" not in line
+
+
+async def test_missing_topic_is_explained(pipeline):
+    text = BATCH.format("", "select * from lines").replace("run-wrong", "run-missing")
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of Spark; the line is checked
+        pipeline(text)
+    assert "run-missing" in str(explain(caught.value))
+    assert "minikafka topics list" in str(explain(caught.value))
+
+
+async def test_watermark_of_an_unknown_column_names_the_columns(client, pipeline):
+    await client.create_topics(NewTopic("run-marked", 1, 3))
+    with pytest.raises(MinikafkaError, match="lines: the watermark's column ts is not among"):
+        pipeline("""
+            [pipeline]
+            name = "marked"
+            [source.lines]
+            topic = "run-marked"
+            watermark = { column = "ts", delay = "1 minute" }
+            [sink]
+            kind = "console"
+        """)

@@ -1,0 +1,61 @@
+"""Options that all pipelines have, and what happens without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.cli.pipeline import launch as module
+from minikafka.cli.pipeline.group import pipeline
+from minikafka.cli.pipeline.launch import Launch, launch_options
+
+
+@click.command()
+@launch_options
+def show(launch: Launch) -> None:
+    """Print the options."""
+    click.echo(repr(launch))
+
+
+def test_settings_of_spark_are_given_by_name():
+    result = CliRunner().invoke(show, ["--set", "spark.x_y=1=2", "--set", "spark.z=", "-b", "h:1"])
+    assert "conf={'spark.x_y': '1=2', 'spark.z': ''}" in result.output
+    assert "master='local[*]'" in result.output
+
+
+def test_setting_without_a_value_is_a_usage_error():
+    result = CliRunner().invoke(show, ["--set", "spark.x"])
+    assert result.exit_code == 2
+    assert "'spark.x' is not KEY=VALUE" in result.output
+
+
+def test_missing_packages_are_named_with_the_command_that_installs_them(monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "pyspark" else object())
+    with pytest.raises(MinikafkaError, match=r"need pyspark: pip install 'minikafka\[spark\]'"):
+        CliRunner().invoke(show, catch_exceptions=False)
+
+
+def test_copy_of_partitions_with_a_query_is_a_usage_error():
+    words = ["copy", "a", "--to", "b", "--checkpoint", "c", "--keep-partitions", "--sql", "x"]
+    result = CliRunner().invoke(pipeline, words)
+    assert result.exit_code == 2
+    assert "select the column partition" in result.output
+
+
+def test_help_of_every_command_loads_no_spark():
+    program = (
+        "import sys; from click.testing import CliRunner\n"
+        "from minikafka.cli.pipeline.group import pipeline\n"
+        "for name in ['', *pipeline.list_commands(None)]:\n"
+        "    assert CliRunner().invoke(pipeline, [*filter(None, [name]), '--help']).exit_code == 0\n"
+        "print([one for one in ('pyspark', 'numpy', 'pyarrow', 'rich') if one in sys.modules])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"

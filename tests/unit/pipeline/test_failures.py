@@ -1,0 +1,84 @@
+"""Errors of Spark as one line; the texts are Spark's own, shortened."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.pipeline.failures import explain
+
+
+class SparkError(Exception):
+    """An error as pyspark makes it: the text without the stack, and the cause."""
+
+    def __init__(self, text: str, cause: BaseException | None = None) -> None:
+        super().__init__(
+            f"{text}\n\nJVM stacktrace:\n\tat org.apache.spark.Query.run(Query.scala:1)"
+        )
+        self._desc = text
+        self._cause = cause
+
+
+UNREACHABLE = (
+    "[PYTHON_DATA_SOURCE_ERROR] Failed to generate Python data source read partitions: "
+    "minikafka.spark.wire.leaders.Unreachable: no broker answers "
+    "(127.0.0.1:1: [Errno 111] Connection refused) SQLSTATE: 38000"
+)
+NO_VIEW = (
+    "[TABLE_OR_VIEW_NOT_FOUND] The table or view `x` cannot be found. Verify the spelling.\n"
+    "Search path: [`system`.`builtin`]. SQLSTATE: 42P01; line 1 pos 5;\n'Project\n+- 'Relation [x]"
+)
+NO_COLUMN = (
+    "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `nope` cannot be resolved. "
+    "Did you mean one of the following? [`key`]. SQLSTATE: 42703; line 1 pos 7;\n'Project ['nope]"
+)
+JAVA = (
+    "An error occurred while calling o298.parquet.\n: org.apache.spark.SparkException: Job aborted due to "
+    "stage failure: Task 0 in stage 16.0 failed 1 times (localhost executor driver): "
+    "java.io.IOException: Mkdirs failed to create file:/proc/x\n\tat org.apache.hadoop.fs.Local.create(L.java:1)"
+)
+STREAM = (
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: assertion failed: There are [1] "
+    "sources in the checkpoint offsets and now there are [2] sources requested by the query. Cannot continue. "
+    "SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = 1, runId = 2]"
+)
+MASTER = (
+    "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: "
+    "org.apache.spark.SparkException: Could not parse Master URL: 'foo'\n\tat org.apache.spark.X.y(X.scala:1)"
+)
+PYTHON = (
+    "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
+    'Traceback (most recent call last):\n  File "x.py", line 1, in f\n'
+    "ZeroDivisionError: division by zero\n SQLSTATE: 38000"
+)
+LINES = {
+    UNREACHABLE: (
+        "no broker answers (127.0.0.1:1: [Errno 111] Connection refused): "
+        "check --bootstrap, and that a broker runs"
+    ),
+    NO_VIEW: (
+        "The table or view `x` cannot be found. Verify the spelling: "
+        "views have the names of the sources and of earlier steps"
+    ),
+    NO_COLUMN: (
+        "A column with name `nope` cannot be resolved. Did you mean one of the following? [`key`]."
+    ),
+    JAVA: ("IOException: Mkdirs failed to create file:/proc/x: --debug prints the whole error"),
+    PYTHON: "ZeroDivisionError: division by zero: --debug prints the whole error",
+}
+
+
+@pytest.mark.parametrize("text", LINES, ids=LINES.values())
+def test_error_of_spark_becomes_one_line(text):
+    assert str(explain(SparkError(text))) == LINES[text]
+
+
+def test_cause_is_explained_in_place_of_the_error_around_it():
+    around = SparkError("[STREAM_FAILED] Query [id = 1] terminated with exception: boom")
+    around._cause = SparkError(UNREACHABLE)
+    assert str(explain(around)).startswith("no broker answers")
+
+
+def test_own_error_is_kept():
+    error = ConfigError("unknown option x")
+    assert explain(error) is error

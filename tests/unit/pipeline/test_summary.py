@@ -1,0 +1,17 @@
+"""Summaries of pipelines as JSON documents."""
+
+from __future__ import annotations
+
+from minikafka.pipeline.summary import Summary, Table
+
+
+def test_document_holds_facts_and_tables_in_order():
+    table = Table("lost", ("partition", "offset"), ((0, 5), (1, None)))
+    summary = Summary("check", {"records": 7}, (table,), ok=False).with_facts(seconds=1.5)
+    assert list(summary.document().items()) == [
+        ("title", "check"),
+        ("ok", False),
+        ("records", 7),
+        ("seconds", 1.5),
+        ("lost", [{"partition": 0, "offset": 5}, {"partition": 1, "offset": None}]),
+    ]
