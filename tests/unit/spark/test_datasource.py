@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -73,7 +72,7 @@ def test_schema_given_by_the_user_is_refused():
 def test_reader_and_partitions_can_be_pickled(brokers, reader):
     brokers.create("lines")[0].append(by_aiokafka([Sample(1, b"k", b"v")]))
     made = reader()
-    sent, parts = pickle.loads(pickle.dumps((made, made.partitions())))
+    sent, parts = cloudpickle.loads(cloudpickle.dumps((made, made.partitions())))
     assert [batch.num_rows for batch in sent.read(parts[0])] == [1]
 
 
