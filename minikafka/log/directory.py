@@ -35,6 +35,8 @@ STRAY_SUFFIX: Final = "-stray"
 _NAME_BYTES_MAX: Final = 255
 _NEXT: Final = ".next"
 """Suffix of a checkpoint file that is written outside the event loop."""
+_LEFTOVERS: Final = (_NEXT, _NEXT + ".tmp")
+"""Suffixes of files that only a crash leaves; their numbers are not used again soon."""
 
 
 class LogDirectory:
@@ -137,7 +139,7 @@ class LogDirectory:
             if (tp or is_deleted) and self.storage.is_link(path):
                 raise ConfigError(_link_refused(path))
             if not self.storage.is_directory(path):
-                if name.endswith(_NEXT):
+                if name.endswith(_LEFTOVERS):
                     self.storage.remove(path)
                 continue
             if is_deleted:

@@ -2,7 +2,7 @@
 
 After `fail(path, number)` every change at or below that path raises StorageFailed with the errno; a write then
 leaves half of its bytes, as on a full disk. `clone()` is the storage as a killed process leaves it. `before_change` is
-called with the path before each change, and may raise StorageFailed.
+called with the path before each change, and may raise StorageFailed; an atomic write is several changes, as on a disk.
 """
 
 from __future__ import annotations
@@ -142,9 +142,17 @@ class MemoryStorage:
         self.check(path)
         if _parent(path) not in self.directories:
             raise _failed(path, errno.ENOENT)
-        self.files[path] = bytearray(data)
+        temporary = path + ".tmp"
+        self.files[temporary] = bytearray()
+        self.check(path)
+        self.files[temporary] += data
+        if sync:
+            self.check(path)
+        self.check(path)
+        self.files[path] = self.files.pop(temporary)
         (self.private.add if private else self.private.discard)(path)
         if sync:
+            self.check(path)
             self.synced.append(path)
 
     def exists(self, path: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.logs import config, produce
+from support.memory_cluster import InlineExecutor
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import ConfigError, StorageFailed
@@ -230,3 +231,17 @@ def test_file_that_is_not_named_by_an_offset_is_no_file_of_the_log(
     again = of_disk(tmp_path)
     again.open_logs(config())
     assert again.logs[TP].log_end_offset == 3
+
+
+async def test_kill_at_any_change_of_the_cleaners_checkpoint_leaves_no_file(
+    storage: MemoryStorage, directory: LogDirectory
+) -> None:
+    log = directory.create(TP, config(cleanup_policy=("compact",)))
+    log.gaps.mark(0)
+    killed: list[MemoryStorage] = []
+    storage.before_change = lambda path: killed.append(storage.clone())
+    await directory.write_first_dirty_offsets_in(InlineExecutor())
+    assert any(name.endswith(".next.tmp") for each in killed for name in each.names("/d"))
+    for each in killed:
+        LogDirectory(each, "/d").open_logs(config(cleanup_policy=("compact",)))
+        assert not [name for name in each.names("/d") if ".next" in name]
