@@ -78,8 +78,10 @@ class GroupCoordinator:
         self._outbox = Outbox()
         self._timers = Timers()
         rebalances = Rebalances(settings, self._outbox, self._timers, wall_ms)
-        self._joining = Joining(settings, self._outbox, self._timers, rebalances, new_id)
         self._members = Membership(settings, self._outbox, self._timers, rebalances)
+        self._joining = Joining(
+            settings, self._outbox, self._timers, rebalances, new_id, self._forget_pending
+        )
         self._commits = Commits(settings, self._outbox, rebalances, wall_ms, self._remove_group)
         self._owned: set[int] = set()
         self._loads: dict[int, Load] = {}
@@ -307,7 +309,17 @@ class GroupCoordinator:
         if isinstance(timer, Member):
             self._members.member_due(group, timer, now)
         else:
-            self._members.remove_pending(group, timer, now)
+            self._forget_pending(timer, now)
+
+    def _forget_pending(self, pending: PendingMember, now: int) -> None:
+        """Remove a pending member, and with it a group that never had a member: there may be thousands of them."""
+        group = self.groups.get(pending.group_id)
+        if group is None:
+            return
+        self._members.remove_pending(group, pending, now)
+        if group.generation == 0 and group.is_removable():
+            del self.groups[group.group_id]
+            self._members.depart(group, self._wall_ms())
 
     def _sweep(self, now: int) -> None:
         """Remove expired offsets of some groups; the next call goes on with the others."""

@@ -6,6 +6,7 @@ assignment).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
@@ -30,6 +31,11 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """A new member does not know its id, so it cannot send heartbeats: its JoinGroup waits at most this long."""
 
 
+PENDING_MAX: Final = 10_000
+"""Members of all groups that were given an id and have not joined with it: about 15 MB. The oldest ones are
+forgotten; they begin again with another id, as after their session timeout."""
+
+
 class _Return(NamedTuple):
     """The state of a static member before it returned with another member id."""
 
@@ -41,7 +47,10 @@ class _Return(NamedTuple):
 
 
 class Joining:
-    """Processes JoinGroup requests. `new_id` returns the random part of a member id."""
+    """Processes JoinGroup requests. `new_id` returns the random part of a member id.
+
+    `forget(pending, now)` removes a pending member, if it still is one.
+    """
 
     def __init__(
         self,
@@ -50,12 +59,16 @@ class Joining:
         timers: Timers,
         rebalances: Rebalances,
         new_id: Callable[[], str],
+        forget: Callable[[PendingMember, int], None],
     ) -> None:
         self._settings = settings
         self._outbox = outbox
         self._timers = timers
         self._rebalances = rebalances
         self._new_id = new_id
+        self._forget = forget
+        self._recent: deque[PendingMember] = deque()
+        """The members that were given an id, the oldest first; most of them have joined with it."""
 
     def join(self, group: Group, request: JoinRequest, caller: Caller, now: int) -> None:
         """Process a JoinGroup whose session timeout is allowed."""
@@ -116,6 +129,9 @@ class Joining:
         elif instance is None and request.requires_member_id:
             pending = group.pending[member_id] = PendingMember(group.group_id, member_id)
             self._timers.start(pending, now + request.session_timeout_ms)
+            self._recent.append(pending)
+            if len(self._recent) > PENDING_MAX:
+                self._forget(self._recent.popleft(), now)
             self._refuse(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
         else:
             self._add(group, request, member_id, protocols, caller, now)

@@ -4,6 +4,7 @@ OffsetCommit 8, versions 2–8.
 - Answered when the offsets are on all in-sync replicas of the group's partition of `__consumer_offsets`, at most
   `offsets.commit.timeout.ms` later (REQUEST_TIMED_OUT). A topic or partition that does not exist is
   UNKNOWN_TOPIC_OR_PARTITION; metadata longer than `offset.metadata.max.bytes` is OFFSET_METADATA_TOO_LARGE.
+- The offsets of more than 256 partitions are written in several batches, of which some may fail.
 - Versions 2–4: the client's retention time, if it is not -1. 6: leader epochs (KIP-320). 7: static members (KIP-345).
 
 OffsetFetch 9, versions 1–8.
@@ -17,11 +18,12 @@ OffsetDelete 47, version 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
+from minikafka.broker.apis.parts import AT_ONCE_ROWS, answer_in_parts, by_topic
 from minikafka.broker.services import (
     LATER,
     Entity,
@@ -61,26 +63,43 @@ def offset_commit(
     services: Services, request: Entity, context: RequestContext
 ) -> bytes | Steps | Later:
     """Handle an OffsetCommit request."""
-    known = services.metadata.topics
-    topics = [
-        (
-            topic.name,
-            [
-                _offset(partition)
-                for partition in topic.partitions
-                if partition.partition_index in known.get(topic.name, ())
-            ],
-        )
-        for topic in request.topics
-    ]
-    topics = [(name, partitions) for name, partitions in topics if partitions]
+    named = [(topic.name, topic.partitions) for topic in request.topics]
+    if _count(named) > AT_ONCE_ROWS:
+        parts = (_existing(services, part) for part in by_topic(named))
+        asked_in_parts = (_commit_request(request, topics) for topics in parts if topics)
+        encode_parts = partial(_errors_of_parts, OFFSET_COMMIT, request)
+        return answer_in_parts(services.groups.commit, asked_in_parts, encode_parts, context)
+    topics = _existing(services, named)
     encode = partial(_committed, _asked(request))
     if not topics:
         return encode(context.version, CommitResponse(()))
+    services.groups.commit(_commit_request(request, topics), context.answer_with(encode))
+    return LATER
+
+
+def _count(named: Iterable[tuple[str, Sequence[Any]]]) -> int:
+    return sum(len(partitions) for _, partitions in named)
+
+
+def _existing(
+    services: Services, named: Iterable[tuple[str, Sequence[Entity]]]
+) -> list[tuple[str, list[OffsetToCommit]]]:
+    """Return the offsets to commit of the partitions that exist."""
+    known = services.metadata.topics
+    topics = [
+        (name, [_offset(row) for row in rows if row.partition_index in known.get(name, ())])
+        for name, rows in named
+    ]
+    return [(name, partitions) for name, partitions in topics if partitions]
+
+
+def _commit_request(
+    request: Entity, topics: Sequence[tuple[str, Sequence[OffsetToCommit]]]
+) -> CommitRequest:
     retention_ms = _DEFAULT_RETENTION
     if hasattr(request, "retention_time"):
         retention_ms = milliseconds(request.retention_time)
-    asked = CommitRequest(
+    return CommitRequest(
         group_id=request.group_id,
         generation=request.generation_id_or_member_epoch,
         member_id=request.member_id,
@@ -88,8 +107,39 @@ def offset_commit(
         topics=topics,
         retention_time_ms=retention_ms,
     )
-    services.groups.commit(asked, context.answer_with(encode))
-    return LATER
+
+
+def _errors_of_parts(
+    api: int,
+    request: Entity,
+    version: int,
+    outcomes: Sequence[CommitResponse | DeleteOffsetsResponse],
+) -> Steps:
+    """Return the steps to a response with the error of each partition; those without an outcome do not exist."""
+    errors: dict[tuple[str, int], int] = {}
+    for outcome in outcomes:
+        if isinstance(outcome, DeleteOffsetsResponse) and outcome.error:
+            return (yield from response_in_steps(api, version, error_code=outcome.error))
+        for name, partitions in outcome.topics:
+            errors |= {(name, number): error for number, error in partitions}
+        yield
+    return (
+        yield from response_in_steps(
+            api,
+            version,
+            topics=(
+                {"name": topic.name, "partitions": _error_rows_of(topic, errors)}
+                for topic in request.topics
+            ),
+        )
+    )
+
+
+def _error_rows_of(topic: Entity, errors: dict[tuple[str, int], int]) -> Iterator[Row]:
+    for row in topic.partitions:
+        number = row.partition_index
+        error = errors.get((topic.name, number), _UNKNOWN)
+        yield {"partition_index": number, "error_code": error}
 
 
 def _offset(partition: Entity) -> OffsetToCommit:
@@ -126,14 +176,46 @@ def _encoded(version: int, topics: PartitionErrors) -> bytes:
     return encode_body(response(OFFSET_COMMIT, version, topics=_error_rows(topics)))
 
 
-def offset_fetch(services: Services, request: Entity, context: RequestContext) -> Later:
+def offset_fetch(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle an OffsetFetch request."""
     groups = request.groups if context.version >= _GROUPS_SINCE else [request]
+    rows = sum(1 + sum(len(t.partition_indexes) for t in g.topics or ()) for g in groups)
+    if rows > AT_ONCE_ROWS:
+        return _fetch_in_parts(services, request, groups, context)
     wanted = [(group.group_id, _partitions(group.topics)) for group in groups]
     asked = FetchOffsetsRequest(wanted, getattr(request, "require_stable", False))
     encode = _fetched if context.version >= _GROUPS_SINCE else partial(_fetched_one, wanted[0][1])
     services.groups.fetch_offsets(asked, context.answer_with(encode))
     return LATER
+
+
+def _fetch_in_parts(
+    services: Services, request: Entity, groups: Sequence[Entity], context: RequestContext
+) -> Steps:
+    """Return the steps to the response; the coordinator answers each part at once."""
+    require_stable = getattr(request, "require_stable", False)
+    fetched: list[FetchedGroup] = []
+    for group in groups:
+        error = 0
+        found: list[FetchedGroup] = []
+        named = [(topic.name, topic.partition_indexes) for topic in group.topics or ()]
+        for part in by_topic(named) if named else (_partitions(group.topics),):
+            asked = FetchOffsetsRequest([(group.group_id, part)], require_stable)
+            services.groups.fetch_offsets(asked, _add_to(found))
+            error = error or found[-1].error
+            yield
+        topics = [] if error else [topic for part in found for topic in part.topics]
+        fetched.append(FetchedGroup(group.group_id, error, topics))
+    outcome = FetchOffsetsResponse(fetched)
+    if context.version >= _GROUPS_SINCE:
+        return (yield from _fetched(context.version, outcome))
+    asked_of_one = _partitions(groups[0].topics)
+    return (yield from _fetched_one(asked_of_one, context.version, outcome))
+
+
+def _add_to(found: list[FetchedGroup]) -> Callable[[FetchOffsetsResponse], None]:
+    """Return a function that adds the groups of a response."""
+    return lambda response: found.extend(response.groups)
 
 
 def _partitions(topics: Any) -> list[tuple[str, Sequence[int]]] | None:
@@ -194,19 +276,30 @@ def _offset_rows(group: FetchedGroup) -> Iterable[Row]:
     )
 
 
-def offset_delete(services: Services, request: Entity, context: RequestContext) -> Later:
+def offset_delete(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle an OffsetDelete request."""
+    named = [(topic.name, topic.partitions) for topic in request.topics]
+    if _count(named) > AT_ONCE_ROWS:
+        parts = (_delete_request(services, request, part) for part in by_topic(named))
+        encode = partial(_errors_of_parts, OFFSET_DELETE, request)
+        return answer_in_parts(services.groups.delete_offsets, parts, encode, context)
+    asked = _delete_request(services, request, named)
+    services.groups.delete_offsets(asked, context.answer_with(partial(_deleted, _asked(request))))
+    return LATER
+
+
+def _delete_request(
+    services: Services, request: Entity, named: Iterable[tuple[str, Sequence[Entity]]]
+) -> DeleteOffsetsRequest:
+    """Return the request to delete the offsets of the partitions that exist."""
     known = services.metadata.topics
-    wanted = _asked(request)
     existing = [
-        (name, [number for number in numbers if number in known.get(name, ())])
-        for name, numbers in wanted
+        (name, [row.partition_index for row in rows if row.partition_index in known.get(name, ())])
+        for name, rows in named
     ]
-    asked = DeleteOffsetsRequest(
+    return DeleteOffsetsRequest(
         request.group_id, [(name, numbers) for name, numbers in existing if numbers]
     )
-    services.groups.delete_offsets(asked, context.answer_with(partial(_deleted, wanted)))
-    return LATER
 
 
 def _deleted(

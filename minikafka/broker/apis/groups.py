@@ -11,6 +11,7 @@ FindCoordinator 10, versions 0–4.
 
 JoinGroup 11, versions 0–9.
 - Answered when all members have joined or the rebalance has timed out; until then the connection is parked.
+- More than 100 protocols, or more than 1 MiB of metadata, which no record of a group can hold, are INVALID_REQUEST.
 - Version 4 and later: a new dynamic member first gets MEMBER_ID_REQUIRED and its id (KIP-394). 5: static members
   (KIP-345). 8: reasons, which go into the ledger (KIP-800). 9: the leader may be told to skip the assignment (KIP-814).
 
@@ -31,10 +32,13 @@ one reads the group's partition after an election.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
+from minikafka.broker.apis.parts import AT_ONCE_ROWS, answer_in_parts, in_rows
 from minikafka.broker.services import (
     LATER,
     Entity,
@@ -61,6 +65,7 @@ from minikafka.groups.responses import (
     HeartbeatResponse,
     JoinResponse,
     LeaveResponse,
+    LeftMember,
     ListResponse,
     SyncResponse,
 )
@@ -87,6 +92,9 @@ _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _CLIENT_ID_MAX: Final = 1_000
 """Characters of a client id that a member id begins with, so that the member id fits into every response."""
+_PROTOCOLS_MAX: Final = 100
+_METADATA_BYTES_MAX: Final = 1 << 20
+"""Limits of a JoinGroup request, which the coordinator keeps as long as the member."""
 _MEMBER_ID_REQUIRED_SINCE: Final = 4
 _PROTOCOL_NULLABLE_SINCE: Final = 7
 _SKIP_ASSIGNMENT_SINCE: Final = 9
@@ -133,8 +141,14 @@ def _coordinator(services: Services, key: str, key_type: int, listener: str) -> 
 # ---- members
 
 
-def join_group(services: Services, request: Entity, context: RequestContext) -> Later:
+def join_group(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a JoinGroup request."""
+    if (
+        len(request.protocols) > _PROTOCOLS_MAX
+        or sum(len(protocol.metadata) for protocol in request.protocols) > _METADATA_BYTES_MAX
+    ):
+        refused = JoinResponse(int(ErrorCode.INVALID_REQUEST), request.member_id)
+        return _joined(context.version, refused)
     session_timeout_ms = milliseconds(request.session_timeout)
     rebalance_timeout_ms = session_timeout_ms
     if context.version > 0:
@@ -232,55 +246,79 @@ def _beat(version: int, answer: HeartbeatResponse) -> bytes:
     return encode_body(response(HEARTBEAT, version, error_code=answer.error))
 
 
-def leave_group(services: Services, request: Entity, context: RequestContext) -> Later:
+def leave_group(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a LeaveGroup request."""
     if context.version < _SEVERAL_LEAVE_SINCE:
-        members = [LeavingMember(request.member_id)]
+        asked = LeaveRequest(request.group_id, [LeavingMember(request.member_id)])
+    elif len(request.members) > AT_ONCE_ROWS:
+        parts = (_leave_request(request, part) for part in in_rows(request.members))
+        return answer_in_parts(services.groups.leave, parts, _left_in_parts, context)
     else:
-        members = [
-            LeavingMember(
-                member.member_id, member.group_instance_id, getattr(member, "reason", None)
-            )
-            for member in request.members
-        ]
-    services.groups.leave(LeaveRequest(request.group_id, members), context.answer_with(_left))
+        asked = _leave_request(request, request.members)
+    services.groups.leave(asked, context.answer_with(_left))
     return LATER
 
 
-def _left(version: int, left: LeaveResponse) -> Entity:
+def _leave_request(request: Entity, members: Sequence[Entity]) -> LeaveRequest:
+    leaving = [
+        LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None))
+        for member in members
+    ]
+    return LeaveRequest(request.group_id, leaving)
+
+
+def _left(version: int, left: LeaveResponse) -> Steps:
     error = left.error
     if version < _SEVERAL_LEAVE_SINCE and not error and left.members:
         error = left.members[0].error
-    return response(
-        LEAVE_GROUP,
-        version,
-        error_code=error,
-        members=[
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.instance_id,
-                "error_code": member.error,
-            }
-            for member in left.members
-        ],
+    return response_in_steps(
+        LEAVE_GROUP, version, error_code=error, members=map(_left_member, left.members)
     )
+
+
+def _left_in_parts(version: int, outcomes: Sequence[LeaveResponse]) -> Steps:
+    """Return the steps to the response; the error of the group is that of the first part with one."""
+    error = next((left.error for left in outcomes if left.error), 0)
+    members = () if error else chain.from_iterable(left.members for left in outcomes)
+    return (
+        yield from response_in_steps(
+            LEAVE_GROUP, version, error_code=error, members=map(_left_member, members)
+        )
+    )
+
+
+def _left_member(member: LeftMember) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "error_code": member.error,
+    }
 
 
 # ---- administration
 
 
-def describe_groups(services: Services, request: Entity, context: RequestContext) -> Later:
+def describe_groups(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a DescribeGroups request."""
     operations = _NOT_ASKED
     if getattr(request, "include_authorized_operations", False):
         operations = GROUP_OPERATIONS
-    asked = DescribeRequest(list(dict.fromkeys(request.groups)))
-    services.groups.describe(asked, context.answer_with(partial(_described, operations)))
+    names = list(dict.fromkeys(request.groups))
+    encode = partial(_described, operations)
+    if len(names) > AT_ONCE_ROWS:
+        parts = map(DescribeRequest, in_rows(names))
+        return answer_in_parts(services.groups.describe, parts, encode, context)
+    services.groups.describe(
+        DescribeRequest(names),
+        context.answer_with(lambda version, outcome: encode(version, [outcome])),
+    )
     return LATER
 
 
-def _described(operations: int, version: int, described: DescribeResponse) -> Steps:
-    groups = (_described_group(group, operations) for group in described.groups)
+def _described(operations: int, version: int, outcomes: Sequence[DescribeResponse]) -> Steps:
+    groups = (
+        _described_group(group, operations) for described in outcomes for group in described.groups
+    )
     return response_in_steps(DESCRIBE_GROUPS, version, groups=groups)
 
 
@@ -329,18 +367,28 @@ def _listed(version: int, listed: ListResponse) -> Steps:
     )
 
 
-def delete_groups(services: Services, request: Entity, context: RequestContext) -> Later:
+def delete_groups(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a DeleteGroups request."""
-    asked = DeleteGroupsRequest(list(dict.fromkeys(request.groups_names)))
-    services.groups.delete_groups(asked, context.answer_with(_deleted))
+    names = list(dict.fromkeys(request.groups_names))
+    if len(names) > AT_ONCE_ROWS:
+        parts = map(DeleteGroupsRequest, in_rows(names))
+        return answer_in_parts(services.groups.delete_groups, parts, _deleted, context)
+    services.groups.delete_groups(
+        DeleteGroupsRequest(names),
+        context.answer_with(lambda version, outcome: _deleted(version, [outcome])),
+    )
     return LATER
 
 
-def _deleted(version: int, deleted: DeleteGroupsResponse) -> Steps:
+def _deleted(version: int, outcomes: Sequence[DeleteGroupsResponse]) -> Steps:
     return response_in_steps(
         DELETE_GROUPS,
         version,
-        results=({"group_id": name, "error_code": error} for name, error in deleted.groups),
+        results=(
+            {"group_id": name, "error_code": error}
+            for deleted in outcomes
+            for name, error in deleted.groups
+        ),
     )
 
 

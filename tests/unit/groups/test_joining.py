@@ -6,6 +6,7 @@ import pytest
 from support.group_world import GROUP, REBALANCE, SESSION, GroupWorld, subscription
 
 from minikafka.base.errors import ErrorCode
+from minikafka.groups import joining
 from minikafka.groups.commands import MEMBER_REPLACED, PREPARING
 
 BOTH = (("range", subscription("t")), ("roundrobin", subscription("t")))
@@ -110,6 +111,29 @@ def test_rebalance_waits_for_a_pending_member_until_its_session_timeout():
 
     assert len(world.answers[waiting].members) == 2
     assert not world.group.pending
+
+
+def test_oldest_pending_members_of_all_groups_are_forgotten(monkeypatch):
+    monkeypatch.setattr(joining, "PENDING_MAX", 3)
+    world = GroupWorld()
+    ids = [
+        world.join(group_id=f"g{number}", requires_member_id=True).member_id for number in range(5)
+    ]
+
+    assert list(world.coordinator.groups) == ["g2", "g3", "g4"]
+    assert world.join(ids[0], group_id="g0").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.join(ids[4], group_id="g4").error == 0
+
+
+def test_group_that_never_had_a_member_ends_with_its_last_pending_member():
+    world = GroupWorld()
+    world.join(requires_member_id=True, session_timeout_ms=6_000)
+    world.join(requires_member_id=True, session_timeout_ms=7_000)
+
+    world.advance(6_000)
+    assert list(world.coordinator.groups) == [GROUP]
+    world.advance(1_000)
+    assert not world.coordinator.groups
 
 
 def test_new_member_that_waits_five_minutes_is_told_to_begin_again():

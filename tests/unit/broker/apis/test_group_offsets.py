@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cold import Cold, state
+from support.cold import Cold, context, decoded, state
 from support.group_recorder import exchange
 
 from minikafka.base.errors import ErrorCode
+from minikafka.broker.apis.group_offsets import HANDLERS
+from minikafka.broker.services import LATER
 from minikafka.groups.requests import (
     CommitRequest,
     DeleteOffsetsRequest,
@@ -22,6 +24,7 @@ from minikafka.groups.responses import (
     FetchedOffset,
     FetchOffsetsResponse,
 )
+from minikafka.wire import codec
 from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -171,3 +174,103 @@ async def test_refused_offset_delete_has_no_partitions(cold: Cold) -> None:
     outcome = DeleteOffsetsResponse(int(ErrorCode.GROUP_ID_NOT_FOUND))
     _, answer = exchange(cold, OFFSET_DELETE, 0, outcome, group_id="g", topics=topics)
     assert (answer.error_code, list(answer.topics)) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+
+# ---- large requests
+
+
+class Coordinator:
+    """Answers each part of a request at once, or in reverse order when `answer` is called."""
+
+    def __init__(self, *, is_late: bool = False) -> None:
+        self.sizes: list[int] = []
+        self.late: list[tuple[Any, Any]] | None = [] if is_late else None
+
+    def _handle(self, topics: Any, outcome: Any, respond: Any) -> None:
+        self.sizes.append(sum(len(rows) for _, rows in topics))
+        if self.late is None:
+            respond(outcome)
+        else:
+            self.late.append((outcome, respond))
+
+    def answer(self) -> None:
+        assert self.late is not None
+        for outcome, respond in reversed(self.late):
+            respond(outcome)
+
+    def commit(self, asked: CommitRequest, respond: Any) -> None:
+        topics = [
+            (t, [(row.partition, row.offset % 7) for row in rows]) for t, rows in asked.topics
+        ]
+        self._handle(asked.topics, CommitResponse(topics), respond)
+
+    def delete_offsets(self, asked: DeleteOffsetsRequest, respond: Any) -> None:
+        topics = [(t, [(number, number % 7) for number in rows]) for t, rows in asked.partitions]
+        self._handle(asked.partitions, DeleteOffsetsResponse(0, topics), respond)
+
+    def fetch_offsets(self, asked: FetchOffsetsRequest, respond: Any) -> None:
+        ((group, topics),) = asked.groups
+        found = [(t, [FetchedOffset(n, n) for n in rows]) for t, rows in topics or ()]
+        self._handle(topics or (), FetchOffsetsResponse([FetchedGroup(group, 0, found)]), respond)
+
+
+def parts_of(
+    cold: Cold, api: int, version: int, coordinator: Coordinator, **values: Any
+) -> tuple[int, Any]:
+    """Return (number of steps, response) of a request that the coordinator is passed in parts."""
+    found: Any = coordinator
+    cold.services.groups = found
+    cold.update(*(state("t", number, (1,)) for number in range(900)))
+    asked = context(version)
+    answers: list[Any] = []
+    asked.answer = answers.append
+    steps = HANDLERS[api](cold.services, codec.request(api, version, **values), asked)
+    count = 0
+    try:
+        while True:
+            next(steps)  # type: ignore[arg-type]
+            count += 1
+    except StopIteration as done:
+        answer = done.value
+    if answer is LATER:
+        coordinator.answer()
+        (answer,) = answers
+    return count, decoded(api, version, answer)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_large_commit_reaches_the_coordinator_in_parts(cold: Cold, is_late: bool) -> None:
+    coordinator = Coordinator(is_late=is_late)
+    topics = [
+        {"name": "gone", "partitions": [to_commit(0, 1)] * 100},
+        {"name": "t", "partitions": [to_commit(number, number) for number in range(1_000)]},
+    ]
+    steps, answer = parts_of(
+        cold, OFFSET_COMMIT, 7, coordinator, group_id="g", member_id="m", topics=topics
+    )
+    assert (max(coordinator.sizes), sum(coordinator.sizes), steps > 14) == (64, 900, True)
+    assert {row.error_code for row in answer.topics[0].partitions} == {UNKNOWN}
+    errors = [int(row.error_code) for row in answer.topics[1].partitions]
+    assert errors == [number % 7 if number < 900 else UNKNOWN for number in range(1_000)]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_offsets_of_many_partitions_are_deleted_in_parts(cold: Cold, is_late: bool) -> None:
+    coordinator = Coordinator(is_late=is_late)
+    topics = [{"name": "t", "partitions": [{"partition_index": n} for n in range(1_000)]}]
+    steps, answer = parts_of(cold, OFFSET_DELETE, 0, coordinator, group_id="g", topics=topics)
+    assert (max(coordinator.sizes), sum(coordinator.sizes), steps > 14) == (64, 900, True)
+    errors = [int(row.error_code) for row in answer.topics[0].partitions]
+    assert errors == [number % 7 if number < 900 else UNKNOWN for number in range(1_000)]
+
+
+@pytest.mark.parametrize("version", [1, 7, 8])
+async def test_offsets_of_many_partitions_are_fetched_in_parts(cold: Cold, version: int) -> None:
+    coordinator = Coordinator()
+    asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": range(1_000)}]}
+    values = {"groups": [asked, {"group_id": "h", "topics": None}]} if version >= 8 else asked
+    steps, answer = parts_of(cold, OFFSET_FETCH, version, coordinator, **values)
+    assert (max(coordinator.sizes), sum(coordinator.sizes), steps > 14) == (64, 1_000, True)
+    group = answer.groups[0] if version >= 8 else answer
+    rows = [(t, n, offset) for t, n, offset, *_ in rows_of(group.topics)]
+    assert rows == [("t", number, number) for number in range(1_000)]

@@ -10,7 +10,8 @@ from support.group_recorder import exchange
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.broker.apis.groups import GROUP_OPERATIONS, find_coordinator
+from minikafka.broker.apis.groups import GROUP_OPERATIONS, HANDLERS, find_coordinator
+from minikafka.broker.services import LATER
 from minikafka.groups.partitions import partition_of
 from minikafka.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from minikafka.groups.responses import (
@@ -298,3 +299,95 @@ def test_delete_groups_answers_each_group_once(version: int) -> None:
     assert asked == (["g", "h"],)
     rows = [(row.group_id, row.error_code) for row in answer.results]
     assert rows == [("g", 0), ("h", ErrorCode.NON_EMPTY_GROUP)]
+
+
+# ---- large requests
+
+
+class Counting:
+    """A coordinator that answers each part with what `outcome` makes of it, or when `answer` is called."""
+
+    def __init__(self, outcome: Any, *, is_late: bool = False) -> None:
+        self.sizes: list[int] = []
+        self.outcome = outcome
+        self.late: list[tuple[Any, Any]] | None = [] if is_late else None
+
+    def __getattr__(self, name: str) -> Any:
+        def handle(request: Any, respond: Any) -> None:
+            self.sizes.append(len(request[-1]))
+            if self.late is None:
+                respond(self.outcome(request))
+            else:
+                self.late.append((request, respond))
+
+        return handle
+
+    def answer(self) -> None:
+        assert self.late is not None
+        for request, respond in reversed(self.late):
+            respond(self.outcome(request))
+
+
+def parts_of(api: int, version: int, coordinator: Counting, **values: Any) -> tuple[int, Any]:
+    """Return (number of steps, response) of a request that the coordinator is passed in parts."""
+    cold: Any = Cold()
+    cold.services.groups = coordinator
+    asked = context(version)
+    answers: list[Any] = []
+    asked.answer = answers.append
+    steps = HANDLERS[api](cold.services, codec.request(api, version, **values), asked)
+    count = 0
+    try:
+        while True:
+            next(steps)  # type: ignore[arg-type]
+            count += 1
+    except StopIteration as done:
+        answer = done.value
+    if answer is LATER:
+        coordinator.answer()
+        (answer,) = answers
+    return count, decoded(api, version, answer)
+
+
+def test_thousands_of_members_leave_in_steps() -> None:
+    members = [{"member_id": f"m{n}", "group_instance_id": None} for n in range(2_000)]
+    coordinator = Counting(
+        lambda asked: LeaveResponse(0, [LeftMember(m.member_id, None, 25) for m in asked.members])
+    )
+    steps, answer = parts_of(LEAVE_GROUP, 4, coordinator, group_id="g", members=members)
+    assert (max(coordinator.sizes), steps > 60) == (64, True)
+    assert [row.member_id for row in answer.members] == [f"m{n}" for n in range(2_000)]
+
+
+def test_thousands_of_groups_are_described_in_steps() -> None:
+    names = [f"g{n}" for n in range(1_000)]
+    coordinator = Counting(
+        lambda asked: DescribeResponse([DescribedGroup(name, 16) for name in asked.group_ids])
+    )
+    steps, answer = parts_of(DESCRIBE_GROUPS, 5, coordinator, groups=names)
+    assert (max(coordinator.sizes), steps > 15) == (64, True)
+    assert [row.group_id for row in answer.groups] == names
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_thousands_of_groups_are_deleted_in_steps(is_late: bool) -> None:
+    names = [f"g{n}" for n in range(1_000)]
+    coordinator = Counting(
+        lambda asked: DeleteGroupsResponse([(name, 69) for name in asked.group_ids]),
+        is_late=is_late,
+    )
+    steps, answer = parts_of(DELETE_GROUPS, 2, coordinator, groups_names=names)
+    assert (max(coordinator.sizes), steps > 15) == (64, True)
+    assert [row.group_id for row in answer.results] == names
+
+
+@pytest.mark.parametrize(("count", "size"), [(101, 0), (2, 600_000)])
+def test_join_with_too_many_protocols_or_too_much_metadata_is_refused(
+    count: int, size: int
+) -> None:
+    protocols = [{"name": f"p{n}", "metadata": bytes(size)} for n in range(count)]
+    asked, answer = exchange(
+        Cold(), JOIN_GROUP, 3, None, group_id="g", member_id="m", protocols=protocols
+    )
+    assert asked is None
+    assert (answer.error_code, answer.member_id) == (ErrorCode.INVALID_REQUEST, "m")

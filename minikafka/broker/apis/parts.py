@@ -1,0 +1,86 @@
+"""Large requests about groups, passed to the coordinator in parts between which other connections have their turn.
+
+Each part is a request of its own for the coordinator: the offsets of a large commit are not written as one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+from minikafka.broker.services import LATER, RequestContext, Steps
+
+PART_ROWS: Final = 64
+"""Groups, members or partitions in one part: at most 0.5 ms."""
+AT_ONCE_ROWS: Final = 256
+"""Groups, members or partitions up to which a request is passed on as a whole."""
+
+Row = TypeVar("Row")
+Part = TypeVar("Part")
+Encode: TypeAlias = Callable[[int, Sequence[Any]], Steps]
+"""(version, outcomes) -> the steps to the response."""
+
+
+def in_rows(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Yield the rows in parts."""
+    for start in range(0, len(rows), PART_ROWS):
+        yield rows[start : start + PART_ROWS]
+
+
+def by_topic(topics: Iterable[tuple[str, Sequence[Row]]]) -> Iterator[list[tuple[str, list[Row]]]]:
+    """Yield the rows of all topics in parts."""
+    part: list[tuple[str, list[Row]]] = []
+    room = PART_ROWS
+    for topic, rows in topics:
+        at = 0
+        while at < len(rows):
+            taken = list(rows[at : at + room])
+            part.append((topic, taken))
+            at += len(taken)
+            room -= len(taken)
+            if not room:
+                yield part
+                part, room = [], PART_ROWS
+    if part:
+        yield part
+
+
+def answer_in_parts(
+    call: Callable[[Part, Callable[[Any], None]], None],
+    parts: Iterable[Part],
+    encode: Encode,
+    context: RequestContext,
+) -> Steps:
+    """Call `call(part, respond)` for each part, in steps; answer when all have responded."""
+    outcomes = _Outcomes()
+    for part in parts:
+        call(part, outcomes.expect())
+        yield
+    steps = encode(context.version, outcomes.found)
+    if outcomes.left:
+        outcomes.complete = lambda: context.answer(steps)
+        return LATER
+    return (yield from steps)
+
+
+class _Outcomes:
+    """The outcomes of the parts, in their order. `complete()` is called when the last one is there."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+        self.left = 0
+        self.complete: Callable[[], None] | None = None
+
+    def expect(self) -> Callable[[Any], None]:
+        """Return the function that takes the outcome of the next part."""
+        number = len(self.found)
+        self.found.append(None)
+        self.left += 1
+
+        def respond(outcome: Any) -> None:
+            self.found[number] = outcome
+            self.left -= 1
+            if not self.left and self.complete is not None:
+                self.complete()
+
+        return respond
