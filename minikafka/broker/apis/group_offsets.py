@@ -23,7 +23,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.apis.parts import AT_ONCE_ROWS, answer_in_parts, by_topic
+from minikafka.broker.group_parts import AT_ONCE_ROWS, answer_in_parts, by_topic
 from minikafka.broker.services import (
     LATER,
     Entity,

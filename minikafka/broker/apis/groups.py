@@ -38,7 +38,7 @@ from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.apis.parts import AT_ONCE_ROWS, answer_in_parts, in_rows
+from minikafka.broker.group_parts import AT_ONCE_ROWS, answer_in_parts, in_rows
 from minikafka.broker.services import (
     LATER,
     Entity,
