@@ -1,15 +1,12 @@
-"""Two days of records, retention and failures: whole brokers in memory, whose clocks are driven forward.
-
-Each step is a quarter of an hour: records are produced, now and then a broker stops, is killed or comes back, and
-retention runs. One broker is down for a day.
-"""
+"""Two days of records, retention and failures: whole brokers in memory, whose clocks are driven forward."""
 
 from __future__ import annotations
 
 import asyncio
-from random import Random
 
 import pytest
+from support import days
+from support.days import HOUR, SECOND, STEPS
 from support.logs import read_all
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
@@ -20,18 +17,12 @@ from minikafka.client import Client, NewTopic, Record
 from minikafka.record.batch import build, records
 from minikafka.replication.partition import Partition
 
-SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
-STEP = 15 * MINUTE
-STEPS = 48 * HOUR // STEP
 KEPT_MS = 6 * HOUR
 SEGMENT_MS = HOUR
 BATCH = len(build([Record(timestamp=0, value=bytes(40))]))
 KEPT_BYTES = 30 * BATCH
 SEGMENT_BYTES = 5 * BATCH
 AGED, SIZED = TopicPartition("aged", 0), TopicPartition("sized", 0)
-ABSENT = 2
-"""The broker that is down from step `GONE` to step `BACK`, one day."""
-GONE, BACK = 40, 40 + 24 * HOUR // STEP
 
 
 class Reader:
@@ -64,23 +55,20 @@ class Reader:
         self.position, self.resets = earliest, self.resets + 1
 
 
-class Days:
-    """The cluster, and what was written: by partition and offset the timestamp and the value of each record."""
+class Days(days.Days):
+    """What was written: by partition and offset the timestamp and the value of each record."""
 
     def __init__(self, cluster: MemoryCluster, user: Client, seed: int) -> None:
-        self.cluster = cluster
-        self.user = user
-        self.chance = Random(seed)
+        super().__init__(cluster, user, seed)
+        self.ends = {AGED: 0, SIZED: 0}
         self.written: dict[TopicPartition, dict[int, tuple[int, bytes]]] = {AGED: {}, SIZED: {}}
         self.readers = [Reader(AGED), Reader(SIZED)]
         self.laggards = [Reader(AGED), Reader(SIZED)]
         self.leaders: set[int] = set()
 
     async def step(self, number: int) -> None:
-        self.cluster.clock.skipped_ms += STEP
-        await self._come_and_go(number)
-        fault = self.chance.choice([None, None, None, None, "stop", "kill"])
-        await asyncio.gather(self.produce(), self.break_one(fault))
+        await self.advance(number)
+        await asyncio.gather(self.produce(), self.maybe_break_one())
         await self.settle()
         for tp in self.written:
             self.check(tp)
@@ -89,12 +77,6 @@ class Days:
         if number % 48 == 47:  # twice a day
             for reader in self.laggards:
                 await reader.read_to_end(self)
-
-    async def _come_and_go(self, number: int) -> None:
-        if number == GONE:
-            await self.cluster.stop(ABSENT)
-        elif number == BACK:
-            await self.cluster.start(ABSENT)
 
     async def produce(self) -> None:
         for tp, written in self.written.items():
@@ -107,46 +89,7 @@ class Days:
                 )
                 assert done.offset not in written
                 written[done.offset] = (timestamp, value)
-
-    async def break_one(self, fault: str | None) -> None:
-        """Stop or kill a broker in the middle of the step, and start it again."""
-        if fault is None or ABSENT not in self.cluster.brokers:
-            return
-        await self.cluster.clock.sleep(self.chance.randrange(300))
-        victim = self.chance.choice(list(self.cluster.brokers))
-        if fault == "stop":
-            await self.cluster.stop(victim)
-        else:
-            self.cluster.kill(victim)
-            self.cluster.ensemble.end_session(self.cluster.sessions[victim].session_id)
-        await self.cluster.clock.sleep(self.chance.randrange(2000))
-        await self.cluster.start(victim)
-
-    def replicas(self, tp: TopicPartition) -> list[Partition]:
-        """Return the partition on every broker that runs, the leader first."""
-        found = [
-            broker.replicas.partitions[tp]
-            for broker in self.cluster.brokers.values()
-            if tp in broker.replicas.partitions
-        ]
-        return sorted(found, key=lambda partition: not partition.is_leader)
-
-    async def settle(self) -> None:
-        """Wait until all running brokers are in sync and have run retention since."""
-        async with asyncio.timeout(120):
-            while not all(map(self.is_settled, self.written)):
-                await self.cluster.clock.sleep(200)
-        await self.cluster.clock.sleep(4 * SECOND)
-
-    def is_settled(self, tp: TopicPartition) -> bool:
-        leader, *others = self.replicas(tp)
-        end = leader.log.log_end_offset
-        return (
-            leader.is_leader
-            and leader.high_watermark == end == len(self.written[tp])
-            and len(leader.isr) == len(others) + 1 == len(self.cluster.brokers)
-            and all(other.log.log_end_offset == end for other in others)
-        )
+                self.ends[tp] += 1
 
     def check(self, tp: TopicPartition) -> None:
         leader, *others = self.replicas(tp)
@@ -187,24 +130,23 @@ async def two_days(seed: int) -> None:
         "replica_lag_time_max_ms": 5 * SECOND,
     }
     async with MemoryCluster(3, **keys) as cluster, cluster.client() as user:
-        brokers = {0: (0, 1, ABSENT)}
+        brokers = {0: (0, 1, days.ABSENT)}
         aged = {"retention.ms": str(KEPT_MS), "segment.ms": str(SEGMENT_MS)}
         sized = {"retention.bytes": str(KEPT_BYTES), "retention.ms": "-1"}
         await user.create_topics(
             NewTopic(AGED.topic, configs=aged, assignment=brokers),
             NewTopic(SIZED.topic, configs=sized, assignment=brokers),
         )
-        days = Days(cluster, user, seed)
+        lived = Days(cluster, user, seed)
         for number in range(STEPS):
-            await days.step(number)
-        assert min(len(written) for written in days.written.values()) > 200
-        assert len(days.leaders) > 1
-        assert [reader.resets for reader in days.readers] == [0, 0]
-        assert all(reader.resets >= 3 for reader in days.laggards)
-        for number, storage in cluster.storages.items():
-            for tp in days.written:
-                names = storage.names(f"/data/{tp}")
-                assert len(names) < 60, (number, names)
+            await lived.step(number)
+        assert min(lived.ends.values()) > 200
+        assert len(lived.leaders) > 1
+        assert [reader.resets for reader in lived.readers] == [0, 0]
+        assert all(reader.resets >= 3 for reader in lived.laggards)
+        for tp in lived.written:
+            for broker, names in lived.names(tp):
+                assert len(names) < 60, (broker, names)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
