@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.pipeline.archive import listed_tiles
 from minikafka.pipeline.failures import PipelineError
@@ -118,8 +119,15 @@ def _ends_of_target(
     settings: RestoreSettings, options: ReadOptions, sources: Sequence[_Source]
 ) -> Positions:
     """Return the ends of the target's partitions. Raises `PipelineError` if the target does not suit."""
-    first, latest = planning.first_positions(options), planning.latest_positions(options, {})
     needed = sources[-1].partition + 1
+    try:
+        first = planning.first_positions(options)
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        text = f"no topic {settings.to}: minikafka topics create {settings.to}"
+        raise PipelineError(f"{text} --partitions {needed}") from error
+    latest = planning.latest_positions(options, {})
     if len(latest) < needed:
         raise PipelineError(
             f"the topic {settings.to} has {len(latest)} partitions, the archived one had {needed}:"

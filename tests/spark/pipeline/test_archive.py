@@ -192,6 +192,8 @@ async def test_target_that_does_not_suit_is_refused_or_explained(client, save, l
         await asyncio.to_thread(load, "old", "stamped")
     with pytest.raises(MinikafkaError, match="holds old, not odd"):
         await asyncio.to_thread(load, "odd", "week")
+    with pytest.raises(MinikafkaError, match="topics create nowhere --partitions 2"):
+        await asyncio.to_thread(load, "old", "nowhere")
     warned = await asyncio.to_thread(load, "old", "week")
     assert "topics alter week --config retention.ms=-1" in str(warned.facts["warning"])
     quiet = await asyncio.to_thread(load, "old", "forever")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 import pytest
-from support.encoders import CODECS, Sample, by_aiokafka
+from support.encoders import CODECS, Sample, altered, by_aiokafka
 from support.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
@@ -41,3 +41,33 @@ def test_file_holds_the_records_of_its_tile_with_leader_epochs(brokers, tmp_path
     assert table.column("headers")[0].as_py() == [{"key": "h", "value": None}]
     assert set(table.column("leaderEpoch").to_pylist()) <= {-1, 0}
     assert last_epoch(path) == 7
+
+
+@pytest.mark.parametrize(("end", "records"), [(40, 20), (50, 20), (5, 5)])
+def test_tile_covers_offsets_that_compaction_removed(brokers, tmp_path, end, records):
+    (partition,) = brokers.create("lines")
+    samples = [Sample(MOMENT, b"k", b"v")] * 10
+    partition.append(by_aiokafka(samples))
+    partition.append(altered(by_aiokafka(samples, CODECS["zstd"]), last_delta=19), base=20)
+    partition.append(altered(by_aiokafka(samples), last_delta=9, attributes=0x20))
+    given = {
+        "kafka.bootstrap.servers": brokers.bootstrap,
+        "subscribe": "lines",
+        "includeHeaders": "true",
+    }
+    path = str(tmp_path / "staged")
+    work = Save(parse(given, Mode.STREAM), TopicPartition("lines", 0), Tile(0, end), 0, path)
+    assert save(work)["records"] == records
+    offsets = pq.read_table(path).column("offset").to_pylist()
+    assert offsets == [*range(10), *range(20, 30)][:records]
+
+
+def test_tile_without_any_record_is_a_file_without_rows(brokers, tmp_path):
+    (partition,) = brokers.create("lines")
+    partition.append(altered(by_aiokafka([Sample(MOMENT, b"k", b"v")]), attributes=0x20))
+    given = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "lines"}
+    path = str(tmp_path / "staged")
+    options = parse(given | {"includeHeaders": "true"}, Mode.STREAM)
+    assert save(Save(options, TopicPartition("lines", 0), Tile(0, 1), 3, path))["records"] == 0
+    assert pq.read_table(path).num_rows == 0
+    assert last_epoch(path) == 3
