@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from hashlib import sha256
 from typing import Final, TypeAlias
 
 Payload: TypeAlias = Hashable
@@ -62,6 +63,22 @@ class History:
         failed = self.offsets.count(_FAILED)
         unknown = self.offsets.count(_UNKNOWN)
         return len(self) - failed - unknown, failed, unknown
+
+    def rows(self, producer: str, topic: str) -> Iterator[dict[str, str | int]]:
+        """Yield the sends as rows of the history that `minikafka pipeline check` reads.
+
+        The payloads are values, or pairs of key and value.
+        """
+        outcomes = {_FAILED: "failed", _UNKNOWN: "unknown"}
+        columns = zip(self.payloads, self.partitions, self.offsets, strict=True)
+        for sequence, (payload, partition, offset) in enumerate(columns):
+            row: dict[str, str | int] = {"producer": producer, "sequence": sequence, "topic": topic}
+            row["outcome"] = outcomes.get(offset, "ok")
+            if row["outcome"] == "ok":
+                row |= {"partition": partition, "offset": max(offset, -1)}
+            value = payload[-1] if isinstance(payload, tuple) else payload
+            assert value is None or isinstance(value, bytes)
+            yield row if value is None else {**row, "value_sha256": sha256(value).hexdigest()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,24 @@
 """Chaos test: kills, pauses and restarts random brokers under load, then checks that no record was lost.
 
-    chaos --seconds N [--seed S]
+    chaos --seconds N [--seed S] [--keep DIR]
 
 The faults of a run are derived from its seed, which is printed first. A fault ends before the next
-one begins, so at most one broker is down or paused at a time and the load continues.
+one begins, so at most one broker is down or paused at a time and the load continues. With --keep
+the logs of the brokers and the history of the producer stay, for `minikafka pipeline check`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import math
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import broker_faults
 import endings
@@ -24,7 +27,7 @@ from load import Stream, create_topic, read_back
 from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.cluster import LocalCluster
-from minikafka.history import verdict
+from minikafka.history import History, verdict
 
 TOPIC = "chaos"
 PARTITIONS = 6
@@ -41,7 +44,7 @@ def main() -> bool:
     """Run the chaos test with a display; True if the verdict is good."""
     arguments = parse(sys.argv[1:])
     with Display() as display:
-        return asyncio.run(chaos(display, arguments.seconds, arguments.seed))
+        return asyncio.run(chaos(display, arguments.seconds, arguments.seed, arguments.keep))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -51,6 +54,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--seconds", type=_positive, default=60.0, help="length of the run in seconds (60)"
     )
     parser.add_argument("--seed", type=int, help="draw the same faults as an earlier run")
+    parser.add_argument("--keep", metavar="DIR", help="keep the logs and the history in DIR")
     parsed = parser.parse_args(arguments)
     if parsed.seed is None:
         parsed.seed = random.SystemRandom().randrange(2**32)
@@ -64,10 +68,10 @@ def _positive(text: str) -> float:
     return seconds
 
 
-async def chaos(display: Display, seconds: float, seed: int) -> bool:
+async def chaos(display: Display, seconds: float, seed: int, keep: str | None = None) -> bool:
     """Run load and faults together, restart all brokers, read back; True if the verdict is good."""
     display.say(f"seed {seed}")
-    async with LocalCluster(BROKERS) as cluster:
+    async with LocalCluster(BROKERS, data=keep) as cluster:
         await asyncio.to_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
         watch = IsrWatch(cluster, TOPIC)
         stream = Stream(cluster.bootstrap, TOPIC, records(), RATE)
@@ -82,9 +86,17 @@ async def chaos(display: Display, seconds: float, seed: int) -> bool:
                 )
                 step.done(f"{sum(map(len, reading.values())):,} records")
         watch.show(display)
+    if keep is not None:
+        write_history(Path(keep) / "history.jsonl", stream.history)
     result = verdict([stream.history], reading)
     show_verdict(display, result)
     return result.ok
+
+
+def write_history(path: Path, history: History) -> None:
+    """Write what the producer sent as JSON lines, for `minikafka pipeline check`."""
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in history.rows("chaos", TOPIC))
 
 
 def records() -> Iterator[tuple[bytes, bytes]]:

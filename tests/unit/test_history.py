@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
 
 from minikafka.history import History, Reading, disagreements, verdict
@@ -130,3 +132,25 @@ def test_disagreements_between_two_readings_are_found(
     later: Reading, found: list[tuple[int, int]]
 ) -> None:
     assert disagreements(log("a", "b"), later) == found
+
+
+def test_rows_are_a_history_that_check_reads():
+    history = History()
+    for payload in (b"a", (b"key", b"b"), b"c", b"d", None):
+        history.sent(payload)
+    history.acked(0, 2, 7)
+    history.acked(1, 1, -1)
+    history.failed(2)
+    rows = list(history.rows("p", "t"))
+    assert rows[0] == {
+        "producer": "p",
+        "sequence": 0,
+        "topic": "t",
+        "outcome": "ok",
+        "partition": 2,
+        "offset": 7,
+        "value_sha256": sha256(b"a").hexdigest(),
+    }
+    assert (rows[1]["offset"], rows[1]["value_sha256"]) == (-1, sha256(b"b").hexdigest())
+    assert [row["outcome"] for row in rows] == ["ok", "ok", "failed", "unknown", "unknown"]
+    assert "value_sha256" not in rows[4]

@@ -29,6 +29,8 @@ _COMMANDS: Final = {
     "restore": _Entry("restore", "Write an archived topic into a topic, and check it."),
     "copy": _Entry("copy", "Copy topics to a topic, of this cluster or another."),
     "package": _Entry("package", "Write the archives for jobs on a Spark cluster."),
+    "check": _Entry("check", "Check producers' histories against the logs of all replicas."),
+    "ledger": _Entry("ledger", "Count elections, ISR changes and controller terms in ledgers."),
 }
 """Every command by its name, in the order of `--help`."""
 

@@ -140,6 +140,11 @@ def sections(
         position = stop
 
 
+def whole(data: memoryview) -> Section:
+    """Return the records of one whole batch, of whatever kind, that was checked before. Raises `CorruptBatch`."""
+    return _section(_Header._make(_HEADER.unpack_from(data)), data[_HEADER.size :])
+
+
 def _section(header: _Header, records: memoryview) -> Section:
     codec = header.attributes & _CODEC_BITS
     append_time = bool(header.attributes & _APPEND_TIME_BIT)

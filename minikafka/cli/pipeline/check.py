@@ -1,0 +1,61 @@
+"""`minikafka pipeline check`: histories compared with the logs of all replicas."""
+
+from __future__ import annotations
+
+import click
+
+from minikafka.cli.find_cluster import data_directory
+from minikafka.cli.pipeline.launch import Launch, launch_options
+
+HISTORY = "FILE|DIR|topic:NAME"
+
+
+@click.command(short_help="Check producers' histories against the logs of all replicas.")
+@click.option(
+    "--replicas",
+    multiple=True,
+    metavar="DIR",
+    help="A log directory, or a directory that holds those of several brokers; may be repeated. "
+    "Default: the data directory of the cluster.",
+)
+@click.option(
+    "--history",
+    "histories",
+    multiple=True,
+    metavar=HISTORY,
+    help="What producers sent, as JSON lines, Parquet or a topic of JSON records; may be repeated.",
+)
+@click.option(
+    "--reads",
+    multiple=True,
+    metavar=HISTORY,
+    help="What consumers read, in the same forms; may be repeated.",
+)
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Check only this topic.")
+@click.option("--output", metavar="DIR", help="Write all anomalies to DIR as Parquet; replaces it.")
+@launch_options
+def check(
+    launch: Launch,
+    replicas: tuple[str, ...],
+    histories: tuple[str, ...],
+    reads: tuple[str, ...],
+    topics: tuple[str, ...],
+    output: str | None,
+) -> None:
+    """Check that the replicas agree, and that they hold what producers were promised.
+
+    Exit code 1 if there is an anomaly.
+    """
+    from minikafka.pipeline.check.pipeline import CheckSettings, run
+
+    settings = CheckSettings(
+        replicas=replicas or (data_directory(launch.data),),
+        histories=histories,
+        reads=reads,
+        topics=topics,
+        output=output,
+        servers=launch.servers()
+        if any(one.startswith("topic:") for one in histories + reads)
+        else None,
+    )
+    launch.run("check", lambda spark, report: run(spark, settings, report))

@@ -1,0 +1,25 @@
+"""`minikafka pipeline ledger`: what the ledgers of brokers tell about elections, ISRs and controllers."""
+
+from __future__ import annotations
+
+import click
+
+from minikafka.cli.find_cluster import data_directory
+from minikafka.cli.pipeline.launch import Launch, launch_options
+from minikafka.cli.pipeline.plot import plot_option
+
+
+@click.command(short_help="Count elections, ISR changes and controller terms in ledgers.")
+@click.argument("ledgers", nargs=-1, metavar="[DIR…]")
+@click.option("--output", metavar="DIR", help="Write all rows to DIR as Parquet; replaces them.")
+@plot_option
+@launch_options
+def ledger(launch: Launch, ledgers: tuple[str, ...], output: str | None, plot: str | None) -> None:
+    """Count elections, ISR changes and controller terms in the ledgers of brokers.
+
+    DIR is a ledger, or a directory with those of several brokers; by default that of the cluster.
+    """
+    from minikafka.pipeline.ledger import LedgerSettings, run
+
+    settings = LedgerSettings(ledgers or (data_directory(launch.data),), output, plot)
+    launch.run("ledger", lambda spark, report: run(spark, settings, report))

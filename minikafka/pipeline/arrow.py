@@ -1,0 +1,23 @@
+"""Functions over Arrow batches in Spark, without pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def map_in_arrow(table: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
+    """Return the batches that the function yields for those of each task.
+
+    This is `DataFrame.mapInArrow`, which refuses to work without pandas although it uses none.
+    """
+    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    mapped = UserDefinedFunction(function, returnType=schema, evalType=kind)
+    column = mapped(*(table[name] for name in table.columns))
+    return DataFrame(table._jdf.mapInArrow(column._jc, False, None), table.sparkSession)

@@ -1,0 +1,1 @@
+"""The history checker: producers' histories compared with the logs of all replicas."""

@@ -1,0 +1,66 @@
+"""The table of anomalies: one row for each finding of a check, with where it is and how much it covers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+KINDS: Final = {
+    "lost": "acknowledged, and on no replica",
+    "missing": "acknowledged, and not on each replica that must hold it",
+    "moved": "acknowledged at one offset, and only at another",
+    "duplicated": "there once more than it was sent",
+    "reordered": "directly behind a later send of its producer",
+    "diverging": "offsets at which replicas differ, or some lack a record",
+    "aborted_visible": "of an aborted transaction, and visible",
+    "failed_present": "failed for sure, and there",
+    "read_differs": "read, and not what the logs hold",
+    "read_back": "read at or below an offset that the consumer had passed",
+    "gaps": "offsets without a record",
+    "overlapping": "batches that begin below the end of the one before",
+    "epochs_decreasing": "batches with a lower leader epoch than the one before",
+    "sequence_back": "batches whose sequence a producer had used before",
+    "corrupt": "batches that are damaged",
+}
+"""Each kind of anomaly, and what its count counts."""
+COLUMNS: Final = (
+    "kind",
+    "topic",
+    "partition",
+    "offset",
+    "count",
+    "brokers",
+    "producer",
+    "sequence",
+    "detail",
+)
+_TYPES: Final = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "long",
+    "count": "long",
+    "brokers": "array<int>",
+    "producer": "string",
+    "sequence": "long",
+    "detail": "string",
+}
+
+
+def finding(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
+    """Return the rows of a table as anomalies; columns that it lacks and that are not given are null."""
+    assert kind in KINDS
+    given: dict[str, Column] = {"count": f.lit(1), **columns}
+    chosen = [f.lit(kind).alias("kind")]
+    for name, type_ in _TYPES.items():
+        own = f.col(name) if name in table.columns else f.lit(None)
+        chosen.append(given.get(name, own).cast(type_).alias(name))
+    return table.select(*chosen)
+
+
+def together(findings: Sequence[DataFrame]) -> DataFrame:
+    """Return all findings as one table."""
+    return reduce(DataFrame.unionByName, findings)

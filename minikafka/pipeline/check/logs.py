@@ -1,0 +1,162 @@
+"""The logs of all replicas as tables: batches, limits of each replica, groups of equal batches, records.
+
+A batch that several replicas hold with the same bytes is decoded once. Invariant: a batch is `shared`
+only if every replica that must hold its offsets holds these bytes; the records of all others are
+compared one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from minikafka.pipeline.arrow import map_in_arrow
+from minikafka.pipeline.check.replicas import Replica, SegmentFile
+from minikafka.spark.replicas.headers import (
+    ABORT,
+    BATCHES,
+    CONTROL,
+    SEGMENTS,
+    TRANSACTIONAL,
+    read_headers,
+)
+from minikafka.spark.replicas.records import CHOSEN, RECORDS, read_records
+
+VISIBLE, ABORTED, OPEN = 0, 1, 2
+"""States of a batch: not of a transaction or of a committed one, of an aborted one, of one without end."""
+PARTITION: Final = ("topic", "partition")
+LIMITS: Final = (
+    "broker int, topic string, partition int, start long, dense_from long, high_watermark long, end long,"
+    " torn_from long, committed long"
+)
+_TASK_BYTES: Final = 64 << 20
+"""About how many bytes of segment files one task reads."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Up to where one replica counts."""
+
+    replica: Replica
+    end: int
+    """Offset after the last valid batch."""
+
+    @property
+    def high_watermark(self) -> int:
+        """The checkpointed high watermark, or the end."""
+        known = self.replica.high_watermark
+        return self.end if known is None else known
+
+
+def batches(spark: SparkSession, segments: Sequence[SegmentFile]) -> DataFrame:
+    """Return the batches of all segment files, the invalid ones with a fault."""
+    largest_first = sorted(segments, key=lambda segment: -segment.size)
+    rows = [segment[:5] for segment in largest_first]
+    tasks = _tasks(spark, sum(segment.size for segment in segments), len(segments))
+    table = spark.createDataFrame(rows, SEGMENTS).repartition(tasks)
+    return map_in_arrow(table, read_headers, BATCHES)
+
+
+def _tasks(spark: SparkSession, size: int, most: int) -> int:
+    cores = spark.sparkContext.defaultParallelism
+    return max(1, min(most, max(2 * cores, size // _TASK_BYTES)))
+
+
+def limits(found: DataFrame, replicas: Sequence[Replica]) -> list[Limits]:
+    """Return the limits of every replica, with the end of its log."""
+    valid = found.where(f.col("fault").isNull()).groupBy("broker", *PARTITION)
+    rows = valid.agg((f.max("last_offset") + 1).alias("end")).collect()
+    ends = {(row.broker, row.topic, row.partition): row.end for row in rows}
+    return [Limits(one, max(ends.get(one[:3], 0), one.start)) for one in replicas]
+
+
+def limits_table(spark: SparkSession, known: Sequence[Limits]) -> DataFrame:
+    """Return the limits as a table. `committed`: the highest high watermark of the partition's replicas."""
+    committed: dict[tuple[str, int], int] = {}
+    for one in known:
+        tp = one.replica.topic, one.replica.partition
+        committed[tp] = max(committed.get(tp, 0), one.high_watermark)
+    rows = [
+        (
+            *one.replica[:5],
+            one.high_watermark,
+            one.end,
+            one.replica.torn_from,
+            committed[one.replica.topic, one.replica.partition],
+        )
+        for one in known
+    ]
+    return spark.createDataFrame(rows, LIMITS)
+
+
+def valid_batches(found: DataFrame) -> DataFrame:
+    """Return the valid batches with the `state` of their transaction."""
+    valid = found.where(f.col("fault").isNull())
+    is_data = (_bits(TRANSACTIONAL) != 0) & (_bits(CONTROL) == 0)
+    plain = valid.where(~is_data & f.col("marker").isNull()).withColumn("state", f.lit(VISIBLE))
+    later = Window.partitionBy("broker", *PARTITION, "producer_id").orderBy(f.desc("base_offset"))
+    end = f.last("marker", ignorenulls=True).over(later)
+    state = f.when(end.isNull(), OPEN).when(end == ABORT, ABORTED).otherwise(VISIBLE)
+    of_transactions = valid.where(is_data | f.col("marker").isNotNull())
+    return plain.unionByName(of_transactions.withColumn("state", state))
+
+
+def _bits(mask: int) -> Column:
+    return f.col("attributes").bitwiseAND(f.lit(mask))
+
+
+def is_control() -> Column:
+    """True for control batches and their records."""
+    return _bits(CONTROL) != 0
+
+
+def groups(valid: DataFrame, table: DataFrame) -> DataFrame:
+    """Return one row for each distinct batch, with the brokers that hold it and whether it is `shared`.
+
+    What a replica holds above its own high watermark counts only where no replica has committed more.
+    """
+    own = f.broadcast(table.select("broker", *PARTITION, "start", "high_watermark", "committed"))
+    counting = valid.join(own, ["broker", *PARTITION]).where(
+        (f.col("base_offset") < f.col("high_watermark"))
+        | (f.col("last_offset") >= f.col("committed"))
+    )
+    facts = ("leader_epoch", "attributes", "producer_id", "producer_epoch", "base_sequence")
+    grouped = counting.groupBy(*PARTITION, "base_offset", "last_offset", "digest").agg(
+        f.array_sort(f.collect_set("broker")).alias("brokers"),
+        f.min(f.struct("path", "position", "size")).alias("place"),
+        *(f.first(name).alias(name) for name in (*facts, "record_count", "committed")),
+        f.min("state").alias("state"),
+    )
+    all_limits = table.groupBy(*PARTITION).agg(
+        f.collect_list(f.struct("broker", "start", "high_watermark")).alias("replicas")
+    )
+    joined = grouped.join(f.broadcast(all_limits), list(PARTITION))
+    return joined.select("*", "place.*", _is_shared().alias("shared")).drop("place", "replicas")
+
+
+def _is_shared() -> Column:
+    base, last, brokers = f.col("base_offset"), f.col("last_offset"), f.col("brokers")
+    is_held = f.forall(
+        "replicas",
+        lambda one: (
+            (one.high_watermark <= base)
+            | (one.start > last)
+            | f.array_contains(brokers, one.broker)
+        ),
+    )
+    return is_held & (last < f.col("committed"))
+
+
+def records(spark: SparkSession, chosen: DataFrame, size: int) -> DataFrame:
+    """Return the records of distinct batches. `brokers` is null if the batch is shared."""
+    place = ("path", "position")
+    brokers = f.when(f.col("shared"), None).otherwise(f.col("brokers")).alias("brokers")
+    columns = [brokers if name == "brokers" else f.col(name) for name in CHOSEN]
+    table = chosen.where("record_count > 0").select(*columns)
+    tasks = _tasks(spark, size, max(1, size))
+    ordered = table.repartitionByRange(tasks, *place).sortWithinPartitions(*place)
+    return map_in_arrow(ordered, read_records, RECORDS)

@@ -1,0 +1,138 @@
+"""The log directories of brokers: which replicas and segment files they hold, and up to where each counts.
+
+Runs on the driver and reads names and checkpoint files only. Invariant: nothing is changed, and a
+directory that no broker has used is refused, so that a wrong path is not taken for an empty cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from minikafka.base.model import TopicPartition
+from minikafka.base.names import offsets_of, parse_number, parse_replica_directory
+from minikafka.log import checkpoints
+from minikafka.pipeline.failures import PipelineError
+
+_LOG: Final = ".log"
+
+
+class SegmentFile(NamedTuple):
+    """One segment file of a replica; the first five fields are the columns of `headers.SEGMENTS`."""
+
+    path: str
+    broker: int
+    topic: str
+    partition: int
+    base_offset: int
+    size: int
+
+
+class Replica(NamedTuple):
+    """One replica: the offsets that its broker's checkpoints state."""
+
+    broker: int
+    topic: str
+    partition: int
+    start: int
+    """Log start offset."""
+    dense_from: int
+    """The offset from which the cleaner has removed nothing; the start, if the log was never compacted."""
+    high_watermark: int | None
+    """None without a checkpoint: the whole log counts."""
+    torn_from: int | None
+    """The recovery point, from which an unclean stop may leave a damaged end; None after a clean stop."""
+
+
+def log_directories(paths: Iterable[str]) -> list[Path]:
+    """Return the log directories among `paths`; a directory of a cluster stands for those of its brokers.
+
+    Raises PipelineError for a path that holds neither.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        candidates = [path, *sorted(path.glob("broker-*"))]
+        logs = [one for one in candidates if (one / checkpoints.META_PROPERTIES).is_file()]
+        if not logs:
+            raise PipelineError(
+                f"{path} is no log directory of a broker: it has no {checkpoints.META_PROPERTIES},"
+                " and no directory broker-N that has one; name the directories of log.dirs"
+            )
+        found += logs
+    return found
+
+
+def find(
+    directories: Sequence[Path], topics: Sequence[str]
+) -> tuple[list[Replica], list[SegmentFile]]:
+    """Return the replicas of these topics (all, if empty) and their segment files."""
+    replicas: list[Replica] = []
+    segments: list[SegmentFile] = []
+    for directory in directories:
+        broker = _broker(directory)
+        offsets = _Checkpoints(directory)
+        for tp, path in _partitions(directory):
+            if topics and tp.topic not in topics:
+                continue
+            own = list(_segments(path, broker, tp))
+            segments += own
+            first = own[0].base_offset if own else 0
+            replicas.append(offsets.replica(broker, tp, first))
+    return replicas, segments
+
+
+def _broker(directory: Path) -> int:
+    file = directory / checkpoints.META_PROPERTIES
+    try:
+        return parse_number(checkpoints.decode_properties(file.read_bytes())["broker.id"])
+    except (KeyError, ValueError) as error:
+        raise PipelineError(f"{file} states no broker id: {error}") from error
+
+
+def _partitions(directory: Path) -> Iterator[tuple[TopicPartition, Path]]:
+    """Yield the replicas in a log directory; directories of deleted or moved replicas have other names."""
+    for path in sorted(directory.iterdir()):
+        if path.is_dir():
+            try:
+                yield parse_replica_directory(path.name), path
+            except ValueError:
+                continue
+
+
+def _segments(path: Path, broker: int, tp: TopicPartition) -> Iterator[SegmentFile]:
+    for base in offsets_of((file.name for file in path.iterdir()), _LOG):
+        file = path / f"{base:020d}{_LOG}"
+        yield SegmentFile(str(file), broker, *tp, base, file.stat().st_size)
+
+
+class _Checkpoints:
+    """The offset checkpoints of one log directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._high_watermarks = _offsets(directory / checkpoints.HIGH_WATERMARKS)
+        self._starts = _offsets(directory / checkpoints.LOG_START_OFFSETS)
+        self._recovery_points = _offsets(directory / checkpoints.RECOVERY_POINTS)
+        self._first_dirty = _offsets(directory / checkpoints.FIRST_DIRTY_OFFSETS)
+        self._is_clean = (directory / checkpoints.CLEAN_SHUTDOWN).exists()
+
+    def replica(self, broker: int, tp: TopicPartition, first: int) -> Replica:
+        """Return the replica's offsets; `first` is the base offset of its first segment."""
+        start = max(self._starts.get(tp, 0), first)
+        return Replica(
+            broker,
+            *tp,
+            start,
+            max(start, self._first_dirty.get(tp, 0)),
+            self._high_watermarks.get(tp),
+            None if self._is_clean else self._recovery_points.get(tp, 0),
+        )
+
+
+def _offsets(file: Path) -> dict[TopicPartition, int]:
+    try:
+        return checkpoints.decode_offsets(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (ValueError, IndexError) as error:
+        raise PipelineError(f"{file} is invalid ({error}): move it away, and all counts") from error

@@ -1,0 +1,288 @@
+"""What the ledgers of brokers tell about elections, ISRs and controllers, per partition and broker.
+
+Every state of a partition that ZooKeeper accepted is in a line with its zxid, which orders the states.
+Lines that are missing or cut off only hide what they reported: a state between two known ones, or a
+cause. Times are those of the brokers that wrote the lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from minikafka.ledger.writer import number_of
+from minikafka.pipeline.check.kept import kept
+from minikafka.pipeline.failures import PipelineError
+from minikafka.pipeline.plot import Picture, Series, check_path, write
+from minikafka.pipeline.report import Report
+from minikafka.pipeline.summary import Fact, Summary, Table
+
+_LINES: Final = (
+    "time long, broker int, kind string, cause string, event string, fact string, `to` int,"
+    " outcome string, epoch long, reason string, topic string, `partition` int, isr array<int>,"
+    " leader_epoch int, zxid long, lines long,"
+    " operations array<struct<path:string,data:string>>, damaged string"
+)
+_STATE: Final = "leader int, leader_epoch int, isr array<int>"
+_STATE_PATH: Final = r"^/brokers/topics/([^/]+)/partitions/(\d+)/state$"
+_PARTITION: Final = ("topic", "partition")
+_NOBODY: Final = -1
+_SIGN_MS: Final = 120_000
+"""Maximum time between the first sign of a dead leader and the election that replaces it."""
+_WIDTHS_MS: Final = (1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
+_BARS_MAX: Final = 60
+_ROWS: Final = 20
+"""Rows of each table of the summary; `output` has all."""
+
+
+@dataclass(frozen=True)
+class LedgerSettings:
+    """Which ledgers to read: directories of ledgers, or of clusters. `output`: where all rows are written.
+
+    `plot`: a picture of elections and changes of ISRs over time.
+    """
+
+    ledgers: tuple[str, ...]
+    output: str | None = None
+    plot: str | None = None
+
+
+class _Analysis(NamedTuple):
+    """The tables of the result, by the name that they have in the summary and in `output`."""
+
+    partitions: DataFrame
+    brokers: DataFrame
+    elections: DataFrame
+    controllers: DataFrame
+
+
+def run(spark: SparkSession, settings: LedgerSettings, report: Report) -> Summary:
+    """Read the ledgers, and return elections, changes of ISRs and terms of controllers."""
+    if settings.plot:
+        check_path(settings.plot)
+    files = _files(settings.ledgers)
+    with report.stage("read ledgers"):
+        reader = spark.read.schema(_LINES).option("columnNameOfCorruptRecord", "damaged")
+        lines = kept(reader.json([str(file) for file in files]))
+        facts = _facts(lines)
+    states = kept(_states(lines))
+    elections = kept(_elections(states, lines))
+    analysis = _Analysis(
+        _partitions(states, elections), _brokers(states, elections, lines), elections, _terms(lines)
+    )
+    with report.stage("analyse"):
+        tables = tuple(_table(name, table, settings) for name, table in analysis._asdict().items())
+        if settings.plot:
+            write(_picture(states), settings.plot)
+    totals: dict[str, Fact] = {"files": len(files), **facts, "elections": elections.count()}
+    if settings.plot:
+        totals["plot"] = settings.plot
+    return Summary("ledger", totals, tables)
+
+
+def _files(paths: Iterable[str]) -> list[Path]:
+    """Return the ledger files in directories of ledgers, and in those of brokers next to each other."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        directories = [path, *sorted(path.glob("*-ledger"))]
+        own = [
+            file
+            for directory in directories
+            if directory.is_dir()
+            for file in sorted(directory.iterdir())
+            if number_of(file.name) is not None
+        ]
+        if not own:
+            raise PipelineError(
+                f"{path} holds no ledger: name a directory with files ledger-NNNNNN.jsonl,"
+                " or one with directories …-ledger"
+            )
+        found += own
+    return found
+
+
+def _facts(lines: DataFrame) -> dict[str, Fact]:
+    [row] = lines.agg(
+        f.count("kind").alias("lines"),
+        f.count_if(f.col("kind").isNull()).alias("damaged_lines"),
+        f.coalesce(f.sum("lines"), f.lit(0)).alias("lost_lines"),
+        f.count_distinct("broker").alias("brokers_with_lines"),
+    ).collect()
+    return dict(row.asDict())
+
+
+def _states(lines: DataFrame) -> DataFrame:
+    """Return every written state of a partition, with the state before it and the time until the next."""
+    done = lines.where("outcome = 'ok' AND zxid IS NOT NULL")
+    by_leaders = done.where("kind = 'isr'").select(
+        *_PARTITION,
+        "zxid",
+        "time",
+        "cause",
+        f.col("broker").alias("leader"),
+        "leader_epoch",
+        "isr",
+    )
+    written = done.where("kind = 'write'").select(
+        "zxid", "time", "cause", f.explode("operations").alias("one")
+    )
+    path = f.col("one.path")
+    state = f.from_json("one.data", _STATE).alias("state")
+    by_controllers = written.where(path.rlike(_STATE_PATH) & f.col("one.data").isNotNull()).select(
+        f.regexp_extract(path, _STATE_PATH, 1).alias("topic"),
+        f.regexp_extract(path, _STATE_PATH, 2).cast("int").alias("partition"),
+        "zxid",
+        "time",
+        "cause",
+        state,
+    )
+    every = by_leaders.unionByName(by_controllers.select("*", "state.*").drop("state"))
+    order = Window.partitionBy(*_PARTITION).orderBy("zxid")
+    end = f.lit(lines.agg(f.max("time")).collect()[0][0]).cast("long")
+    return every.select(
+        "*",
+        f.lag("leader").over(order).alias("leader_before"),
+        f.lag("isr").over(order).alias("isr_before"),
+        f.max(f.size("isr")).over(Window.partitionBy(*_PARTITION)).alias("isr_max"),
+        f.greatest(f.coalesce(f.lead("time").over(order), end) - f.col("time"), f.lit(0)).alias(
+            "ms"
+        ),
+    )
+
+
+def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
+    """Return each change of a leader: its event, how long that took, and the time since its first sign."""
+    changes = states.where("leader_before != leader").select(
+        "time", *_PARTITION, f.col("leader_before").alias("from"), f.col("leader").alias("to"),
+        "leader_epoch", "cause",
+    )  # fmt: skip
+    events = (
+        lines.where("kind = 'event'")
+        .groupBy("cause")
+        .agg(f.first("event").alias("event"), f.min("time").alias("event_time"))
+    )
+    signs = lines.where("kind = 'broker' AND fact = 'connection lost'").select(
+        f.col("to").alias("dead"), f.col("time").alias("sign_time")
+    )
+    known = changes.join(events, "cause", "left")
+    is_sign = (signs.dead == known["from"]) & signs.sign_time.between(
+        known.time - _SIGN_MS, known.time
+    )
+    names = ("time", *_PARTITION, "from", "to", "leader_epoch", "cause", "event", "event_time")
+    joined = known.join(signs, is_sign, "left").groupBy(*names)
+    first = joined.agg(f.max("sign_time").alias("sign_time"))
+    begun = f.least("sign_time", "event_time")
+    return first.select(
+        f.timestamp_millis("time").alias("time"),
+        *names[1:6],
+        "event",
+        "cause",
+        (f.col("time") - f.col("event_time")).alias("election_ms"),
+        (f.col("time") - begun).alias("recovery_ms"),
+    ).orderBy("time", *_PARTITION)
+
+
+def _picture(states: DataFrame) -> Picture:
+    """Return elections and changes of ISRs as bars."""
+    left, joined = _isr_changes()
+    [(first, last)] = states.agg(f.min("time"), f.max("time")).collect()
+    span = (last or 0) - (first or 0)
+    width = next((width for width in _WIDTHS_MS if span < width * _BARS_MAX), _WIDTHS_MS[-1])
+    begin = (f.floor(f.col("time") / width) * width).alias("begin")
+    counts = states.groupBy(begin).agg(
+        f.count_if(f.col("leader") != f.col("leader_before")).alias("elections"),
+        _sum(left).alias("left the ISR"),
+        _sum(joined).alias("joined the ISR"),
+    )
+    rows = counts.orderBy("begin").collect()
+    times = [datetime.fromtimestamp(row.begin / 1000, UTC) for row in rows]
+    names = ("elections", "left the ISR", "joined the ISR")
+    series = [Series(name, times, [float(row[name]) for row in rows]) for name in names]
+    return Picture(
+        "Elections and changes of ISRs", f"per {width // 1000:,} s", series, width / 1000
+    )
+
+
+def _partitions(states: DataFrame, elections: DataFrame) -> DataFrame:
+    left, joined = _isr_changes()
+    is_short = f.size("isr") < f.col("isr_max")
+    by_state = states.groupBy(*_PARTITION).agg(
+        f.count(f.lit(1)).alias("states"),
+        _sum(left).alias("left_isr"),
+        _sum(joined).alias("joined_isr"),
+        _sum(f.when(is_short, f.col("ms"))).alias("under_replicated_ms"),
+        _sum(f.when(f.col("leader") == _NOBODY, f.col("ms"))).alias("offline_ms"),
+    )
+    by_election = elections.groupBy(*_PARTITION).agg(
+        f.count(f.lit(1)).alias("elections"), f.max("recovery_ms").alias("longest_recovery_ms")
+    )
+    both = by_state.join(by_election, list(_PARTITION), "left")
+    counted = both.withColumn("elections", f.coalesce("elections", f.lit(0)))
+    return counted.orderBy(f.desc("under_replicated_ms"), *_PARTITION)
+
+
+def _isr_changes() -> tuple[Column, Column]:
+    """Return how many brokers left and joined the ISR with a state; null for the first known one."""
+    is_known = f.col("isr_before").isNotNull()
+    left = f.size(f.array_except("isr_before", "isr"))
+    joined = f.size(f.array_except("isr", "isr_before"))
+    return f.when(is_known, left), f.when(is_known, joined)
+
+
+def _sum(column: Column) -> Column:
+    return f.coalesce(f.sum(column), f.lit(0))
+
+
+def _brokers(states: DataFrame, elections: DataFrame, lines: DataFrame) -> DataFrame:
+    """Return what happened to each broker: it became or ceased to be a leader, left an ISR, started."""
+
+    def each(table: DataFrame, broker: Column, name: str) -> DataFrame:
+        return table.select(broker.alias("broker"), f.lit(name).alias("name"))
+
+    left = states.select(f.explode(f.array_except("isr_before", "isr")).alias("broker"))
+    about = lines.where("kind = 'broker'")
+    names = ("became_leader", "lost_leadership", "left_isr", "started", "session_lost")
+    every = each(elections, f.col("to"), names[0])
+    every = every.unionByName(each(elections, f.col("from"), names[1]))
+    every = every.unionByName(each(left, f.col("broker"), names[2]))
+    for fact, name in (("started", names[3]), ("session lost", names[4])):
+        own = about.where(f.col("fact") == fact)
+        every = every.unionByName(each(own, f.col("broker"), name))
+    counts = [f.count_if(f.col("name") == name).alias(name) for name in names]
+    return every.where(f.col("broker") != _NOBODY).groupBy("broker").agg(*counts).orderBy("broker")
+
+
+def _terms(lines: DataFrame) -> DataFrame:
+    """Return the terms of controllers: until the resignation, else until the next election."""
+    own = lines.where("kind = 'election' AND outcome IN ('won', 'resigned')")
+    terms = own.groupBy("epoch", "broker").agg(
+        f.min(f.when(f.col("outcome") == "won", f.col("time"))).alias("won"),
+        f.max(f.when(f.col("outcome") == "resigned", f.col("time"))).alias("resigned"),
+        f.max(f.when(f.col("outcome") == "resigned", f.col("reason"))).alias("reason"),
+    )
+    later = f.lead("won").over(Window.partitionBy(f.lit(0)).orderBy("epoch"))
+    return terms.select(
+        "epoch",
+        f.col("broker").alias("controller"),
+        f.timestamp_millis("won").alias("won"),
+        (f.coalesce("resigned", later) - f.col("won")).alias("ms"),
+        "reason",
+    ).orderBy("epoch")
+
+
+def _table(name: str, table: DataFrame, settings: LedgerSettings) -> Table:
+    """Return the first rows of a table, after it was written."""
+    if settings.output:
+        table.write.mode("overwrite").parquet(f"{settings.output}/{name}")
+    rows = table.limit(_ROWS).collect()
+    return Table(name, tuple(table.columns), tuple(tuple(map(_fact, row)) for row in rows))
+
+
+def _fact(value: object) -> Fact:
+    return value if value is None or isinstance(value, str | int | float) else str(value)

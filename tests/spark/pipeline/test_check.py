@@ -1,0 +1,208 @@
+"""`check`: planted faults in the logs of replicas are found exactly; clean logs have none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.replica_logs import ReplicaLogs, batch, marked, marker
+
+from minikafka.base.model import TopicPartition
+from minikafka.client import NewTopic
+from minikafka.history import History
+from minikafka.log.checkpoints import HIGH_WATERMARKS
+from minikafka.pipeline.check.anomalies import KINDS
+from minikafka.pipeline.check.pipeline import CheckSettings, run
+from minikafka.pipeline.failures import PipelineError
+from minikafka.pipeline.report import Report
+from minikafka.record.batch import Record
+from minikafka.spark.records.encode import Producer
+
+TP = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
+SIZE = 20
+"""Records of each batch."""
+
+
+def value(number: int) -> bytes:
+    return b"value %d" % number
+
+
+def write_history(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(dict(row)) + "\n" for row in rows))
+    return str(path)
+
+
+def send(
+    number: int, offset: int | None, outcome: str = "ok", partition: int = 0
+) -> dict[str, Any]:
+    place = {} if offset is None else {"partition": partition, "offset": offset}
+    content = value(number).decode()
+    sent = {"producer": "p", "sequence": number, "topic": "t", "outcome": outcome}
+    return {**sent, **place, "value": content}
+
+
+def check(spark: Any, logs: ReplicaLogs, *histories: str, **more: Any) -> Any:
+    settings = CheckSettings(replicas=(str(logs.path),), histories=histories, **more)
+    return run(spark, settings, Report())
+
+
+def anomalies(summary: Any) -> dict[str, int]:
+    return {kind: summary.facts[kind] for kind in KINDS if summary.facts[kind]}
+
+
+def first(summary: Any, kind: str) -> dict[str, Any]:
+    [table] = summary.tables
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    return next(row for row in rows if row["kind"] == kind)
+
+
+def test_every_kind_of_planted_fault_is_counted_exactly(spark, tmp_path):
+    logs = ReplicaLogs(tmp_path / "data")
+    history = []
+    for number in range(10):
+        base = number * SIZE
+        values = [value(base + index) for index in range(SIZE)]
+        history += [send(base + index, base + index) for index in range(SIZE)]
+        other = None
+        if number == 1:  # two records swapped, on every replica
+            values[3], values[4] = values[4], values[3]
+        if number == 2:  # one record replaced on broker 3
+            other = batch([*values[:7], b"different", *values[8:]], base, epoch=1)
+        if number == 4:  # one record replaced on every replica by a second copy of another
+            values[5] = value(base + 6)
+        if number == 5:  # an acknowledged record that no replica holds
+            values[9] = b"of a producer without history"
+        epoch = 0 if number == 7 else 1 + number // 5  # the leader epoch falls back once
+        logs.append(TP, batch(values, base, epoch=epoch, codec="lz4"), on=[1, 2])
+        logs.append(TP, other or batch(values, base, epoch=epoch, codec="lz4"), on=[3])
+    base = 10 * SIZE
+    logs.append(TP, batch([value(base)], base, epoch=2), on=[1])  # on one replica only
+    history += [send(base, base), send(900, None, "failed"), send(901, None, "unknown")]
+    logs.append(OTHER, batch([value(900), value(901)], 0))
+    logs.append(OTHER, batch([value(901)], 4))  # offsets 2 and 3 are missing
+    for broker in logs.brokers:
+        logs.checkpoint(broker, HIGH_WATERMARKS, {TP: base + 1 if broker == 1 else base, OTHER: 5})
+    summary = check(
+        spark, logs, write_history(tmp_path / "h.jsonl", history), output=str(tmp_path / "o")
+    )
+    assert not summary.ok
+    assert anomalies(summary) == {
+        "lost": 2,
+        "missing": 1,
+        "moved": 2,
+        "duplicated": 2,
+        "reordered": 1,
+        "diverging": 1,
+        "failed_present": 1,
+        "gaps": 2,
+        "epochs_decreasing": 1,
+    }
+    diverging = first(summary, "diverging")
+    assert (diverging["offset"], diverging["brokers"]) == (2 * SIZE + 7, "3")
+    assert first(summary, "lost")["sequence"] == 4 * SIZE + 5
+    assert first(summary, "epochs_decreasing")["epochs"] == "2 from 100, 0 from 140"
+    assert summary.facts["of_other_producers"] == 1
+    written = spark.read.parquet(str(tmp_path / "o")).groupBy("kind").sum("count").collect()
+    assert dict(written) == anomalies(summary)
+
+
+def test_logs_alone_show_used_sequences_overlaps_and_damage(spark, tmp_path):
+    logs = ReplicaLogs(tmp_path / "data")
+    producer = Producer(7, 0)
+    logs.append(TP, batch([b"a", b"b"], 0, producer=producer, sequence=0))
+    logs.append(TP, batch([b"a", b"b"], 2, producer=producer, sequence=0))  # written twice
+    logs.append(TP, batch([b"c", b"d"], 3))  # begins below the end of the batch before
+    damaged = bytearray(batch([b"e", b"f"], 5))
+    damaged[-3] ^= 1
+    logs.append(TP, bytes(damaged), on=[2])
+    logs.append(TP, batch([b"e", b"f"], 5), on=[1, 3])
+    logs.append(TP, batch([b"g"], 7))
+    summary = check(spark, logs)
+    kinds = {"sequence_back": 1, "overlapping": 1, "corrupt": 1, "diverging": 2}
+    assert anomalies(summary) == kinds
+    assert first(summary, "corrupt")["brokers"] == "2"
+    assert first(summary, "diverging")["detail"] == "absent on 2"
+
+
+def test_reads_of_consumers_are_compared_with_the_logs(spark, tmp_path):
+    logs = ReplicaLogs(tmp_path / "data")
+    logs.append(TP, batch([value(0), value(1), value(2)], 0))
+    place = {"consumer": "c", "topic": "t", "partition": 0}
+    contents = [(0, value(0)), (1, b"other"), (1, value(1)), (9, value(9))]
+    rows = [
+        {**place, "position": position, "offset": offset, "value": content.decode()}
+        for position, (offset, content) in enumerate(contents)
+    ]
+    summary = check(spark, logs, reads=(write_history(tmp_path / "reads.jsonl", rows),))
+    assert anomalies(summary) == {"read_differs": 2, "read_back": 1}
+
+
+def test_transactions_torn_tails_and_codecs_are_judged_by_kafkas_rules(spark, tmp_path):
+    logs = ReplicaLogs(tmp_path / "data")
+    transaction = {"producer": Producer(7, 0), "codec": "zstd"}
+    logs.append(TP, marked(batch([value(0)], 0, sequence=0, **transaction), 0x10))
+    logs.append(TP, marker(1, Producer(7, 0), commit=False))
+    logs.append(TP, marked(batch([value(1)], 2, sequence=1, **transaction), 0x10))
+    logs.append(TP, marker(3, Producer(7, 0), commit=True))
+    logs.append(TP, batch([value(2)], 4, codec="gzip"))
+    logs.append(TP, batch([value(3)], 5, codec="snappy")[:-5], on=[2])
+    (logs.directory(2) / ".kafka_cleanshutdown").unlink()
+    history = [send(0, 0, "aborted"), send(1, 2), send(2, 4), send(3, None, "unknown")]
+    summary = check(spark, logs, write_history(tmp_path / "h.jsonl", history))
+    assert (summary.ok, anomalies(summary)) == (True, {})
+    visible = [send(0, 0), send(1, 2, "aborted"), send(2, 4)]
+    summary = check(spark, logs, write_history(tmp_path / "h2.jsonl", visible))
+    assert anomalies(summary) == {"lost": 1, "aborted_visible": 1}
+
+
+async def test_history_of_a_topic_fits_the_directories_of_a_real_cluster(
+    spark, cluster, client, tmp_path
+):
+    await client.create_topics(NewTopic("checked", 2, 3), NewTopic("history", 1, 3))
+    history = History()
+    for number in range(20):
+        sent = Record(key=None, value=value(number))
+        ticket = history.sent(sent.value)
+        [produced] = await client.produce("checked", [sent], partition=number % 2)
+        history.acked(ticket, produced.partition, produced.offset)
+    lines = [json.dumps(row).encode() for row in history.rows("p", "checked")]
+    await client.produce("history", [Record(key=None, value=line) for line in lines], partition=0)
+    settings = CheckSettings(
+        replicas=(str(cluster.directory.path),),
+        histories=("topic:history",),
+        topics=("checked",),
+        servers=cluster.bootstrap,
+    )
+    summary = run(spark, settings, Report())
+    assert (summary.ok, anomalies(summary)) == (True, {})
+    assert summary.facts["acknowledged_and_there"] == 20
+    copy = tmp_path / "copy"
+    for broker in (1, 2, 3):
+        source = cluster.directory.broker_data(broker)
+        shutil.copytree(source / "checked-0", copy / f"broker-{broker}" / "checked-0")
+        shutil.copy(source / "meta.properties", copy / f"broker-{broker}")
+    [segment] = (copy / "broker-2" / "checked-0").glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[70] ^= 1
+    segment.write_bytes(data)
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(b"\n".join(line for line in lines if b'"partition": 0' in line))
+    damaged = run(spark, CheckSettings(replicas=(str(copy),), histories=(str(path),)), Report())
+    assert anomalies(damaged) == {"missing": 1, "diverging": 1, "corrupt": 1}
+
+
+def test_what_cannot_be_checked_is_refused_by_name(spark, tmp_path):
+    logs = ReplicaLogs(tmp_path / "data")
+    with pytest.raises(PipelineError, match="hold no segment of these topics"):
+        check(spark, logs)
+    logs.append(TP, batch([value(0)], 0))
+    with pytest.raises(PipelineError, match="is no log directory of a broker"):
+        run(spark, CheckSettings(replicas=(str(tmp_path),)), Report())
+    wrong = write_history(tmp_path / "h.jsonl", [send(0, 0), send(1, 1, "fine")])
+    with pytest.raises(PipelineError, match=r"outcome 'fine'.*an outcome of ok, failed"):
+        check(spark, logs, wrong)

@@ -1,0 +1,86 @@
+"""`ledger`: elections, ISR changes and controller terms, from real ledgers and from damaged ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.running_cluster import create_topic, kill, wait_for_leaders
+
+from minikafka.pipeline.failures import PipelineError
+from minikafka.pipeline.ledger import LedgerSettings, run
+from minikafka.pipeline.report import Report
+
+
+def table(summary: Any, name: str) -> list[dict[str, Any]]:
+    [found] = [one for one in summary.tables if one.name == name]
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+
+def write(directory: Path, *lines: dict[str, Any]) -> Path:
+    """Write a ledger whose last line is cut off."""
+    directory.mkdir(parents=True)
+    texts = [json.dumps({"n": number, "cause": "", **line}) for number, line in enumerate(lines)]
+    (directory / "ledger-000001.jsonl").write_text("\n".join([*texts, '{"time":9,"bro']))
+    return directory
+
+
+def state(leader: int, epoch: int, isr: list[int]) -> list[dict[str, Any]]:
+    data = json.dumps({"leader": leader, "leader_epoch": epoch, "isr": isr})
+    return [{"path": "/brokers/topics/t/partitions/0/state", "data": data}]
+
+
+def test_times_and_counts_are_those_of_the_lines(spark, tmp_path):
+    first = {"kind": "write", "outcome": "ok", "broker": 1, "cause": "1-2"}
+    second = {"kind": "write", "outcome": "ok", "broker": 2, "cause": "2-1"}
+    write(
+        tmp_path / "broker-1-ledger",
+        {"kind": "election", "outcome": "won", "epoch": 1, "time": 1_000, "broker": 1},
+        {**first, "time": 2_000, "zxid": 10, "operations": state(1, 0, [1, 2, 3])},
+    )
+    write(
+        tmp_path / "broker-2-ledger",
+        {"kind": "broker", "fact": "connection lost", "to": 1, "time": 5_000, "broker": 2},
+        {"kind": "election", "outcome": "won", "epoch": 2, "time": 6_000, "broker": 2},
+        {"kind": "event", "event": "BrokersChanged", "cause": "2-1", "time": 6_100, "broker": 2},
+        {**second, "time": 6_250, "zxid": 20, "operations": state(2, 1, [2, 3])},
+        {"kind": "isr", "outcome": "ok", "time": 8_250, "broker": 2, "zxid": 30, "topic": "t",
+         "partition": 0, "leader_epoch": 1, "isr": [2, 3, 1]},
+        {"kind": "lost", "lines": 4, "time": 9_000, "broker": 2},
+    )  # fmt: skip
+    settings = LedgerSettings((str(tmp_path),), str(tmp_path / "out"), str(tmp_path / "p.html"))
+    summary = run(spark, settings, Report())
+    assert "joined the ISR" in (tmp_path / "p.html").read_text()
+    assert (summary.facts["damaged_lines"], summary.facts["lost_lines"]) == (2, 4)
+    [election] = table(summary, "elections")
+    assert (election["from"], election["to"], election["event"]) == (1, 2, "BrokersChanged")
+    assert (election["election_ms"], election["recovery_ms"]) == (150, 1_250)
+    [partition] = table(summary, "partitions")
+    assert partition["under_replicated_ms"] == 2_000
+    assert (partition["left_isr"], partition["joined_isr"], partition["elections"]) == (1, 1, 1)
+    assert [(one["controller"], one["ms"]) for one in table(summary, "controllers")] == [
+        (1, 5_000),
+        (2, None),
+    ]
+    assert [one["left_isr"] for one in table(summary, "brokers")] == [1, 0]
+    assert spark.read.parquet(str(tmp_path / "out" / "elections")).count() == 1
+
+
+async def test_ledgers_of_a_real_cluster_show_the_election_after_a_kill(spark, cluster, tmp_path):
+    await create_topic(cluster, "killed-leader", 3)
+    await kill(cluster, 2)
+    await wait_for_leaders(cluster, ["killed-leader"], 3, without=2)
+    output = tmp_path / "out"
+    run(spark, LedgerSettings((str(cluster.directory.path),), str(output)), Report())
+    elections = spark.read.parquet(str(output / "elections")).where("topic = 'killed-leader'")
+    assert [row["from"] for row in elections.collect()] == [2]
+    assert elections.where("event IS NOT NULL AND recovery_ms >= election_ms").count() == 1
+    partitions = spark.read.parquet(str(output / "partitions")).where("topic = 'killed-leader'")
+    assert [row.left_isr for row in partitions.where("elections = 1").collect()] == [1]
+
+
+def test_directory_without_ledgers_is_refused(spark, tmp_path):
+    with pytest.raises(PipelineError, match="holds no ledger"):
+        run(spark, LedgerSettings((str(tmp_path),)), Report())

@@ -1,0 +1,93 @@
+"""Log directories of brokers that never ran: replicas written batch by batch, with faults where a test wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from minikafka.base.model import TopicPartition
+from minikafka.log import checkpoints
+from minikafka.spark.records import checksum
+from minikafka.spark.records.deflate import CODECS
+from minikafka.spark.records.encode import Producer, Rows, encode
+
+NOBODY = Producer(-1, -1)
+BROKERS = (1, 2, 3)
+TIME = 1_790_000_000_000
+
+
+def batch(
+    values: Sequence[bytes | None] | pa.Array,
+    base_offset: int,
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    epoch: int = 0,
+    producer: Producer = NOBODY,
+    sequence: int = -1,
+    codec: str = "none",
+) -> bytes:
+    """Return one batch as a log holds it."""
+    column = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+    numbers = np.arange(len(column), dtype=np.int64)
+    times = np.full(len(column), TIME, dtype=np.int64)
+    rows = Rows(pa.array(keys or [None] * len(column), pa.binary()), column, times, None, numbers)
+    check = checksum.find()
+    assert check is not None
+    encoded = encode(rows, CODECS[codec], producer, sequence, check)
+    encoded[0:8] = base_offset.to_bytes(8, "big")
+    encoded[12:16] = epoch.to_bytes(4, "big")
+    return bytes(encoded)
+
+
+def marked(encoded: bytes, attributes: int) -> bytes:
+    """Return the batch with these attributes added, and its checksum."""
+    changed = bytearray(encoded)
+    changed[22] |= attributes
+    check = checksum.find()
+    assert check is not None
+    changed[17:21] = check(memoryview(changed)[21:]).to_bytes(4, "big")
+    return bytes(changed)
+
+
+def marker(base_offset: int, producer: Producer, *, commit: bool) -> bytes:
+    """Return the control batch that ends a transaction."""
+    key = b"\0\0\0\1" if commit else b"\0\0\0\0"
+    return marked(batch([bytes(6)], base_offset, keys=[key], producer=producer), 0x30)
+
+
+class ReplicaLogs:
+    """The log directories `broker-N` in one directory."""
+
+    def __init__(self, path: Path, brokers: Sequence[int] = BROKERS) -> None:
+        self.path = path
+        self.brokers = brokers
+        for broker in brokers:
+            directory = self.directory(broker)
+            directory.mkdir(parents=True)
+            properties = {"version": "0", "broker.id": str(broker), "cluster.id": "c"}
+            (directory / checkpoints.META_PROPERTIES).write_bytes(
+                checkpoints.encode_properties(properties)
+            )
+            (directory / checkpoints.CLEAN_SHUTDOWN).write_bytes(b"")
+
+    def directory(self, broker: int) -> Path:
+        return self.path / f"broker-{broker}"
+
+    def segment(self, broker: int, tp: TopicPartition, base: int = 0) -> Path:
+        folder = self.directory(broker) / str(tp)
+        folder.mkdir(exist_ok=True)
+        return folder / f"{base:020d}.log"
+
+    def append(
+        self, tp: TopicPartition, encoded: bytes, *, on: Sequence[int] | None = None, base: int = 0
+    ) -> None:
+        """Append a batch to a segment of these replicas, all by default."""
+        for broker in self.brokers if on is None else on:
+            with self.segment(broker, tp, base).open("ab") as file:
+                file.write(encoded)
+
+    def checkpoint(self, broker: int, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        (self.directory(broker) / name).write_bytes(checkpoints.encode_offsets(offsets))

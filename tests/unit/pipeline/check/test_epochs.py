@@ -1,0 +1,19 @@
+"""Leader epochs around an offset, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.pipeline.check.epochs import surrounding
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [
+        (0, "1 from 0, 2 from 10"),
+        (10, "1 from 0, 2 from 10, 5 from 30"),
+        (99, "2 from 10, 5 from 30"),
+    ],
+)
+def test_epochs_around_an_offset_are_named_with_their_starts(offset, words):
+    assert surrounding([(5, 30), (1, 0), (2, 10)], offset) == words
