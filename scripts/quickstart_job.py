@@ -86,12 +86,15 @@ async def quickstart(display: Display, directory: Path) -> bool:
         await asyncio.to_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
         watch = IsrWatch(cluster, TOPIC)
         stream = Stream(cluster.bootstrap, TOPIC, source_lines.interleaved(lines), RATE)
-        async with spark_job(lines, directory) as spark, in_background(watch.run()):
+        async with (
+            spark_job(lines, directory, cluster.bootstrap) as spark,
+            in_background(watch.run()),
+        ):
             try:
                 await stream_with_failure(display, cluster, stream, total)
             finally:
                 await asyncio.to_thread(stream.abandon)
-            await start_spark_reading(spark, cluster.bootstrap)
+            await start_spark_reading(spark)
             reading = await read_by_client(display, cluster, lines)
             agree = await read_by_spark(display, spark, reading)
         watch.show(display)
@@ -202,23 +205,29 @@ def different_files(reading: Reading, lines: Lines) -> set[bytes]:
     return {name for name in lines.keys() | found.keys() if lines.get(name) != found.get(name)}
 
 
-async def start_spark_reading(spark: Process, bootstrap: str) -> None:
+async def start_spark_reading(spark: Process) -> None:
     """Step 5, second reading: start it as soon as Spark is ready, in parallel with the first one."""
     await spark_answer(spark)
     assert spark.stdin is not None
-    spark.stdin.write(json.dumps({"bootstrap": bootstrap, "topic": TOPIC}).encode() + b"\n")
+    spark.stdin.write(b"\n")
 
 
 async def read_by_spark(display: Display, spark: Process, reading: Reading) -> bool:
-    """Show Spark's result; True if its table holds exactly the records that the client read."""
+    """Show Spark's results; True if stream and table hold exactly the records that the client read."""
     with display.step("spark") as step:
         table = await spark_answer(spark)
         count, checksum = await asyncio.to_thread(checksum_of, reading)
-        agree = (table["records"], table["checksum"]) == (count, checksum)
+        agree = (
+            (table["records"], table["checksum"])
+            == (table["streamed"], table["stream_checksum"])
+            == (count, checksum)
+        )
         named = ", ".join(f"{table[name]:,} {name}" for name in TABLE_COUNTS)
         same = "are equal" if agree else "DIFFER"
         step.done(f"{table['records']:,} records joined with {table['lines']:,} lines: {named}")
-        display.say(f"the records of the client and of Spark {same}")
+        batches = f"{table['streamed']:,} records in {table['micro_batches']} micro-batches"
+        display.say(f"Spark's stream read {batches}")
+        display.say(f"the records of the client, of Spark's table and of its stream {same}")
     return agree
 
 
@@ -252,8 +261,8 @@ def checksum_of(reading: Reading) -> tuple[int, int]:
 
 
 @asynccontextmanager
-async def spark_job(lines: Lines, directory: Path) -> AsyncIterator[Process]:
-    """Run the PySpark job in a process of its own, which starts its session while the stream runs."""
+async def spark_job(lines: Lines, directory: Path, bootstrap: str) -> AsyncIterator[Process]:
+    """Run the PySpark job in a process of its own, which follows the topic from the start of its session."""
     source = directory / "source.parquet"
     await asyncio.to_thread(source_lines.write_parquet, lines, source)
     script = Path(__file__).with_name("quickstart_spark.py")
@@ -263,6 +272,8 @@ async def spark_job(lines: Lines, directory: Path) -> AsyncIterator[Process]:
             str(script),
             str(source),
             str(directory / "result.parquet"),
+            bootstrap,
+            TOPIC,
             stdin=PIPE,
             stdout=PIPE,
             stderr=log,

@@ -1,10 +1,11 @@
-"""The PySpark job of quickstart: joins the topic with the source lines and writes the result as Parquet.
+"""The PySpark job of quickstart: follows the topic as a stream, then joins it with the source lines as a table.
 
-    python quickstart_spark.py SOURCE.parquet RESULT_DIRECTORY
+    python quickstart_spark.py SOURCE.parquet RESULT_DIRECTORY BOOTSTRAP TOPIC
 
-Prints one line when its session is ready, then waits for one line on stdin: {"bootstrap": …,
-"topic": …}. Prints the verdict of `minikafka.spark.verify`, and a checksum of the table, as one
-line of JSON. Ends together with the process that started it.
+The stream starts with the session, while records arrive. Prints one line when it runs, then waits for a
+line on stdin: the topic is complete. Prints what the stream read, the verdict of
+`minikafka.spark.verify`, and a checksum of the table, as one line of JSON. Ends together with the
+process that started it.
 """
 
 from __future__ import annotations
@@ -15,32 +16,68 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
 
 from minikafka.cluster.processes import die_with
 from minikafka.spark.session import session
 from minikafka.spark.verify import verify
 
+MAX_OFFSETS = "100000"
+EVERY = "1 second"
+"""Interval of the micro-batches; Spark keeps the progress of the last 100."""
 
-def main(source: str, result: str) -> None:
-    """Start a session, announce it, wait for the request, verify the topic."""
+
+def main(source: str, result: str, bootstrap: str, topic: str) -> None:
+    """Start a session and the stream, announce it, wait for the end of the topic, verify it."""
     die_with(os.getppid())
     spark = session("minikafka quickstart")
+    stream = follow(spark, bootstrap, topic, f"{result}.checkpoint")
     _say({"lines": spark.read.parquet(source).count()})
-    wanted = json.loads(sys.stdin.readline() or "null")
-    if wanted is not None:
-        found = verify(spark, wanted["bootstrap"], wanted["topic"], source, result)
-        written = spark.read.parquet(result)
-        _say(asdict(found) | {"ok": found.ok, "checksum": checksum(written)})
+    if sys.stdin.readline():
+        streamed = finish(stream)
+        found = verify(spark, bootstrap, topic, source, result)
+        total = checksum(spark.read.parquet(result))
+        _say(streamed | asdict(found) | {"ok": found.ok, "checksum": total})
     spark.stop()
+
+
+def follow(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str) -> StreamingQuery:
+    """Read the topic from its start in micro-batches, and count what each one holds."""
+    reader = spark.readStream.format("minikafka").option("kafka.bootstrap.servers", bootstrap)
+    records = reader.option("subscribe", topic).option("startingOffsets", "earliest")
+    records = records.option("maxOffsetsPerTrigger", MAX_OFFSETS).load()
+    named = records.withColumn("file", f.col("key").cast("string"))
+    counted = named.observe(
+        "streamed", f.count("*").alias("records"), f.sum(_crc()).alias("checksum")
+    )
+    writer = counted.writeStream.format("noop").trigger(processingTime=EVERY)
+    return writer.option("checkpointLocation", checkpoint).start()
+
+
+def finish(stream: StreamingQuery) -> dict[str, int]:
+    """Wait until the stream has read what is in the topic; return its totals."""
+    stream.processAllAvailable()
+    stream.stop()
+    batches = [found for found in stream.recentProgress if found.numInputRows]
+    seen = [batch.observedMetrics["streamed"] for batch in batches]
+    return {
+        "micro_batches": len(batches),
+        "streamed": sum(row["records"] for row in seen),
+        "stream_checksum": sum(row["checksum"] or 0 for row in seen),
+    }
 
 
 def checksum(table: DataFrame) -> int:
     """Return one number computed from value, file, partition and offset of every record of the table."""
-    place = f.encode(f.concat_ws(" ", "file", "partition", "offset"), "utf-8")
-    [row] = table.agg(f.sum(f.crc32(f.concat("value", place)))).collect()
+    [row] = table.agg(f.sum(_crc())).collect()
     return row[0] or 0
+
+
+def _crc() -> Column:
+    place = f.encode(f.concat_ws(" ", "file", "partition", "offset"), "utf-8")
+    return f.crc32(f.concat("value", place))
 
 
 def _say(answer: dict[str, Any]) -> None:
