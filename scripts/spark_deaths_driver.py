@@ -45,6 +45,9 @@ def main(bootstrap: str, master: str, directory: Path) -> None:
     addresses = {} if is_local else {"spark.driver.host": "127.0.0.1"}
     spark = session("spark-deaths", master, **(SETTINGS | addresses))
     copying = to_topic(spark, bootstrap, directory / "copy-checkpoint")
+    # Two queries that start at once have failed with OptionalDataException in the executors: Spark seems to
+    # serialize the environment of the Python source for one while it sets it up for the other.
+    wait_for_first_batch(copying)
     archiving = to_parquet(spark, bootstrap, directory)
     follow(copying, archiving)
     for query in (archiving, copying):
@@ -93,6 +96,12 @@ def follow(copying: StreamingQuery, archiving: StreamingQuery) -> None:
         if progress is not None and progress.numInputRows and progress.batchId != last:
             last = progress.batchId
             say(copied=progress.numInputRows)
+
+
+def wait_for_first_batch(query: StreamingQuery) -> None:
+    """Return when the query has processed a micro-batch; raise its error."""
+    while query.lastProgress is None and not query.awaitTermination(POLL_SECONDS):
+        pass
 
 
 def wait_for_line(finish: threading.Event) -> None:
