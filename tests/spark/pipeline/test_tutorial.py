@@ -1,0 +1,96 @@
+"""The tour in docs/pipelines.md: its commands run in order, and print what the page shows.
+
+`…` on the page stands for any text. Pipelines run in this process, with the session of all tests.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.commands import ENVIRONMENT
+
+from minikafka.cli.main import commands
+from minikafka.pipeline import context
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "pipelines.md").read_text()
+TOUR = PAGE[PAGE.index("## A tour") : PAGE.index("## Options of every command")]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TOUR, re.DOTALL | re.MULTILINE)
+
+
+def steps() -> Iterator[tuple[str, str]]:
+    """Yield each command of the page with the output that the page shows."""
+    for block in blocks("console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            yield command, output
+
+
+def as_pattern(shown: str) -> str:
+    """Return a pattern of the shown output; runs of blanks may differ."""
+    words = [re.escape(part) for part in shown.strip().split("…")]
+    return r"\s*" + re.sub(r"(?:\\\n|\\ |\s)+", r"\\s+", ".*".join(words)) + r"\s*"
+
+
+@pytest.fixture
+def place(spark, shared_cluster, tmp_path, monkeypatch) -> Path:
+    """A directory in which the tour is followed: `./data` is that of the shared cluster."""
+    monkeypatch.chdir(tmp_path)
+    Path("data").symlink_to(shared_cluster.directory.path)
+    command = Path("bin/minikafka")
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m minikafka "$@"\n')
+    command.chmod(0o755)
+    [program], [definition] = blocks("python"), blocks("toml")
+    Path("clicks.py").write_text(program)
+    Path("per_user.toml").write_text(definition)
+    monkeypatch.setattr(context, "execute", lambda _, work, __, report, **___: work(spark, report))
+    return tmp_path
+
+
+def follow(place: Path, command: str) -> tuple[int, str]:
+    if not command.startswith("minikafka pipeline "):
+        path = f"{place}/bin:{ENVIRONMENT['PATH']}"
+        shell = ["/bin/sh", "-c", command]
+        done = subprocess.run(
+            shell,
+            env=ENVIRONMENT | {"PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        return done.returncode, done.stdout + done.stderr
+    handler = signal.getsignal(signal.SIGTERM)
+    # The Java process of all tests has another working directory.
+    command = re.sub(r"--(checkpoint|parquet) (\w+)", rf"--\1 {place}/\2", command)
+    try:
+        result = CliRunner().invoke(commands, shlex.split(command)[1:], catch_exceptions=False)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    return result.exit_code, result.stdout
+
+
+def test_commands_of_the_tour_print_what_it_shows(place):
+    for command, shown in steps():
+        code, output = follow(place, command)
+        assert code == 0, f"{command}: {output}"
+        assert re.fullmatch(as_pattern(shown), output, re.DOTALL), f"{command}: {output}"
+    assert (place / "clicks.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (place / "lag.html").read_text()
+
+
+def test_pictures_of_the_page_exist_and_are_small():
+    for name in re.findall(r"\]\((images/[^)]+)\)", PAGE):
+        assert 5_000 < (ROOT / "docs" / name).stat().st_size < 100_000
