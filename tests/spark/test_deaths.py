@@ -13,10 +13,11 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "spark_deaths_job.py"
 
 
 @pytest.mark.row("N7")
+@pytest.mark.timeout(400)
 def test_streams_survive_a_killed_driver_and_a_killed_broker():
     proof.note(proof.Level.REAL)
     command = [sys.executable, str(SCRIPT), "--faults", "2", "--seed", "620"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=380)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "kill the driver" in ended.stdout
     assert "kill broker" in ended.stdout

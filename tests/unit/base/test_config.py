@@ -356,5 +356,6 @@ def test_invalid_cluster_file_is_refused_with_a_reason(text, reason):
 
 def test_kinds_have_the_numbers_of_describe_configs():
     assert {kind.name: int(kind) for kind in Kind} == {
-        "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7, "PASSWORD": 9,
+        "UNKNOWN": 0, "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7,
+        "PASSWORD": 9,
     }  # fmt: skip

@@ -16,7 +16,7 @@ from minikafka.cli.main import commands
 from minikafka.cli.options import time_limit, timeout_option
 from minikafka.client import Client, retries
 
-WITHOUT_LIMIT = {"broker", "logs"}
+WITHOUT_LIMIT = {"broker", "logs", "pipeline package"}
 """Commands that do not talk to a cluster."""
 
 
