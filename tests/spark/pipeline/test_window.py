@@ -32,12 +32,14 @@ def clock(minute: int) -> str:
 async def test_counts_and_sums_by_a_json_field_are_listed_and_drawn(
     spark, cluster, client, tmp_path
 ):
-    await client.create_topics(NewTopic("clicks", 2, 3))
-    await client.produce("clicks", [at(0, "a", 5), at(0.9, "a", 7), at(0.5, "b")], partition=0)
-    await client.produce("clicks", [at(1, "a", 2), Record(value=b"no json")], partition=1)
+    await client.create_topics(NewTopic("counted-clicks", 2, 3))
+    await client.produce(
+        "counted-clicks", [at(0, "a", 5), at(0.9, "a", 7), at(0.5, "b")], partition=0
+    )
+    await client.produce("counted-clicks", [at(1, "a", 2), Record(value=b"no json")], partition=1)
     settings = WindowSettings(
         cluster.bootstrap,
-        ("clicks",),
+        ("counted-clicks",),
         size_s=60,
         by="$.user",
         value="$.ms",
