@@ -64,7 +64,7 @@ class Group:
         try:
             self._consume()
         except KafkaException as error:
-            # Without this, the thread would end in silence, and whoever waits for a commit would wait for ever.
+            # Without this, the thread would end unnoticed, and the wait for its first commit would not end.
             self.problems.append(f"{self.name}: its consumer failed: {error}")
             self.begun.set()
 

@@ -125,7 +125,7 @@ class ColdRequests:
     def add(
         self, api: int, version: int, correlation: int, client_id: bytes | None, body: Buffer
     ) -> bool:
-        """Queue the request, whose body stays as it is; return True if no more may be parsed."""
+        """Queue the request; return True if no further request may be parsed. The caller must not change the body."""
         name = None if client_id is None else client_id.decode("utf-8", "replace")
         slot = self._answers.reserve()
         now = self._services.clock.now()

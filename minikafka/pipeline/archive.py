@@ -79,7 +79,7 @@ class _Run:
 
 
 def run(spark: SparkSession, settings: ArchiveSettings, report: Report) -> Summary:
-    """Archive what is there now, or all that comes until Ctrl-C, and return the counts."""
+    """Archive the records that exist now, or every new one until Ctrl-C; return the counts."""
     directory = ArchiveDirectory(settings.directory)
     stamp = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
     done = _Run(f"{stamp:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", settings.topics)

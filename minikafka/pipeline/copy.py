@@ -36,7 +36,7 @@ class CopySettings:
 
 
 def run(spark: SparkSession, settings: CopySettings, report: Report) -> Summary:
-    """Copy what is there now, or all that comes until Ctrl-C, and return the counts."""
+    """Copy the records that exist now, or every new one until Ctrl-C; return the counts."""
     return pipeline.run(spark, definition_of(settings), report)
 
 

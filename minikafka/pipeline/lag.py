@@ -108,7 +108,7 @@ def run(spark: SparkSession, settings: LagSettings, report: Report) -> Summary:
 
 
 async def _samples(settings: LagSettings, report: Report, name: str) -> list[dict[str, Any]]:
-    """Return one row per sample, group and partition. Raises `PipelineError` if there is none."""
+    """Return one row per sample, group and partition. Raises `PipelineError` without a committed offset."""
     clock = SystemClock()
     found: list[dict[str, Any]] = []
     rounds = int(settings.duration_s / settings.interval_s) + 1

@@ -154,7 +154,7 @@ class _Counter(StreamingQueryListener):
         """Do nothing: an idle query has read nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Release whoever waits for the counts of the run."""
+        """Mark the run as ended, so that `totals` returns its counts."""
         self._run(str(event.runId)).ended.set()
 
 

@@ -84,7 +84,7 @@ def _of_replicas(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
 
 
 def short_logs(spark: SparkSession, known: Sequence[Limits]) -> DataFrame | None:
-    """Return the replicas whose log ends below its high watermark; None if there is none."""
+    """Return the replicas whose log ends below its high watermark; None if every log reaches it."""
     rows = [
         (
             one.replica.topic,
@@ -109,53 +109,14 @@ def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
     `records` are those of the batches that are not shared. `brokers` are the replicas that differ
     from most others, and those without the record.
     """
-    facts = (
-        "leader_epoch",
-        "attributes",
-        "producer_id",
-        "producer_epoch",
-        "timestamp",
-        "key",
-        "value",
-    )
-    kept = f.lit(~_VARYING)
-    whole = f.xxhash64(
-        *(f.col(name).bitwiseAND(kept) if name == "attributes" else f.col(name) for name in facts),
-        f.col("headers"),
-        f.when(
-            f.col("base_sequence") >= 0,
-            f.col("base_sequence") + f.col("offset") - f.col("base_offset"),
-        ),
-    )
     limits = table.select(*_REPLICA, "start", "dense_from", "high_watermark")
-    held = records.where("fault IS NULL").select(
-        *PARTITION, "offset", whole.alias("whole"), f.explode("brokers").alias("broker")
-    )
-    counting = held.join(f.broadcast(limits), list(_REPLICA)).where(
-        "offset >= start AND offset < high_watermark"
-    )
-    variants = counting.groupBy(*PARTITION, "offset", "whole").agg(
-        f.collect_set("broker").alias("brokers")
-    )
-    sized = variants.withColumn("rank", f.struct(f.size("brokers"), -f.array_min("brokers")))
-    at_offset = sized.groupBy(*PARTITION, "offset").agg(
-        f.flatten(f.collect_list("brokers")).alias("holding"),
-        f.max_by("brokers", "rank").alias("agreeing"),
-    )
     every = limits.groupBy(*PARTITION).agg(
         f.collect_list(f.struct("broker", "dense_from", "high_watermark")).alias("replicas")
     )
-    joined = at_offset.join(f.broadcast(every), list(PARTITION))
-    offset = f.col("offset")
-    expected = f.transform(
-        f.filter(
-            "replicas", lambda one: (one.dense_from <= offset) & (offset < one.high_watermark)
-        ),
-        lambda one: one.broker,
+    joined = _holders(records, limits).join(f.broadcast(every), list(PARTITION))
+    judged = joined.withColumn("absent", f.array_except(_expected(), "holding")).withColumn(
+        "differing", f.array_except("holding", "agreeing")
     )
-    absent = f.array_except(expected, "holding")
-    differing = f.array_except("holding", "agreeing")
-    judged = joined.withColumn("absent", absent).withColumn("differing", differing)
     wrong = judged.where((f.size("absent") > 0) | (f.size("differing") > 0))
     text = f.concat_ws(
         ", ",
@@ -164,6 +125,46 @@ def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
     )
     brokers = f.array_sort(f.concat("absent", "differing"))
     return finding(wrong, "diverging", brokers=brokers, detail=text)
+
+
+def _holders(records: DataFrame, limits: DataFrame) -> DataFrame:
+    """Return, for each offset, the brokers `holding` a record, and the most that are `agreeing` about it."""
+    held = records.where("fault IS NULL").select(
+        *PARTITION, "offset", _whole().alias("whole"), f.explode("brokers").alias("broker")
+    )
+    counting = held.join(f.broadcast(limits), list(_REPLICA)).where(
+        "offset >= start AND offset < high_watermark"
+    )
+    variants = counting.groupBy(*PARTITION, "offset", "whole").agg(
+        f.collect_set("broker").alias("brokers")
+    )
+    sized = variants.withColumn("rank", f.struct(f.size("brokers"), -f.array_min("brokers")))
+    return sized.groupBy(*PARTITION, "offset").agg(
+        f.flatten(f.collect_list("brokers")).alias("holding"),
+        f.max_by("brokers", "rank").alias("agreeing"),
+    )
+
+
+def _whole() -> Column:
+    """Return a hash of all that replicas must have in common of a record."""
+    return f.xxhash64(
+        f.col("leader_epoch"),
+        f.col("attributes").bitwiseAND(f.lit(~_VARYING)),
+        *map(f.col, ("producer_id", "producer_epoch", "timestamp", "key", "value", "headers")),
+        f.when(
+            f.col("base_sequence") >= 0,
+            f.col("base_sequence") + f.col("offset") - f.col("base_offset"),
+        ),
+    )
+
+
+def _expected() -> Column:
+    """Return the brokers that must hold a record at the offset, if there is one."""
+    offset = f.col("offset")
+    must_hold = f.filter(
+        "replicas", lambda one: (one.dense_from <= offset) & (offset < one.high_watermark)
+    )
+    return f.transform(must_hold, lambda one: one.broker)
 
 
 def _words(brokers: str) -> Column:

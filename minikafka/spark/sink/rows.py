@@ -119,7 +119,7 @@ class Router:
         )
 
     def _timestamps(self, column: pa.Array | None, count: int) -> npt.NDArray[np.int64]:
-        """Return Unix milliseconds, the present time where there is none."""
+        """Return the timestamp of each row in Unix milliseconds, for null the current time."""
         if column is None:
             return np.full(count, self._now_ms(), dtype=np.int64)
         micros = pc.fill_null(column.cast(pa.int64()), self._now_ms() * 1000)

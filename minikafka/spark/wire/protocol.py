@@ -72,7 +72,7 @@ class Metadata(NamedTuple):
 
 
 class OffsetResponse(NamedTuple):
-    """One partition of a ListOffsets or OffsetForLeaderEpoch response; offset -1 if there is none."""
+    """One partition of a ListOffsets or OffsetForLeaderEpoch response; offset -1: no such offset."""
 
     error: int
     offset: int
