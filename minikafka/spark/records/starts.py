@@ -39,7 +39,8 @@ def varints(
 ) -> tuple[Positions, Positions]:
     """Return the zigzag varint at each position, and the position after it.
 
-    Raises `CorruptBatch` if one has more than `longest` bytes, IndexError beyond the end of `data`.
+    At least one byte must follow the last of them, as `PADDING` does. Raises `CorruptBatch` if one has more than
+    `longest` bytes, IndexError beyond the end of `data`.
     """
     values, after, unfinished = _read(data, positions, longest)
     if unfinished.size:
