@@ -143,22 +143,21 @@ class _Archiving:
             for missing in self._missing(tp, begin[tp], end[tp]):
                 present = self._without_lost(tp, missing, first[tp].offset)
                 tiles = cut(present, self._settings.records_per_file) if present else ()
-                works += [self._work(tp, tile, end[tp].leader_epoch) for tile in tiles]
+                works += [self._work(tp, tile, end[tp]) for tile in tiles]
         if self._done.lost:
             self._write_run()
         return works
 
-    def _work(self, tp: TopicPartition, tile: Tile, leader_epoch: int) -> Save:
+    def _work(self, tp: TopicPartition, tile: Tile, end: Position) -> Save:
         staged = str(self._directory.staged_file(tp, tile))
-        return Save(self._options, tp, tile, leader_epoch, staged)
+        return Save(self._options, tp, tile, end, staged)
 
     def _archived_end(self, tp: TopicPartition) -> Position | None:
         """Return where the files of a partition end; None without files."""
         tiles = self._directory.tiles(tp)
         if not tiles:
             return None
-        epoch = save.last_epoch(str(self._directory.file(tp, tiles[-1])))
-        return Position(tiles[-1].end, epoch)
+        return save.end_of(str(self._directory.file(tp, tiles[-1])), tiles[-1].end)
 
     def _check_history(self, begin: Positions, end: Positions) -> None:
         """Raise `PipelineError` if the topic's log is not the continuation of what was archived."""

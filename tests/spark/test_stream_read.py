@@ -9,8 +9,10 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as f
+from support.running_cluster import eventually, kill
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.record.batch import Record
@@ -77,6 +79,16 @@ async def create_again(client: Client, topic: str) -> None:
             await asyncio.sleep(0.1)
 
 
+async def wait_for_only_replica(cluster: LocalCluster, topic: str, broker: int) -> None:
+    """Wait until this broker leads partition 0 of the topic, and is its whole ISR."""
+
+    async def leads_alone() -> bool:
+        view = (await cluster.state()).partitions.get(TopicPartition(topic, 0))
+        return view is not None and (view.leader, view.isr) == (broker, (broker,))
+
+    await eventually(leads_alone)
+
+
 async def run(stream: Stream, **given: str) -> list[tuple]:
     def job() -> list[tuple]:
         stream.run(**given)
@@ -123,16 +135,47 @@ async def test_pattern_follows_topics_that_are_created_later(client, stream):
     assert await run(stream, subscribePattern="later-.") == rows
 
 
-async def test_topic_created_again_under_a_stream_is_explained(client, stream):
-    await client.create_topics(NewTopic("made-again", 1, 3))
-    rows = await fill(client, "made-again", 0, 0, 20)
-    assert await run(stream, subscribe="made-again") == rows
-    await client.delete_topics("made-again")
-    await create_again(client, "made-again")
-    await fill(client, "made-again", 0, 0, 5)
+@pytest.mark.parametrize("again", [5, 20, 30], ids=["shorter", "equal", "longer"])
+async def test_topic_created_again_under_a_stream_is_explained(client, stream, again):
+    topic = f"made-again-{again}"
+    await client.create_topics(NewTopic(topic, 1, 3))
+    rows = await fill(client, topic, 0, 0, 20)
+    assert await run(stream, subscribe=topic, maxOffsetsPerTrigger="100") == rows
+    await client.delete_topics(topic)
+    await create_again(client, topic)
+    new = await fill(client, topic, 0, 0, again)
     with pytest.raises(Exception, match="failOnDataLoss") as caught:
-        await run(stream, subscribe="made-again")
-    assert "made-again-0" in str(caught.value)
+        await run(stream, subscribe=topic)
+    assert f"{topic}-0 was deleted and created again" in str(caught.value)
+    tolerant = {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "10"}
+    assert await run(stream, subscribe=topic, **tolerant) == sorted(rows + new)
+    assert stream.batches == [10] * (again // 10) or [again]
+    more = [(topic, 0, again, "7")]
+    await client.produce(topic, [Record(value=b"7")], partition=0)
+    assert await run(stream, subscribe=topic) == sorted(rows + new + more)
+
+
+async def test_truncation_under_a_stream_is_explained(cluster: LocalCluster, client, stream):
+    """A replica that lacks ten records becomes leader, and its log grows beyond what was read."""
+    config = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    await client.create_topics(NewTopic("cut", 1, configs=config, assignment={0: [1, 2]}))
+    rows = await fill(client, "cut", 0, 0, 20)
+    await kill(cluster, 2)
+    await wait_for_only_replica(cluster, "cut", 1)
+    rows += await fill(client, "cut", 0, 20, 10)
+    assert await run(stream, subscribe="cut") == rows
+    await kill(cluster, 1)
+    await cluster.start(2)
+    await wait_for_only_replica(cluster, "cut", 2)
+    new = [(row[0], row[1], row[2], f"1{row[3]}") for row in rows[20:]]
+    new += [("cut", 0, offset, f"1{offset}") for offset in range(30, 35)]
+    async with Client(cluster.bootstrap) as later:  # the idempotent producer before lost records
+        await later.produce("cut", [Record(value=row[3].encode()) for row in new], partition=0)
+    lost = r"records 20 to 29 of cut-0, which were read, .* since an unclean leader election"
+    with pytest.raises(Exception, match=lost):
+        await run(stream, subscribe="cut")
+    found = await run(stream, subscribe="cut", failOnDataLoss="false")
+    assert sorted(found) == sorted(rows + new)
 
 
 @pytest.fixture

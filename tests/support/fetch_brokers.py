@@ -1,4 +1,4 @@
-"""Brokers with only what the Spark source needs: Metadata v7, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
+"""Brokers with only what the Spark source needs: Metadata v11, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
 
 They are threads behind real sockets, with logs in memory and no replication; a test decides who leads. They answer
 as Kafka does in the cases that a reader must handle: batches cut at the byte limit, at least one whole batch,
@@ -20,10 +20,17 @@ UNKNOWN_TOPIC = 3
 OFFSET_OUT_OF_RANGE = 1
 FENCED = 74
 UNKNOWN_EPOCH = 75
+METADATA = 3
+NO_TAGS = b"\x00"
 
 
 def _string(text: str | None) -> bytes:
     return struct.pack(">h", -1) if text is None else struct.pack(">h", len(text)) + text.encode()
+
+
+def _compact(text: str | None) -> bytes:
+    data = (text or "").encode()
+    return bytes([0 if text is None else len(data) + 1]) + data
 
 
 class _Body:
@@ -43,6 +50,11 @@ class _Body:
             return None
         self.position += size
         return self.data[self.position - size : self.position].decode()
+
+    def compact_string(self) -> str:
+        (size,) = self.take("B")
+        self.position += size - 1
+        return self.data[self.position - size + 1 : self.position].decode()
 
 
 @dataclass
@@ -92,6 +104,8 @@ class FetchBrokers:
 
     def __init__(self, count: int = 1) -> None:
         self.topics: dict[str, list[Partition]] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        """A topic that is not in it has no id."""
         self.fetch_errors: list[int] = []
         """Codes for the next Fetch answers."""
         self.on_list_offsets: list[Callable[[], object]] = []
@@ -174,7 +188,7 @@ class FetchBrokers:
                 body = _Body(stream.read(int.from_bytes(head, "big")))
                 api, version, correlation = body.take("hhi")
                 body.string()
-                assert (api, version) in {(1, 11), (2, 4), (3, 7), (23, 3)}, (api, version)
+                assert (api, version) in {(1, 11), (2, 4), (3, 11), (23, 3)}, (api, version)
                 with self.lock:
                     self.requests.append((index, api))
                     answer = {
@@ -183,6 +197,8 @@ class FetchBrokers:
                         3: self._metadata,
                         23: self._epoch_ends,
                     }[api](index, body)
+                if api == METADATA:
+                    answer = NO_TAGS + answer
                 frame = struct.pack(">ii", len(answer) + 4, correlation) + answer
                 if api == 1 and self._dies_now(index):
                     connection.sendall(frame[: len(frame) // 2])
@@ -209,27 +225,32 @@ class FetchBrokers:
         return True
 
     def _metadata(self, index: int, body: _Body) -> bytes:
-        (count,) = body.take("i")
-        asked = list(self.topics) if count < 0 else [body.string() for _ in range(count)]
-        (auto_create,) = body.take("b")
-        assert auto_create == 0
-        out = [struct.pack(">ii", 0, len(self.listeners))]
+        _, size = body.take("BB")  # tags of the header
+        asked = [self._asked_topic(body) for _ in range(size - 1)] if size else list(self.topics)
+        assert body.take("BB") == (0, 0)  # neither auto-creation nor authorized operations
+        out = [struct.pack(">iB", 0, len(self.listeners) + 1)]
         for broker in self.listeners:
-            out.append(struct.pack(">i", broker) + _string("127.0.0.1"))
-            out.append(struct.pack(">i", self.ports[broker]) + _string(None))
-        out.append(_string("cluster") + struct.pack(">ii", 0, len(asked)))
-        for topic in asked:
-            partitions = self.topics.get(topic)
-            code = UNKNOWN_TOPIC if partitions is None else 0
-            out.append(
-                struct.pack(">h", code)
-                + _string(topic)
-                + struct.pack(">bi", topic.startswith("__"), len(partitions or []))
-            )
-            for number, partition in enumerate(partitions or []):
-                out.append(struct.pack(">hiii", 0, number, partition.leader, partition.epoch))
-                out.append(struct.pack(">iiiii", 1, partition.leader, 1, partition.leader, 0))
-        return b"".join(out)
+            out.append(struct.pack(">i", broker) + _compact("127.0.0.1"))
+            out.append(struct.pack(">i", self.ports[broker]) + _compact(None) + NO_TAGS)
+        out.append(_compact("cluster") + struct.pack(">iB", 0, len(asked) + 1))
+        out += [self._topic(topic) for topic in asked]
+        return b"".join(out) + NO_TAGS
+
+    def _asked_topic(self, body: _Body) -> str:
+        assert body.take("16s") == (bytes(16),)
+        topic = body.compact_string()
+        body.take("B")
+        return topic
+
+    def _topic(self, topic: str) -> bytes:
+        partitions = self.topics.get(topic)
+        code = UNKNOWN_TOPIC if partitions is None else 0
+        out = [struct.pack(">h", code) + _compact(topic) + self.topic_ids.get(topic, bytes(16))]
+        out.append(struct.pack(">BB", topic.startswith("__"), len(partitions or []) + 1))
+        for number, partition in enumerate(partitions or []):
+            out.append(struct.pack(">hiii", 0, number, partition.leader, partition.epoch))
+            out.append(struct.pack(">BiBiBB", 2, partition.leader, 2, partition.leader, 1, 0))
+        return b"".join(out) + struct.pack(">iB", 0, 0)
 
     def _check(self, index: int, topic: str, number: int, epoch: int) -> int:
         partition = self.topics[topic][number]

@@ -18,9 +18,12 @@ from minikafka.spark.records.decode import SCHEMA_WITH_HEADERS
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.ranges import OffsetRange
 from minikafka.spark.source.readers import decoded_groups
+from minikafka.spark.wire.leaders import Position
 
 EPOCH_KEY: Final = b"minikafka.leader.epoch"
 """Key in a file's metadata: no record of the file or before it has a later leader epoch."""
+TOPIC_ID_KEY: Final = b"minikafka.topic.id"
+"""Key of the id of the topic that was archived; empty if the topic had none."""
 _ROW_GROUP_BYTES: Final = 32 << 20
 _IN_THE_PATH: Final = ("topic", "partition")
 """Columns that readers take from the names of the directories."""
@@ -36,13 +39,15 @@ class Save:
     options: ReadOptions
     tp: TopicPartition
     tile: Tile
-    leader_epoch: int
+    end: Position
+    """The end of the partition's log when the task was planned."""
     staged: str
 
 
 def save(work: Save) -> dict[str, Any]:
     """Write the records of a tile to its staged file; return their number and the file's size."""
-    schema = SCHEMA.with_metadata({EPOCH_KEY: b"%d" % work.leader_epoch})
+    facts = {EPOCH_KEY: str(work.end.leader_epoch), TOPIC_ID_KEY: work.end.topic_id}
+    schema = SCHEMA.with_metadata(facts)
     records = 0
     with open(work.staged, "wb") as file:
         with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -82,7 +87,8 @@ def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(gathered)
 
 
-def last_epoch(path: str) -> int:
-    """Return the leader epoch that goes with the end of a file's tile."""
+def end_of(path: str, offset: int) -> Position:
+    """Return the end of a file's tile, which is at this offset, as a position in the topic's history."""
     metadata = pq.read_schema(path).metadata or {}
-    return int(metadata[EPOCH_KEY])
+    topic_id = metadata.get(TOPIC_ID_KEY, b"").decode()
+    return Position(offset, int(metadata[EPOCH_KEY]), topic_id)

@@ -34,7 +34,7 @@ def limited(start: Mapping[TopicPartition, Position], end: Positions, most: int)
         return end
     shares = {tp: max(math.floor(most * size / total), 1) for tp, size in sizes.items()}
     return end | {
-        tp: Position(start[tp].offset + share, end[tp].leader_epoch) for tp, share in shares.items()
+        tp: end[tp]._replace(offset=start[tp].offset + share) for tp, share in shares.items()
     }
 
 

@@ -171,9 +171,8 @@ def first_positions(options: ReadOptions) -> Positions:
         earliest, latest = (cluster.ends(partitions, which) for which in (EARLIEST, LATEST))
         found = cluster.start(earliest, latest)
     return {
-        tp: Position(
-            cluster.inside(tp, position.offset, earliest[tp].offset, latest[tp].offset),
-            latest[tp].leader_epoch,
+        tp: latest[tp]._replace(
+            offset=cluster.inside(tp, position.offset, earliest[tp].offset, latest[tp].offset)
         )
         for tp, position in found.items()
     }
@@ -186,23 +185,34 @@ def latest_positions(options: ReadOptions, start: Positions) -> Positions:
         patience = Deadline(_LATE_END_S)
         while True:
             latest = cluster.ends(partitions, LATEST)
-            late = [tp for tp in latest if tp in start and latest[tp].offset < start[tp].offset]
+            late = [tp for tp in latest if tp in start and _ends_before(latest[tp], start[tp])]
             if not late or not patience.wait_to_retry():
                 return latest
             cluster.leaders.try_to_refresh(late)
 
 
-def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Positions:
-    """Return `start`, and for partitions that only `end` has their earliest offset.
+def _ends_before(latest: Position, start: Position) -> bool:
+    """True if the log ends below what was read of the same topic."""
+    return latest.offset < start.offset and not latest.is_of_another_topic(start)
 
-    Reports the loss of partitions that are gone, and of the first records of new ones.
+
+def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Positions:
+    """Return `start`, and for partitions that only `end` has, or whose topic was created again, their
+    earliest offset.
+
+    Reports topics that were created again, and the loss of partitions that are gone, and of the first
+    records of new ones.
     """
     if gone := sorted(str(tp) for tp in start.keys() - end.keys()):
         text = f"partitions {', '.join(gone)} of the checkpoint do not exist any more"
         report_loss(text, fail=options.fail_on_data_loss)
-    new = sorted(end.keys() - start.keys())
+    again = [tp for tp in start.keys() & end.keys() if start[tp].is_of_another_topic(end[tp])]
+    for tp in sorted(again):
+        report_loss(_recreation(tp, start[tp], end[tp]), fail=options.fail_on_data_loss)
+    read = {tp: at for tp, at in start.items() if tp in end and tp not in again}
+    new = sorted(end.keys() - read.keys())
     if not new:
-        return {tp: start[tp] for tp in end}
+        return read
     with _asking(options) as cluster:
         cluster.partitions()
         earliest = cluster.ends(new, EARLIEST)
@@ -211,7 +221,7 @@ def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Posi
                 cluster.report_loss(
                     f"the new partition {tp} starts at offset {position.offset} instead of 0"
                 )
-    return {tp: start.get(tp) or earliest[tp] for tp in end}
+    return read | earliest
 
 
 def plan_stream(options: ReadOptions, start: Positions, end: Positions) -> list[OffsetRange]:
@@ -258,6 +268,13 @@ def _kept_offsets(
             ends = cluster.leaders.epoch_ends(asked, cluster.deadline)
         kept |= {tp: found.offset for tp, found in ends.items() if found.offset >= 0}
     return kept
+
+
+def _recreation(tp: TopicPartition, start: Position, end: Position) -> str:
+    return (
+        f"{tp} was deleted and created again: up to offset {start.offset} the topic with the id"
+        f" {start.topic_id} was read, and the topic has the id {end.topic_id} now"
+    )
 
 
 def _truncation(tp: TopicPartition, begin: Position, kept: int) -> str:

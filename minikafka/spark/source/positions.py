@@ -1,8 +1,9 @@
 """The offset that Spark keeps in a checkpoint: a position for each partition, as JSON.
 
-`{"events": {"0": {"offset": 23, "leaderEpoch": 4}}}`: 23 is the next offset to read, 4 the leader
-epoch in which the leader answered when it was planned. No record before 23 has a later epoch, so a
-log that was truncated below it ends that epoch earlier (KIP-320).
+`{"events": {"0": {"offset": 23, "leaderEpoch": 4, "topicId": "Xv…"}}}`: 23 is the next offset to
+read, 4 the leader epoch in which the leader answered when it was planned. No record before 23 has a
+later epoch, so a log that was truncated below it ends that epoch earlier (KIP-320). A topic that was
+deleted and created again has another id (KIP-516); older checkpoints, and topics without an id, lack it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ def to_json(positions: Mapping[TopicPartition, Position]) -> dict[str, Any]:
     """Return the positions in a fixed order, so that equal ones give equal text."""
     tree: dict[str, Any] = {}
     for tp in sorted(positions):
-        offset, epoch = positions[tp]
-        tree.setdefault(tp.topic, {})[str(tp.partition)] = {"offset": offset, "leaderEpoch": epoch}
+        offset, epoch, topic_id = positions[tp]
+        facts = {"offset": offset, "leaderEpoch": epoch} | (
+            {"topicId": topic_id} if topic_id else {}
+        )
+        tree.setdefault(tp.topic, {})[str(tp.partition)] = facts
     return tree
 
 
@@ -31,7 +35,7 @@ def from_json(tree: Mapping[str, Any]) -> Positions:
     try:
         return {
             TopicPartition(topic, int(partition)): Position(
-                int(found["offset"]), int(found["leaderEpoch"])
+                int(found["offset"]), int(found["leaderEpoch"]), str(found.get("topicId", ""))
             )
             for topic, partitions in tree.items()
             for partition, found in partitions.items()

@@ -24,7 +24,8 @@ class Connection:
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
         self._client_id = client_id
         self._correlation = 0
-        self._waiting: deque[int] = deque()
+        self._waiting: deque[tuple[int, bool]] = deque()
+        """Correlation id of each outstanding request, and whether its version is flexible."""
         self._socket = socket.create_connection((host, port), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -36,7 +37,7 @@ class Connection:
     def send(self, api: tuple[int, int], body: bytes) -> None:
         """Send one request without waiting; `receive` returns its response later."""
         self._correlation += 1
-        self._waiting.append(self._correlation)
+        self._waiting.append((self._correlation, api in protocol.FLEXIBLE))
         self._socket.sendall(protocol.request(api, self._correlation, self._client_id, body))
 
     def receive(self) -> memoryview:
@@ -44,11 +45,12 @@ class Connection:
         head = bytearray(_RESPONSE.size)
         self._fill(memoryview(head))
         size, correlation = _RESPONSE.unpack(head)
-        if correlation != self._waiting.popleft() or not 4 <= size <= _RESPONSE_MAX:
+        expected, is_flexible = self._waiting.popleft()
+        if correlation != expected or not 4 <= size <= _RESPONSE_MAX:
             raise ProtocolViolation(f"a response of {size} bytes that does not match the request")
         body = memoryview(bytearray(size - 4))
         self._fill(body)
-        return body
+        return protocol.without_header_tags(body) if is_flexible else body
 
     def _fill(self, room: memoryview) -> None:
         while room:

@@ -45,10 +45,18 @@ class _Question:
 
 
 class Position(NamedTuple):
-    """An offset, and the leader epoch that goes with it; -1 if the broker did not tell one."""
+    """An offset, the leader epoch that goes with it, and the id of its topic.
+
+    The epoch is -1, the id empty, if the broker did not tell one.
+    """
 
     offset: int
     leader_epoch: int
+    topic_id: str = ""
+
+    def is_of_another_topic(self, other: Position) -> bool:
+        """True if both name the id of their topic, and the ids differ: it was created again (KIP-516)."""
+        return bool(self.topic_id and other.topic_id) and self.topic_id != other.topic_id
 
 
 class Leaders:
@@ -67,6 +75,7 @@ class Leaders:
         self._client_id = client_id
         self._timeout_s = request_timeout_s
         self._leaders: dict[TopicPartition, protocol.PartitionMetadata] = {}
+        self._topic_ids: dict[str, str] = {}
         self._connections: dict[Address, Connection] = {}
         self._silent: set[Address] = set()
         """Brokers that did not answer last time and are asked last."""
@@ -141,6 +150,7 @@ class Leaders:
             connection.close()
 
     def _merge(self, topic: str, metadata: protocol.TopicMetadata) -> None:
+        self._topic_ids[topic] = metadata.topic_id
         for index, partition in metadata.partitions.items():
             tp = TopicPartition(topic, index)
             known = self._leaders.get(tp)
@@ -245,7 +255,7 @@ class Leaders:
         for tp, response in answers.items():
             raise_if_final(response.error, str(tp))
         return {
-            tp: Position(response.offset, response.leader_epoch)
+            tp: Position(response.offset, response.leader_epoch, self._topic_ids.get(tp.topic, ""))
             for tp, response in answers.items()
             if response.error == ErrorCode.NONE
         }

@@ -1,13 +1,15 @@
-"""The Kafka requests of the source as bytes: Metadata v7, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
+"""The Kafka requests of the source as bytes: Metadata v11, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
 
-Written by hand so that executors need no codec library. None of the versions is flexible, so
-strings and arrays have plain int16 and int32 lengths. Layouts follow Kafka's protocol guide; Kafka
-2.3 and later serve all these versions. Invariant: a truncated response, or one with impossible
-sizes, is a `ProtocolViolation`, never another exception.
+Written by hand so that executors need no codec library. Only Metadata, which tells the ids of
+topics, is in a flexible version (KIP-482); elsewhere strings and arrays have plain int16 and int32
+lengths. Layouts follow Kafka's protocol guide; Kafka 2.8 and later serve all these versions.
+Invariant: a truncated response, or one with impossible sizes, is a `ProtocolViolation`, never
+another exception.
 """
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from struct import Struct, error
@@ -19,9 +21,11 @@ from minikafka.spark.records.batches import Aborted
 
 FETCH: Final = (1, 11)
 LIST_OFFSETS: Final = (2, 4)
-METADATA: Final = (3, 7)
+METADATA: Final = (3, 11)
 OFFSET_FOR_LEADER_EPOCH: Final = (23, 3)
 """API key and version."""
+FLEXIBLE: Final = frozenset({METADATA})
+"""Versions whose headers end with tagged fields."""
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -46,6 +50,9 @@ _EPOCH_PARTITION: Final = Struct(">iii")
 _ABORTED: Final = Struct(">qq")
 _CONSUMER: Final = -1
 _NO_SESSION: Final = (0, -1)
+_NO_ID: Final = bytes(16)
+_NO_TAGS: Final = b"\x00"
+_VARINT_BYTES: Final = 5
 
 
 class PartitionMetadata(NamedTuple):
@@ -61,6 +68,8 @@ class TopicMetadata(NamedTuple):
 
     error: int
     is_internal: bool
+    topic_id: str
+    """As Kafka's tools print it; empty if the topic has none (Kafka before 2.8 created it)."""
     partitions: dict[int, PartitionMetadata]
 
 
@@ -91,18 +100,28 @@ class FetchResponse(NamedTuple):
 
 
 def request(api: tuple[int, int], correlation: int, client_id: str, body: bytes) -> bytes:
-    """Return a whole frame: length, request header v1, body."""
-    client = _string(client_id)
+    """Return a whole frame: length, request header v1 or v2, body."""
+    client = _string(client_id) + (_NO_TAGS if api in FLEXIBLE else b"")
     size = _REQUEST.size - 4 + len(client) + len(body)
     return _REQUEST.pack(size, *api, correlation) + client + body
 
 
+def without_header_tags(answer: memoryview) -> memoryview:
+    """Return a response of a flexible version without the tagged fields of its header."""
+    reader = Reader(answer)
+    reader.skip_tags()
+    return reader.rest()
+
+
 def metadata_request(topics: Sequence[str] | None) -> bytes:
-    """Return the body of Metadata v7 for these topics, or None for all, without auto-creation."""
+    """Return the body of Metadata v11 for these topics, or None for all, without auto-creation and
+    authorized operations.
+    """
+    neither = b"\x00\x00" + _NO_TAGS
     if topics is None:
-        return _INT32.pack(-1) + b"\x00"
-    names = b"".join(_string(topic) for topic in topics)
-    return _INT32.pack(len(topics)) + names + b"\x00"
+        return _uvarint(0) + neither
+    names = [_NO_ID + _compact_string(topic) + _NO_TAGS for topic in topics]
+    return _uvarint(len(topics) + 1) + b"".join(names) + neither
 
 
 def list_offsets_request(
@@ -157,23 +176,30 @@ def fetch_request(
 
 
 def parse_metadata(answer: memoryview) -> Metadata:
-    """Parse the body of a Metadata v7 response."""
+    """Parse the body of a Metadata v11 response."""
     reader = Reader(answer)
     reader.int32()  # throttle time
     brokers = {}
-    for _ in range(reader.count()):
+    for _ in range(reader.compact_count()):
         broker_id = reader.int32()
-        brokers[broker_id] = (reader.string(), reader.int32())
-        reader.nullable_string()  # rack
-    reader.nullable_string()  # cluster id
+        brokers[broker_id] = (reader.compact_string(), reader.int32())
+        reader.compact_string()  # rack
+        reader.skip_tags()
+    reader.compact_string()  # cluster id
     reader.int32()  # controller
-    topics = {}
-    for _ in range(reader.count()):
-        code, name = reader.int16(), reader.string()
-        is_internal = reader.take(1)[0] != 0
-        partitions = dict(_partition(reader) for _ in range(reader.count()))
-        topics[name] = TopicMetadata(code, is_internal, partitions)
+    topics = dict(_topic(reader) for _ in range(reader.compact_count()))
+    reader.skip_tags()
     return Metadata(brokers, topics)
+
+
+def _topic(reader: Reader) -> tuple[str, TopicMetadata]:
+    code, name, raw_id = reader.int16(), reader.compact_string(), bytes(reader.take(len(_NO_ID)))
+    is_internal = reader.take(1)[0] != 0
+    partitions = dict(_partition(reader) for _ in range(reader.compact_count()))
+    reader.int32()  # authorized operations
+    reader.skip_tags()
+    topic_id = "" if raw_id == _NO_ID else urlsafe_b64encode(raw_id).decode().rstrip("=")
+    return name, TopicMetadata(code, is_internal, topic_id, partitions)
 
 
 def _partition(reader: Reader) -> tuple[int, PartitionMetadata]:
@@ -184,7 +210,8 @@ def _partition(reader: Reader) -> tuple[int, PartitionMetadata]:
         reader.int32(),
     )
     for _ in ("replicas", "in-sync replicas", "offline replicas"):
-        reader.skip(4 * reader.count())
+        reader.skip(4 * reader.compact_count())
+    reader.skip_tags()
     return index, PartitionMetadata(code, leader, leader_epoch)
 
 
@@ -249,6 +276,20 @@ def _string(text: str) -> bytes:
     return _INT16.pack(len(data)) + data
 
 
+def _compact_string(text: str) -> bytes:
+    data = text.encode()
+    return _uvarint(len(data) + 1) + data
+
+
+def _uvarint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
 class Reader:
     """A position in a response that advances with every read."""
 
@@ -268,9 +309,25 @@ class Reader:
         """Return the next eight bytes as a signed number."""
         return self._number(_INT64)
 
+    def uvarint(self) -> int:
+        """Return the next unsigned varint."""
+        value = 0
+        for index in range(_VARINT_BYTES):
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                return value
+        raise ProtocolViolation("a varint in a response is longer than 32 bits")
+
     def count(self) -> int:
         """Read the size of an array; null counts as empty."""
-        size = self.int32()
+        return self._checked_count(self.int32())
+
+    def compact_count(self) -> int:
+        """Read the size of an array in a flexible version; null counts as empty."""
+        return self._checked_count(self.uvarint() - 1)
+
+    def _checked_count(self, size: int) -> int:
         if size > len(self._data) - self._position:
             raise ProtocolViolation(
                 f"an array of {size} entries in a response of {len(self._data)} bytes"
@@ -286,9 +343,23 @@ class Reader:
         size = self.int16()
         return None if size < 0 else str(self.take(size), "utf-8", "replace")
 
+    def compact_string(self) -> str:
+        """Return a string in a flexible version; null counts as empty."""
+        return str(self.take(max(self.uvarint() - 1, 0)), "utf-8", "replace")
+
+    def skip_tags(self) -> None:
+        """Move past the tagged fields that end a structure in a flexible version."""
+        for _ in range(self.uvarint()):
+            self.uvarint()  # tag
+            self.skip(self.uvarint())
+
     def skip(self, size: int) -> None:
         """Move past this many bytes."""
         self.take(size)
+
+    def rest(self) -> memoryview:
+        """Return a view of all bytes that were not read yet."""
+        return self._data[self._position :]
 
     def take(self, size: int) -> memoryview:
         """Return a view of the next bytes."""

@@ -8,9 +8,10 @@ from support.encoders import CODECS, Sample, altered, by_aiokafka
 from support.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.archive.save import SCHEMA, Save, last_epoch, save
+from minikafka.spark.archive.save import SCHEMA, Save, end_of, save
 from minikafka.spark.archive.tiles import Tile
 from minikafka.spark.source.options import Mode, parse
+from minikafka.spark.wire.leaders import Position
 
 MOMENT = 1_700_000_000_123
 
@@ -33,14 +34,16 @@ def test_file_holds_the_records_of_its_tile_with_leader_epochs(brokers, tmp_path
     }
     path = str(tmp_path / "staged")
     tile = Tile(5, 42)
-    work = Save(parse(given, Mode.STREAM), TopicPartition("lines", 0), tile, 7, path)
+    work = Save(
+        parse(given, Mode.STREAM), TopicPartition("lines", 0), tile, Position(60, 7, "id"), path
+    )
     assert save(work) == {"records": 37, "bytes": (tmp_path / "staged").stat().st_size}
     table = pq.read_table(path)
     assert table.schema.equals(SCHEMA)
     assert table.column("offset").to_pylist() == list(range(5, 42))
     assert table.column("headers")[0].as_py() == [{"key": "h", "value": None}]
     assert set(table.column("leaderEpoch").to_pylist()) <= {-1, 0}
-    assert last_epoch(path) == 7
+    assert end_of(path, 42) == Position(42, 7, "id")
 
 
 @pytest.mark.parametrize(("end", "records"), [(40, 20), (50, 20), (5, 5)])
@@ -56,7 +59,9 @@ def test_tile_covers_offsets_that_compaction_removed(brokers, tmp_path, end, rec
         "includeHeaders": "true",
     }
     path = str(tmp_path / "staged")
-    work = Save(parse(given, Mode.STREAM), TopicPartition("lines", 0), Tile(0, end), 0, path)
+    work = Save(
+        parse(given, Mode.STREAM), TopicPartition("lines", 0), Tile(0, end), Position(end, 0), path
+    )
     assert save(work)["records"] == records
     offsets = pq.read_table(path).column("offset").to_pylist()
     assert offsets == [*range(10), *range(20, 30)][:records]
@@ -68,6 +73,9 @@ def test_tile_without_any_record_is_a_file_without_rows(brokers, tmp_path):
     given = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "lines"}
     path = str(tmp_path / "staged")
     options = parse(given | {"includeHeaders": "true"}, Mode.STREAM)
-    assert save(Save(options, TopicPartition("lines", 0), Tile(0, 1), 3, path))["records"] == 0
+    assert (
+        save(Save(options, TopicPartition("lines", 0), Tile(0, 1), Position(1, 3), path))["records"]
+        == 0
+    )
     assert pq.read_table(path).num_rows == 0
-    assert last_epoch(path) == 3
+    assert end_of(path, 1) == Position(1, 3)

@@ -12,8 +12,9 @@ from minikafka.spark.source import planning
 from minikafka.spark.source.loss import DataLost
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.planning import plan_batch
-from minikafka.spark.source.positions import Positions
+from minikafka.spark.source.positions import Positions, from_json, to_json
 from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.readers import StreamReader
 from minikafka.spark.wire import leaders
 from minikafka.spark.wire.leaders import Position, Unreachable
 
@@ -244,6 +245,24 @@ def test_topic_created_again_is_recognized(options, start):
     start = EMPTY_START | start
     with pytest.raises(DataLost, match="lines-0 was deleted and created again"):
         planning.plan_stream(stream(options), start, EMPTY_START)
+
+
+@pytest.mark.parametrize(("limits", "count"), [({}, 30), ({"maxOffsetsPerTrigger": "4"}, 4)])
+def test_topic_created_again_is_recognized_by_its_id(brokers, options, limits, count):
+    given = stream(options, failOnDataLoss="false", **limits)
+    brokers.topic_ids["lines"] = bytes(15) + b"\x01"
+    start = to_json(planning.latest_positions(given, {}))
+    brokers.topic_ids["lines"] = bytes(15) + b"\x02"
+    again = brokers.create("lines", 3)[0]
+    for _ in range(3):
+        again.append(TEN)
+    reader = StreamReader(given)
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    found = [partition.wanted for partition in reader.partitions(start, end)]
+    assert found == [of(0, 0, count)]
+    explained = "lines-0 was deleted and created again: up to offset 10 the topic with the id A+Q"
+    with pytest.raises(DataLost, match=explained):
+        planning.plan_stream(stream(options), from_json(start), from_json(end))
 
 
 def test_end_below_the_start_is_asked_for_again(brokers, options):

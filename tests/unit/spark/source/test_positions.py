@@ -13,13 +13,18 @@ from minikafka.spark.wire.leaders import Position
 
 POSITIONS = {
     TopicPartition("b", 10): Position(3, 1),
-    TopicPartition("b", 9): Position(2**40, 0),
+    TopicPartition("b", 9): Position(2**40, 0, "id"),
     TopicPartition("a", 0): Position(0, -1),
 }
 
 
 def test_positions_are_read_back_from_their_json():
     assert from_json(json.loads(json.dumps(to_json(POSITIONS)))) == POSITIONS
+
+
+def test_position_of_a_checkpoint_without_topic_ids_has_none():
+    tree = {"a": {"0": {"offset": 5, "leaderEpoch": 2}}}
+    assert from_json(tree) == {TopicPartition("a", 0): Position(5, 2, "")}
 
 
 def test_equal_positions_give_equal_text():

@@ -18,6 +18,8 @@ from minikafka.wire import codec
 LINES = TopicPartition("lines", 3)
 FETCH, LIST_OFFSETS, METADATA = protocol.FETCH, protocol.LIST_OFFSETS, protocol.METADATA
 EPOCHS = protocol.OFFSET_FOR_LEADER_EPOCH
+NO_TAGS = b"\x00"
+"""The tagged fields of a request header of version 2."""
 
 
 def body_of(answer: object) -> memoryview:
@@ -29,14 +31,23 @@ def test_frame_has_a_length_and_header_version_1():
     assert frame == struct.pack(">ihhih5s4s", 19, 1, 11, 7, 5, b"spark", b"body")
 
 
+def test_frame_of_a_flexible_version_has_header_version_2():
+    frame = protocol.request(METADATA, 7, "spark", b"body")
+    assert frame == struct.pack(">ihhih5sx4s", 20, 3, 11, 7, 5, b"spark", b"body")
+    tags = b"\x01\x05\x02ab"  # one tagged field: number 5, two bytes
+    assert protocol.without_header_tags(memoryview(tags + b"body")) == b"body"
+
+
 def test_metadata_request_creates_no_topics():
-    request = codec.decode_request(*METADATA, protocol.metadata_request(["lines", "mehr ä"]))
-    assert [topic.name for topic in request.topics] == ["lines", "mehr ä"]
+    body = protocol.metadata_request(["lines", "mehr ä" * 60])
+    request = codec.decode_request(*METADATA, NO_TAGS + body)
+    assert [topic.name for topic in request.topics] == ["lines", "mehr ä" * 60]
     assert request.allow_auto_topic_creation is False
 
 
 def test_metadata_request_asks_for_all_topics():
-    assert codec.decode_request(*METADATA, protocol.metadata_request(None)).topics is None
+    request = codec.decode_request(*METADATA, NO_TAGS + protocol.metadata_request(None))
+    assert request.topics is None
 
 
 @pytest.mark.parametrize("level", Isolation)
@@ -82,6 +93,7 @@ def metadata_answer() -> memoryview:
                 {
                     "error_code": 0,
                     "name": "lines",
+                    "topic_id": bytes(15) + b"\x01",
                     "is_internal": False,
                     "partitions": [
                         partition
@@ -100,7 +112,13 @@ def metadata_answer() -> memoryview:
                         },
                     ],
                 },
-                {"error_code": 3, "name": "gone", "is_internal": True, "partitions": []},
+                {
+                    "error_code": 3,
+                    "name": "gone",
+                    "topic_id": None,
+                    "is_internal": True,
+                    "partitions": [],
+                },
             ],
         )
     )
@@ -114,8 +132,8 @@ def test_metadata_response_is_parsed():
     assert protocol.parse_metadata(metadata_answer()) == protocol.Metadata(
         {1: ("one", 9092), 2: ("two", 9093)},
         {
-            "lines": protocol.TopicMetadata(0, False, partitions),
-            "gone": protocol.TopicMetadata(3, True, {}),
+            "lines": protocol.TopicMetadata(0, False, "AAAAAAAAAAAAAAAAAAAAAQ", partitions),
+            "gone": protocol.TopicMetadata(3, True, "", {}),
         },
     )
 
