@@ -16,6 +16,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.record.batch import Record
+from minikafka.spark import register
 from minikafka.spark.progress import OffsetsBehind, OffsetsBehindListener, offsets_behind
 
 
@@ -110,6 +111,20 @@ async def test_stream_continues_from_its_checkpoint_and_finds_new_partitions(cli
     rows += await fill(client, "stream-grows", 0, 300, 10)
     assert await run(stream, subscribe="stream-grows", startingOffsets="latest") == sorted(rows)
     assert stream.batches == [60]
+
+
+async def test_starting_streams_add_nothing_to_the_environment_that_they_share(
+    spark, client, stream
+):
+    """Spark's map is not safe for two threads that add: the next read of it then fails."""
+    await client.create_topics(NewTopic("environment", 1, 3))
+    rows = await fill(client, "environment", 0, 0, 1)
+    register(spark)
+    sources = spark._jsparkSession.sessionState().dataSourceManager()
+    shared = sources.lookupDataSource("minikafka").dataSourceCls().envVars()
+    before = set(shared.keySet())
+    assert await run(stream, subscribe="environment") == rows
+    assert set(shared.keySet()) == before
 
 
 async def test_listener_is_told_how_far_each_batch_is_behind(spark, client, stream):
