@@ -1,4 +1,4 @@
-"""The fixture that fails a test for an exception lost in its event loop or a task that outlives it."""
+"""What the settings of the whole suite do: lost exceptions and tasks, compiled modules, the order of files."""
 
 from __future__ import annotations
 
@@ -52,20 +52,58 @@ async def test_bad_leaked_task():
 """
 
 
-def test_lost_exceptions_and_leaked_tasks_fail_their_test(tmp_path):
-    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
-    (tmp_path / "pytest.ini").write_text(CONFIG)
-    (tmp_path / "test_sample.py").write_text(SAMPLES)
+COMPILED = """
+import subprocess
+import sys
 
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rE", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(TESTS)},
+def test_good_processes_write_compiled_modules():
+    code = "import sys; print(sys.dont_write_bytecode)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\\n"
+"""
+
+
+def test_lost_exceptions_and_leaked_tasks_fail_their_test(tmp_path):
+    (tmp_path / "test_sample.py").write_text(SAMPLES)
+    shown = run_suite(tmp_path, "-rE")
+
+    failed = set(re.findall(r"^ERROR test_sample\.py::(\w+)", shown, re.MULTILINE))
+    assert failed == set(re.findall(r"test_bad_\w+", SAMPLES)), shown
+    assert re.search(r"^6 passed, 3 errors", shown, re.MULTILINE), shown
+
+
+def test_tests_and_their_processes_keep_compiled_modules(tmp_path):
+    (tmp_path / "test_sample.py").write_text(COMPILED)
+    shown = run_suite(tmp_path, PYTHONDONTWRITEBYTECODE="1")
+
+    assert re.search(r"^1 passed", shown, re.MULTILINE), shown
+    assert list((tmp_path / "__pycache__").glob("test_sample*.pyc"))
+
+
+def test_files_that_share_a_spark_session_come_first(tmp_path):
+    for file in ("clients/test_a", "spark/test_connect", "spark/test_write", "unit/test_b"):
+        path = tmp_path / "tests" / f"{file}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("def test_nothing(): pass\n")
+    shown = run_suite(tmp_path / "tests", "--collect-only", f"--rootdir={tmp_path}")
+
+    assert re.findall(r"^tests/(.+)\.py::", shown, re.MULTILINE) == [
+        "spark/test_write",
+        "clients/test_a",
+        "spark/test_connect",
+        "unit/test_b",
+    ]
+
+
+def run_suite(tests: Path, *arguments: str, **environment: str) -> str:
+    """Run the tests of a folder under the settings of this suite; return what pytest prints."""
+    (tests / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    (tests / "pytest.ini").write_text(CONFIG)
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", *arguments]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(tests)],
+        cwd=tests,
+        env=os.environ | {"PYTHONPATH": str(TESTS)} | environment,
         capture_output=True,
         text=True,
         check=False,
-    )
-
-    failed = set(re.findall(r"^ERROR test_sample\.py::(\w+)", ran.stdout, re.MULTILINE))
-    assert failed == set(re.findall(r"test_bad_\w+", SAMPLES)), ran.stdout
-    assert re.search(r"^6 passed, 3 errors", ran.stdout, re.MULTILINE), ran.stdout
+    ).stdout
