@@ -1,4 +1,6 @@
-"""Decompression of a batch's records with pyarrow alone: gzip, snappy, lz4 and zstd.
+"""Decompression of a batch's records: snappy, lz4 and zstd by pyarrow, gzip by `isal` or Python's zlib.
+
+`isal` decompresses gzip more than twice as fast as zlib; both give the same bytes.
 
 Invariant: no batch is decompressed beyond `INFLATED_MAX`, whatever size it claims; a larger or
 invalid batch is a `CorruptBatch`.
@@ -6,7 +8,10 @@ invalid batch is a `CorruptBatch`.
 
 from __future__ import annotations
 
-from typing import Final
+import importlib
+import zlib
+from functools import cache
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -15,8 +20,12 @@ from minikafka.base.errors import CorruptBatch
 INFLATED_MAX: Final = 1 << 30
 """Maximum bytes of one decompressed batch; an Arrow binary column can address twice as many."""
 
-_SNAPPY: Final = 2
-_STREAMED: Final = {1: "gzip", 3: "lz4", 4: "zstd"}
+_GZIP, _SNAPPY = 1, 2
+_STREAMED: Final = {3: "lz4", 4: "zstd"}
+_GZIP_MEMBER: Final = 31
+"""zlib's number for one gzip member with its header and checksum."""
+_PART_BYTES: Final = 1 << 20
+"""Decompressed bytes to take from a stream at once; larger buffers cost time where batches are small."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = 16
 """Magic, version and compatible version of snappy-java's framing."""
@@ -25,21 +34,49 @@ _XERIAL_HEADER: Final = 16
 def inflate(codec: int, data: memoryview) -> memoryview:
     """Return the decompressed records of a batch; `codec` is bits 0-2 of its attributes."""
     try:
+        if codec == _GZIP:
+            return memoryview(_gzip(data)).cast("B")
         if codec == _SNAPPY:
             return memoryview(_snappy(data)).cast("B")
         if codec in _STREAMED:
             return memoryview(_stream(_STREAMED[codec], data)).cast("B")
-    except (OSError, IndexError) as error:
+    except (OSError, IndexError, gzip_library().error) as error:
         raise CorruptBatch(f"records do not decompress: {error}") from error
     raise CorruptBatch(f"codec {codec} is unknown to Kafka")
 
 
-def _stream(name: str, data: memoryview) -> pa.Buffer:
+@cache
+def gzip_library() -> Any:
+    """Return the module that decompresses gzip: `isal.isal_zlib` if it is installed, else Python's `zlib`."""
+    try:
+        return importlib.import_module("isal.isal_zlib")
+    except ImportError:
+        return zlib
+
+
+def _gzip(data: memoryview) -> bytes | pa.Buffer:
+    """Decompress one gzip member, as producers write it; more than one by pyarrow."""
+    member = gzip_library().decompressobj(_GZIP_MEMBER)
+    inflated: bytes = member.decompress(data, INFLATED_MAX + 1)
+    _check_size(len(inflated))
+    if not member.eof:
+        raise CorruptBatch("records do not decompress: the gzip data is truncated")
+    return _stream("gzip", data) if member.unused_data else inflated
+
+
+def _stream(name: str, data: memoryview) -> bytes | pa.Buffer:
+    parts, size = [], 0
     with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
-        inflated = stream.read_buffer(INFLATED_MAX + 1)
-    if inflated.size > INFLATED_MAX:
+        while (part := stream.read_buffer(_PART_BYTES)).size:
+            parts.append(part)
+            size += part.size
+            _check_size(size)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_size(size: int) -> None:
+    if size > INFLATED_MAX:
         raise CorruptBatch(f"records decompress to more than {INFLATED_MAX} bytes")
-    return inflated
 
 
 def _snappy(data: memoryview) -> bytes | pa.Buffer:

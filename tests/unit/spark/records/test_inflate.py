@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import struct
+import sys
+import zlib
 
 import cramjam
 import pytest
@@ -37,9 +39,67 @@ FORMS = {
 }
 
 
+@pytest.fixture(params=["isal.isal_zlib", "zlib"])
+def gzip_library(request, monkeypatch):
+    """Decompress gzip with the library of this name."""
+    library = pytest.importorskip(request.param)
+    monkeypatch.setattr(module, "gzip_library", lambda: library)
+
+
 @pytest.mark.parametrize(("codec", "data"), FORMS.values(), ids=FORMS)
 def test_text_is_decompressed(codec, data):
     assert inflate(codec, memoryview(data)) == TEXT
+
+
+@pytest.mark.parametrize("form", ["gzip", "gzip in two members"])
+def test_each_gzip_library_decompresses_text(form, gzip_library):
+    codec, data = FORMS[form]
+    assert inflate(codec, memoryview(data)) == TEXT
+
+
+def test_each_gzip_library_stops_at_the_limit(gzip_library, monkeypatch):
+    monkeypatch.setattr(module, "INFLATED_MAX", len(TEXT) - 1)
+    with pytest.raises(CorruptBatch, match="more than"):
+        inflate(1, memoryview(gzip.compress(TEXT)))
+
+
+def broken(data: bytes) -> dict[str, bytes]:
+    """Return gzip data with one fault each; the last 8 bytes are checksum and size."""
+    altered = bytearray(data)
+    altered[-8] ^= 1
+    return {
+        "no bytes": b"",
+        "a truncated header": data[:5],
+        "truncated data": data[:-20],
+        "a truncated checksum": data[:-2],
+        "a wrong checksum": bytes(altered),
+        "bytes after the end": data + b"plain text",
+        "no gzip header": data[10:],
+    }
+
+
+@pytest.mark.parametrize("fault", broken(gzip.compress(TEXT)))
+def test_each_gzip_library_refuses_broken_data(fault, gzip_library):
+    data = broken(gzip.compress(TEXT))[fault]
+    with pytest.raises(CorruptBatch, match="do not decompress"):
+        inflate(1, memoryview(data))
+
+
+def test_isal_is_used_where_it_is_installed():
+    isal = pytest.importorskip("isal.isal_zlib")
+    assert module.gzip_library() is isal
+
+
+def test_zlib_is_used_where_isal_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
+    assert module.gzip_library.__wrapped__() is zlib
+
+
+@pytest.mark.parametrize("codec", [3, 4], ids=["lz4", "zstd"])
+def test_streams_longer_than_one_part_are_decompressed(codec):
+    text = TEXT * 25
+    compress = {3: cramjam.lz4, 4: cramjam.zstd}[codec].compress
+    assert inflate(codec, memoryview(bytes(compress(text)))) == text
 
 
 @pytest.mark.parametrize(("codec", "data"), FORMS.values(), ids=FORMS)
