@@ -134,10 +134,11 @@ def code_name(code: int | str) -> str:
 class MinikafkaError(Exception):
     """Base class of expected errors; the command line prints their text without a traceback.
 
-    `hint`: the command that helps, which only the command line prints.
+    `hint`: the command that helps, which only the command line prints. `exit_code`: that of the command.
     """
 
     hint = ""
+    exit_code = 1
 
 
 class KafkaError(MinikafkaError):

@@ -132,7 +132,7 @@ def _report(error: BaseException, output: TextIO | None) -> int:
         signal.raise_signal(signal.SIGPIPE)
     text = _text_of(failure or error)
     print(f"minikafka: {' '.join(text.split())}", file=sys.stderr)
-    return 1
+    return error.exit_code if isinstance(error, MinikafkaError) else 1
 
 
 def _flush(output: TextIO | None) -> OSError | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -108,10 +109,12 @@ def _stop(spark: SparkSession | None) -> None:
         return
 
     def stop() -> None:
-        for query in spark.streams.active:
-            query.stop()
-        spark.sparkContext.cancelAllJobs()
-        spark.stop()
+        # A signal to the whole process group stops Java too; its errors tell the user nothing.
+        with suppress(Exception):
+            for query in spark.streams.active:
+                query.stop()
+            spark.sparkContext.cancelAllJobs()
+            spark.stop()
 
     thread = threading.Thread(target=stop, daemon=True)
     thread.start()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
+from minikafka.base.errors import MinikafkaError
 from minikafka.cli.find_cluster import data_directory
 from minikafka.cli.pipeline.launch import Launch, launch_options
 
 HISTORY = "FILE|DIR|topic:NAME"
+_NOT_CHECKED: Final = 2
+"""Exit code of a check without a verdict: a script must not take a wrong path for a lost record."""
 
 
 @click.command(short_help="Check producers' histories against the logs of all replicas.")
@@ -44,18 +49,21 @@ def check(
 ) -> None:
     """Check that the replicas agree, and that they hold what producers were promised.
 
-    Exit code 1 if there is an anomaly.
+    Exit code 1 if there is an anomaly, 2 if the check could not be made.
     """
     from minikafka.pipeline.check.pipeline import CheckSettings, run
 
-    settings = CheckSettings(
-        replicas=replicas or (data_directory(launch.data),),
-        histories=histories,
-        reads=reads,
-        topics=topics,
-        output=output,
-        servers=launch.servers()
-        if any(one.startswith("topic:") for one in histories + reads)
-        else None,
-    )
-    launch.run("check", lambda spark, report: run(spark, settings, report))
+    try:
+        is_topic_read = any(one.startswith("topic:") for one in histories + reads)
+        settings = CheckSettings(
+            replicas=replicas or (data_directory(launch.data),),
+            histories=histories,
+            reads=reads,
+            topics=topics,
+            output=output,
+            servers=launch.servers() if is_topic_read else None,
+        )
+        launch.run("check", lambda spark, report: run(spark, settings, report))
+    except MinikafkaError as error:
+        error.exit_code = _NOT_CHECKED
+        raise

@@ -25,7 +25,13 @@ from minikafka.pipeline.check.histories import (
 )
 from minikafka.pipeline.check.kept import kept
 from minikafka.pipeline.check.logs import PARTITION, Limits
-from minikafka.pipeline.check.replicas import find, log_directories
+from minikafka.pipeline.check.replicas import (
+    Replica,
+    SegmentFile,
+    find,
+    log_directories,
+    running_brokers,
+)
 from minikafka.pipeline.failures import PipelineError
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.summary import Fact, Summary, Table
@@ -62,21 +68,31 @@ class _Check:
         self.facts: dict[str, Fact] = {}
 
     def run(self) -> Summary:
+        replicas, segments = self._replicas()
         sends, reads = self._histories()
-        replicas, segments = find(log_directories(self.settings.replicas), self.settings.topics)
-        if not segments:
-            raise PipelineError("the log directories hold no segment of these topics")
-        self.facts |= {"replicas": len(replicas), "segments": len(segments)}
         with self.report.stage("read batch headers"):
             found = kept(logs.batches(self.spark, segments))
             known = logs.limits(found, replicas)
             table = logs.limits_table(self.spark, known)
         size = sum(segment.size for segment in segments)
         findings = self._findings(found, table, known, size, sends, reads)
-        anomalies = kept(together(findings))
-        with self.report.stage("compare"):
-            counts = self._counts(anomalies)
-        return self._summary(anomalies, counts, found)
+        with self.report.stage("collect anomalies"):
+            anomalies = kept(together(findings))
+            return self._summary(anomalies, self._counts(anomalies), found)
+
+    def _replicas(self) -> tuple[list[Replica], list[SegmentFile]]:
+        directories = log_directories(self.settings.replicas)
+        replicas, segments = find(directories, self.settings.topics)
+        if not segments:
+            raise PipelineError("the log directories hold no segment of these topics")
+        self.facts |= {"replicas": len(replicas), "segments": len(segments)}
+        if running := ", ".join(map(str, running_brokers(directories))):
+            self.facts["running_brokers"] = running
+            self.report.note(
+                f"these brokers are running: {running}; what they write during the check may look"
+                " like an anomaly, stop them for a verdict"
+            )
+        return replicas, segments
 
     def _histories(self) -> tuple[DataFrame | None, DataFrame | None]:
         sends = reads = None
@@ -114,14 +130,15 @@ class _Check:
         findings = list(log_checks.batch_findings(found, table))
         short = log_checks.short_logs(self.spark, known)
         findings += [short] if short is not None else []
-        groups = kept(logs.groups(logs.valid_batches(found), table))
-        apart = logs.records(self.spark, groups.where("NOT shared"), size)
-        apart = kept(apart)
+        with self.report.stage("compare replicas"):
+            groups = kept(logs.groups(logs.valid_batches(found), table))
+            apart = kept(logs.records(self.spark, groups.where("NOT shared"), size))
         findings.append(log_checks.divergences(apart, table))
         histories = [history for history in (sends, reads) if history is not None]
         if histories:
-            present = self._present(groups, apart, table, histories, size)
-            findings += self._history_findings(present, table, sends, reads)
+            with self.report.stage("join histories with logs"):
+                present = self._present(groups, apart, table, histories, size)
+                findings += self._history_findings(present, table, sends, reads)
         return findings
 
     def _present(
@@ -154,8 +171,7 @@ class _Check:
             present = kept(present)
         if sends is not None:
             matched = matching.match(sends, present, table)
-            with self.report.stage("join sends with logs"):
-                self.facts |= self._totals(matched)
+            self.facts |= self._totals(matched)
             findings += matching.findings(matched)
         if reads is not None:
             findings += matching.read_findings(reads, present, table)

@@ -6,6 +6,7 @@ directory that no broker has used is refused, so that a wrong path is not taken 
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import offsets_of, parse_number, parse_replica_directory
 from minikafka.log import checkpoints
+from minikafka.log.directory import LOCK
 from minikafka.pipeline.failures import PipelineError
 
 _LOG: Final = ".log"
@@ -48,10 +50,12 @@ class Replica(NamedTuple):
 def log_directories(paths: Iterable[str]) -> list[Path]:
     """Return the log directories among `paths`; a directory of a cluster stands for those of its brokers.
 
-    Raises PipelineError for a path that holds neither.
+    Raises PipelineError for a path that holds neither, and if they are of several clusters.
     """
     found: list[Path] = []
     for path in map(Path, paths):
+        if not path.is_dir():
+            raise PipelineError(f"there is no directory {path}: name the directories of log.dirs")
         candidates = [path, *sorted(path.glob("broker-*"))]
         logs = [one for one in candidates if (one / checkpoints.META_PROPERTIES).is_file()]
         if not logs:
@@ -60,21 +64,59 @@ def log_directories(paths: Iterable[str]) -> list[Path]:
                 " and no directory broker-N that has one; name the directories of log.dirs"
             )
         found += logs
-    return found
+    distinct = list({path.resolve(): path for path in found}.values())
+    _check_cluster(distinct)
+    return distinct
+
+
+def _check_cluster(directories: Iterable[Path]) -> None:
+    """Raise PipelineError unless the directories are of one cluster."""
+    clusters: dict[str, Path] = {}
+    for directory in directories:
+        if cluster := _properties(directory).get("cluster.id"):
+            clusters.setdefault(cluster, directory)
+    if len(clusters) > 1:
+        named = ", ".join(f"{path} of cluster {name}" for name, path in clusters.items())
+        raise PipelineError(f"the log directories are of several clusters: {named}; check one")
+
+
+def running_brokers(directories: Iterable[Path]) -> list[int]:
+    """Return the brokers that hold the lock of one of the log directories."""
+    return sorted({_broker(path) for path in directories if _is_locked(path / LOCK)})
+
+
+def _is_locked(file: Path) -> bool:
+    """True if a broker holds the lock file; a shared lock for a moment shows that, and writes nothing."""
+    try:
+        with file.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def find(
     directories: Sequence[Path], topics: Sequence[str]
 ) -> tuple[list[Replica], list[SegmentFile]]:
-    """Return the replicas of these topics (all, if empty) and their segment files."""
+    """Return the replicas of these topics (all, if empty) and their segment files.
+
+    Raises PipelineError if two directories hold the same replica of the same broker.
+    """
     replicas: list[Replica] = []
     segments: list[SegmentFile] = []
+    places: dict[tuple[int, TopicPartition], Path] = {}
     for directory in directories:
         broker = _broker(directory)
         offsets = _Checkpoints(directory)
         for tp, path in _partitions(directory):
             if topics and tp.topic not in topics:
                 continue
+            if (other := places.setdefault((broker, tp), path)) != path:
+                raise PipelineError(
+                    f"{other} and {path} are the same replica of broker {broker}: name one"
+                )
             own = list(_segments(path, broker, tp))
             segments += own
             first = own[0].base_offset if own else 0
@@ -83,11 +125,19 @@ def find(
 
 
 def _broker(directory: Path) -> int:
+    try:
+        return parse_number(_properties(directory)["broker.id"])
+    except (KeyError, ValueError) as error:
+        file = directory / checkpoints.META_PROPERTIES
+        raise PipelineError(f"{file} states no broker id: {error}") from error
+
+
+def _properties(directory: Path) -> dict[str, str]:
     file = directory / checkpoints.META_PROPERTIES
     try:
-        return parse_number(checkpoints.decode_properties(file.read_bytes())["broker.id"])
-    except (KeyError, ValueError) as error:
-        raise PipelineError(f"{file} states no broker id: {error}") from error
+        return checkpoints.decode_properties(file.read_bytes())
+    except ValueError as error:
+        raise PipelineError(f"{file} is invalid: {error}") from error
 
 
 def _partitions(directory: Path) -> Iterator[tuple[TopicPartition, Path]]:

@@ -15,7 +15,9 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.history import History
 from minikafka.log.checkpoints import HIGH_WATERMARKS
+from minikafka.pipeline.check import matching, pipeline
 from minikafka.pipeline.check.anomalies import KINDS
+from minikafka.pipeline.check.kept import kept
 from minikafka.pipeline.check.pipeline import CheckSettings, run
 from minikafka.pipeline.failures import PipelineError
 from minikafka.pipeline.report import Report
@@ -140,6 +142,29 @@ def test_reads_of_consumers_are_compared_with_the_logs(spark, tmp_path):
     ]
     summary = check(spark, logs, reads=(write_history(tmp_path / "reads.jsonl", rows),))
     assert anomalies(summary) == {"read_differs": 2, "read_back": 1}
+
+
+def test_progress_names_every_step_that_spark_computes(spark, tmp_path, monkeypatch):
+    report = Report()
+    stages: list[str] = []
+
+    def computed(table: Any) -> Any:
+        stages.append(report._stages[-1] if report._stages else "")
+        return kept(table)
+
+    for module in (pipeline, matching):
+        monkeypatch.setattr(module, "kept", computed)
+    logs = ReplicaLogs(tmp_path / "data")
+    logs.append(TP, batch([value(0)], 0))
+    history = write_history(tmp_path / "h.jsonl", [send(0, 0)])
+    assert run(spark, CheckSettings((str(logs.path),), (history,)), report).ok
+    assert list(dict.fromkeys(stages)) == [
+        "read histories",
+        "read batch headers",
+        "compare replicas",
+        "join histories with logs",
+        "collect anomalies",
+    ]
 
 
 def test_transactions_torn_tails_and_codecs_are_judged_by_kafkas_rules(spark, tmp_path):

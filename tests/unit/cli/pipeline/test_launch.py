@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.cli.main import main
 from minikafka.cli.pipeline import launch as module
 from minikafka.cli.pipeline.group import pipeline
 from minikafka.cli.pipeline.launch import Launch, launch_options
@@ -45,6 +46,17 @@ def test_copy_of_partitions_with_a_query_is_a_usage_error():
     result = CliRunner().invoke(pipeline, words)
     assert result.exit_code == 2
     assert "select the column partition" in result.output
+
+
+def test_check_without_a_verdict_ends_with_exit_code_2(monkeypatch, capsys):
+    def fail(*_: object) -> None:
+        raise MinikafkaError("no history")
+
+    monkeypatch.setattr(Launch, "run", fail)
+    monkeypatch.setattr(sys, "argv", ["minikafka", "pipeline", "check", "--replicas", "here"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert capsys.readouterr().err == "minikafka: no history\n"
 
 
 def test_help_of_every_command_loads_no_spark():

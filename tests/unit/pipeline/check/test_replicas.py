@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+
 import pytest
 from support.replica_logs import ReplicaLogs, batch
 
 from minikafka.base.model import TopicPartition
 from minikafka.log import checkpoints
-from minikafka.pipeline.check.replicas import Replica, find, log_directories
+from minikafka.pipeline.check.replicas import Replica, find, log_directories, running_brokers
 from minikafka.pipeline.failures import PipelineError
 
 TP = TopicPartition("a-b", 3)
@@ -35,3 +37,43 @@ def test_damaged_checkpoint_is_named(tmp_path):
     (logs.directory(1) / checkpoints.HIGH_WATERMARKS).write_text("1\n")
     with pytest.raises(PipelineError, match="replication-offset-checkpoint is invalid"):
         find(log_directories([str(logs.path)]), [])
+
+
+def test_directories_of_several_clusters_are_refused(tmp_path):
+    ours, theirs = ReplicaLogs(tmp_path / "ours", [1]), ReplicaLogs(tmp_path / "theirs", [2])
+    properties = {"version": "0", "broker.id": "2", "cluster.id": "other"}
+    (theirs.directory(2) / checkpoints.META_PROPERTIES).write_bytes(
+        checkpoints.encode_properties(properties)
+    )
+    with pytest.raises(PipelineError, match=r"several clusters: .*broker-1 of cluster c, .*other"):
+        log_directories([str(ours.path), str(theirs.path)])
+
+
+def test_directory_that_is_named_twice_counts_once(tmp_path):
+    logs = ReplicaLogs(tmp_path / "data", [1, 2])
+    assert len(log_directories([str(logs.path), str(logs.directory(1))])) == 2
+
+
+def test_two_copies_of_one_replica_are_refused(tmp_path):
+    paths = []
+    for name in ("a", "b"):
+        logs = ReplicaLogs(tmp_path / name, [1])
+        logs.append(TP, batch([b"v"], 0))
+        paths.append(str(logs.path))
+    with pytest.raises(PipelineError, match="are the same replica of broker 1"):
+        find(log_directories(paths), [])
+
+
+def test_missing_directory_is_named(tmp_path):
+    with pytest.raises(PipelineError, match=r"there is no directory .*gone"):
+        log_directories([str(tmp_path / "gone")])
+
+
+def test_broker_that_holds_its_lock_is_running(tmp_path):
+    logs = ReplicaLogs(tmp_path / "data", [1, 2])
+    directories = log_directories([str(logs.path)])
+    (logs.directory(2) / ".lock").touch()
+    assert running_brokers(directories) == []
+    with (logs.directory(2) / ".lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert running_brokers(directories) == [2]
