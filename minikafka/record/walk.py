@@ -9,10 +9,10 @@ than 5 ms, and a walk keeps at most two chunks in memory.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from operator import attrgetter
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -65,6 +65,8 @@ _OFFSET_LIMIT: Final = 1 << 19
 """Offset deltas from which on a longer number may lack these bytes. Records with such a delta are walked here too."""
 _LEAST_BODY: Final = 6
 """Attributes, two deltas, key length, value length, header count."""
+_SPARE_MAX: Final = _LEAST_BODY + _VARINT_MAX - 1
+"""Bytes besides the data of a record up to which none of its lengths takes more than `_VARINT_MAX` bytes."""
 _INVALID: Final = int(ErrorCode.INVALID_RECORD)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _unpack_header: Final = HEADER.unpack_from
@@ -73,6 +75,8 @@ _group_head: Final = Struct(">57xi").pack
 """A batch header of zeros with a record count: all that the compiled reader needs."""
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _key: Final = attrgetter("key")
+_value: Final = attrgetter("value")
+_headers: Final = attrgetter("headers")
 _offset: Final = attrgetter("offset")
 _timestamp: Final = attrgetter("timestamp")
 
@@ -188,18 +192,53 @@ def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: in
     False also if a number may be longer than Java reads, which the compiled reader does not notice. Raises
     _OutsideOfSpan for a timestamp, which counts from `base`, outside of the span.
     """
-    if _LONG_VARINT in bytes(batch):
+    data = bytes(batch)
+    if _LONG_VARINT in data:
         return False
     first = int.from_bytes(batch[:8], "big", signed=True)
     try:
-        offsets = list(map(_offset, DefaultRecordBatch(batch)))
+        found = list(DefaultRecordBatch(batch))
+        offsets = list(map(_offset, found))
         if not -_OFFSET_LIMIT < min(offsets) - first <= max(offsets) - first < _OFFSET_LIMIT:
             return False
         if span is not None:
-            _check_span(map(_timestamp, DefaultRecordBatch(batch)), span, base)
-        return not needs_keys or None not in map(_key, DefaultRecordBatch(batch))
+            _check_span(map(_timestamp, found), span, base)
+        if needs_keys and None in map(_key, found):
+            return False
+        return _has_short_nulls(data, found)
     except (CorruptRecordException, ValueError, MemoryError, OverflowError):
         return False
+
+
+def _has_short_nulls(data: bytes, found: Sequence[Any]) -> bool:
+    """Return False if a length that stands for null may take more than `_VARINT_MAX` bytes.
+
+    To the compiled reader every negative length is null, with up to ten bytes, none of which needs to be 0.
+    """
+    keys, values = list(map(_key, found)), list(map(_value, found))
+    if None not in keys and None not in values and not any(map(_headers, found)):
+        return True
+    position = HEADER_BYTES
+    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+        size = data[position]
+        if size < 128:
+            size >>= 1
+            position += 1
+        elif data[position + 1] < 128:
+            size = (size & 127 | data[position + 1] << 7) >> 1
+            position += 2
+        else:
+            size, position = read_varint(data, position)
+        position += size
+        spare = size - (len(key) if key else 0) - (len(value) if value else 0)
+        if spare > _SPARE_MAX and spare - _header_bytes(found[number]) > _SPARE_MAX:
+            return False
+    return True
+
+
+def _header_bytes(record: Any) -> int:
+    """Return the bytes of a record's headers if each of their lengths takes one byte."""
+    return sum(2 + len(name) + len(value or b"") for name, value in record.headers)
 
 
 class Walk:

@@ -50,6 +50,11 @@ MANY = b"".join(record(delta, value=_RANDOM.randbytes(50) * 20) for delta in ran
 SHORT_BY_ONE = varint(8) + record()[1:] + record(1)
 
 
+def _negative(size: int) -> bytes:
+    """Return a negative number in this many bytes, none of which is padding."""
+    return b"\xff" * (size - 1) + b"\1"
+
+
 def _fields(body: bytes, count: int = 1) -> bytes:
     return raw_batch(varint(len(body)) + body, count)
 
@@ -99,6 +104,17 @@ def _uncompressed() -> Iterator[tuple[str, tuple[bytes, bool]]]:
     yield "offset of five bytes", (_fields(b"\0\0" + varint(1 << 30) + b"\1\1\0"), True)
     yield "key length of six bytes", (_fields(b"\0\0\0" + minus_one + b"\1\0"), False)
     yield "value length of six bytes", (_fields(b"\0\0\0\1" + minus_one + b"\0"), False)
+    for size in (6, 10):
+        null = _negative(size)
+        for name, at in (
+            ("key", b"%b\1\0"),
+            ("value", b"\1%b\0"),
+            ("header value", b"\1\1\2\2h%b"),
+        ):
+            yield f"null {name} of {size} bytes", (_fields(bytes(3) + at % null), False)
+    short = _negative(5)
+    yield "nulls of five bytes", (_fields(bytes(3) + short * 2 + b"\2\2h" + short), True)
+    yield "long timestamp without a key", (_fields(b"\0" + varint(1 << 60) + b"\0\1\1\0"), True)
     yield "header count of six bytes", (_fields(b"\0\0\0\1\1" + six), False)
     yield "value with the bytes of a long number", (record_batch(b"\x80" * 9 + bytes(9)), True)
     yield "timestamp of ten bytes", (_fields(b"\0" + b"\xff" * 9 + b"\1\0\1\1\0"), True)
