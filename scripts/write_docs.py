@@ -82,9 +82,10 @@ One listener per broker serves Kafka's protocol to clients and to the followers 
 lists the versions that ApiVersions returns; below it, each family of APIs is described with the fields that
 it deliberately ignores.
 
-A request that is longer than `socket.request.max.bytes`, is truncated, or names an unsupported API or
-version ends the connection; an ApiVersions request of an unknown version is answered with the table. No
-memory is allocated for a declared length or count before the bytes have arrived.
+A request that is longer than `socket.request.max.bytes`, or than 8 MiB unless it is Produce or Fetch, is
+truncated, or names an unsupported API or version ends the connection; an ApiVersions request of an unknown
+version is answered with the table. No memory is allocated for a declared length or count before the bytes
+have arrived.
 
 {table}
 

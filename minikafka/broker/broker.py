@@ -42,6 +42,7 @@ from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.coordinator import CoordinationMode
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.gauges import register_gauges
+from minikafka.broker.give_way import GiveWay
 from minikafka.broker.group_coordinator import GroupService, OffsetsTopic
 from minikafka.broker.listener import KafkaListener
 from minikafka.broker.log_cleaner import LogCleaner
@@ -189,8 +190,9 @@ class Broker:
 
     def _new_admin(self, ports: BrokerPorts) -> Admin:
         topic_store, configs = self.coordinator.topics, self.coordinator.configs
+        give_way = GiveWay(ports.clock)
         topics = TopicAdmin(
-            topic_store, self.controller, self.metadata, self.settings, ports.rng, ports.clock
+            topic_store, self.controller, self.metadata, self.settings, ports.rng, give_way
         )
         auto_create = AutoCreate(
             topics, self.controller, self._controller_client, self.metadata, self.config, self.tasks
@@ -198,10 +200,11 @@ class Broker:
         return Admin(
             topics,
             auto_create,
-            PartitionAdmin(topic_store, self.controller, self.metadata),
+            PartitionAdmin(topic_store, self.controller, self.metadata, give_way),
             ConfigAdmin(
-                configs, self.metadata, self.settings, self.config_changes.apply_now, ports.clock
+                configs, self.metadata, self.settings, self.config_changes.apply_now, give_way
             ),
+            give_way,
         )
 
     def _new_groups(self, ports: BrokerPorts) -> GroupService:
@@ -235,6 +238,7 @@ class Broker:
             controller=self.controller,
             control_plane=self.control_plane,
             requests=self.requests,
+            give_way=self.admin.give_way,
         )
 
     # ---- start

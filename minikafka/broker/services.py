@@ -17,6 +17,7 @@ from minikafka.base.ports import Clock, ControlPlane, Rng
 from minikafka.broker.admin import Admin
 from minikafka.broker.coordinator import Controller
 from minikafka.broker.dynamic_config import DynamicConfig
+from minikafka.broker.give_way import GiveWay
 from minikafka.broker.group_coordinator import GroupService
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
@@ -68,6 +69,7 @@ class Services:
     controller: Controller
     control_plane: ControlPlane
     requests: RequestMetrics
+    give_way: GiveWay
 
 
 Entity: TypeAlias = Any

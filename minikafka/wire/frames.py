@@ -19,6 +19,8 @@ CLIENT_ID: Final = 12
 """Position of the client id's length, counted from the first byte of the frame."""
 SIZE: Final = Struct(">i")
 _SIZE_MIN: Final = 10
+OTHER_SIZE_MAX: Final = 8 << 20
+"""Bytes of the largest request of an API without a route."""
 
 _unpack = HEADER.unpack_from
 
@@ -54,13 +56,19 @@ def frames(
 
     Raises ProtocolViolation for a size or a client id length that is not valid.
     """
+    large = min(size_max, OTHER_SIZE_MAX)
     while end - start >= 14:
         size, api, version, correlation, client = _unpack(buf, start)
         stop = start + 4 + size
-        if stop > end or size > size_max:
+        if stop > end or size > large:
             if size > size_max:
                 raise ProtocolViolation(f"request of {size} bytes exceeds socket.request.max.bytes")
-            break
+            if size > large and api not in routes:
+                raise ProtocolViolation(
+                    f"a request of API {api} must have at most {OTHER_SIZE_MAX} bytes, got {size}"
+                )
+            if stop > end:
+                break
         body = start + 14 + client if client > 0 else start + 14
         if size < _SIZE_MIN or body > stop or client < -1:
             raise ProtocolViolation(

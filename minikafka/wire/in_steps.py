@@ -54,6 +54,8 @@ from minikafka.wire.versions import NAMES, is_flexible
 
 STEP_ROWS: Final = 64
 """Array elements in one step: at most 0.3 ms."""
+STEP_BYTES: Final = 8 << 10
+"""Bytes of encoded rows in one step, so that rows with long names are made in many steps."""
 
 Read: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
 Pack: TypeAlias = Callable[[Any], bytes]
@@ -190,13 +192,14 @@ def _encode_rows(api: int, element: Any, rows: Iterable[Row], out: bytearray) ->
     inside = bytearray()
     tags = NO_TAGS if element.__flexible__ else b""
     columns = _columns(element)
-    count = 0
+    count = stepped = 0
     for count, row in enumerate(rows, 1):
         check_names(api, element, row)
         for name, pack, _, default in columns:
             inside += pack(row.get(name, default))
         inside += tags
-        if not count % STEP_ROWS:
+        if not count % STEP_ROWS or len(inside) - stepped > STEP_BYTES:
+            stepped = len(inside)
             yield
     out += _length(element, count)
     out += inside

@@ -30,6 +30,7 @@ from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.dynamic_config import DynamicConfig
+from minikafka.broker.give_way import GiveWay
 from minikafka.broker.group_coordinator import GroupService, OffsetsTopic
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
@@ -171,7 +172,8 @@ class Cold:
         self.applied = 0
         controller: Any = self.controller
         stored = ZooKeeperTopics(coordination, FencedWrites(coordination, controller, NOTHING))
-        topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng, self.clock)
+        give_way = GiveWay(self.clock)
+        topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng, give_way)
         client = ControllerClient(controller, self.metadata, self.calls, "CONTROLLER")
         configs = ZooKeeperConfigs(
             coordination, self.clock, self.tasks, broker_id, controller, NOTHING
@@ -179,8 +181,9 @@ class Cold:
         self.admin = Admin(
             topics,
             AutoCreate(topics, controller, client, self.metadata, self.config, self.tasks),
-            PartitionAdmin(stored, controller, self.metadata),
-            ConfigAdmin(configs, self.metadata, self.settings, self._apply, self.clock),
+            PartitionAdmin(stored, controller, self.metadata, give_way),
+            ConfigAdmin(configs, self.metadata, self.settings, self._apply, give_way),
+            give_way,
         )
         self.producer_ids = ProducerIds(
             lambda: ids.claim_producer_ids(coordination, broker_id, PRODUCER_ID_BLOCK)
@@ -212,6 +215,7 @@ class Cold:
             controller=controller,
             control_plane=self.calls,
             requests=RequestMetrics(Metrics()),
+            give_way=give_way,
         )
 
     def data(self, path: str) -> bytes:

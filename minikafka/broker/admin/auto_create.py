@@ -7,7 +7,8 @@ control-plane call if it is another broker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
@@ -16,6 +17,7 @@ from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Tasks
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.topics import NewTopic, TopicAdmin
+from minikafka.broker.assignments import PARTITIONS_MAX
 from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.coordinator import Controller
 from minikafka.broker.metadata import MetadataCache
@@ -49,19 +51,32 @@ class AutoCreate:
         self._tasks = tasks
         self._creating: set[str] = set()
 
-    def start(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Begin to create the topics; return the error that a client gets meanwhile, by topic."""
-        errors = {}
-        wanted = []
+    def start(self, name: str) -> ErrorCode:
+        """Begin to create the topic; return the error that a client gets meanwhile."""
+        error = self._error(name, TakenNames(self._metadata.topics))
+        if error == ErrorCode.LEADER_NOT_AVAILABLE:
+            self._begin([name])
+        return error
+
+    def start_all(self, names: Iterable[str]) -> Generator[None, None, dict[str, ErrorCode]]:
+        """Begin to create the topics, in steps; return the error that a client gets meanwhile, by topic.
+
+        At most as many are created as a CreateTopics request may create partitions.
+        """
+        errors: dict[str, ErrorCode] = {}
         taken = TakenNames(self._metadata.topics)
-        for name in dict.fromkeys(names):
+        for name in names:
             errors[name] = self._error(name, taken)
-            if errors[name] == ErrorCode.LEADER_NOT_AVAILABLE and name not in self._creating:
-                wanted.append(name)
+            yield
+        wanted = (name for name, code in errors.items() if code == ErrorCode.LEADER_NOT_AVAILABLE)
+        self._begin(islice(wanted, PARTITIONS_MAX))
+        return errors
+
+    def _begin(self, names: Iterable[str]) -> None:
+        wanted = [name for name in names if name not in self._creating]
         if wanted:
             self._creating.update(wanted)
             self._tasks.spawn(self._create(wanted), "auto-create topics")
-        return errors
 
     def _error(self, name: str, taken: TakenNames) -> ErrorCode:
         if name_error(name) or taken.colliding(name) is not None:

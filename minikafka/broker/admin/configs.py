@@ -16,11 +16,11 @@ from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
 from minikafka.base.keys import Key, Kind
 from minikafka.base.names import parse_number
-from minikafka.base.ports import Clock
 from minikafka.base.throttle_keys import THROTTLES
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.coordinator import ConfigKind, ConfigStore, Overrides
 from minikafka.broker.dynamic_config import DynamicConfig
+from minikafka.broker.give_way import GiveWay
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.topic_configs import TopicConfigs
 
@@ -81,8 +81,13 @@ class _Target(NamedTuple):
     check: Callable[[Overrides], object]
 
 
+CHANGES_MAX: Final = 1_000
+"""Changes of one resource in one request: several times as many as there are keys."""
+_OPERATIONS: Final = frozenset(Operation)
 _ALTERED_AT_ONCE: Final = 16
 """Resources after which other connections have their turn: refused ones need no ZooKeeper."""
+_READ_AT_ONCE: Final = 64
+"""Topics whose settings are read in one turn: about 2 ms."""
 
 
 class ConfigAdmin:
@@ -94,9 +99,9 @@ class ConfigAdmin:
         metadata: MetadataCache,
         settings: DynamicConfig,
         apply_now: Callable[[], Awaitable[None]],
-        clock: Clock,
+        give_way: GiveWay,
     ) -> None:
-        self._clock = clock
+        self._give_way = give_way
         self._store = store
         self._metadata = metadata
         self._settings = settings
@@ -106,20 +111,22 @@ class ConfigAdmin:
         """Return the effective settings of these topics, read now. Raises CoordinationError."""
         configs = TopicConfigs(self._store, self._settings.current)
         names = list(topics)
-        await configs.load(names)
+        async for part in self._give_way.parts(names, _READ_AT_ONCE):
+            await configs.load(part)
         return {name: configs.get(name) for name in names}
 
     async def alter(
         self, alterations: Sequence[Alteration], validate_only: bool = False
     ) -> list[Result]:
         """Return one result per resource, in order; each is altered as a whole or not at all."""
-        counts = Counter(item[:2] for item in alterations)
+        named: set[tuple[int, str]] = set()
+        repeated: set[tuple[int, str]] = set()
+        async for item in self._give_way.each(alterations):
+            (repeated if item[:2] in named else named).add(item[:2])
         results = []
         wrote = False
-        for number, item in enumerate(alterations, 1):
-            if not number % _ALTERED_AT_ONCE:
-                await self._clock.sleep(0)
-            if counts[item[:2]] > 1:
+        async for item in self._give_way.each(alterations, _ALTERED_AT_ONCE):
+            if item[:2] in repeated:
                 twice = "Each resource must appear at most once."
                 results.append(Result(*item[:2], ErrorCode.INVALID_REQUEST, twice))
                 continue
@@ -214,6 +221,11 @@ def type_name(number: int) -> str:
 
 def _check_changes(item: Alteration) -> None:
     """Raise KafkaError INVALID_REQUEST for changes that contradict each other or have no value."""
+    if len(item.changes) > CHANGES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"a request may change at most {CHANGES_MAX} settings of one resource: send several",
+        )
     counts = Counter(change.name for change in item.changes)
     repeated = sorted(name for name, count in counts.items() if count > 1)
     if repeated:
@@ -221,7 +233,7 @@ def _check_changes(item: Alteration) -> None:
             ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(repeated)}"
         )
     for change in item.changes:
-        if change.operation not in list(Operation):
+        if change.operation not in _OPERATIONS:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}"
             )
@@ -262,5 +274,7 @@ def _edited(
     default: Any = row.text(row.default)
     held = [word for word in (default if stored is None else stored).split(",") if word]
     if operation == Operation.APPEND:
-        return ",".join([*held, *(word for word in words if word and word not in held)])
-    return ",".join(word for word in held if word not in words)
+        known = frozenset(held)
+        return ",".join([*held, *(word for word in words if word and word not in known)])
+    taken = frozenset(words)
+    return ",".join(word for word in held if word not in taken)

@@ -7,7 +7,6 @@ refused, because the controller changes its assignment too.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from minikafka.broker.assignments import (
     check_room,
 )
 from minikafka.broker.coordinator import Assignment, Controller, TopicStore
+from minikafka.broker.give_way import GiveWay
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import AT_ONCE, all_of
 
@@ -47,6 +47,19 @@ class Result(NamedTuple):
     message: str | None = None
 
 
+class _Room:
+    """The partitions that one request may still create."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def take(self, topic: str, partitions: int) -> None:
+        """Count a topic's new partitions, again if they are planned again. Raises KafkaError POLICY_VIOLATION."""
+        self._taken[topic] = 0
+        check_room(partitions, PARTITIONS_MAX - sum(self._taken.values()))
+        self._taken[topic] = partitions
+
+
 class PartitionAdmin:
     """Adds partitions while this broker is the controller."""
 
@@ -55,7 +68,9 @@ class PartitionAdmin:
         store: TopicStore,
         controller: Controller,
         metadata: MetadataCache,
+        give_way: GiveWay,
     ) -> None:
+        self._give_way = give_way
         self._store = store
         self._controller = controller
         self._metadata = metadata
@@ -67,16 +82,23 @@ class PartitionAdmin:
 
         A topic without all leaders after `timeout_ms` has REQUEST_TIMED_OUT, although its partitions were added.
         """
-        counts = Counter(item.topic for item in asked)
+        named: dict[str, None] = {}
+        repeated: dict[str, None] = {}
+        each = self._give_way.each
+        async for item in each(asked):
+            (repeated if item.topic in named else named)[item.topic] = None
         if not self._controller.is_active:
-            return [Result(topic, ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER) for topic in counts]
-        once = [item for item in asked if counts[item.topic] == 1]
+            refused = (ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER)
+            return [Result(topic, *refused) async for topic in each(named)]
+        once = [item async for item in each(asked) if item.topic not in repeated]
         twice = (ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-        results = [Result(topic, *twice) for topic, count in counts.items() if count > 1]
-        results += await all_of((self._add(item, validate_only) for item in once), AT_ONCE)
+        results = [Result(topic, *twice) async for topic in each(repeated)]
+        room = _Room()
+        results += await all_of((self._add(item, room, validate_only) for item in once), AT_ONCE)
         if validate_only:
             return results
-        added = [item for item in once if Result(item.topic) in results]
+        done = {result.topic for result in results if not result.error}
+        added = [item for item in once if item.topic in done]
         await self._metadata.wait_until(lambda: all(map(self._is_led, added)), timeout_ms)
         late = {item.topic for item in added if not self._is_led(item)}
         return [self._late(result) if result.topic in late else result for result in results]
@@ -92,10 +114,10 @@ class PartitionAdmin:
             for partition in range(item.total)
         )
 
-    async def _add(self, item: MorePartitions, validate_only: bool) -> Result:
+    async def _add(self, item: MorePartitions, room: _Room, validate_only: bool) -> Result:
         try:
             await self._store.add_partitions(
-                item.topic, partial(self._planned, item), validate_only=validate_only
+                item.topic, partial(self._planned, item, room), validate_only=validate_only
             )
         except (KafkaError, CoordinationError) as error:
             return Result(item.topic, *refusal(error, f"topic {item.topic}"))
@@ -103,7 +125,7 @@ class PartitionAdmin:
             logger.info("topic %s has %d partitions now", item.topic, item.total)
         return Result(item.topic)
 
-    def _planned(self, item: MorePartitions, existing: Assignment) -> Assignment:
+    def _planned(self, item: MorePartitions, room: _Room, existing: Assignment) -> Assignment:
         """Return the new partitions. Raises KafkaError with the reason when they cannot be added."""
         topic, count, given = item
         if topic == GROUP_TOPIC:
@@ -127,7 +149,7 @@ class PartitionAdmin:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions."
             )
-        check_room(more, PARTITIONS_MAX)
+        room.take(topic, more)
         replicas = {partition: entry.replicas for partition, entry in existing.items()}
         if given is None:
             check_replication_factor(len(replicas[0]), len(self._metadata.brokers))

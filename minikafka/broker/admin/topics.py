@@ -7,7 +7,6 @@ TopicStore writes.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +14,7 @@ from typing import Final
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, BrokerId, topic_id_text
-from minikafka.base.ports import Clock, Rng
+from minikafka.base.ports import Rng
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.refusals import NOT_CONTROLLER, refusal
 from minikafka.broker.assignments import (
@@ -27,6 +26,7 @@ from minikafka.broker.assignments import (
 )
 from minikafka.broker.coordinator import Controller, TopicPlan, TopicStore
 from minikafka.broker.dynamic_config import DynamicConfig
+from minikafka.broker.give_way import GiveWay
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import AT_ONCE, all_of
 
@@ -69,14 +69,14 @@ class TopicAdmin:
         metadata: MetadataCache,
         settings: DynamicConfig,
         rng: Rng,
-        clock: Clock,
+        give_way: GiveWay,
     ) -> None:
         self._store = store
         self._controller = controller
         self._metadata = metadata
         self._settings = settings
         self._rng = rng
-        self._clock = clock
+        self._give_way = give_way
 
     # ---- create
 
@@ -88,26 +88,29 @@ class TopicAdmin:
 
         Every result is NOT_CONTROLLER if this broker is not the active controller.
         """
-        names = list(dict.fromkeys(topic.name for topic in topics))
+        by_name: dict[str, NewTopic] = {}
+        repeated: set[str] = set()
+        async for topic in self._give_way.each(topics):
+            if topic.name in by_name:
+                repeated.add(topic.name)
+            by_name[topic.name] = topic
         if not self._controller.is_active:
-            return [_not_controller(name) for name in names]
+            return [_not_controller(name) async for name in self._give_way.each(by_name)]
         try:
-            existing = await self._existing(names)
+            existing = await self._existing(list(by_name))
             taken = await self._store.names()
         except CoordinationError as error:
-            return [_refused(name, error) for name in names]
-        repeated = {name for name, count in Counter(t.name for t in topics).items() if count > 1}
-        planned = await self._plans(
-            {topic.name: topic for topic in topics}, repeated, existing, taken
-        )
-        if validate_only:
+            return [_refused(name, error) for name in by_name]
+        planned = await self._plans(by_name, repeated, existing, taken)
+        plans = [result.plan for result in planned if result.plan]
+        if validate_only or not plans:
             return planned
-        return await self._create_and_wait(planned, timeout_ms)
+        return await self._create_and_wait(planned, plans, timeout_ms)
 
     async def _create_and_wait(
-        self, planned: Sequence[TopicResult], timeout_ms: int
+        self, planned: Sequence[TopicResult], plans: Sequence[TopicPlan], timeout_ms: int
     ) -> list[TopicResult]:
-        errors = await self._store.create([result.plan for result in planned if result.plan])
+        errors = await self._store.create(plans)
         results = [
             _refused(result.name, errors[result.name]) if result.name in errors else result
             for result in planned
@@ -118,7 +121,11 @@ class TopicAdmin:
 
     async def _existing(self, names: Sequence[str]) -> set[str]:
         """Return the names that are topics; a name that no topic can have is not looked up."""
-        return await self._store.existing([name for name in names if not name_error(name)])
+        found: set[str] = set()
+        async for part in self._give_way.parts(names):
+            if allowed := [name for name in part if not name_error(name)]:
+                found |= await self._store.existing(allowed)
+        return found
 
     async def _plans(
         self,
@@ -136,9 +143,7 @@ class TopicAdmin:
         for name in self._metadata.topics:
             names.add(name)
         results = []
-        for at, (name, topic) in enumerate(topics.items(), 1):
-            if not at % AT_ONCE:
-                await self._clock.sleep(0)
+        async for name, topic in self._give_way.each(topics.items(), AT_ONCE):
             try:
                 if name in repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is given twice")
@@ -257,31 +262,31 @@ class TopicAdmin:
         they are marked. As in Kafka, a topic that was marked before is waited for while the
         metadata shows it, and is unknown afterwards.
         """
-        wanted = list(dict.fromkeys(names))
-        shown = self._metadata.topics.keys() & wanted
+        wanted = dict.fromkeys(names)
+        shown = {name for name in self._metadata.topics if name in wanted}
         if not self._controller.is_active:
-            return {name: _not_controller(name) for name in wanted}
+            return {name: _not_controller(name) async for name in self._give_way.each(wanted)}
         if not self._settings.current.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED
             return {
                 name: TopicResult(name, code, "delete.topic.enable is false") for name in wanted
             }
         try:
-            existing = await self._existing(wanted)
+            existing = await self._existing(list(wanted))
         except CoordinationError as error:
             return {name: _refused(name, error) for name in wanted}
         fresh: set[str] = set()
-        results = await all_of(
-            (self._mark(name, name in existing, fresh) for name in wanted), AT_ONCE
-        )
-        results = [
-            result if result.error or result.name in shown | fresh else _unknown(result.name)
-            for result in results
-        ]
-        marked = {result.name for result in results if not result.error}
+        marks = await all_of((self._mark(name, fresh) for name in sorted(existing)), AT_ONCE)
+        results = {
+            result.name: result
+            for result in marks
+            if result.error or result.name in shown or result.name in fresh
+        }
+        marked = {name for name, result in results.items() if not result.error}
         late = await self._not_gone(marked, fresh, timeout_ms)
+        results |= {name: _late(name) for name in late}
         return {
-            result.name: _late(result.name) if result.name in late else result for result in results
+            name: results.get(name) or _unknown(name) async for name in self._give_way.each(wanted)
         }
 
     async def _not_gone(
@@ -329,10 +334,8 @@ class TopicAdmin:
             if name in now.topics and now.topic_ids.get(name) == topic_id
         }
 
-    async def _mark(self, name: str, exists: bool, fresh: set[str]) -> TopicResult:
+    async def _mark(self, name: str, fresh: set[str]) -> TopicResult:
         """Mark the topic for deletion; add the name to `fresh` if it had no mark."""
-        if not exists:
-            return _unknown(name)
         try:
             if await self._store.mark_for_deletion(name):
                 fresh.add(name)

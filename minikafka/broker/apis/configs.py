@@ -14,6 +14,7 @@ AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
   altered by that broker. Each resource is altered as a whole or not at all. The message of INVALID_CONFIG names the
   key and its valid values; a key that only the configuration file can set is INVALID_CONFIG too. Log levels (type 8)
   and other resource types are INVALID_REQUEST.
+- More than 1,000 changes of one resource are INVALID_REQUEST.
 - A key that brokers do not have is stored for them without effect, and described as user-defined: without a type and
   a value, sensitive and read-only.
 - AlterConfigs replaces all settings of the resource; IncrementalAlterConfigs sets and deletes keys, and appends to
@@ -23,12 +24,13 @@ AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.broker.admin.configs import (
+    CHANGES_MAX,
     Alteration,
     Change,
     ResourceType,
@@ -56,10 +58,14 @@ BROKER: Final = ResourceType.BROKER
 
 async def describe_configs(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the steps to the response to a DescribeConfigs request, one for each resource."""
-    topics = {item.resource_name for item in request.resources if item.resource_type == TOPIC}
-    known = sorted(topic for topic in topics if topic in services.metadata.topics)
+    topics = services.metadata.topics
+    named = {
+        item.resource_name
+        async for item in services.give_way.each(request.resources)
+        if item.resource_type == TOPIC and item.resource_name in topics
+    }
     try:
-        configs = await services.admin.configs.topic_configs(known)
+        configs = await services.admin.configs.topic_configs(sorted(named))
     except CoordinationError as error:
         logger.warning("cannot read topic settings: %s: %s", type(error).__name__, error)
         configs = {}
@@ -69,13 +75,14 @@ async def describe_configs(services: Services, request: Entity, context: Request
 def _described(
     services: Services, request: Entity, version: int, configs: Mapping[str, TopicConfig]
 ) -> Steps:
-    resources = {(item.resource_type, item.resource_name): item for item in request.resources}
-    results = []
-    for item in resources.values():
-        result = _result(services, request, item, configs)
-        results.append(encode_element(DESCRIBE_CONFIGS, version, "results", result))
+    results: dict[tuple[int, str], bytes] = {}
+    for item in request.resources:
+        resource = item.resource_type, item.resource_name
+        if resource not in results:
+            result = _result(services, request, item, configs)
+            results[resource] = encode_element(DESCRIBE_CONFIGS, version, "results", result)
         yield
-    return with_elements(DESCRIBE_CONFIGS, version, results)
+    return with_elements(DESCRIBE_CONFIGS, version, list(results.values()))
 
 
 def _result(
@@ -89,7 +96,7 @@ def _result(
         entries = _entries(services, resource, configs)
     except KafkaError as error:
         return {**result, "error_code": error.code, "error_message": error.detail}
-    wanted = resource.configuration_keys
+    wanted = frozenset(resource.configuration_keys or ())
     documented = getattr(request, "include_documentation", False)
     result["configs"] = [
         _shown(entry, request.include_synonyms, documented)
@@ -146,14 +153,15 @@ def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[st
 
 async def alter_configs(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the steps to the response to an AlterConfigs request."""
+    each = services.give_way.each
     alterations = [
         Alteration(
             resource.resource_type,
             resource.resource_name,
-            tuple(Change(item.name, item.value) for item in resource.configs),
+            tuple([Change(item.name, item.value) async for item in each(_changes(resource))]),
             replaces=True,
         )
-        for resource in request.resources
+        async for resource in each(request.resources)
     ]
     results = await services.admin.configs.alter(alterations, request.validate_only)
     return response_in_steps(ALTER_CONFIGS, context.version, responses=map(_altered, results))
@@ -163,20 +171,30 @@ async def incremental_alter_configs(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps:
     """Return the steps to the response to an IncrementalAlterConfigs request."""
+    each = services.give_way.each
     alterations = [
         Alteration(
             resource.resource_type,
             resource.resource_name,
             tuple(
-                Change(item.name, item.value, item.config_operation) for item in resource.configs
+                [
+                    Change(item.name, item.value, item.config_operation)
+                    async for item in each(_changes(resource))
+                ]
             ),
         )
-        for resource in request.resources
+        async for resource in each(request.resources)
     ]
     results = await services.admin.configs.alter(alterations, request.validate_only)
     return response_in_steps(
         INCREMENTAL_ALTER_CONFIGS, context.version, responses=map(_altered, results)
     )
+
+
+def _changes(resource: Entity) -> Sequence[Entity]:
+    """Return the changes of a resource; if there are too many, only enough for `ConfigAdmin` to refuse them."""
+    changes: Sequence[Entity] = resource.configs[: CHANGES_MAX + 1]
+    return changes
 
 
 def _altered(result: Result) -> dict[str, Any]:

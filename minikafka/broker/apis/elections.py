@@ -20,7 +20,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.wire.codec import milliseconds
-from minikafka.wire.in_steps import response_in_steps
+from minikafka.wire.in_steps import STEP_ROWS, response_in_steps
 from minikafka.wire.versions import ELECT_LEADERS
 
 PREFERRED: Final = 0
@@ -32,7 +32,7 @@ Results = dict[TopicPartition, PartitionResult]
 async def elect_leaders(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the steps to the response to an ElectLeaders request."""
     kind = getattr(request, "election_type", PREFERRED)
-    asked = _asked(request)
+    asked = await _asked(services, request)
     if kind not in (PREFERRED, UNCLEAN):
         return _failed(
             context.version,
@@ -41,7 +41,7 @@ async def elect_leaders(services: Services, request: Entity, context: RequestCon
             f"the election type must be 0 (preferred) or 1 (unclean), got {kind}",
         )
     try:
-        results = await services.controller.elect_leaders(unclean=kind == UNCLEAN, partitions=asked)
+        results = await _elect(services, asked, unclean=kind == UNCLEAN)
     except KafkaError as error:
         return _failed(
             context.version, asked, error.code, error.detail or "this broker is not the controller"
@@ -63,16 +63,29 @@ async def elect_leaders(services: Services, request: Entity, context: RequestCon
     return _answer(context.version, results)
 
 
-def _asked(request: Entity) -> list[TopicPartition] | None:
+async def _asked(services: Services, request: Entity) -> list[TopicPartition] | None:
+    """Return the partitions that the request names, each once; None for all."""
     if request.topic_partitions is None:
         return None
-    return list(
-        dict.fromkeys(
-            TopicPartition(topic.topic, partition)
-            for topic in request.topic_partitions
-            for partition in topic.partitions
-        )
+    named = (
+        TopicPartition(topic.topic, partition)
+        for topic in request.topic_partitions
+        for partition in topic.partitions
     )
+    return list({tp: None async for tp in services.give_way.each(named)})
+
+
+async def _elect(
+    services: Services, asked: list[TopicPartition] | None, *, unclean: bool
+) -> Results:
+    """Return the results of the controller, which is asked in parts. Raises KafkaError."""
+    elect = services.controller.elect_leaders
+    if asked is None:
+        return await elect(unclean=unclean, partitions=None)
+    results: Results = {}
+    async for part in services.give_way.parts(asked):
+        results |= await elect(unclean=unclean, partitions=part)
+    return results
 
 
 def _is_led(services: Services, tp: TopicPartition, kind: int) -> bool:
@@ -88,7 +101,7 @@ def _is_led(services: Services, tp: TopicPartition, kind: int) -> bool:
 def _failed(
     version: int, asked: list[TopicPartition] | None, code: ErrorCode, message: str
 ) -> Steps:
-    return _answer(version, {tp: PartitionResult(code, message) for tp in asked or ()}, code)
+    return _answer(version, dict.fromkeys(asked or (), PartitionResult(code, message)), code)
 
 
 def _answer(
@@ -97,19 +110,25 @@ def _answer(
     code: ErrorCode = ErrorCode.NONE,
 ) -> Steps:
     by_topic: defaultdict[str, list[TopicPartition]] = defaultdict(list)
-    for tp in sorted(results):
+    for number, tp in enumerate(results, 1):
         by_topic[tp.topic].append(tp)
-    return response_in_steps(
-        ELECT_LEADERS,
-        version,
-        error_code=code,
-        replica_election_results=(
-            {
-                "topic": topic,
-                "partition_result": map(_elected, partitions, map(results.__getitem__, partitions)),
-            }
-            for topic, partitions in by_topic.items()
-        ),
+        if not number % STEP_ROWS:
+            yield
+    return (
+        yield from response_in_steps(
+            ELECT_LEADERS,
+            version,
+            error_code=code,
+            replica_election_results=(
+                {
+                    "topic": topic,
+                    "partition_result": map(
+                        _elected, partitions, map(results.__getitem__, partitions)
+                    ),
+                }
+                for topic, partitions in by_topic.items()
+            ),
+        )
     )
 
 

@@ -14,7 +14,6 @@ AlterReplicaLogDirs 34, versions 1–2.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, StorageFailed
@@ -22,25 +21,28 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.log.manager import Directory, Replica
 from minikafka.wire.codec import element_with_rows, row_encoder, with_elements
-from minikafka.wire.in_steps import response_in_steps
+from minikafka.wire.in_steps import STEP_ROWS, response_in_steps
 from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 
 
 def describe_log_dirs(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the steps to the response to a DescribeLogDirs request."""
-    asked = None if request.topics is None else _partitions(request.topics)
+    asked: set[TopicPartition] | None = None
+    if request.topics is not None:
+        asked = set()
+        for topic in request.topics:
+            for start in range(0, len(topic.partitions), STEP_ROWS):
+                numbers = topic.partitions[start : start + STEP_ROWS]
+                asked.update(TopicPartition(topic.topic, number) for number in numbers)
+                yield
     directories = services.replicas.log_directories()
-    return response_in_steps(
-        DESCRIBE_LOG_DIRS,
-        context.version,
-        results=(_described(services, directory, asked) for directory in directories),
+    return (
+        yield from response_in_steps(
+            DESCRIBE_LOG_DIRS,
+            context.version,
+            results=(_described(services, directory, asked) for directory in directories),
+        )
     )
-
-
-def _partitions(topics: Iterable[Entity]) -> set[TopicPartition]:
-    return {
-        TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions
-    }
 
 
 def _described(
@@ -88,6 +90,7 @@ def alter_replica_log_dirs(services: Services, request: Entity, context: Request
     encode_row = row_encoder(api, version, "results", "partitions")
     by_topic: defaultdict[str, list[bytes]] = defaultdict(list)
     for wanted in request.dirs:
+        yield
         directory = directories.get(wanted.path.rstrip("/") or "/")
         for topic in wanted.topics:
             for partition in topic.partitions:
@@ -95,10 +98,10 @@ def alter_replica_log_dirs(services: Services, request: Entity, context: Request
                 row = encode_row({"partition_index": partition, "error_code": code})
                 by_topic[topic.name].append(row)
                 yield
-    results = [
-        element_with_rows(api, version, "results", {"topic_name": name}, rows)
-        for name, rows in by_topic.items()
-    ]
+    results = []
+    for name, rows in by_topic.items():
+        results.append(element_with_rows(api, version, "results", {"topic_name": name}, rows))
+        yield
     return with_elements(api, version, results)
 
 

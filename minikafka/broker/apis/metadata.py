@@ -111,7 +111,7 @@ def _asked(
         else:
             missing[topic.name] = None
         yield
-    created = _created(services, version, request, missing)
+    created = yield from _created(services, version, request, missing)
     for name in missing:
         error = created[name] if name in created else error_for_unknown(name)
         topics[name] = _failed(version, name, error)
@@ -128,11 +128,11 @@ def _by_id(snapshot: Snapshot, topic_id: bytes, request: Entity, context: Reques
 
 def _created(
     services: Services, version: int, request: Entity, names: dict[str, None]
-) -> dict[str, ErrorCode]:
+) -> Generator[None, None, dict[str, ErrorCode]]:
     """Begin to create unknown topics if the request and the broker allow it; return their error codes, else {}."""
     may_create = version < _AUTO_CREATE_ASKED_SINCE or request.allow_auto_topic_creation
     if names and may_create and services.config.auto_create_topics_enable:
-        return services.admin.auto_create.start(names)
+        return (yield from services.admin.auto_create.start_all(names))
     return {}
 
 

@@ -19,7 +19,7 @@ OffsetForLeaderEpoch 23, versions 2–4.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
@@ -27,6 +27,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.replication.partition import Partition
 from minikafka.wire.codec import element_with_rows, row_encoder, with_elements
+from minikafka.wire.in_steps import STEP_ROWS
 from minikafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 
 LATEST: Final = -1
@@ -53,7 +54,7 @@ class Found(NamedTuple):
 def list_offsets(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the steps to the response to a ListOffsets request, one for each partition."""
     version = context.version
-    repeated = _repeated((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    repeated = yield from _repeated(request)
     encode_row = row_encoder(LIST_OFFSETS, version, "topics", "partitions")
     topics = []
     for topic in request.topics:
@@ -139,8 +140,18 @@ def _error_if_not_hosted(services: Services, tp: TopicPartition) -> int:
     return services.replicas.error_for(tp) or ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def _repeated(named: Any) -> set[tuple[str, int]]:
-    return {tp for tp, count in Counter(named).items() if count > 1}
+def _repeated(request: Entity) -> Generator[None, None, set[tuple[str, int]]]:
+    """Return the partitions that the request names twice, in steps of 64 partitions."""
+    named: set[tuple[str, int]] = set()
+    repeated: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for number, asked in enumerate(topic.partitions, 1):
+            tp = topic.name, asked.partition_index
+            (repeated if tp in named else named).add(tp)
+            if not number % STEP_ROWS:
+                yield
+        yield
+    return repeated
 
 
 def offset_for_leader_epoch(services: Services, request: Entity, context: RequestContext) -> Steps:

@@ -14,36 +14,37 @@ Other brokers return NOT_CONTROLLER, and clients find the controller with Metada
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.in_steps import response_in_steps
+from minikafka.wire.in_steps import STEP_ROWS, response_in_steps
 from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 
 Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
+_TWICE: Final = PartitionResult(ErrorCode.INVALID_REQUEST, "The partition is given twice.")
 
 
 async def alter_partition_reassignments(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps:
     """Return the steps to the response to an AlterPartitionReassignments request."""
-    asked = [
+    asked = (
         (TopicPartition(topic.name, entry.partition_index), entry.replicas)
         for topic in request.topics
         for entry in topic.partitions
-    ]
-    counts = Counter(tp for tp, _ in asked)
-    targets: Targets = {
-        tp: None if replicas is None else tuple(replicas)
-        for tp, replicas in asked
-        if counts[tp] == 1
-    }
+    )
+    targets: Targets = {}
+    twice: dict[TopicPartition, PartitionResult] = {}
+    async for tp, replicas in services.give_way.each(asked):
+        if tp in targets:
+            twice[tp] = _TWICE
+        targets[tp] = None if replicas is None else tuple(replicas)
     try:
-        results = await services.controller.alter_reassignments(targets)
+        results = await _alter(services, [tp for tp in targets if tp not in twice], targets)
     except KafkaError as error:
         return response_in_steps(
             ALTER_PARTITION_REASSIGNMENTS,
@@ -51,18 +52,36 @@ async def alter_partition_reassignments(
             error_code=error.code,
             error_message=error.detail or "this broker is not the controller",
         )
-    twice = PartitionResult(ErrorCode.INVALID_REQUEST, "The partition is given twice.")
-    results |= {tp: twice for tp, count in counts.items() if count > 1}
-    return response_in_steps(
-        ALTER_PARTITION_REASSIGNMENTS,
-        context.version,
-        responses=(
-            {
-                "name": topic,
-                "partitions": map(_altered, partitions, map(results.__getitem__, partitions)),
-            }
-            for topic, partitions in _by_topic(counts).items()
-        ),
+    return _answer(context.version, targets, results | twice)
+
+
+async def _alter(
+    services: Services, named: Sequence[TopicPartition], targets: Targets
+) -> dict[TopicPartition, PartitionResult]:
+    """Return the results of the controller, which is asked in parts. Raises KafkaError."""
+    results: dict[TopicPartition, PartitionResult] = {}
+    async for part in services.give_way.parts(named):
+        wanted = {tp: targets[tp] for tp in part}
+        results |= await services.controller.alter_reassignments(wanted)
+    return results
+
+
+def _answer(
+    version: int, named: Targets, results: Mapping[TopicPartition, PartitionResult]
+) -> Steps:
+    by_topic = yield from _by_topic(named)
+    return (
+        yield from response_in_steps(
+            ALTER_PARTITION_REASSIGNMENTS,
+            version,
+            responses=(
+                {
+                    "name": topic,
+                    "partitions": map(_altered, partitions, map(results.__getitem__, partitions)),
+                }
+                for topic, partitions in by_topic.items()
+            ),
+        )
     )
 
 
@@ -81,32 +100,38 @@ def list_partition_reassignments(
     try:
         reassignments = services.controller.reassignments()
     except KafkaError as error:
-        return response_in_steps(
-            LIST_PARTITION_REASSIGNMENTS,
-            context.version,
-            error_code=error.code,
-            error_message=error.detail or "this broker is not the controller",
+        return (
+            yield from response_in_steps(
+                LIST_PARTITION_REASSIGNMENTS,
+                context.version,
+                error_code=error.code,
+                error_message=error.detail or "this broker is not the controller",
+            )
         )
     shown: Iterable[TopicPartition] = sorted(reassignments)
     if request.topics is not None:
         names = {tp.topic for tp in reassignments}
-        asked = {
-            TopicPartition(topic.name, partition)
-            for topic in request.topics
-            if topic.name in names
-            for partition in topic.partition_indexes
-        }
+        asked: set[TopicPartition] = set()
+        for topic in request.topics:
+            if topic.name in names:
+                asked.update(TopicPartition(topic.name, n) for n in topic.partition_indexes)
+            yield
         shown = [tp for tp in shown if tp in asked]
-    return response_in_steps(
-        LIST_PARTITION_REASSIGNMENTS,
-        context.version,
-        topics=(
-            {
-                "name": topic,
-                "partitions": map(_listed, partitions, map(reassignments.__getitem__, partitions)),
-            }
-            for topic, partitions in _by_topic(shown).items()
-        ),
+    by_topic = yield from _by_topic(shown)
+    return (
+        yield from response_in_steps(
+            LIST_PARTITION_REASSIGNMENTS,
+            context.version,
+            topics=(
+                {
+                    "name": topic,
+                    "partitions": map(
+                        _listed, partitions, map(reassignments.__getitem__, partitions)
+                    ),
+                }
+                for topic, partitions in by_topic.items()
+            ),
+        )
     )
 
 
@@ -119,10 +144,14 @@ def _listed(tp: TopicPartition, assignment: ReplicaAssignment) -> dict[str, Any]
     }
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+def _by_topic(
+    partitions: Iterable[TopicPartition],
+) -> Generator[None, None, dict[str, list[TopicPartition]]]:
     by_topic: defaultdict[str, list[TopicPartition]] = defaultdict(list)
-    for tp in partitions:
+    for number, tp in enumerate(partitions, 1):
         by_topic[tp.topic].append(tp)
+        if not number % STEP_ROWS:
+            yield
     return by_topic
 
 

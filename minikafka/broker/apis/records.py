@@ -13,6 +13,7 @@ DeleteRecords 21, versions 0–2.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import starmap
 from typing import Any, Final
 
@@ -40,13 +41,18 @@ _UNKNOWN: Final = -1
 
 def delete_records(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Delete records as leader; return the steps to the response, or to LATER if a follower is waited for."""
-    rows = {}
+    rows: defaultdict[str, dict[int, Row]] = defaultdict(dict)
+    waiting: dict[TopicPartition, Row] = {}
     for topic in request.topics:
         for asked in topic.partitions:
             tp = TopicPartition(topic.name, asked.partition_index)
-            rows[tp] = _delete(services, tp, asked.offset)
+            row = rows[tp.topic][tp.partition] = _delete(services, tp, asked.offset)
+            if row.partition is None:
+                waiting.pop(tp, None)
+            else:
+                waiting[tp] = row
             yield
-    deletion = Deletion(services, rows, context)
+    deletion = Deletion(services, rows, list(waiting.values()), context)
     if deletion.is_complete():
         return (yield from deletion.response())
     deletion.wait(milliseconds(request.timeout))
@@ -99,20 +105,26 @@ class Deletion:
     """One DeleteRecords request until it is answered: a Waiter of the partitions whose followers lag behind."""
 
     def __init__(
-        self, services: Services, rows: dict[TopicPartition, Row], context: RequestContext
+        self,
+        services: Services,
+        rows: Mapping[str, Mapping[int, Row]],
+        waiting: list[Row],
+        context: RequestContext,
     ) -> None:
         self._services = services
         self._rows = rows
+        self._waiting = waiting
         self._context = context
         self._timer: Timer | None = None
         self._waited: list[Partition] = []
 
     def is_complete(self) -> bool:
         """Return True if every partition has failed, or its low watermark has reached the required offset."""
-        for row in self._rows.values():
+        for row in self._waiting:
             if row.partition is not None:
                 self._check(row, row.partition)
-        return all(row.partition is None for row in self._rows.values())
+        self._waiting = [row for row in self._waiting if row.partition is not None]
+        return not self._waiting
 
     def _check(self, row: Row, partition: Partition) -> None:
         error = partition.check_leader_epoch(-1)
@@ -122,7 +134,7 @@ class Deletion:
 
     def wait(self, timeout_ms: int) -> None:
         """Answer when the request is complete, or after the timeout."""
-        self._waited = [row.partition for row in self._rows.values() if row.partition is not None]
+        self._waited = [row.partition for row in self._waiting if row.partition is not None]
         for partition in self._waited:
             partition.waiting[self] = None
         self._timer = self._services.clock.call_later(max(timeout_ms, 1), self._expire)
@@ -134,9 +146,8 @@ class Deletion:
 
     def _expire(self) -> None:
         if not self.is_complete():
-            for row in self._rows.values():
-                if row.partition is not None:
-                    row.error = ErrorCode.REQUEST_TIMED_OUT
+            for row in self._waiting:
+                row.error = ErrorCode.REQUEST_TIMED_OUT
         self._answer()
 
     def _answer(self) -> None:
@@ -149,15 +160,12 @@ class Deletion:
 
     def response(self) -> Steps:
         """Return the steps to the response with the results so far."""
-        topics: defaultdict[str, list[tuple[int, Row]]] = defaultdict(list)
-        for tp, row in self._rows.items():
-            topics[tp.topic].append((tp.partition, row))
         return response_in_steps(
             DELETE_RECORDS,
             self._context.version,
             topics=(
-                {"name": name, "partitions": starmap(_deleted, rows)}
-                for name, rows in topics.items()
+                {"name": name, "partitions": starmap(_deleted, rows.items())}
+                for name, rows in self._rows.items()
             ),
         )
 

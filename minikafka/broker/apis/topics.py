@@ -14,6 +14,7 @@ DeleteTopics 20, versions 1–6.
 
 CreatePartitions 37, versions 0–3.
 - The new number of partitions, with or without a manual assignment of the added ones; `validate_only` adds nothing.
+  One request adds at most 10,000 partitions, POLICY_VIOLATION beyond that.
   INVALID_PARTITIONS unless the number grows, and for `__consumer_offsets`, by whose partitions groups are found
   (Kafka's brokers add them: after their next start they look for groups in partitions that do not hold their offsets);
   REASSIGNMENT_IN_PROGRESS for a topic that is being reassigned, INVALID_TOPIC_EXCEPTION for a topic that is marked for
@@ -24,7 +25,6 @@ Other brokers return NOT_CONTROLLER for every topic, and clients find the contro
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
@@ -43,7 +43,7 @@ _DISABLED_SINCE: Final = 3
 
 async def create_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the steps to the response to a CreateTopics request, one for each topic."""
-    topics = [_new_topic(topic) for topic in request.topics]
+    topics = [_new_topic(topic) async for topic in services.give_way.each(request.topics)]
     results = await services.admin.topics.create_topics(
         topics, milliseconds(request.timeout), request.validate_only
     )
@@ -95,9 +95,20 @@ def _created(
 
 async def delete_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the steps to the response to a DeleteTopics request, one for each topic."""
-    asked = _asked_by_id(services, request) if context.version >= _BY_ID_SINCE else _asked(request)
-    repeated = {name for name, count in Counter(name for name, *_ in asked).items() if count > 1}
-    names = [name for name, _, error in asked if not (name is None or error or name in repeated)]
+    each = services.give_way.each
+    if context.version >= _BY_ID_SINCE:
+        asked = [_asked_by_id(services, topic) async for topic in each(request.topics)]
+    else:
+        asked = [(name, NULL_UUID, ErrorCode.NONE) async for name in each(request.topic_names)]
+    named: dict[str, None] = {}
+    repeated: set[str] = set()
+    async for name, _, error in each(asked):
+        if name is None or error:
+            continue
+        if name in named:
+            repeated.add(name)
+        named[name] = None
+    names = [name async for name in each(named) if name not in repeated]
     results = await services.admin.topics.delete_topics(names, milliseconds(request.timeout))
 
     def result_of(name: str | None, error: ErrorCode) -> TopicResult:
@@ -114,25 +125,16 @@ async def delete_topics(services: Services, request: Entity, context: RequestCon
     return elements_in_steps(DELETE_TOPICS, context.version, "responses", shown)
 
 
-def _asked(request: Entity) -> list[tuple[str | None, bytes, ErrorCode]]:
-    return [(name, NULL_UUID, ErrorCode.NONE) for name in request.topic_names]
-
-
-def _asked_by_id(services: Services, request: Entity) -> list[tuple[str | None, bytes, ErrorCode]]:
-    """Return (name, id, error) of every requested topic; without an error, the name belongs to the id."""
+def _asked_by_id(services: Services, topic: Entity) -> tuple[str | None, bytes, ErrorCode]:
+    """Return (name, id, error) of a requested topic; without an error, the name belongs to the id."""
     snapshot = services.metadata.snapshot
-    asked: list[tuple[str | None, bytes, ErrorCode]] = []
-    for topic in request.topics:
-        name, topic_id, error = topic.name, id_bytes(topic.topic_id), ErrorCode.NONE
-        if name is None:
-            name = snapshot.topic_names.get(topic_id)
-            error = ErrorCode.NONE if name else ErrorCode.UNKNOWN_TOPIC_ID
-        elif topic_id != NULL_UUID:
-            error = ErrorCode.INVALID_REQUEST
-        else:
-            topic_id = snapshot.topic_ids.get(name, NULL_UUID)
-        asked.append((name, topic_id, error))
-    return asked
+    name, topic_id = topic.name, id_bytes(topic.topic_id)
+    if name is None:
+        name = snapshot.topic_names.get(topic_id)
+        return name, topic_id, ErrorCode.NONE if name else ErrorCode.UNKNOWN_TOPIC_ID
+    if topic_id != NULL_UUID:
+        return name, topic_id, ErrorCode.INVALID_REQUEST
+    return name, snapshot.topic_ids.get(name, NULL_UUID), ErrorCode.NONE
 
 
 def _deleted(
@@ -151,7 +153,7 @@ def _deleted(
 
 async def create_partitions(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the steps to the response to a CreatePartitions request, one for each topic."""
-    asked = [_more_partitions(topic) for topic in request.topics]
+    asked = [_more_partitions(topic) async for topic in services.give_way.each(request.topics)]
     results = await services.admin.partitions.create_partitions(
         asked, milliseconds(request.timeout), request.validate_only
     )

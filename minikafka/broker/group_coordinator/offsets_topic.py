@@ -64,7 +64,7 @@ class OffsetsTopic:
         """Begin to create the topic, unless that is in progress; return why there is no coordinator yet."""
         if not self._metadata.version:
             return "this broker has no metadata yet"
-        error = self._auto_create.start([GROUP_TOPIC])[GROUP_TOPIC]
+        error = self._auto_create.start(GROUP_TOPIC)
         if error == ErrorCode.INVALID_REPLICATION_FACTOR:
             wanted = self._config.offsets_topic_replication_factor
             live = len(self._metadata.brokers)

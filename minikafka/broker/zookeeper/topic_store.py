@@ -29,6 +29,8 @@ from minikafka.zk.nodes.reader import Node, get_one
 
 logger = logging.getLogger(__name__)
 
+_CREATED_AT_ONCE: Final = 100
+"""Topics of one request that are written in one turn of the event loop: about 5 ms."""
 _ATTEMPTS: Final = 5
 """Compare-and-set attempts on one topic node before giving up."""
 
@@ -65,7 +67,7 @@ class ZooKeeperTopics:
             except (KafkaError, CoordinationError) as error:
                 errors[plan.name] = error
 
-        await all_of(map(create, plans, entities))
+        await all_of(map(create, plans, entities), _CREATED_AT_ONCE)
         return errors
 
     async def _create(self, plan: TopicPlan, entity: configs.Entity, *, replaces: bool) -> None:

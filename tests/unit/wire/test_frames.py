@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minikafka.base.errors import ProtocolViolation
-from minikafka.wire.frames import frames
+from minikafka.wire.frames import OTHER_SIZE_MAX, frames
 
 SIZE_MAX = 1000
 
@@ -92,3 +92,19 @@ def test_malformed_frame_is_a_protocol_violation(data: bytes) -> None:
         found(data)
     with pytest.raises(ProtocolViolation):
         found(frame(0, 1) + data)
+
+
+@pytest.mark.parametrize("arrived", [20, OTHER_SIZE_MAX + 5])
+def test_request_of_an_api_without_a_route_is_refused_when_it_is_too_large(arrived: int) -> None:
+    def handle(*arguments: Any) -> bool:
+        return True
+
+    def read(api: int, size: int) -> int:
+        data = bytearray(pack(">ihhih", size, api, 5, 1, -1).ljust(arrived, b"x"))
+        return frames(data, memoryview(data), 0, len(data), {0: handle}, handle, 1 << 30)
+
+    whole = OTHER_SIZE_MAX + 5
+    assert read(0, OTHER_SIZE_MAX + 1) == (whole if arrived == whole else 0)
+    assert read(3, OTHER_SIZE_MAX) == (whole - 1 if arrived == whole else 0)
+    with pytest.raises(ProtocolViolation, match="at most 8388608 bytes, got 8388609"):
+        read(3, OTHER_SIZE_MAX + 1)

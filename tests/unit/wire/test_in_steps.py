@@ -160,3 +160,9 @@ def test_rows_of_a_response_are_made_step_by_step() -> None:
     steps = in_steps.response_in_steps(versions.OFFSET_DELETE, 0, topics=topics)
     counts = [made for _ in steps]
     assert counts == [*range(64, 641, 64), 640]
+
+
+def test_rows_with_long_names_are_encoded_in_steps_of_few_bytes() -> None:
+    groups = ({"key": "x" * 4_000} for _ in range(64))
+    steps = in_steps.response_in_steps(versions.FIND_COORDINATOR, 4, coordinators=groups)
+    assert finished(steps)[1] == 22

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.cold import Cold
+from support.cold import Cold, finished
 
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
+from minikafka.broker.admin import auto_create
 from minikafka.zk import layout
 
 
@@ -15,8 +16,8 @@ async def test_broker_asks_the_controller_to_create_a_topic() -> None:
     ruler = Cold()
     cold = Cold(broker_id=2, controller_id=1, config={"num.partitions": 3}, ensemble=ruler.ensemble)
     cold.calls.handler = ruler.admin.auto_create.handle_create_topics
-    assert cold.admin.auto_create.start(["t", "t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
-    assert cold.admin.auto_create.start(["t"]) == {"t": ErrorCode.LEADER_NOT_AVAILABLE}
+    assert cold.admin.auto_create.start("t") == ErrorCode.LEADER_NOT_AVAILABLE
+    assert cold.admin.auto_create.start("t") == ErrorCode.LEADER_NOT_AVAILABLE
     for _ in range(10):
         await asyncio.sleep(0)
     ruler.lead_what_is_created()
@@ -28,10 +29,10 @@ async def test_broker_asks_the_controller_to_create_a_topic() -> None:
 async def test_controller_creates_a_topic_and_can_try_again_after_a_failure() -> None:
     cold = Cold()
     cold.session.failures = [NotConnected()]
-    cold.admin.auto_create.start(["t"])
+    cold.admin.auto_create.start("t")
     await cold.tasks.settle()
     assert layout.topic_path("t") not in cold.ensemble.nodes
-    cold.admin.auto_create.start(["t"])
+    cold.admin.auto_create.start("t")
     for _ in range(10):
         await asyncio.sleep(0)
     cold.lead_what_is_created()
@@ -41,16 +42,16 @@ async def test_controller_creates_a_topic_and_can_try_again_after_a_failure() ->
 
 async def test_missing_answer_of_the_controller_is_only_logged() -> None:
     cold = Cold(broker_id=2, controller_id=1)
-    cold.admin.auto_create.start(["t"])
+    cold.admin.auto_create.start("t")
     await cold.tasks.settle()
     nobody = Cold(broker_id=2, controller_id=9)
-    nobody.admin.auto_create.start(["t"])
+    nobody.admin.auto_create.start("t")
     await nobody.tasks.settle()
 
 
 async def test_start_returns_an_error_for_topics_that_cannot_be_created() -> None:
     cold = Cold(config={"default.replication.factor": 5})
-    assert cold.admin.auto_create.start(["a/b", "t"]) == {
+    assert finished(cold.admin.auto_create.start_all(["a/b", "t"])) == {
         "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
         "t": ErrorCode.INVALID_REPLICATION_FACTOR,
     }
@@ -60,3 +61,17 @@ async def test_start_returns_an_error_for_topics_that_cannot_be_created() -> Non
 async def test_malformed_call_is_refused() -> None:
     with pytest.raises(KafkaError):
         await Cold().admin.auto_create.handle_create_topics({"topics": [["../x", 1, 1]]})
+
+
+async def test_one_request_begins_to_create_at_most_10000_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auto_create, "PARTITIONS_MAX", 2)
+    cold = Cold()
+    steps = cold.admin.auto_create.start_all(["t1", "t2", "t3"])
+    assert set(finished(steps).values()) == {ErrorCode.LEADER_NOT_AVAILABLE}
+    for _ in range(10):
+        await asyncio.sleep(0)
+    cold.lead_what_is_created()
+    await cold.tasks.settle()
+    assert set(cold.metadata.topics) == {"t1", "t2"}

@@ -292,3 +292,15 @@ async def test_unusable_topic_settings_are_replaced_by_the_brokers() -> None:
     configs = await world.cold.admin.configs.topic_configs(["t", "bad", "none"])
     assert configs["t"].retention_ms == 5
     assert configs["bad"] == configs["none"]
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+async def test_at_most_1000_settings_of_a_resource_are_changed_at_once(replaces: bool) -> None:
+    world = World()
+    changes = [Change(f"key.{number}", "v") for number in range(1_001)]
+    refused = await world.alter(BROKER, "", *changes, replaces=replaces)
+    assert (refused.error, refused.message) == (
+        ErrorCode.INVALID_REQUEST,
+        "a request may change at most 1000 settings of one resource: send several",
+    )
+    assert not (await world.alter(BROKER, "", *changes[:-1], replaces=replaces)).error

@@ -244,3 +244,15 @@ async def test_offsets_topic_keeps_its_partitions() -> None:
     asked = [MorePartitions(GROUP_TOPIC, 3, None)]
     (result,) = await cold.admin.partitions.create_partitions(asked, 60_000)
     assert result.error == ErrorCode.INVALID_PARTITIONS
+
+
+async def test_one_request_creates_at_most_10000_partitions() -> None:
+    world = World()
+    path = layout.topic_path("u")
+    world.ensemble.put(path, layout.encode_topic(ID, TWO))
+    asked = [MorePartitions("t", 6_002), MorePartitions("u", 4_003), MorePartitions("u2", 1)]
+    create = world.cold.admin.partitions.create_partitions
+    results = {result.topic: result.error for result in await create(asked, 0, validate_only=True)}
+    assert sorted([results["t"], results["u"]]) == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
+    asked[1] = MorePartitions("u", 4_002)
+    assert {r.error for r in await create(asked[:2], 0, validate_only=True)} == {ErrorCode.NONE}

@@ -11,6 +11,7 @@ from support.cold import Cold, context, decoded, finished, state
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.broker.apis.configs import (
     BROKER,
+    HANDLERS,
     TOPIC,
     alter_configs,
     describe_configs,
@@ -195,3 +196,15 @@ async def test_dynamic_settings_are_described_with_their_source() -> None:
     assert (cluster.name, cluster.value, cluster.config_source) == ("min.insync.replicas", "2", 3)
     inherited = {e.name: e for e in (await ask(cold, TOPIC, "t")).configs}["min.insync.replicas"]
     assert (inherited.value, inherited.config_source) == ("3", 2)
+
+
+@pytest.mark.parametrize("api", [ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS])
+async def test_too_many_settings_of_one_resource_are_refused(api: int) -> None:
+    cold = with_topic()
+    version = 2 if api == ALTER_CONFIGS else 1
+    settings = [{"name": f"key.{number}", "value": "v"} for number in range(5_000)]
+    resource = {"resource_type": TOPIC, "resource_name": "t", "configs": settings}
+    request = codec.request(api, version, resources=[resource], validate_only=False)
+    steps: Any = await HANDLERS[api](cold.services, request, context(version))
+    (row,) = decoded(api, version, steps).responses
+    assert row.error_code == ErrorCode.INVALID_REQUEST

@@ -1,0 +1,58 @@
+"""The long work for administrators' requests, done in parts between which other connections have their turn.
+
+Invariant: one part of one request is done in each turn of the event loop, however many requests are in progress.
+Handlers that wait for nothing return steps instead, which `ColdTurns` takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final, TypeVar
+
+from minikafka.base.ports import Clock
+
+Item = TypeVar("Item")
+
+PART_ITEMS: Final = 256
+"""Items in one part if the work for each takes a few microseconds: about 1 ms."""
+
+
+class GiveWay:
+    """The requests whose next part is due, in order."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def each(self, items: Iterable[Item], at_once: int = PART_ITEMS) -> AsyncIterator[Item]:
+        """Yield the items; give way to others after every `at_once` of them."""
+        for number, item in enumerate(items, 1):
+            yield item
+            if not number % at_once:
+                await self.turn()
+
+    async def parts(
+        self, items: Sequence[Item], size: int = PART_ITEMS
+    ) -> AsyncIterator[Sequence[Item]]:
+        """Yield the items in parts, at least one; give way to others after each but the last."""
+        for start in range(0, len(items) or 1, size):
+            if start:
+                await self.turn()
+            yield items[start : start + size]
+
+    async def turn(self) -> None:
+        """Wait until the next part may be done."""
+        due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(due)
+        if len(self._waiting) == 1:
+            self._clock.call_later(0, self._next)
+        await due
+
+    def _next(self) -> None:
+        due = self._waiting.popleft()
+        if not due.done():  # the task that waits was not cancelled
+            due.set_result(None)
+        if self._waiting:
+            self._clock.call_later(0, self._next)
