@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from minikafka.spark.datasource import SCHEMA
@@ -25,7 +26,8 @@ from minikafka.spark.records import decode
 KEY_BYTES: Final = 12
 VALUE_BYTES: Final = 88
 """With its key, the content of a record takes 100 bytes."""
-BATCH_ROWS: Final = 10_000
+BATCH_ROWS: Final = 20_000
+"""As many as the source makes of records of 100 bytes."""
 _CONSTANT: Final = b'{"user":"someone","action":"view","page":"/'
 
 
@@ -72,7 +74,9 @@ class ReadyRows(DataSource):
         return _Reader(int(self.options["rows"]), int(self.options["partitions"]))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(int(self.options["rows"]), int(self.options["partitions"]))
+        rows = int(self.options["rows"])
+        limit = int(self.options.get("maxOffsetsPerTrigger", rows))
+        return _StreamReader(rows, int(self.options["partitions"]), limit)
 
 
 class _Tasks:
@@ -88,21 +92,30 @@ class _Tasks:
             yield batch.slice(0, min(left, BATCH_ROWS))
             left -= BATCH_ROWS
 
-    def tasks(self) -> list[InputPartition]:
-        return [InputPartition(self._rows // self._partitions) for _ in range(self._partitions)]
+    def tasks(self, rows: int) -> list[InputPartition]:
+        return [InputPartition(rows // self._partitions) for _ in range(self._partitions)]
 
 
 class _Reader(_Tasks, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
-        return self.tasks()
+        return self.tasks(self._rows)
 
 
-class _StreamReader(_Tasks, DataSourceStreamReader):
+class _StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Ends each micro-batch after `limit` rows."""
+
+    def __init__(self, rows: int, partitions: int, limit: int) -> None:
+        super().__init__(rows, partitions)
+        self._limit = limit
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
     def initialOffset(self) -> dict[str, Any]:
         return {"rows": 0}
 
-    def latestOffset(self, *_: Any) -> dict[str, Any]:
-        return {"rows": self._rows}
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        return {"rows": min(start["rows"] + self._limit, self._rows)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return self.tasks()
+        return self.tasks(end["rows"] - start["rows"])

@@ -1,9 +1,9 @@
 """`python -m benchmarks.spark_rates`: how fast topics are read for Spark, next to other readers in the same run.
 
-The decoder reads one partition in one process, in turn with confluent-kafka, for every codec: records per
-second of processor time. Jobs read 2 million lz4 records of 6 partitions in `local[2]`, in turn with Spark's own
-connector, if MINIKAFKA_SPARK_KAFKA_JARS names a directory with its jars, and with a source whose rows are
-ready (`spark_floor.py`).
+The decoder reads one partition in one process, in turn with confluent-kafka and with decompression alone, for every
+codec: records per second of processor time. Jobs read 2 million lz4 records of 6 partitions in `local[2]`, and
+streams 6 million in three micro-batches, in turn with Spark's own connector, if MINIKAFKA_SPARK_KAFKA_JARS names a
+directory with its jars, and with a source whose rows are ready (`spark_floor.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,20 +30,27 @@ from benchmarks import report
 from benchmarks.spark_floor import ReadyRows, contents
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
+from minikafka.spark.records.batches import sections
+from minikafka.spark.records.inflate import gzip_library
 from minikafka.spark.session import session
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.writers import write_rows
 from minikafka.spark.source import options as source_options
-from minikafka.spark.source.planning import plan_batch
+from minikafka.spark.source.fetch import RangeReader
+from minikafka.spark.source.planning import connect, plan_batch
 from minikafka.spark.source.readers import read_range
+from minikafka.spark.wire.deadline import Deadline
 
 JARS: Final = "MINIKAFKA_SPARK_KAFKA_JARS"
 RECORD_BYTES: Final = 124
 """What the sink counts for a record of 100 bytes: two numbers of records a batch follow from it."""
 PARTITIONS: Final = 6
+MICRO_BATCHES: Final = 3
+"""Micro-batches of a stream. The first one also compiles the query's code."""
 FILL_ROWS: Final = 20_000
 SERVERS: Final = "kafka.bootstrap.servers"
 OURS, CONNECTOR, READY = "minikafka", "kafka", "ready"
+CONFLUENT, DECOMPRESSION = "confluent-kafka", "decompression alone"
 
 Rates = dict[str, list[float]]
 """Million rows per second of each round, by reader."""
@@ -92,12 +101,37 @@ def _tables(topic: Topic) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, ["key", "value", "partition"])
 
 
-def read_here(bootstrap: str, name: str, topic: Topic) -> int:
+def read_here(bootstrap: str, name: str) -> int:
     """Read a topic as one task does, without Spark; return the number of rows."""
-    given = {SERVERS: bootstrap, "subscribe": name}
-    options = source_options.parse(given, source_options.Mode.BATCH)
+    options = _read_options(bootstrap, name)
     ranges = plan_batch(options)
     return sum(batch.num_rows for wanted in ranges for batch in read_range(options, wanted))
+
+
+def _read_options(bootstrap: str, name: str) -> source_options.ReadOptions:
+    given = {SERVERS: bootstrap, "subscribe": name}
+    return source_options.parse(given, source_options.Mode.BATCH)
+
+
+def responses(bootstrap: str, name: str) -> list[memoryview]:
+    """Return the batches of a topic with one partition, as brokers send them."""
+    options = _read_options(bootstrap, name)
+    (wanted,) = plan_batch(options)
+    leaders = connect(options)
+    deadline = Deadline(60.0)
+    try:
+        reader = RangeReader(
+            leaders, wanted, deadline, fetch_bytes=options.fetch_bytes, fail_on_data_loss=True
+        )
+        return [block.records for block in reader.blocks()]
+    finally:
+        leaders.close()
+
+
+def decompress(blocks: Sequence[memoryview]) -> int:
+    """Decompress all batches and do nothing else; return the number of records."""
+    found = (sections(block, 0, 2**62, None) for block in blocks)
+    return sum(section.record_count for block in found for section in block)
 
 
 def read_confluent(bootstrap: str, name: str, topic: Topic) -> int:
@@ -115,15 +149,22 @@ def read_confluent(bootstrap: str, name: str, topic: Topic) -> int:
 
 def decoder(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
     """Measure and print records per second of processor time, for every codec."""
+    print(f"gzip by {gzip_library().__name__}", flush=True)
     figures = {}
     for number, topic in enumerate(topics(int(400_000 * options.scale))):
         name = f"decoder-{number}"
         fill(bootstrap, name, topic)
-        rates: Rates = {OURS: [], "confluent-kafka": []}
+        readers: dict[str, Callable[[], int]] = {
+            OURS: partial(read_here, bootstrap, name),
+            CONFLUENT: partial(read_confluent, bootstrap, name, topic),
+        }
+        if topic.codec != "none":
+            readers[DECOMPRESSION] = partial(decompress, responses(bootstrap, name))
+        rates: Rates = {reader: [] for reader in readers}
         for turn in range(-1, options.rounds):
-            for reader, read in zip(rates, (read_here, read_confluent), strict=True):
+            for reader, read in readers.items():
                 begin = time.process_time()
-                count = read(bootstrap, name, topic)
+                count = read()
                 spent = time.process_time() - begin
                 assert count == topic.records
                 if turn >= 0:
@@ -155,18 +196,24 @@ class Jobs:
     def parquet(self, name: str) -> None:
         self._read(name).write.mode("overwrite").parquet(str(self._directory / "table"))
 
-    def stream_count(self, name: str) -> None:
-        self._run(self._stream(name).groupBy().count().writeStream.outputMode("complete"), "noop")
+    def stream_count(self, name: str) -> list[Any]:
+        """Return Spark's progress of each micro-batch."""
+        counts = self._stream(name).groupBy().count()
+        return self._run(counts.writeStream.outputMode("complete"), "noop")
 
-    def stream_parquet(self, name: str) -> None:
-        self._run(self._stream(name).writeStream, "parquet")
+    def stream_parquet(self, name: str) -> list[Any]:
+        """Return Spark's progress of each micro-batch."""
+        return self._run(self._stream(name).writeStream, "parquet")
 
-    def _run(self, writer: Any, sink: str) -> None:
+    def _run(self, writer: Any, sink: str) -> list[Any]:
         self._runs += 1
         place = self._directory / str(self._runs)
         writer = writer.format(sink).option("path", str(place / "output"))
         writer = writer.option("checkpointLocation", str(place / "checkpoint"))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        shutil.rmtree(place)
+        return [progress for progress in query.recentProgress if progress.numInputRows]
 
     def range_count(self, rows: int) -> None:
         """Count rows that the JVM makes."""
@@ -191,35 +238,77 @@ class Jobs:
 
 
 def jobs(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
-    """Measure and print rows per second of every query and source, in turn."""
+    """Measure and print rows per second of every batch query and source, in turn."""
     records = int(2_000_000 * options.scale) // PARTITIONS * PARTITIONS
     fill(bootstrap, "jobs", Topic("jobs", "lz4", 1_000, records, PARTITIONS))
-    found = sorted(map(str, Path(os.environ.get(JARS) or os.devnull).glob("*.jar")))
-    formats = [OURS, *([CONNECTOR] if found else []), READY]
-    settings = {"spark_jars": ",".join(found)} if found else {}
-    spark = session("rates", "local[2]", **settings)
-    spark.dataSource.register(ReadyRows)
-    given = {SERVERS: bootstrap, "subscribe": "jobs"}
     figures = {}
-    with tempfile.TemporaryDirectory(prefix="spark-rates-") as directory:
-        own = Jobs(spark, given, Path(directory))
-        floor = Jobs(spark, {"rows": str(records), "partitions": str(PARTITIONS)}, Path(directory))
+    with prepared(bootstrap, "jobs", records) as own:
+        for title, query, made in (
+            ("batch to count", Jobs.count, Jobs.range_count),
+            ("batch to Parquet", Jobs.parquet, Jobs.range_parquet),
+        ):
+            runs = {name: partial(query, jobs, name) for name, jobs in own.items()}
+            runs["JVM's own rows"] = partial(made, own[OURS], records)
+            figures[title] = rounds(runs, records, options.rounds)
+            show(title, figures[title])
+    return figures
+
+
+def streams(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
+    """Measure and print rows per second of every stream and source, in turn, after a round that is not counted.
+
+    A query's whole time includes its start; the micro-batches after its first one tell how fast it
+    works off a backlog.
+    """
+    share = PARTITIONS * MICRO_BATCHES
+    records = int(6_000_000 * options.scale) // share * share
+    fill(bootstrap, "streams", Topic("streams", "lz4", 1_000, records, PARTITIONS))
+    figures: dict[str, Rates] = {}
+    limit = {"maxOffsetsPerTrigger": str(records // MICRO_BATCHES)}
+    with prepared(bootstrap, "streams", records, limit) as own:
         for title, query in (
-            ("batch to count", Jobs.count),
-            ("batch to Parquet", Jobs.parquet),
             ("stream to count", Jobs.stream_count),
             ("stream to Parquet", Jobs.stream_parquet),
         ):
-            runs: dict[str, Callable[[], None]] = {
-                name: partial(query, floor if name == READY else own, name) for name in formats
-            }
-            if query in (Jobs.count, Jobs.parquet):
-                made = Jobs.range_count if query is Jobs.count else Jobs.range_parquet
-                runs["JVM's own rows"] = partial(made, own, records)
-            figures[title] = rounds(runs, records, options.rounds)
-            show(title, figures[title])
-    spark.stop()
+            whole: Rates = {name: [] for name in own}
+            later: Rates = {name: [] for name in own}
+            for turn in range(-1, options.rounds):
+                for name, source in own.items():
+                    begin = time.perf_counter()
+                    progress = query(source, name)
+                    spent = time.perf_counter() - begin
+                    if turn >= 0:
+                        whole[name].append(records / spent / 1e6)
+                        later[name].append(backlog_rate(progress))
+            for suffix, rates in (("", whole), (", later micro-batches", later)):
+                figures[title + suffix] = rates
+                show(title + suffix, rates)
     return figures
+
+
+def backlog_rate(progress: Sequence[Any]) -> float:
+    """Return million rows per second of all micro-batches but the first."""
+    assert len(progress) == MICRO_BATCHES
+    rows = sum(one.numInputRows for one in progress[1:])
+    spent_ms = sum(one.durationMs["triggerExecution"] for one in progress[1:])
+    return float(rows / spent_ms / 1e3)
+
+
+@contextmanager
+def prepared(
+    bootstrap: str, topic: str, records: int, more: Mapping[str, str] | None = None
+) -> Iterator[dict[str, Jobs]]:
+    """Start Spark and yield the queries by the name of their source."""
+    found = sorted(map(str, Path(os.environ.get(JARS) or os.devnull).glob("*.jar")))
+    spark = session("rates", "local[2]", **({"spark_jars": ",".join(found)} if found else {}))
+    spark.dataSource.register(ReadyRows)
+    given = {SERVERS: bootstrap, "subscribe": topic, **(more or {})}
+    ready = {"rows": str(records), "partitions": str(PARTITIONS), **(more or {})}
+    names = [OURS, *([CONNECTOR] if found else []), READY]
+    with tempfile.TemporaryDirectory(prefix="spark-rates-") as directory:
+        place = Path(directory)
+        yield {name: Jobs(spark, ready if name == READY else given, place) for name in names}
+    spark.stop()
 
 
 def rounds(runs: Mapping[str, Callable[[], None]], records: int, count: int) -> Rates:
@@ -242,16 +331,16 @@ def show(title: str, rates: Rates) -> None:
     for name, median in medians.items():
         if name != OURS:
             cells.append(f"{name} {median:.2f} M/s ({medians[OURS] / median:.2f}x)")
-    print(f"{title:22} " + "   ".join(cells), flush=True)
+    print(f"{title:38} " + "   ".join(cells), flush=True)
 
 
-PARTS: Final = {"decoder": decoder, "jobs": jobs}
+PARTS: Final = {"decoder": decoder, "jobs": jobs, "streams": streams}
 
 
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_rates", description=__doc__)
-    parser.add_argument("--only", choices=PARTS, help="one of the two parts")
+    parser.add_argument("--only", choices=PARTS, help="one of the three parts")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of every measurement (5)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the records (1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append a line to FILE")
