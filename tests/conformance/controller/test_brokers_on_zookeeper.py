@@ -475,14 +475,13 @@ async def test_elect_leaders_answers_for_each_partition(cluster: NewCluster) -> 
 
 
 @pytest.mark.row("C29", "D7", "M2", "R62", "X20")
-async def test_leaders_are_balanced_after_five_seconds_if_the_setting_says_so(
+async def test_leaders_are_balanced_if_the_setting_says_so(
     cluster: NewCluster,
 ) -> None:
     keys = {"leader_imbalance_check_interval_seconds": 1}
     balanced = cluster(2, auto_leader_rebalance_enable=True, **keys)
     unbalanced = cluster(2, auto_leader_rebalance_enable=False, **keys)
     async with balanced as on, unbalanced as off:
-        won = on.controller.clock.now()
         for brokers in (on, off):
             await brokers.create("t", {0: (2, 1)})
             await brokers.die(2)
@@ -490,7 +489,6 @@ async def test_leaders_are_balanced_after_five_seconds_if_the_setting_says_so(
             await brokers.start(2)
             await brokers.has_state(T0, 1, 1, 2)
         await on.has_state(T0, 2, 1, 2)
-        assert on.controller.clock.now() - won >= 4_500
         events = [line["event"] for line in Story(on.history()).of("event")]
         assert "RebalanceDue" in events
         await on.controller.clock.sleep(1_000)
