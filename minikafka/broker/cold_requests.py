@@ -72,6 +72,7 @@ class ColdRequests:
         "_connection",
         "_current",
         "_handlers",
+        "_is_awaited",
         "_is_queued",
         "_is_received",
         "_sending",
@@ -116,6 +117,8 @@ class ColdRequests:
         """Takes the result of the steps: a decoded request or a response."""
         self._sending = Slot()
         """The place of the last response; empty again when it has been sent."""
+        self._is_awaited = False
+        """True while a task makes the response to the current request."""
         self._is_queued = False
         self._closed = False
         self.used = 0
@@ -164,7 +167,7 @@ class ColdRequests:
             logger.info("closing connection from %s: %s", self._connection.peer, violation)
             self.close()
             self._close()
-        if self._steps is None:
+        if self._steps is None and not self._is_awaited:
             self._turns.end_large(self)
 
     def close(self) -> None:
@@ -210,13 +213,16 @@ class ColdRequests:
             elif isinstance(response, Generator):
                 self._begin_steps(response, self._finish)
             elif isawaitable(response):
+                self._is_awaited = True
                 self._tasks.spawn(self._answer_when_done(request, response), NAMES[api])
             else:
                 self._finish(request, response)
 
     async def _answer_when_done(self, request: ColdRequest, response: Awaitable[Any]) -> None:
         with _ClosingOnFailure(request, self._close_after):
-            self._answer(request, await response)
+            answer = await response
+            self._is_awaited = False
+            self._answer(request, answer)
 
     def _answer(self, request: ColdRequest, response: Entity | bytes | Steps) -> None:
         """Answer a request whose handler did not return the response, or begin the steps to its response."""
@@ -227,6 +233,7 @@ class ColdRequests:
         else:
             with _ClosingOnFailure(request, self._close_after):
                 self._finish(request, response)
+            self._turns.end_large(self)
             self._answers.purgatory.finish_soon()
         self.proceed()
 

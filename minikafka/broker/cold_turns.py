@@ -11,11 +11,13 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
-from minikafka.base.ports import Clock
+from minikafka.base.ports import Clock, Timer
 from minikafka.replication.purgatory import Purgatory
 
 TURN_MS: Final = 2
 """Time after which a turn ends, and after which a long answer gives way to other connections."""
+LARGE_MS: Final = 10_000
+"""Time for which a large request keeps others from beginning."""
 _REQUEST_COST: Final = 1
 _COST_PER_MS: Final = 10
 """With `_REQUEST_COST`, the units in which the work for a connection is counted."""
@@ -51,7 +53,8 @@ class ColdTurns:
         """The largest `used` with which a connection was served."""
         self._is_due = False
         self._large: Worker | None = None
-        """The connection whose large request is decoded or answered in steps."""
+        """The connection whose large request is in progress."""
+        self._limit: Timer | None = None
         self._waiting: dict[Worker, None] = {}
         """The connections whose next request is large too."""
 
@@ -59,9 +62,11 @@ class ColdTurns:
         """Queue a connection whose next request is large, as soon as it may begin.
 
         One of them is in progress at a time: decoded, it takes up to a hundred times as much memory as its bytes.
+        After `LARGE_MS` the next one begins nevertheless, because a request may wait for as long as its client wants.
         """
         if self._large is None:
             self._large = worker
+            self._limit = self._clock.call_later(LARGE_MS, lambda: self.end_large(worker))
             self.ask(worker)
         else:
             self._waiting[worker] = None
@@ -70,6 +75,8 @@ class ColdTurns:
         """Let the next large request begin if this connection had one in progress, or forget its waiting one."""
         if self._large is worker:
             self._large = None
+            assert self._limit is not None
+            self._limit.cancel()
             for waiting in self._waiting:
                 del self._waiting[waiting]
                 self.ask_for_large(waiting)

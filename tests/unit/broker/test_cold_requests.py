@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -397,9 +398,9 @@ async def test_steps_that_fail_close_the_connection(
     assert bench.cluster.crashes == []
 
 
-def large(correlation: int) -> bytes:
-    """Return a Metadata request of 40 KB."""
-    topics = [{"name": f"topic-{number:04}"} for number in range(3_000)]
+def large(correlation: int, count: int = 3_000) -> bytes:
+    """Return a Metadata request of 12 bytes for each topic."""
+    topics = [{"name": f"topic-{number:04}"} for number in range(count)]
     body = request(METADATA, 9, topics=topics, allow_auto_topic_creation=False)
     return encode_request(METADATA, 9, correlation, "me", body)
 
@@ -445,6 +446,34 @@ async def test_one_large_request_of_all_connections_is_in_progress(
     peers = [bench.peer] + [await connected(bench) for _ in range(4)]
     for peer in peers:
         peer.link.send([large(1) + large(2)])
+    await until(lambda: all(peer.answered() == [1, 2] for peer in peers))
+    assert (counting.most, counting.done) == (1, 10)
+
+
+async def test_large_request_whose_response_is_awaited_is_in_progress(
+    bench: Bench, counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = asyncio.Event()
+
+    async def handle(services: Services, asked: Any, context: RequestContext) -> Any:
+        steps = counting(services, asked, context)
+        next(steps)
+        await released.wait()
+        return steps
+
+    monkeypatch.setattr(cold_requests, "LARGE_BYTES", 100)
+    monkeypatch.setitem(listener.HANDLERS, METADATA, handle)
+    peers = [bench.peer] + [await connected(bench) for _ in range(4)]
+    for peer in peers:
+        peer.link.send([large(1, 10) + large(2, 10)])
+    await until(lambda: counting.in_progress)
+    small = [await connected(bench) for _ in range(5)]
+    for peer in small:
+        parked = len(bench.parking.keys)
+        peer.link.send([find(1)])
+        await until(lambda parked=parked: len(bench.parking.keys) > parked)
+    assert counting.in_progress == 1
+    released.set()
     await until(lambda: all(peer.answered() == [1, 2] for peer in peers))
     assert (counting.most, counting.done) == (1, 10)
 

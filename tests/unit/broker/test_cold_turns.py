@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from support.manual_clock import ManualClock
 
-from minikafka.broker.cold_turns import TURN_MS, ColdTurns
+from minikafka.broker.cold_turns import LARGE_MS, TURN_MS, ColdTurns
 
 
 class WorkClock:
@@ -112,3 +113,30 @@ def test_past_use_gives_no_claim_to_later_turns(stage: Stage) -> None:
     stage.log.clear()
     stage.run(20)
     assert abs(stage.log.count("idle") - stage.log.count("busy again")) <= 1
+
+
+def test_next_large_request_begins_when_the_one_before_takes_too_long() -> None:
+    clock = ManualClock()
+    turns = ColdTurns(cast("Any", clock), cast("Any", SimpleNamespace(finish_tick=lambda now: 0)))
+    begun: list[str] = []
+
+    class Asking:
+        def __init__(self, name: str) -> None:
+            self.name, self.used = name, 0
+
+        def work(self) -> None:
+            begun.append(self.name)
+
+        def proceed(self) -> None:
+            pass
+
+    first, second = Asking("first"), Asking("second")
+    turns.ask_for_large(first)
+    turns.ask_for_large(second)
+    clock.advance(LARGE_MS - 1)
+    assert begun == ["first"]
+    clock.advance(1)
+    clock.advance(0)
+    assert begun == ["first", "second"]
+    turns.end_large(first)
+    turns.end_large(second)
