@@ -32,7 +32,7 @@ EVERY = "1 second"
 def main(source: str, result: str, bootstrap: str, topic: str) -> None:
     """Start a session and the stream, announce it, wait for the end of the topic, verify it."""
     die_with(os.getppid())
-    spark = session("minikafka quickstart")
+    spark = session("minikafka quickstart", spark_sql_warehouse_dir=f"{result}.warehouse")
     stream = follow(spark, bootstrap, topic, f"{result}.checkpoint")
     _say({"lines": spark.read.parquet(source).count()})
     if sys.stdin.readline():

@@ -7,7 +7,7 @@ problems in words, none if all is well.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -52,18 +52,19 @@ def exactly_once(source: Mapping[Place, bytes], rows: Iterable[tuple[Place, byte
 
 
 def at_least_once(
-    source: Mapping[Place, bytes], copies: Sequence[Copy], deaths: int
+    source: Mapping[Place, bytes], copies: Sequence[Copy], interrupted: Collection[int]
 ) -> tuple[list[str], int]:
     """Return the problems of a copied topic, and its number of duplicates.
 
-    `copies` are in offset order by partition. Each death of a driver or executor may leave one
-    micro-batch with duplicates: copies with the same origin.
+    `copies` are in offset order by partition. Only the micro-batches that the death of a driver or
+    executor interrupted may have duplicates: copies with the same origin.
     """
     found: defaultdict[Place, list[Copy]] = defaultdict(list)
     for copy in copies:
         found[copy.source].append(copy)
     repeated = [same for same in found.values() if len(same) > 1]
-    batches = {(copy.origin.query, copy.origin.batch) for same in repeated for copy in same}
+    batches = {copy.origin.batch for same in repeated for copy in same}
+    queries = {copy.origin.query for copy in copies}
     strange = [same[0].source for same in repeated if len({copy.origin for copy in same}) > 1]
     problems = [
         *_named("missing in the copy", source.keys() - found.keys()),
@@ -73,8 +74,11 @@ def at_least_once(
         *_named("duplicates with different origins", strange),
         *_named("copied out of order", _out_of_order(copies)),
     ]
-    if len(batches) > deaths:
-        problems.append(f"{len(batches)} micro-batches have duplicates after {deaths} deaths")
+    if spared := sorted(batches - set(interrupted)):
+        names = ", ".join(map(str, spared))
+        problems.append(f"duplicates in micro-batches {names}, which no death interrupted")
+    if len(queries) > 1:
+        problems.append(f"{len(queries)} queries wrote the copy: the checkpoint was not continued")
     return problems, sum(len(same) - 1 for same in repeated)
 
 

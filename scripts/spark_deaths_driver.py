@@ -3,8 +3,9 @@
     python spark_deaths_driver.py BOOTSTRAP MASTER DIRECTORY
 
 Prints `{"copied": N}` for each micro-batch that reached the other topic. A line on standard input ends
-it: the streams process what is there, the rows of the Parquet table go to `rows.parquet`, and the
-process prints `{"rows": N}`. An error of a stream ends it with a traceback and exit code 1.
+the streams: they process what is there, the rows of the Parquet table go to `rows.parquet`, and the
+process prints `{"rows": N}`. A second line, the settings of `minikafka pipeline check` as JSON, lets it
+run that check, print its JSON document and end. An error ends it with a traceback and exit code 1.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ import os
 import sys
 import threading
 from pathlib import Path
+from queue import Empty, Queue
 
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from minikafka.cluster.processes import die_with
+from minikafka.pipeline.check.pipeline import CheckSettings, run
+from minikafka.pipeline.report import Report
 from minikafka.spark.session import session
 
 SOURCE = "deaths"
 COPY = "deaths-copy"
 ORIGIN = "origin"
+COPY_CHECKPOINT = "copy-checkpoint"
 MAX_OFFSETS = "50000"
 POLL_SECONDS = 0.2
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -39,17 +44,17 @@ SETTINGS = {
 
 
 def main(bootstrap: str, master: str, directory: Path) -> None:
-    """Run both streams until a line arrives on standard input."""
+    """Run both streams until a line arrives on standard input, and the check that the next one describes."""
     die_with(os.getppid())
     is_local = master.startswith("local")
-    addresses = {} if is_local else {"spark.driver.host": "127.0.0.1"}
-    spark = session("spark-deaths", master, **(SETTINGS | addresses))
-    copying = to_topic(spark, bootstrap, directory / "copy-checkpoint")
-    # Two queries that start at once have failed with OptionalDataException in the executors: Spark seems to
-    # serialize the environment of the Python source for one while it sets it up for the other.
-    wait_for_first_batch(copying)
+    more = {} if is_local else {"spark.driver.host": "127.0.0.1"}
+    more["spark.sql.warehouse.dir"] = str(directory / "warehouse")
+    spark = session("spark-deaths", master, **SETTINGS, **more)
+    copying = to_topic(spark, bootstrap, directory / COPY_CHECKPOINT)
     archiving = to_parquet(spark, bootstrap, directory)
-    follow(copying, archiving)
+    lines: Queue[str] = Queue()
+    threading.Thread(target=read_lines, args=(lines,), daemon=True).start()
+    follow(copying, archiving, lines)
     for query in (archiving, copying):
         query.processAllAvailable()
         query.stop()
@@ -57,6 +62,8 @@ def main(bootstrap: str, master: str, directory: Path) -> None:
     rows = table.toArrow()
     pq.write_table(rows, directory / "rows.parquet")
     say(rows=rows.num_rows)
+    settings = {name: tuple(paths) for name, paths in json.loads(lines.get()).items()}
+    say(**run(spark, CheckSettings(**settings), Report()).document())
     spark.stop()
 
 
@@ -83,12 +90,10 @@ def to_topic(spark: SparkSession, bootstrap: str, checkpoint: Path) -> Streaming
     return writer.start()
 
 
-def follow(copying: StreamingQuery, archiving: StreamingQuery) -> None:
+def follow(copying: StreamingQuery, archiving: StreamingQuery, lines: Queue[str]) -> None:
     """Print the micro-batches of the copying stream until a line arrives; raise a stream's error."""
-    finish = threading.Event()
-    threading.Thread(target=wait_for_line, args=(finish,), daemon=True).start()
     last = -1
-    while not finish.wait(POLL_SECONDS):
+    while not has_line(lines):
         for query in (copying, archiving):
             if error := query.exception():
                 raise error
@@ -98,19 +103,22 @@ def follow(copying: StreamingQuery, archiving: StreamingQuery) -> None:
             say(copied=progress.numInputRows)
 
 
-def wait_for_first_batch(query: StreamingQuery) -> None:
-    """Return when the query has processed a micro-batch; raise its error."""
-    while query.lastProgress is None and not query.awaitTermination(POLL_SECONDS):
-        pass
+def read_lines(lines: Queue[str]) -> None:
+    """Put each line of standard input into the queue."""
+    for line in sys.stdin:
+        lines.put(line)
 
 
-def wait_for_line(finish: threading.Event) -> None:
-    """Set the event when a line arrives on standard input."""
-    sys.stdin.readline()
-    finish.set()
+def has_line(lines: Queue[str]) -> bool:
+    """Wait briefly for a line; True if there was one."""
+    try:
+        lines.get(timeout=POLL_SECONDS)
+    except Empty:
+        return False
+    return True
 
 
-def say(**facts: int) -> None:
+def say(**facts: object) -> None:
     """Print one line of JSON."""
     print(json.dumps(facts), flush=True)
 

@@ -5,9 +5,13 @@
 A producer fills a topic, and one driver copies it with two streams to Parquet and to another topic.
 Meanwhile brokers are killed, paused and stopped, and the driver is killed with SIGKILL and continues
 from its checkpoints. With `--standalone` the tasks run on a standalone Spark cluster with two workers,
-whose executors are killed as well. The exit code is 0 only if the Parquet table holds every record
-exactly once, and the other topic at least once, in order, with duplicates only from micro-batches that
-a death interrupted.
+whose executors are killed as well. The exit code is 0 only if
+
+- `minikafka pipeline check` finds no anomaly when it compares what the producer was promised, and what a
+  consumer read, with the logs of all replicas,
+- the Parquet table holds every record exactly once, and
+- the other topic holds it at least once, first copies in order, with duplicates only from micro-batches
+  that a death interrupted.
 """
 
 from __future__ import annotations
@@ -23,23 +27,25 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import broker_faults
 import endings
 import pyarrow.parquet as pq
 import replays
 from confluent_kafka import Message
-from display import Display
+from display import Display, Step
 from load import Stream, create_topic, read_back
-from spark_deaths_driver import COPY, ORIGIN, SOURCE
+from spark_deaths_driver import COPY, COPY_CHECKPOINT, ORIGIN, SOURCE
 from standalone_spark import StandaloneSpark
-from verdict import show_verdict
 
 from minikafka.cluster import LocalCluster
-from minikafka.history import verdict
+from minikafka.history import Reading
+from minikafka.pipeline.check.anomalies import KINDS
 
 PARTITIONS = 4
 COPY_PARTITIONS = 3
@@ -53,6 +59,8 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 """Options of a driver's Java, which is killed before full optimization would pay."""
 PROGRESS_SECONDS = 300.0
 """Maximum time without a micro-batch: the start of a driver and a failover take a fraction of it."""
+CHECK_SECONDS = 1_800.0
+"""Maximum time for the check."""
 
 
 class Driver:
@@ -107,23 +115,32 @@ class Driver:
 
     async def finish(self) -> int:
         """Let the streams process what is there; return the number of rows of the table."""
+        self._send("")
+        return int((await self._answer("rows"))["rows"])
+
+    async def check(self, settings: Mapping[str, list[str]]) -> dict[str, Any]:
+        """Return the JSON document of `minikafka pipeline check`, and wait for the end of the process."""
+        assert self._process is not None
+        self._send(json.dumps(settings))
+        document = await self._answer("title", CHECK_SECONDS)
+        await self._process.wait()
+        return document
+
+    def _send(self, line: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
-        rows = await self._answer("rows")
-        await self._process.wait()
-        return rows
+        self._process.stdin.write(line.encode() + b"\n")
 
-    async def _answer(self, name: str) -> int:
-        """Return the next fact of this name. Raises RuntimeError if the process ends or is silent."""
+    async def _answer(self, name: str, seconds: float = PROGRESS_SECONDS) -> dict[str, Any]:
+        """Return the next line with this name. Raises RuntimeError if the process ends or is silent."""
         try:
-            async with asyncio.timeout(PROGRESS_SECONDS):
+            async with asyncio.timeout(seconds):
                 while line := await self._lines.get():
-                    facts = json.loads(line)
+                    facts: dict[str, Any] = json.loads(line)
                     if name in facts:
-                        return int(facts[name])
+                        return facts
         except TimeoutError:
-            silent = f"no micro-batch for {PROGRESS_SECONDS:g} s"
+            silent = f"the driver told no {name} for {seconds:g} s"
             raise RuntimeError(f"{silent}, see {self._log}") from None
         raise RuntimeError(f"the driver failed, see {self._log}")
 
@@ -190,15 +207,21 @@ async def deaths(
         stream = Stream(cluster.bootstrap, SOURCE, records(), RATE)
         async with running_driver(cluster.bootstrap, master, directory) as driver:
             try:
-                faults = Faults(display, cluster, driver, standalone, arguments.seed)
+                faults = Faults(display, cluster, driver, standalone, arguments.seed, directory)
                 await under_load(display, cluster, stream, driver, faults, arguments.faults)
             finally:
                 await asyncio.to_thread(stream.abandon)
             with display.step("finish") as step:
                 step.done(f"{await driver.finish():,} rows in the Parquet table")
-        return await asyncio.to_thread(
-            check, display, cluster.bootstrap, directory, stream, faults.deaths
-        )
+            with display.step("read") as step:
+                reading, copies = await asyncio.to_thread(read, step, cluster.bootstrap)
+            with display.step("check") as step:
+                wanted = await asyncio.to_thread(settings, cluster, directory, stream, reading)
+                document = await driver.check(wanted)
+                step.done(document["title"])
+    is_log_right = show_check(display, document)
+    are_outputs_right = check_outputs(display, directory, reading, copies, faults)
+    return is_log_right and are_outputs_right
 
 
 @asynccontextmanager
@@ -230,6 +253,7 @@ class Faults:
         driver: Driver,
         standalone: StandaloneSpark | None,
         seed: int,
+        directory: Path,
     ) -> None:
         self._display = display
         self._cluster = cluster
@@ -239,11 +263,9 @@ class Faults:
         self._round: list[str] = []
         self.chance = random.Random(seed)
         self.counts: Counter[str] = Counter()
-
-    @property
-    def deaths(self) -> int:
-        """How many drivers and executors were killed."""
-        return self.counts["driver"] + self.counts["executor"]
+        self.interrupted: set[int] = set()
+        """The micro-batches to the topic that were being written when a driver or executor died."""
+        self._checkpoint = directory / COPY_CHECKPOINT
 
     async def inject(self) -> None:
         """Inject the next fault; return when the streams have made progress after its end."""
@@ -268,12 +290,20 @@ class Faults:
 
     async def _kill_driver(self) -> None:
         await self._driver.kill()
+        self._note_batch_in_progress()
         await self._driver.start()
 
     async def _kill_executor(self) -> None:
         assert self._standalone is not None
         if running := self._standalone.executors():
+            # The next micro-batch may begin between a look and the kill.
+            self._note_batch_in_progress()
             os.kill(self.chance.choice(sorted(running)), signal.SIGKILL)
+            self._note_batch_in_progress()
+
+    def _note_batch_in_progress(self) -> None:
+        planned, done = (numbers_in(self._checkpoint / name) for name in ("offsets", "commits"))
+        self.interrupted |= {number for number in planned if number > max(done, default=-1)}
 
 
 async def under_load(
@@ -304,28 +334,83 @@ async def under_load(
         step.done(f"{stream.acked:,} of {len(stream.history):,} records acked")
 
 
-def check(display: Display, bootstrap: str, directory: Path, stream: Stream, deaths: int) -> bool:
-    """Read both topics and the table, and show what is wrong; True if nothing is."""
-    with display.step("read") as step:
-        reading = read_back(bootstrap, SOURCE, PARTITIONS, step.advance)
-        copied = read_back(bootstrap, COPY, COPY_PARTITIONS, step.advance, content=copy_of)
-        step.done(f"{sum(map(len, reading.values())):,} records")
-    result = verdict([stream.history], reading)
-    show_verdict(display, result)
+def numbers_in(directory: Path) -> set[int]:
+    """Return the numbers of the micro-batches that a directory of a checkpoint has files of."""
+    return {int(file.name) for file in directory.glob("[0-9]*")}
+
+
+def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy]]:
+    """Return the records of the source topic, and of the copy in offset order by partition."""
+    reading = read_back(bootstrap, SOURCE, PARTITIONS, step.advance)
+    copied = read_back(bootstrap, COPY, COPY_PARTITIONS, step.advance, content=copy_of)
+    copies = [copy for deliveries in copied.values() for _, copy in deliveries]
+    step.done(f"{sum(map(len, reading.values())):,} records and {len(copies):,} copies")
+    return reading, copies
+
+
+def settings(
+    cluster: LocalCluster, directory: Path, stream: Stream, reading: Reading
+) -> dict[str, list[str]]:
+    """Write what the producer sent and a consumer read; return the settings of their check."""
+    sent, received = directory / "sent.jsonl", directory / "read.jsonl"
+    write_rows(sent, stream.history.rows("producer", SOURCE))
+    write_rows(received, reads(reading))
+    return {
+        "replicas": [str(cluster.directory.path)],
+        "histories": [str(sent)],
+        "reads": [str(received)],
+        "topics": [SOURCE, COPY],
+    }
+
+
+def reads(reading: Reading) -> Iterator[dict[str, object]]:
+    """Yield a reading as rows of a consumer's history."""
+    position = 0
+    for partition, deliveries in reading.items():
+        for offset, (_, value) in deliveries:
+            position += 1
+            place = {"topic": SOURCE, "partition": partition, "offset": offset}
+            digest = sha256(value).hexdigest()
+            yield {"consumer": "reader", "position": position, **place, "value_sha256": digest}
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write rows as JSON lines."""
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def show_check(display: Display, document: Mapping[str, Any]) -> bool:
+    """Show the result of `minikafka pipeline check`; True if there is no anomaly."""
+    names = ("replicas", "sends_ok", "sends_unknown", "acknowledged_and_there", "records", "reads")
+    names += tuple(kind for kind in KINDS if document[kind])
+    rows = [[f"{document[name]:,}" for name in names]]
+    display.table("check", [name.replace("_", " ") for name in names], rows)
+    for anomaly in document.get("first_anomalies", ()):
+        display.say(f"FAILED: {anomaly}")
+    return bool(document["ok"])
+
+
+def check_outputs(
+    display: Display,
+    directory: Path,
+    reading: Reading,
+    copies: list[replays.Copy],
+    faults: Faults,
+) -> bool:
+    """Compare table and copy with the source topic, and show what is wrong; True if nothing is."""
     source = {
         (partition, offset): value
         for partition, deliveries in reading.items()
         for offset, (_, value) in deliveries
     }
-    copies = [copy for deliveries in copied.values() for _, copy in deliveries]
     problems = replays.exactly_once(source, rows_of(directory / "rows.parquet"))
     show(display, "the Parquet table holds every record exactly once", problems)
-    repeats, duplicates = replays.at_least_once(source, copies, deaths)
-    text = (
-        f"the copied topic holds every record, and {duplicates:,} duplicates after {deaths} deaths"
-    )
+    repeats, duplicates = replays.at_least_once(source, copies, faults.interrupted)
+    batches = f"{len(faults.interrupted)} interrupted micro-batches"
+    text = f"the copied topic holds every record, and {duplicates:,} duplicates from {batches}"
     show(display, text, repeats)
-    return result.ok and not problems and not repeats
+    return not problems and not repeats
 
 
 def copy_of(message: Message) -> replays.Copy:

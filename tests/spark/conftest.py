@@ -12,12 +12,14 @@ __all__ = ["cluster", "shared_cluster", "spark"]
 
 
 @pytest.fixture(scope="session")
-def spark():
+def spark(tmp_path_factory: pytest.TempPathFactory):
     """Return a session with two cores, two attempts per task, and always the Java of the wheel."""
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("JAVA_HOME", raising=False)
-        running = session(
-            "tests", "local[2,2]", spark_sql_shuffle_partitions="2", **with_connector()
-        )
+        running = session("tests", "local[2,2]", **settings, **with_connector())
     yield running
     running.stop()
