@@ -80,7 +80,7 @@ def run(spark: SparkSession, settings: LedgerSettings, report: Report) -> Summar
         tables = tuple(_table(name, table, settings) for name, table in analysis._asdict().items())
         if settings.plot:
             write(_picture(states), settings.plot)
-    totals: dict[str, Fact] = {"files": len(files), **facts, "elections": elections.count()}
+    totals: dict[str, Fact] = {"files": len(files), **facts, "elections_in_all": elections.count()}
     if settings.plot:
         totals["plot"] = settings.plot
     return Summary("ledger", totals, tables)

@@ -7,15 +7,17 @@ the format is refused, and the error shows the row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Final
+from typing import Final, NoReturn, TypeAlias
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from minikafka.pipeline.failures import PipelineError
 
+Counts: TypeAlias = Mapping[tuple[str, ...], int]
+"""Number of rows by topic, and outcome of sends."""
 OUTCOMES: Final = ("ok", "failed", "unknown", "aborted")
 SENDS: Final = (
     "producer string, sequence long, topic string, partition int, offset long, outcome string,"
@@ -40,8 +42,8 @@ def read_reads(spark: SparkSession, sources: Sequence[str], servers: str | None)
     return _read(spark, sources, READS, servers)
 
 
-def check_sends(sends: DataFrame) -> None:
-    """Raise PipelineError if a send does not follow the format."""
+def count_sends(sends: DataFrame) -> Counts:
+    """Return the number of sends by topic and outcome. Raises PipelineError if one is invalid."""
     offset = f.col("offset")
     is_placed = f.col("partition").isNotNull() | (f.coalesce(offset, f.lit(-1)) < 0)
     valid = (
@@ -52,29 +54,41 @@ def check_sends(sends: DataFrame) -> None:
         & is_placed
         & f.col("is_hash")
     )
-    _refuse(
-        sends.where(~f.coalesce(valid, f.lit(False))),
+    return _counted(
+        sends,
+        ("topic", "outcome"),
+        valid,
         f"a send needs producer, sequence, topic, an outcome of {', '.join(OUTCOMES)}, and a partition with"
         " its offset",
     )
 
 
-def check_reads(reads: DataFrame) -> None:
-    """Raise PipelineError if a read does not follow the format."""
+def count_reads(reads: DataFrame) -> Counts:
+    """Return the number of reads by topic. Raises PipelineError if one is invalid."""
     names = ("consumer", "position", "topic", "partition", "offset")
     valid = f.col("is_hash")
     for name in names:
         valid = valid & f.col(name).isNotNull()
-    _refuse(reads.where(~valid), f"a read needs {', '.join(names)}")
+    return _counted(reads, ("topic",), valid, f"a read needs {', '.join(names)}")
 
 
-def _refuse(wrong: DataFrame, rule: str) -> None:
-    found = wrong.drop("content").limit(1).collect()
-    if found:
-        row = {name: fact for name, fact in found[0].asDict().items() if name != "is_hash"}
-        text = ", ".join(f"{name} {fact!r}" for name, fact in row.items())
-        hint = "" if found[0].is_hash else "; value_sha256 is 64 hexadecimal digits in lower case"
-        raise PipelineError(f"invalid row of a history: {text}; {rule}{hint}")
+def _counted(table: DataFrame, by: tuple[str, ...], valid: Column, rule: str) -> Counts:
+    """Count all rows in one pass. Raises PipelineError if one is invalid."""
+    wrong = ~f.coalesce(valid, f.lit(False))
+    counts = (f.count(f.lit(1)).alias("rows"), f.count_if(wrong).alias("wrong"))
+    counted = table.groupBy(*by).agg(*counts).collect()
+    if any(row.wrong for row in counted):
+        _refuse(table.where(wrong).first(), rule)
+    return {tuple(row[name] for name in by): row.rows for row in counted}
+
+
+def _refuse(wrong: Row | None, rule: str) -> NoReturn:
+    assert wrong is not None, "the same table had an invalid row"
+    shown = wrong.asDict()
+    is_hash = shown.pop("is_hash")
+    text = ", ".join(f"{name} {fact!r}" for name, fact in shown.items() if name != "content")
+    hint = "" if is_hash else "; value_sha256 is 64 hexadecimal digits in lower case"
+    raise PipelineError(f"invalid row of a history: {text}; {rule}{hint}")
 
 
 def content_of(value: Column) -> Column:

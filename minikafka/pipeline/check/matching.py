@@ -23,6 +23,8 @@ from minikafka.pipeline.check.logs import ABORTED, PARTITION, VISIBLE, is_contro
 _PLACE: Final = (*PARTITION, "offset")
 _CLAIMS: Final = ("somewhere", "missing", "unknown", "aborted", "failed")
 """Sends that may explain a surplus record, the strongest claim first."""
+_BROADCAST_MAX: Final = 100_000
+"""Contents that every task may hold, so that the sends need no shuffle to find theirs."""
 
 
 def present(records: DataFrame, table: DataFrame) -> DataFrame:
@@ -124,7 +126,9 @@ def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFram
     misses = missing.agg(f.count(f.lit(1)).alias("missing"))
     is_somewhere = (f.col("outcome") == "ok") & (f.coalesce("offset", f.lit(-1)) < 0)
     others = sends.where(is_somewhere).select(*key).unionByName(found.select(*key))
-    asked = others.unionByName(misses.select(*key)).distinct()
+    asked = kept(others.unionByName(misses.select(*key)).distinct())
+    if asked.count() <= _BROADCAST_MAX:
+        asked = f.broadcast(asked)
     counted = (
         sends.join(asked, list(key), "left_semi")
         .groupBy(*key)

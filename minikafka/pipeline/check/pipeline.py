@@ -18,8 +18,9 @@ from minikafka.pipeline.check.anomalies import COLUMNS, KINDS, together
 from minikafka.pipeline.check.epochs import surrounding
 from minikafka.pipeline.check.histories import (
     OUTCOMES,
-    check_reads,
-    check_sends,
+    Counts,
+    count_reads,
+    count_sends,
     read_reads,
     read_sends,
 )
@@ -66,6 +67,8 @@ class _Check:
         self.settings = settings
         self.report = report
         self.facts: dict[str, Fact] = {}
+        self.topics: set[str] = set()
+        """Topics that histories name."""
 
     def run(self) -> Summary:
         replicas, segments = self._replicas()
@@ -96,27 +99,31 @@ class _Check:
 
     def _histories(self) -> tuple[DataFrame | None, DataFrame | None]:
         sends = reads = None
+        settings = self.settings
         with self.report.stage("read histories"):
-            if self.settings.histories:
-                sends = kept(read_sends(self.spark, self.settings.histories, self.settings.servers))
-                check_sends(sends)
-                sends = self._of_topics(sends)
-                self.facts |= self._outcomes(sends)
-            if self.settings.reads:
-                reads = kept(read_reads(self.spark, self.settings.reads, self.settings.servers))
-                check_reads(reads)
-                reads = self._of_topics(reads)
-                self.facts["reads"] = reads.count()
+            if settings.histories:
+                sends = kept(read_sends(self.spark, settings.histories, settings.servers))
+                counts = self._of_topics(count_sends(sends))
+                for name in OUTCOMES:
+                    rows = [count for (_, outcome), count in counts.items() if outcome == name]
+                    self.facts[f"sends_{name}"] = sum(rows)
+                sends = self._chosen(sends)
+            if settings.reads:
+                reads = kept(read_reads(self.spark, settings.reads, settings.servers))
+                self.facts["reads"] = sum(self._of_topics(count_reads(reads)).values())
+                reads = self._chosen(reads)
         return sends, reads
 
-    def _of_topics(self, table: DataFrame) -> DataFrame:
+    def _chosen(self, table: DataFrame) -> DataFrame:
         topics = self.settings.topics
         return table.where(f.col("topic").isin(*topics)) if topics else table
 
-    def _outcomes(self, sends: DataFrame) -> dict[str, Fact]:
-        rows = sends.groupBy("outcome").count().collect()
-        counted: dict[str, int] = {row["outcome"]: row["count"] for row in rows}
-        return {f"sends_{name}": counted.get(name, 0) for name in OUTCOMES}
+    def _of_topics(self, counts: Counts) -> Counts:
+        """Return the counts of the topics to check, and remember these topics."""
+        wanted = self.settings.topics
+        chosen = {key: count for key, count in counts.items() if not wanted or key[0] in wanted}
+        self.topics |= {topic for topic, *_ in chosen}
+        return chosen
 
     def _findings(
         self,
@@ -134,29 +141,19 @@ class _Check:
             groups = kept(logs.groups(logs.valid_batches(found), table))
             apart = kept(logs.records(self.spark, groups.where("NOT shared"), size))
         findings.append(log_checks.divergences(apart, table))
-        histories = [history for history in (sends, reads) if history is not None]
-        if histories:
+        if sends is not None or reads is not None:
             with self.report.stage("join histories with logs"):
-                present = self._present(groups, apart, table, histories, size)
+                present = self._present(groups, apart, table, size)
                 findings += self._history_findings(present, table, sends, reads)
         return findings
 
     def _present(
-        self,
-        groups: DataFrame,
-        apart: DataFrame,
-        table: DataFrame,
-        histories: Sequence[DataFrame],
-        size: int,
+        self, groups: DataFrame, apart: DataFrame, table: DataFrame, size: int
     ) -> DataFrame:
         """Return the records of the topics that histories name."""
-        named = histories[0].select("topic")
-        for history in histories[1:]:
-            named = named.unionByName(history.select("topic"))
-        topics = [row.topic for row in named.distinct().collect()]
-        shared = groups.where("shared").where(f.col("topic").isin(*topics))
-        records = logs.records(self.spark, shared, size)
-        both = records.unionByName(apart.where(f.col("topic").isin(*topics)))
+        is_named = f.col("topic").isin(*sorted(self.topics))
+        records = logs.records(self.spark, groups.where("shared").where(is_named), size)
+        both = records.unionByName(apart.where(is_named))
         return matching.present(both, table)
 
     def _history_findings(

@@ -30,6 +30,20 @@ SIZE = 20
 """Records of each batch."""
 
 
+@pytest.fixture
+def interpreted_plans(spark):
+    """Interpret the plans: to compile those of a check takes longer than to run them on few records."""
+    settings = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    for name, text in settings.items():
+        spark.conf.set(name, text)
+    yield
+    for name in settings:
+        spark.conf.unset(name)
+
+
 def value(number: int) -> bytes:
     return b"value %d" % number
 
@@ -63,6 +77,7 @@ def first(summary: Any, kind: str) -> dict[str, Any]:
     return next(row for row in rows if row["kind"] == kind)
 
 
+@pytest.mark.usefixtures("interpreted_plans")
 def test_every_kind_of_planted_fault_is_counted_exactly(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     history = []
@@ -113,6 +128,7 @@ def test_every_kind_of_planted_fault_is_counted_exactly(spark, tmp_path):
     assert dict(written) == anomalies(summary)
 
 
+@pytest.mark.usefixtures("interpreted_plans")
 def test_logs_alone_show_used_sequences_overlaps_and_damage(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     producer = Producer(7, 0)
@@ -131,6 +147,7 @@ def test_logs_alone_show_used_sequences_overlaps_and_damage(spark, tmp_path):
     assert first(summary, "diverging")["detail"] == "absent on 2"
 
 
+@pytest.mark.usefixtures("interpreted_plans")
 def test_reads_of_consumers_are_compared_with_the_logs(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     logs.append(TP, batch([value(0), value(1), value(2)], 0))
@@ -144,6 +161,7 @@ def test_reads_of_consumers_are_compared_with_the_logs(spark, tmp_path):
     assert anomalies(summary) == {"read_differs": 2, "read_back": 1}
 
 
+@pytest.mark.usefixtures("interpreted_plans")
 def test_progress_names_every_step_that_spark_computes(spark, tmp_path, monkeypatch):
     report = Report()
     stages: list[str] = []
@@ -167,6 +185,7 @@ def test_progress_names_every_step_that_spark_computes(spark, tmp_path, monkeypa
     ]
 
 
+@pytest.mark.usefixtures("interpreted_plans")
 def test_transactions_torn_tails_and_codecs_are_judged_by_kafkas_rules(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     transaction = {"producer": Producer(7, 0), "codec": "zstd"}

@@ -54,6 +54,7 @@ def test_times_and_counts_are_those_of_the_lines(spark, tmp_path):
     summary = run(spark, settings, Report())
     assert "joined the ISR" in (tmp_path / "p.html").read_text()
     assert (summary.facts["damaged_lines"], summary.facts["lost_lines"]) == (2, 4)
+    assert summary.document()["elections_in_all"] == 1
     [election] = table(summary, "elections")
     assert (election["from"], election["to"], election["event"]) == (1, 2, "BrokersChanged")
     assert (election["election_ms"], election["recovery_ms"]) == (150, 1_250)
