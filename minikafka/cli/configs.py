@@ -1,7 +1,7 @@
 """`configs describe | set | delete`: settings of a topic, a broker or all brokers, with their sources.
 
 Exit code 1 when the topic or broker does not exist, or a key or value is refused; nothing is changed then. A
-broker accepts keys that it does not have, as Kafka does; `set` refuses them, as they would have no effect.
+broker stores keys that it does not have, as Kafka does; `set` warns that they have no effect.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def set_(
     as_json: bool,
 ) -> None:
     """Set each KEY to VALUE; if one is refused, none is changed."""
-    _check_names(resource, settings)
     _alter(bootstrap_servers(bootstrap, data), resource, settings, as_json)
+    _warn_of_unknown(resource, settings)
 
 
 @configs.command(short_help="Remove settings.")
@@ -128,15 +128,16 @@ def delete(
     _alter(bootstrap_servers(bootstrap, data), resource, dict.fromkeys(keys), as_json)
 
 
-def _check_names(resource: Resource, names: Iterable[str]) -> None:
-    """Raise ConfigError for a key that no broker has. The broker checks those of a topic."""
+def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
+    """Print a warning for each key that brokers store although they do not have it. They refuse those of a topic."""
     from minikafka.base.config import BrokerConfig
     from minikafka.client.admin_results import ResourceType
 
     known = [*BrokerConfig.keys(), *THROTTLES]
     for name in names:
         if resource.type is ResourceType.BROKER and name not in known:
-            raise unknown_key(name, known)
+            stored = f"minikafka: warning: {name} is stored without effect"
+            click.echo(f"{stored}: {unknown_key(name, known)}", err=True)
 
 
 def _alter(
