@@ -33,9 +33,17 @@ class Amount(NamedTuple):
         """The percentage as text, rounded down, so that 100 % means all."""
         return f"{100 * self.done // self.total} %" if self.total else "…"
 
+    @property
+    def text(self) -> str:
+        """The percentage, and the note that says what it counts."""
+        return f"{self.percent} ({self.note})" if self.note else self.percent
+
 
 class Progress:
-    """The progress display of several tasks, a context manager; prints nothing unless `shown`."""
+    """The progress display of several tasks, a context manager; prints nothing unless `shown`.
+
+    `what`: the unit in which finished tasks are counted; "" where their total is not known.
+    """
 
     def __init__(self, clock: Clock, what: str, *, shown: bool) -> None:
         self._clock = clock
@@ -43,7 +51,8 @@ class Progress:
         console = Console(stderr=True)
         self._is_live = shown and console.is_terminal
         self._is_plain = shown and not console.is_terminal
-        self._last_line: int | None = None
+        self._last_time: int | None = None
+        self._last_line = ""
         self._rows: dict[str, TaskID] = {}
         self._bars = Bars(
             TextColumn("{task.description}", markup=False),
@@ -65,28 +74,35 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def update(self, active: Mapping[str, Amount], finished: int) -> None:
+    def update(self, active: Mapping[str, Amount], finished: int = 0) -> None:
         """Show the active tasks by name, and the number of finished ones."""
         total = finished + len(active)
         if self._is_live:
             self._draw(active, finished, total)
         elif self._is_plain and self._is_line_due():
             shown = ", ".join(
-                f"{name} {amount.percent}" for name, amount in list(active.items())[:BARS_MAX]
+                f"{name} {amount.text}" for name, amount in list(active.items())[:BARS_MAX]
             )
             more = f", and {len(active) - BARS_MAX} more" if len(active) > BARS_MAX else ""
-            click.echo(f"{finished} of {total} {self._what}: {shown}{more}", err=True)
+            counted = f"{finished} of {total} {self._what}: " if self._what else ""
+            self._print(f"{counted}{shown}{more}")
 
     def _is_line_due(self) -> bool:
         now = self._clock.now()
-        if self._last_line is not None and now - self._last_line < LINE_INTERVAL_MS:
+        if self._last_time is not None and now - self._last_time < LINE_INTERVAL_MS:
             return False
-        self._last_line = now
+        self._last_time = now
         return True
+
+    def _print(self, line: str) -> None:
+        """Print the line unless it repeats the last one: a log must not grow while nothing happens."""
+        if line != self._last_line:
+            click.echo(line, err=True)
+        self._last_line = line
 
     def _draw(self, active: Mapping[str, Amount], finished: int, total: int) -> None:
         rows = dict(list(active.items())[:BARS_MAX])
-        if total > 1:
+        if self._what and total > 1:
             rows = {self._what: Amount(finished, total, f"{finished} of {total}"), **rows}
         for gone in self._rows.keys() - rows.keys():
             self._bars.remove_task(self._rows.pop(gone))

@@ -17,6 +17,8 @@ from minikafka.pipeline.summary import Table
 
 _INTERVAL_S: Final = 0.5
 """Time between two looks at Spark's stages."""
+_TASKS: Final = "Spark"
+"""The name of the bar of tasks below that of a stream, which has the name of the step."""
 
 
 class Bar(NamedTuple):
@@ -31,8 +33,8 @@ class Bar(NamedTuple):
 class Display(Protocol):
     """Where progress is shown. The calls come from several threads."""
 
-    def show(self, bars: Sequence[Bar], finished: int) -> None:
-        """Show the running steps, and the number of finished ones."""
+    def show(self, bars: Sequence[Bar]) -> None:
+        """Show the running steps; their names differ."""
 
     def note(self, text: str) -> None:
         """Print one line."""
@@ -44,7 +46,7 @@ class Display(Protocol):
 class Silent:
     """A display that shows nothing, for `--quiet`, `--json` and tests."""
 
-    def show(self, bars: Sequence[Bar], finished: int) -> None:
+    def show(self, bars: Sequence[Bar]) -> None:
         """Do nothing."""
 
     def note(self, text: str) -> None:
@@ -61,7 +63,6 @@ class Report:
         self._display = display or Silent()
         self._lock = threading.Lock()
         self._stages: list[str] = []
-        self._finished = 0
         self._streams: dict[str, Bar] = {}
 
     @contextmanager
@@ -74,7 +75,6 @@ class Report:
         finally:
             with self._lock:
                 self._stages.remove(name)
-                self._finished += 1
 
     def note(self, text: str) -> None:
         """Tell something that happened, on a line of its own."""
@@ -122,7 +122,7 @@ class Report:
             bars = list(self._streams.values())
             if self._stages and not (bars and not tasks):
                 note = f"{done} of {tasks} tasks" if tasks else ""
-                bars.append(Bar(self._stages[-1], done, tasks or None, note))
-            finished = self._finished
+                name = _TASKS if bars else self._stages[-1]
+                bars.append(Bar(name, done, tasks or None, note))
         if bars:
-            self._display.show(bars, finished)
+            self._display.show(bars)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import click
@@ -24,7 +24,7 @@ class TerminalDisplay:
     def __init__(self, *, shown: bool, as_json: bool = False) -> None:
         self._shown = shown
         self._as_json = as_json
-        self._progress = Progress(SystemClock(), "steps", shown=shown)
+        self._progress = Progress(SystemClock(), "", shown=shown)
 
     def __enter__(self) -> Self:
         self._progress.__enter__()
@@ -33,10 +33,9 @@ class TerminalDisplay:
     def __exit__(self, *_: object) -> None:
         self._progress.__exit__()
 
-    def show(self, bars: Sequence[Bar], finished: int) -> None:
-        """Show the running steps, and the number of finished ones."""
-        amounts = {bar.name: Amount(bar.done, bar.total, bar.note) for bar in bars}
-        self._progress.update(amounts, finished)
+    def show(self, bars: Sequence[Bar]) -> None:
+        """Show the running steps."""
+        self._progress.update({bar.name: Amount(bar.done, bar.total, bar.note) for bar in bars})
 
     def note(self, text: str) -> None:
         """Print a line."""
@@ -44,10 +43,10 @@ class TerminalDisplay:
             click.echo(text, err=True)
 
     def table(self, table: Table) -> None:
-        """Print the rows of a table."""
+        """Print the rows of a table, which are a user's data, with its names and values unchanged."""
         console = plain_console()
         console.stderr = self._as_json
-        console.print(_grid(table))
+        console.print(_grid(table, table.columns, _data))
         console.file.flush()
 
 
@@ -60,17 +59,27 @@ def print_summary(summary: Summary) -> None:
     console = plain_console()
     for table in summary.tables:
         click.echo()
-        console.print(_grid(table))
+        names = [column.replace("_", " ") for column in table.columns]
+        console.print(_grid(table, names, _text))
 
 
-def _grid(table: Table) -> Grid:
+def _grid(table: Table, names: Sequence[str], text: Callable[[Fact], str]) -> Grid:
     grid = Grid(title=table.name.replace("_", " "), title_justify="left", box=None)
-    for index, column in enumerate(table.columns):
+    for index, name in enumerate(names):
         numbers = all(isinstance(row[index], int | float) for row in table.rows)
-        grid.add_column(column.replace("_", " "), justify="right" if numbers else "left")
+        grid.add_column(name, justify="right" if numbers else "left")
     for row in table.rows:
-        grid.add_row(*map(_text, row))
+        grid.add_row(*map(text, row))
     return grid
+
+
+def _data(fact: Fact) -> str:
+    """Return a value as text of one line, without characters that control a terminal."""
+    if fact is None or isinstance(fact, bool):
+        return {None: "null", True: "true", False: "false"}[fact]
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in str(fact)
+    )
 
 
 def _text(fact: Fact) -> str:

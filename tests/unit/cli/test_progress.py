@@ -30,6 +30,17 @@ def test_progress_names_a_limited_number_of_tasks(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.endswith("t-15 0 %, and 4 more\n")
 
 
+def test_line_says_what_is_counted_and_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock()
+    with Progress(clock, "", shown=True) as progress:
+        for done in (1, 1, 2):
+            progress.update({"read events": Amount(done, 4, f"{done} of 4 tasks")})
+            clock.advance(LINE_INTERVAL_MS)
+    assert capsys.readouterr().err == (
+        "read events 25 % (1 of 4 tasks)\nread events 50 % (2 of 4 tasks)\n"
+    )
+
+
 def test_progress_prints_nothing_unless_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

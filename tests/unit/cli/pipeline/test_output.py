@@ -28,17 +28,30 @@ def test_summary_is_printed_as_lines_and_tables(capsys):
 
 def test_progress_is_a_line_outside_a_terminal_and_rows_go_to_standard_output(capsys):
     with TerminalDisplay(shown=True) as display:
-        display.show([Bar("read events", 1, 4, "1 of 4 tasks")], 0)
+        display.show([Bar("read events", 1, 4, "1 of 4 tasks")])
         display.note("a note")
         display.table(Table("batch 0", ("value",), (("a",),)))
     captured = capsys.readouterr()
-    assert captured.err == "0 of 1 steps: read events 25 %\na note\n"
+    assert captured.err == "read events 25 % (1 of 4 tasks)\na note\n"
     assert captured.out.split() == ["batch", "0", "value", "a"]
+
+
+def test_rows_of_the_console_are_shown_as_they_are(capsys):
+    row = (1_772_359_200_000, 0.00012, None, True, "[b]\x1b[2J")
+    columns = ("ts", "a_b", "_malformed", "ok", "text")
+    with TerminalDisplay(shown=False) as display:
+        display.table(Table("batch 0", columns, (row,)))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["batch", "0"],
+        list(columns),
+        ["1772359200000", "0.00012", "null", "true", "[b]\\x1b[2J"],
+    ]
 
 
 def test_rows_go_to_standard_error_next_to_a_json_document(capsys):
     with TerminalDisplay(shown=False, as_json=True) as display:
-        display.show([Bar("read events", 1, 4)], 0)
+        display.show([Bar("read events", 1, 4)])
         display.note("a note")
         display.table(Table("batch 0", ("value",), (("a",),)))
     captured = capsys.readouterr()
