@@ -161,6 +161,9 @@ class Storage(Protocol):
     def modified_ms(self, path: str) -> int:
         """Return the time (Unix ms) of the last change of a file's content."""
 
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        """Set the time (Unix ms) of the last change of a file's content."""
+
     def is_directory(self, path: str) -> bool:
         """True if the path is a directory."""
 

@@ -155,6 +155,11 @@ class DiskStorage:
         with _failing_as(path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        """Set the time (Unix ms) of the last change of a file's content."""
+        with _failing_as(path):
+            os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+
     def is_directory(self, path: str) -> bool:
         """True if the path is a directory."""
         return os.path.isdir(path)

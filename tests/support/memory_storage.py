@@ -175,6 +175,11 @@ class MemoryStorage:
             raise _failed(path, errno.ENOENT)
         return self.modified.get(path, 0)
 
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        self.check(path)
+        self.modified_ms(path)
+        self.modified[path] = time_ms
+
     def is_directory(self, path: str) -> bool:
         return path in self.directories
 
@@ -195,7 +200,9 @@ class MemoryStorage:
         if not self.exists(old):
             raise _failed(old, errno.ENOENT)
         for path in [path for path in self.files if path == old or path.startswith(f"{old}/")]:
-            self.files[new + path[len(old) :]] = self.files.pop(path)
+            moved = new + path[len(old) :]
+            self.files[moved] = self.files.pop(path)
+            self.modified[moved] = self.modified.pop(path, 0)
         for path in [
             path for path in self.directories if path == old or path.startswith(f"{old}/")
         ]:

@@ -171,7 +171,10 @@ class _Cleaning:
             file.close()
 
     def _copy(self, bases: list[int], kept: BatchFilter) -> Generator[int | CleanedGroup]:
-        """Write the kept batches of these segments to one new segment, with its indexes, and fsync it."""
+        """Write the kept batches of these segments to one new segment, with its indexes, and fsync it.
+
+        The copy keeps the time of the last segment's last change: retention goes by it where no record is left.
+        """
         path = self._path(bases[0], LOG + CLEANED)
         self._storage.remove(path)
         target = self._storage.open(path, create=True)
@@ -192,6 +195,8 @@ class _Cleaning:
             self._write_indexes(bases[0], target)
         finally:
             target.close()
+        modified_ms = self._storage.modified_ms(self._path(bases[-1], LOG))
+        self._storage.set_modified_ms(path, modified_ms)
         yield CleanedGroup(bases, size)
 
     def _write_indexes(self, base: int, file: File) -> None:

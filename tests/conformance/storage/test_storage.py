@@ -139,6 +139,15 @@ def test_time_of_the_last_change_is_that_of_the_last_write(place: Place) -> None
         place.storage.modified_ms(place.path("none"))
 
 
+def test_time_of_the_last_change_can_be_set_and_stays_after_a_rename(place: Place) -> None:
+    place.storage.write_atomically(place.path("f"), b"x")
+    place.storage.set_modified_ms(place.path("f"), 1_700_000_000_123)
+    place.storage.rename(place.path("f"), place.path("g"))
+    assert place.storage.modified_ms(place.path("g")) == 1_700_000_000_123
+    with pytest.raises(StorageFailed):
+        place.storage.set_modified_ms(place.path("f"), 0)
+
+
 def test_removing_a_file_twice_is_no_error(place: Place) -> None:
     place.storage.write_atomically(place.path("a"), b"x")
     place.storage.remove(place.path("a"))
