@@ -139,7 +139,7 @@ def test_copy_keeps_the_time_of_the_last_change_of_the_last_segment() -> None:
     log = log_of([("a", "1")], [("active", "b")])
     for number, segment in enumerate(log.segments):
         log.storage.set_modified_ms(segment.path(".log"), 1_000 + number)
-    groups, _ = carry_out(log.storage, task(log, NOW))
+    groups, _ = carry_out(log.storage, task(log, NOW, segment_bytes=10_000))
     assert [group.bases for group in groups] == [[0, 1]]
     assert log.storage.modified_ms(f"{log.directory}/{0:020d}.log.cleaned") == 1_001
 
