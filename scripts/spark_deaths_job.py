@@ -51,7 +51,7 @@ PARTITIONS = 4
 COPY_PARTITIONS = 3
 BROKERS = 3
 TOPIC_CONFIG = {"min.insync.replicas": "2"}
-RATE = 1_000.0
+RATE = 300.0
 VALUE_BYTES = 100
 QUIET_SECONDS = (0.5, 4.0)
 """Range of the time between the end of a fault and the next one."""
