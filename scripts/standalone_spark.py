@@ -29,16 +29,18 @@ END_SECONDS = 10
 
 
 class Daemon:
-    """One process of the cluster; everything that it prints goes to a file."""
+    """One process of the cluster, with this much memory; everything that it prints goes to a file."""
 
-    def __init__(self, directory: Path, name: str, arguments: list[str]) -> None:
+    def __init__(
+        self, directory: Path, name: str, arguments: list[str], memory: str = "256m"
+    ) -> None:
         self.lines: Queue[str] = Queue()
         self._log = directory / f"{name}.log"
         self.process = subprocess.Popen(
             [sys.executable, "-c", TIED, str(SPARK_HOME / "bin" / "spark-class"), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | environment() | {"SPARK_DAEMON_MEMORY": "256m"},
+            env=os.environ | environment() | {"SPARK_DAEMON_MEMORY": memory},
             cwd=directory,
             text=True,
         )

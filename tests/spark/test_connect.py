@@ -55,7 +55,7 @@ async def test_client_of_a_connect_server_streams_and_queries(cluster, tmp_path)
         for setting in ("binding.address=127.0.0.1", "binding.port=0"):
             submit += ["--conf", f"spark.connect.grpc.{setting}"]
         submit += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-        server = Daemon(tmp_path, "connect", [*submit, "spark-internal"])
+        server = Daemon(tmp_path, "connect", [*submit, "spark-internal"], memory="1g")
         try:
             port = server.wait_for(r"Spark Connect server started at: \S+:(\d+)")[1]
             program = [f"sc://127.0.0.1:{port}", cluster.bootstrap, str(tmp_path / "checkpoint")]
