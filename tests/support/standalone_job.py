@@ -1,4 +1,4 @@
-"""A job of plain PySpark, as a user submits it: batch read, SQL, and a stream from topic to topic.
+"""A job of plain PySpark, as a user submits it: a batch read by SQL, and a stream from topic to topic.
 
     spark-submit --master M --py-files minikafka-spark.zip standalone_job.py BOOTSTRAP CHECKPOINT OUTPUT
 
@@ -25,21 +25,18 @@ def where(_: int) -> str:
 def main(bootstrap: str, checkpoint: str, output: str) -> None:
     spark = SparkSession.builder.getOrCreate()
     servers = {"kafka.bootstrap.servers": bootstrap}
-    rows = spark.read.format("minikafka").options(**servers, subscribe="lines").load()
+    spark.sql(
+        "CREATE TEMPORARY VIEW records USING minikafka "
+        f"OPTIONS ('kafka.bootstrap.servers' '{bootstrap}', 'subscribe' 'lines')"
+    )
+    rows = spark.table("records")
     read = rows.select("partition", "offset", where("partition").alias("at")).collect()
     found = {
         "batch": sorted((row["partition"], row["offset"]) for row in read),
         "executors": sorted({row["at"] for row in read}),
     }
-    spark.sql(
-        "CREATE TEMPORARY VIEW records USING minikafka "
-        f"OPTIONS ('kafka.bootstrap.servers' '{bootstrap}', 'subscribe' 'lines')"
-    )
-    found["sql"] = spark.sql("SELECT count(*) FROM records").first()[0]
     stream = spark.readStream.format("minikafka").options(**servers, subscribe="lines")
-    frame = (
-        stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "800").load()
-    )
+    frame = stream.option("startingOffsets", "earliest").load()
     writer = frame.select("key", "value", where("partition").alias("at")).selectExpr(
         "key", "value", "array(struct('at' AS key, cast(at AS binary) AS value)) AS headers"
     )
