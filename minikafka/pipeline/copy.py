@@ -33,6 +33,8 @@ class CopySettings:
     origin_header: str | None = None
     compression: str = "none"
     trigger: Trigger = AVAILABLE_NOW
+    skip_lost: bool = False
+    """Go on behind records that were deleted before they were read."""
 
 
 def run(spark: SparkSession, settings: CopySettings, report: Report) -> Summary:
@@ -46,6 +48,7 @@ def definition_of(settings: CopySettings) -> Definition:
         raise ConfigError(f"{settings.to} would be copied to itself: name another topic with --to")
     reading = {SERVERS: settings.from_servers, "subscribe": ",".join(settings.topics)}
     reading |= source_defaults(settings.trigger) | {"includeHeaders": "true"}
+    reading["failOnDataLoss"] = str(not settings.skip_lost).lower()
     writing = {SERVERS: settings.to_servers, TOPIC: settings.to}
     writing["kafka.compression.type"] = settings.compression
     if settings.origin_header:

@@ -24,7 +24,12 @@ FORMATS: Final = ("raw", "string", "json", "csv")
 OUTPUT_MODES: Final = ("append", "update", "complete")
 SAVE_MODES: Final = ("append", "overwrite", "error")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_BATCH: Final = "batch"
+_DELAY: Final = re.compile(
+    r"(?:\s*[0-9]+ +(?:(?:micro|milli)?second|minute|hour|day|week|month|year)s?\b)+\s*",
+    re.IGNORECASE,
+)
+_SELECTIONS: Final = {"subscribe": "topic", "subscribePattern": "pattern", "assign": "assign"}
+"""The options that choose what a source reads, and their keys in the file."""
 
 
 @dataclass(frozen=True)
@@ -157,12 +162,10 @@ def _trigger(head: TomlTable, given: Overrides) -> Trigger | None:
     text = head.optional("trigger") or "available-now"
     if given.trigger is not None:
         return given.trigger
-    if text == _BATCH:
-        return None
     try:
         return parse_trigger(text)
     except ConfigError as error:
-        raise head.error(f'{error}, or "{_BATCH}"') from error
+        raise head.error(str(error)) from error
 
 
 def _check_checkpoint(
@@ -196,8 +199,11 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
         options["subscribePattern"] = pattern
     if SERVERS not in options:
         options[SERVERS] = given.servers()
-    if not any(one in options for one in ("subscribe", "subscribePattern", "assign")):
+    chosen = [key for option, key in _SELECTIONS.items() if option in options]
+    if not chosen:
         raise table.error("topic is missing: name a topic, a list of topics, or a pattern")
+    if len(chosen) > 1:
+        raise table.error(f"{' and '.join(chosen)} exclude each other: remove one")
     _checked(table, lambda: source_options.parse(options, Mode.STREAM if trigger else Mode.BATCH))
     return Source(name, options, decode, watermark)
 
@@ -233,6 +239,8 @@ def _watermark(table: TomlTable | None) -> Watermark | None:
     if table is None:
         return None
     found = Watermark(table.text("column"), table.text("delay"))
+    if not _DELAY.fullmatch(found.delay):
+        raise table.error(f'delay must be a time such as "10 seconds", not {shown(found.delay)}')
     table.finish()
     return found
 

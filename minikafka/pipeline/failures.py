@@ -6,6 +6,7 @@ sentence about the mistake is left, and for frequent mistakes what to do about t
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -50,7 +51,6 @@ def _known(pattern: str, fix: str, text: str = "") -> _Known:
 
 _FIXES: Final = (
     _known(r"no broker answers|Connection refused", "check --bootstrap, and that a broker runs"),
-    _known(r"UNKNOWN_TOPIC_OR_PARTITION", "minikafka topics list shows the topics"),
     _known(
         r"There are \[\d+\] sources in the checkpoint offsets and now there are \[\d+\]",
         "it has other sources; name a new checkpoint directory",
@@ -60,6 +60,14 @@ _FIXES: Final = (
         r"STATE_STORE_(KEY|VALUE|SCHEMA|INVALID)|StateSchemaNotCompatible|number of stateful",
         "its groups or aggregates have changed; name a new checkpoint directory",
         "the checkpoint belongs to another query",
+    ),
+    _known(
+        r"EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE",
+        "convert it in a step, for example with timestamp_millis, and put the watermark there",
+    ),
+    _known(
+        r"Mkdirs failed|mkdir of \S+ failed|Permission denied|\[[Ee]rrno (?:2|13|17|20|21|30)\]",
+        "check the path and its permissions",
     ),
     _known(r"PATH_ALREADY_EXISTS", 'name another path, or use mode = "append" or "overwrite"'),
     _known(
@@ -73,18 +81,44 @@ _FIXES: Final = (
     ),
 )
 
+_ADVICE: Final = (
+    (
+        re.compile(r"(?:UNKNOWN_TOPIC_OR_PARTITION: )?(.+: no such topic); correct option \w+, .+"),
+        r"\1: minikafka topics list shows the topics",
+    ),
+    (
+        re.compile(r"(.+); set failOnDataLoss to false to read the rest"),
+        r"\1: --skip-lost reads the rest, in a file failOnDataLoss = false of the source",
+    ),
+)
+"""Errors of the data source, which name its options, and the same in terms of the commands."""
+
 
 def explain(error: BaseException) -> MinikafkaError:
     """Return the error as one of minikafka's, with a text of one line."""
     if isinstance(error, MinikafkaError):
-        return error
+        advised = _advised(str(error))
+        return error if advised is None else PipelineError(advised)
+    if isinstance(error, OSError) and error.filename:
+        text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+        return PipelineError(f"{text}: check the path and its permissions")
     texts = list(_texts(error))
     found = _sentence(texts)
+    if advised := _advised(found):
+        return PipelineError(advised)
     for known in _FIXES:
         if any(known.pattern.search(text) for text in texts):
             return PipelineError(_joined(known.text or found, known.fix))
     is_clear = any(_OURS.search(text) or any(_named(text)) for text in texts)
     return PipelineError(found if is_clear else _joined(found, _DEBUG))
+
+
+def _advised(text: str) -> str | None:
+    """Return the text with the advice for users of the commands; None if it has no such advice."""
+    for pattern, advice in _ADVICE:
+        if found := pattern.fullmatch(text):
+            return found.expand(advice)
+    return None
 
 
 def _joined(text: str, fix: str) -> str:
@@ -110,5 +144,8 @@ def _named(text: str) -> Iterator[str]:
 def _texts(error: BaseException | None) -> Iterator[str]:
     """Yield the texts of an error and of its causes, the outermost first."""
     while error is not None:
-        yield getattr(error, "_desc", None) or f"{type(error).__name__}: {error}"
+        # An error that Java raised begins with py4j's own words, which name no reason.
+        is_of_java = hasattr(error, "java_exception")
+        named = str(error) if is_of_java else f"{type(error).__name__}: {error}"
+        yield getattr(error, "_desc", None) or named
         error = getattr(error, "_cause", None) or error.__cause__

@@ -69,6 +69,8 @@ class LagSettings:
             raise ConfigError(
                 f"the file of samples must end in {' or '.join(SUFFIXES)}, not {self.output!r}"
             )
+        if self.output:
+            plot.check_folder(self.output)
         if self.plot:
             plot.check_path(self.plot)
 

@@ -76,11 +76,16 @@ def check_path(path: str) -> None:
     """Raise `ConfigError` for a file that cannot become a picture, before a job runs for it."""
     if not path.lower().endswith(SUFFIXES):
         raise ConfigError(f"a picture must end in {' or '.join(SUFFIXES)}, not {path!r}")
+    check_folder(path)
+    if find_spec("matplotlib") is None:
+        raise ConfigError("pictures need matplotlib: pip install 'minikafka[spark]'")
+
+
+def check_folder(path: str) -> None:
+    """Raise `ConfigError` for a file whose directory does not exist, before a job runs for it."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise ConfigError(f"{path}: the directory {folder} does not exist")
-    if find_spec("matplotlib") is None:
-        raise ConfigError("pictures need matplotlib: pip install 'minikafka[spark]'")
 
 
 def write(picture: Picture, path: str) -> None:

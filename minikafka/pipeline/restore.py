@@ -95,9 +95,14 @@ def run(spark: SparkSession, settings: RestoreSettings, report: Report) -> Summa
 
 def _sources(directory: ArchiveDirectory, topic: str) -> list[_Source]:
     """Return the files of each partition. Raises `PipelineError` if the archive is not complete."""
-    if topic not in directory.topics():
-        found = ", ".join(directory.topics()) or "no topic"
-        raise PipelineError(f"the archive {directory.path} holds {found}, not {topic}")
+    topics = directory.topics()
+    if not topics:
+        text = (
+            f"{directory.path} is no archive: name a directory that `pipeline archive` has written"
+        )
+        raise PipelineError(text)
+    if topic not in topics:
+        raise PipelineError(f"the archive {directory.path} holds {', '.join(topics)}, not {topic}")
     runs = directory.runs()
     sources = []
     for partition in directory.partitions(topic):

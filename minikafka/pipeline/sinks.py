@@ -8,8 +8,9 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from minikafka.base.errors import ConfigError
 from minikafka.pipeline.columns import as_json
-from minikafka.pipeline.definition import ConsoleSink, Sink, TopicSink
+from minikafka.pipeline.definition import ConsoleSink, ParquetSink, Sink, TopicSink
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.summary import Fact, Table
 from minikafka.spark.datasource import FORMAT
@@ -21,6 +22,13 @@ def shaped(frame: DataFrame, sink: Sink) -> DataFrame:
     """Return the rows with the columns that the sink writes."""
     if isinstance(sink, TopicSink) and sink.as_json:
         return as_json(frame, sink.key)
+    if isinstance(sink, ParquetSink):
+        known = {name.lower() for name in frame.columns}
+        if missing := [name for name in sink.partition_by if name.lower() not in known]:
+            raise ConfigError(
+                f"[sink] partition_by: there is no column {', '.join(missing)}: the columns are "
+                f"{', '.join(frame.columns)}"
+            )
     return frame
 
 

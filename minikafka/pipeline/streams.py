@@ -50,14 +50,16 @@ AVAILABLE_NOW: Final = Trigger()
 CONTINUOUS: Final = Trigger("1 second")
 
 
-def parse_trigger(text: str) -> Trigger:
-    """Return the trigger that a text names. Raises ConfigError."""
+def parse_trigger(text: str) -> Trigger | None:
+    """Return the trigger that a text names, None for one batch. Raises ConfigError."""
+    if text == "batch":
+        return None
     if text == "available-now":
         return AVAILABLE_NOW
     if found := _INTERVAL.fullmatch(text):
         return Trigger(found[1])
     raise ConfigError(
-        f'trigger must be "available-now" or "processing-time N seconds", not {text!r}'
+        f'trigger must be "available-now", "batch" or "processing-time N seconds", not {text!r}'
     )
 
 

@@ -54,6 +54,8 @@ class WindowSettings:
     checkpoint: str | None = None
     trigger: Trigger = AVAILABLE_NOW
     plot: str | None = None
+    skip_lost: bool = False
+    """Go on behind records that were deleted before they were read."""
 
     def check(self) -> None:
         """Raise `ConfigError` for settings that contradict each other."""
@@ -147,6 +149,7 @@ def _source_options(settings: WindowSettings) -> dict[str, str]:
         "kafka.bootstrap.servers": settings.servers,
         "subscribe": ",".join(settings.topics),
         "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": str(not settings.skip_lost).lower(),
     }
 
 

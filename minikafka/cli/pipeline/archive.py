@@ -5,7 +5,12 @@ from __future__ import annotations
 import click
 
 from minikafka.cli.options import not_blank, topics_argument
-from minikafka.cli.pipeline.launch import Launch, continuous_option, launch_options
+from minikafka.cli.pipeline.launch import (
+    Launch,
+    continuous_option,
+    launch_options,
+    skip_lost_option,
+)
 
 
 @click.command(short_help="Write topics to Parquet files, each record once.")
@@ -35,11 +40,7 @@ from minikafka.cli.pipeline.launch import Launch, continuous_option, launch_opti
     metavar="N",
     help="Most offsets that one file covers.",
 )
-@click.option(
-    "--skip-lost",
-    is_flag=True,
-    help="Go on behind records that were deleted before they were archived.",
-)
+@skip_lost_option
 @launch_options
 def archive(
     launch: Launch,

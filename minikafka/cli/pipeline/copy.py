@@ -10,6 +10,7 @@ from minikafka.cli.pipeline.launch import (
     checkpoint_option,
     continuous_option,
     launch_options,
+    skip_lost_option,
 )
 
 
@@ -38,6 +39,7 @@ from minikafka.cli.pipeline.launch import (
     help="Codec of the written batches.",
 )
 @checkpoint_option
+@skip_lost_option
 @continuous_option
 @launch_options
 def copy(
@@ -51,6 +53,7 @@ def copy(
     origin_header: str | None,
     compression: str,
     checkpoint: str,
+    skip_lost: bool,
     available_now: bool,
 ) -> None:
     """Copy topics to a topic: records unchanged, or the result of a query.
@@ -72,6 +75,7 @@ def copy(
         from_servers=launch.servers(from_bootstrap),
         to_servers=launch.servers(to_bootstrap),
         checkpoint=checkpoint,
+        skip_lost=skip_lost,
         sql=sql,
         keep_partitions=keep_partitions,
         origin_header=origin_header,

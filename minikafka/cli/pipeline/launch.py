@@ -126,6 +126,11 @@ continuous_option = click.option(
     show_default=True,
     help="End when all that is there now was read, or run until Ctrl-C.",
 )
+skip_lost_option = click.option(
+    "--skip-lost",
+    is_flag=True,
+    help="Go on behind records that were deleted before they were read.",
+)
 checkpoint_option = click.option(
     "--checkpoint",
     metavar="DIR",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from minikafka.cli.config_files import read_config
 from minikafka.cli.options import not_blank
 from minikafka.cli.pipeline.launch import Launch, launch_options
 
@@ -27,7 +28,7 @@ from minikafka.cli.pipeline.launch import Launch, launch_options
 @launch_options
 def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool | None) -> None:
     """Run the pipeline that FILE describes: sources, SQL steps and a sink (docs/pipelines.md)."""
-    text = Path(file).read_text()
+    text = read_config(Path(file), "name the TOML file of a pipeline")
     from minikafka.pipeline import run as pipeline
     from minikafka.pipeline.definition import Overrides, parse
     from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS

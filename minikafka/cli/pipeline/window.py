@@ -5,7 +5,12 @@ from __future__ import annotations
 import click
 
 from minikafka.cli.options import not_blank, topics_argument
-from minikafka.cli.pipeline.launch import Launch, continuous_option, launch_options
+from minikafka.cli.pipeline.launch import (
+    Launch,
+    continuous_option,
+    launch_options,
+    skip_lost_option,
+)
 from minikafka.cli.pipeline.plot import plot_option
 
 
@@ -45,6 +50,7 @@ from minikafka.cli.pipeline.plot import plot_option
     metavar="DURATION",
     help="With --checkpoint: how long a window waits for late records (default: 10m).",
 )
+@skip_lost_option
 @continuous_option
 @plot_option
 @launch_options
@@ -56,6 +62,7 @@ def window(
     watermark: str | None,
     available_now: bool,
     checkpoint: str | None,
+    skip_lost: bool,
     **rest: str | None,
 ) -> None:
     """Count records per window of time. Without --checkpoint, all that the topics hold now."""
@@ -72,6 +79,7 @@ def window(
         slide_s=seconds("--slide", slide) if slide else None,
         watermark_s=seconds("--watermark", watermark or "10m"),
         checkpoint=checkpoint,
+        skip_lost=skip_lost,
         trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
         **rest,
     )

@@ -181,7 +181,8 @@ def _check_partitions(
         at = int(np.flatnonzero(wrong)[0])
         raise RowRefused(
             f"row {rows.numbers[at]} of the task names partition {given[at]} of {topic},"
-            f" which has the partitions 0 to {count - 1}"
+            f" which has the partitions 0 to {count - 1}: add partitions to it, or leave out the"
+            " column partition"
         )
 
 

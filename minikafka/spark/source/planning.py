@@ -204,7 +204,10 @@ def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Posi
     records of new ones.
     """
     if gone := sorted(str(tp) for tp in start.keys() - end.keys()):
-        text = f"partitions {', '.join(gone)} of the checkpoint do not exist any more"
+        text = (
+            f"partitions {', '.join(gone)} of the checkpoint were deleted, or this query does not"
+        )
+        text += " read them and needs a checkpoint of its own"
         report_loss(text, fail=options.fail_on_data_loss)
     again = [tp for tp in start.keys() & end.keys() if start[tp].is_of_another_topic(end[tp])]
     for tp in sorted(again):

@@ -53,8 +53,8 @@ def save(spark, cluster: LocalCluster, tmp_path: Path) -> Run:
 def load(spark, cluster: LocalCluster, tmp_path: Path) -> Run:
     """Run the pipeline `restore` of a topic from the archive of this test."""
 
-    def run(topic: str, to: str, **given) -> Summary:
-        directory = str(tmp_path / "archive")
+    def run(topic: str, to: str, directory: str = "", **given) -> Summary:
+        directory = directory or str(tmp_path / "archive")
         settings = RestoreSettings(cluster.bootstrap, directory, topic, to, **given)
         return restore.run(spark, settings, Report())
 
@@ -173,7 +173,7 @@ async def test_gaps_are_covered_and_the_mapping_lists_them(client, save, load, c
     assert result.tables[1].rows == ((0, 4, 9, 3, 8, 6), (0, 15, 19, 9, 13, 5))
 
 
-async def test_target_that_does_not_suit_is_refused_or_explained(client, save, load):
+async def test_target_that_does_not_suit_is_refused_or_explained(client, save, load, tmp_path):
     day_ms = 86_400_000
     old = [Record(value=b"v", timestamp=NOW - 400 * day_ms)]
     stamped = {"message.timestamp.type": "LogAppendTime"}
@@ -192,6 +192,8 @@ async def test_target_that_does_not_suit_is_refused_or_explained(client, save, l
         await asyncio.to_thread(load, "old", "stamped")
     with pytest.raises(MinikafkaError, match="holds old, not odd"):
         await asyncio.to_thread(load, "odd", "week")
+    with pytest.raises(MinikafkaError, match="empty is no archive: name a directory"):
+        await asyncio.to_thread(load, "old", "week", directory=str(tmp_path / "empty"))
     with pytest.raises(MinikafkaError, match="topics create nowhere --partitions 2"):
         await asyncio.to_thread(load, "old", "nowhere")
     warned = await asyncio.to_thread(load, "old", "week")

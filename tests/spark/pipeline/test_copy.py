@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from minikafka.base.errors import ConfigError
+from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.pipeline.copy import CopySettings, definition_of, run
+from minikafka.pipeline.failures import explain
 from minikafka.pipeline.report import Report
 from minikafka.record.batch import Record
 
@@ -56,8 +58,37 @@ async def test_query_changes_records_and_origin_is_written(
     assert [json.loads(one.headers[0][1])["sequence"] for one in copied] == [0, 1]
 
 
+async def test_records_deleted_before_they_were_copied_end_it_or_are_skipped(
+    spark, cluster, client, contents, tmp_path
+):
+    await client.create_topics(NewTopic("copy-gone", 1, 3), NewTopic("copy-left", 1, 3))
+    settings = CopySettings(
+        topics=("copy-gone",),
+        to="copy-left",
+        from_servers=cluster.bootstrap,
+        to_servers=cluster.bootstrap,
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    await client.produce("copy-gone", [Record(value=b"1")], partition=0)
+    run(spark, settings, Report())
+    for value in (b"2", b"3"):
+        await client.produce("copy-gone", [Record(value=value)], partition=0)
+    await client.admin.delete_records({TopicPartition("copy-gone", 0): 2})
+    with pytest.raises(Exception, match="copy-gone-0") as caught:
+        run(spark, settings, Report())
+    assert "which holds 2 to 3: --skip-lost reads the rest" in str(explain(caught.value))
+    assert run(spark, replace(settings, skip_lost=True), Report()).facts["records_read"] == 1
+    assert [one.value for one in await contents("copy-left")] == [b"1", b"3"]
+
+
 def test_copy_of_a_topic_to_itself_is_refused():
     settings = CopySettings(("a", "b"), "b", "h:1", "h:1", "checkpoint")
     with pytest.raises(ConfigError, match="b would be copied to itself: name another topic"):
         definition_of(settings)
     assert definition_of(replace(settings, to_servers="h:2")).name == "copy a, b to b"
+
+
+def test_skipping_lost_records_is_told_to_the_source():
+    settings = CopySettings(("a",), "b", "h:1", "h:1", "checkpoint", skip_lost=True)
+    skipping = definition_of(settings)
+    assert skipping.sources[0].options["failOnDataLoss"] == "false"

@@ -79,3 +79,8 @@ async def test_group_without_offsets_is_named(spark, cluster):
 def test_file_of_samples_must_be_parquet_or_lines():
     with pytest.raises(ConfigError, match=r"\.parquet or \.jsonl, not 'lag\.csv'"):
         LagSettings("127.0.0.1:1", output="lag.csv").check()
+
+
+def test_directory_of_the_samples_must_exist_before_they_are_taken(tmp_path):
+    with pytest.raises(ConfigError, match="missing does not exist"):
+        LagSettings("127.0.0.1:1", output=str(tmp_path / "missing" / "lag.jsonl")).check()

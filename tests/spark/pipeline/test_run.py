@@ -183,8 +183,27 @@ async def test_missing_topic_is_explained(pipeline):
     text = BATCH.format("", "select * from lines").replace("run-wrong", "run-missing")
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of Spark; the line is checked
         pipeline(text)
-    assert "run-missing" in str(explain(caught.value))
-    assert "minikafka topics list" in str(explain(caught.value))
+    assert str(explain(caught.value)).endswith(
+        ": no such topic: minikafka topics list shows the topics"
+    )
+
+
+async def test_parquet_by_an_unknown_column_names_the_columns(client, pipeline):
+    await client.create_topics(NewTopic("run-divided", 1, 3))
+    with pytest.raises(
+        MinikafkaError, match="partition_by: there is no column user: the columns are"
+    ):
+        pipeline("""
+            [pipeline]
+            name = "divided"
+            trigger = "batch"
+            [source.lines]
+            topic = "run-divided"
+            [sink]
+            kind = "parquet"
+            path = "{}/divided"
+            partition_by = ["Topic", "user"]
+        """)
 
 
 async def test_watermark_of_an_unknown_column_names_the_columns(client, pipeline):

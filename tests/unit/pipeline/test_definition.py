@@ -128,6 +128,12 @@ def test_batch_has_no_limit_per_trigger_and_needs_no_checkpoint():
     assert "maxOffsetsPerTrigger" not in found.sources[0].options
 
 
+@pytest.mark.parametrize("delay", ["0 seconds", "1 minute 30 seconds", "500 milliseconds", "1 Day"])
+def test_delay_of_a_watermark_is_an_interval_of_spark(delay):
+    text = f'{SOURCE}watermark = {{ column = "timestamp", delay = "{delay}" }}'
+    assert parsed(PIPELINE + text + SINK).sources[0].watermark == Watermark("timestamp", delay)
+
+
 def test_stream_to_the_console_needs_no_checkpoint():
     found = parsed('[pipeline]\nname = "x"' + SOURCE + '[sink]\nkind = "console"\nrows = 3')
     assert found.sink == ConsoleSink(3)
@@ -185,8 +191,14 @@ MISTAKES = {
         "f.toml: step must be written as [[step]], once for each"
     ),
     PIPELINE + "trigger = 'hourly'" + SOURCE + SINK: (
-        'f.toml, [pipeline]: trigger must be "available-now" or "processing-time N seconds", '
-        "not 'hourly', or \"batch\""
+        'f.toml, [pipeline]: trigger must be "available-now", "batch" or '
+        "\"processing-time N seconds\", not 'hourly'"
+    ),
+    PIPELINE + SOURCE + "pattern = 'c.*'" + SINK: (
+        "f.toml, [source.clicks]: topic and pattern exclude each other: remove one"
+    ),
+    PIPELINE + SOURCE + 'watermark = { column = "ts", delay = "soon" }' + SINK: (
+        'f.toml, [source.clicks] watermark: delay must be a time such as "10 seconds", not "soon"'
     ),
     PIPELINE + "trigger = 'batch'" + SOURCE + SINK: (
         'f.toml, [pipeline]: checkpoint has no effect with the trigger "batch": remove it'
@@ -219,4 +231,4 @@ def test_mistake_is_named_with_its_place_and_fix(text):
 def test_watermark_of_a_batch_is_refused_because_it_has_no_effect():
     text = '[pipeline]\nname = "x"\ntrigger = "batch"' + SOURCE
     with pytest.raises(ConfigError, match="watermark has no effect"):
-        parsed(text + "watermark = { column = 'ts', delay = '1 s' }" + SINK)
+        parsed(text + "watermark = { column = 'ts', delay = '1 second' }" + SINK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.pipeline.failures import explain
 
 
@@ -42,6 +42,19 @@ STREAM = (
     "sources in the checkpoint offsets and now there are [2] sources requested by the query. Cannot continue. "
     "SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = 1, runId = 2]"
 )
+NO_TOPIC = (
+    "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] "
+    "Failed when Python streaming data source perform latestOffset: minikafka.base.errors.KafkaError: "
+    "UNKNOWN_TOPIC_OR_PARTITION: clicks: no such topic; correct option subscribe, or create it SQLSTATE: 38000"
+)
+LOST = (
+    "[PYTHON_DATA_SOURCE_ERROR] minikafka.spark.source.loss.DataLost: offset 7 of clicks-0 is not in the log; "
+    "set failOnDataLoss to false to read the rest SQLSTATE: 38000"
+)
+NO_TIME = (
+    '[EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE] The event time `ts` has the invalid type "BIGINT", '
+    'but expected "TIMESTAMP". SQLSTATE: 42K09'
+)
 MASTER = (
     "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: "
     "org.apache.spark.SparkException: Could not parse Master URL: 'foo'\n\tat org.apache.spark.X.y(X.scala:1)"
@@ -63,7 +76,16 @@ LINES = {
     NO_COLUMN: (
         "A column with name `nope` cannot be resolved. Did you mean one of the following? [`key`]."
     ),
-    JAVA: ("IOException: Mkdirs failed to create file:/proc/x: --debug prints the whole error"),
+    JAVA: ("IOException: Mkdirs failed to create file:/proc/x: check the path and its permissions"),
+    NO_TOPIC: "clicks: no such topic: minikafka topics list shows the topics",
+    LOST: (
+        "offset 7 of clicks-0 is not in the log: "
+        "--skip-lost reads the rest, in a file failOnDataLoss = false of the source"
+    ),
+    NO_TIME: (
+        'The event time `ts` has the invalid type "BIGINT", but expected "TIMESTAMP": convert it in a '
+        "step, for example with timestamp_millis, and put the watermark there"
+    ),
     PYTHON: "ZeroDivisionError: division by zero: --debug prints the whole error",
 }
 
@@ -77,6 +99,34 @@ def test_cause_is_explained_in_place_of_the_error_around_it():
     around = SparkError("[STREAM_FAILED] Query [id = 1] terminated with exception: boom")
     around._cause = SparkError(UNREACHABLE)
     assert str(explain(around)).startswith("no broker answers")
+
+
+class JavaError(Exception):
+    """An error as py4j makes it: words of its own, then what Java says."""
+
+    java_exception = object()
+
+
+def test_error_of_java_is_explained_by_the_words_of_java():
+    text = "An error occurred while calling o2.start.\n: java.io.IOException: mkdir of file:/proc/x failed"
+    assert str(explain(JavaError(text))) == (
+        "IOException: mkdir of file:/proc/x failed: check the path and its permissions"
+    )
+
+
+def test_error_of_the_system_names_the_file():
+    error = FileNotFoundError(2, "No such file or directory", "/proc/x")
+    assert str(explain(error)) == (
+        "/proc/x: No such file or directory: check the path and its permissions"
+    )
+
+
+def test_error_of_the_data_source_on_the_driver_names_the_command():
+    error = KafkaError(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "clicks: no such topic; correct option subscribe, or create it",
+    )
+    assert str(explain(error)) == "clicks: no such topic: minikafka topics list shows the topics"
 
 
 def test_own_error_is_kept():

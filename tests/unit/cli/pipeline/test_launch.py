@@ -59,6 +59,18 @@ def test_check_without_a_verdict_ends_with_exit_code_2(monkeypatch, capsys):
     assert capsys.readouterr().err == "minikafka: no history\n"
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "there is no such file; name the TOML file"), (b"\xff", "not UTF-8 text; name the")],
+)
+def test_file_that_cannot_be_read_is_named(tmp_path, content, message):
+    file = tmp_path / "f.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(MinikafkaError, match=message):
+        CliRunner().invoke(pipeline, ["run", str(file)], catch_exceptions=False)
+
+
 def test_help_of_every_command_loads_no_spark():
     program = (
         "import sys; from click.testing import CliRunner\n"
