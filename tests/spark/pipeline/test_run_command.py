@@ -1,0 +1,102 @@
+"""`minikafka pipeline run` from its file to its output and exit code, on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pyarrow.dataset as ds
+import pytest
+from click.testing import CliRunner
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.cli.pipeline.group import pipeline
+from minikafka.client import NewTopic
+from minikafka.pipeline import context
+from minikafka.pipeline.failures import explain
+from minikafka.record.batch import Record
+
+FILE = """
+[pipeline]
+name = "purchases"
+trigger = "processing-time 1 second"
+checkpoint = "{}/checkpoint"
+[source.orders]
+topic = "command-orders"
+decode = { format = "json", schema = "item string, price double" }
+includeHeaders = true
+[[step]]
+name = "dear"
+sql = "select item, price, size(_headers) headers from orders where price > 1.5"
+[sink]
+"""
+TO_TOPIC = 'kind = "topic"\ntopic = "command-dear"\nencode = { format = "json", key = "item" }'
+TO_FILES = 'kind = "parquet"\npath = "{}/files"\npartition_by = "item"'
+
+
+@pytest.fixture
+def run(spark, cluster, tmp_path, monkeypatch):
+    """Return a function that runs the command with a file, in the session of all tests."""
+
+    def execute(_, work, __, report, **___):
+        try:
+            return work(spark, report)
+        except Exception as error:
+            raise explain(error) from error
+
+    def invoke(text: str, *arguments: str):
+        file = tmp_path / "pipeline.toml"
+        file.write_text(text.replace("{}", str(tmp_path)))
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            return CliRunner().invoke(
+                pipeline, ["run", str(file), "-b", cluster.bootstrap, *arguments]
+            )
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+
+    monkeypatch.setattr(context, "execute", execute)
+    return invoke
+
+
+def order(item: str, price: float) -> Record:
+    value = json.dumps({"item": item, "price": price}).encode()
+    return Record(value=value, headers=(("h", b""), ("h", None)))
+
+
+async def test_command_continues_from_its_checkpoint_and_prints_json(client, contents, run):
+    await client.create_topics(NewTopic("command-orders", 2, 3), NewTopic("command-dear", 1, 3))
+    await client.produce("command-orders", [order("tea", 1), order("jam", 2)], partition=1)
+    first = run(FILE + TO_TOPIC, "--available-now", "--json")
+    assert (first.exit_code, first.stderr) == (0, "")
+    facts = {"batches": 1, "records_read": 2, "malformed": 0, "rows_written": 1}
+    assert json.loads(first.stdout) == {"title": "purchases", "ok": True, **facts}
+    more = [order("fig", 3), Record(value=b"{")]
+    await client.produce("command-orders", more, partition=0)
+    second = run(FILE + TO_TOPIC, "--available-now", "--json")
+    facts = {"batches": 1, "records_read": 2, "malformed": 1, "rows_written": 1}
+    assert json.loads(second.stdout) == {"title": "purchases", "ok": True, **facts}
+    [jam, fig] = await contents("command-dear")
+    assert (jam.key, json.loads(jam.value)) == (b"jam", {"item": "jam", "price": 2, "headers": 2})
+    assert fig.key == b"fig"
+
+
+async def test_other_checkpoint_reads_all_into_files(client, run, tmp_path):
+    if "command-orders" not in await client.list_topics():
+        await client.create_topics(NewTopic("command-orders", 2, 3))
+    await client.produce("command-orders", [order("nut", 9)], partition=0)
+    given = ["--available-now", "--checkpoint", str(tmp_path / "other")]
+    ended = run(FILE + TO_FILES, *given)
+    assert ended.exit_code == 0
+    assert ended.stdout.startswith("purchases\n")
+    rows = ds.dataset(tmp_path / "files", partitioning="hive")
+    assert "nut" in rows.to_table().column("item").to_pylist()
+
+
+async def test_failure_is_one_line_and_exit_code_1(run):
+    text = (FILE + TO_TOPIC).replace("command-orders", "command-nowhere")
+    ended = run(text, "--available-now")
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert isinstance(ended.exception, MinikafkaError)
+    line = "command-nowhere: no such topic: minikafka topics list shows the topics"
+    assert str(ended.exception) == line
