@@ -86,7 +86,10 @@ def _refuse(wrong: Row | None, rule: str) -> NoReturn:
     assert wrong is not None, "the same table had an invalid row"
     shown = wrong.asDict()
     is_hash = shown.pop("is_hash")
-    text = ", ".join(f"{name} {fact!r}" for name, fact in shown.items() if name != "content")
+    del shown["content"]
+    if all(fact is None for fact in shown.values()):
+        raise PipelineError(f"a line of a history is no JSON object with these columns: {rule}")
+    text = ", ".join(f"{name} {fact!r}" for name, fact in shown.items())
     hint = "" if is_hash else "; value_sha256 is 64 hexadecimal digits in lower case"
     raise PipelineError(f"invalid row of a history: {text}; {rule}{hint}")
 

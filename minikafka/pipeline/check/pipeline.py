@@ -87,7 +87,8 @@ class _Check:
         directories = log_directories(self.settings.replicas)
         replicas, segments = find(directories, self.settings.topics)
         if not segments:
-            raise PipelineError("the log directories hold no segment of these topics")
+            named = ", ".join(self.settings.topics) or "any topic"
+            raise PipelineError(f"the log directories hold no segment of {named}")
         self.facts |= {"replicas": len(replicas), "segments": len(segments)}
         if running := ", ".join(map(str, running_brokers(directories))):
             self.facts["running_brokers"] = running

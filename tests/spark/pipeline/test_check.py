@@ -242,11 +242,16 @@ async def test_history_of_a_topic_fits_the_directories_of_a_real_cluster(
 
 def test_what_cannot_be_checked_is_refused_by_name(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
-    with pytest.raises(PipelineError, match="hold no segment of these topics"):
+    with pytest.raises(PipelineError, match="hold no segment of any topic"):
         check(spark, logs)
     logs.append(TP, batch([value(0)], 0))
+    with pytest.raises(PipelineError, match="hold no segment of u, v"):
+        check(spark, logs, topics=("u", "v"))
     with pytest.raises(PipelineError, match="is no log directory of a broker"):
         run(spark, CheckSettings(replicas=(str(tmp_path),)), Report())
     wrong = write_history(tmp_path / "h.jsonl", [send(0, 0), send(1, 1, "fine")])
     with pytest.raises(PipelineError, match=r"outcome 'fine'.*an outcome of ok, failed"):
         check(spark, logs, wrong)
+    (tmp_path / "h.jsonl").write_text('{"producer": "p", "sequ')
+    with pytest.raises(PipelineError, match="is no JSON object"):
+        check(spark, logs, str(tmp_path / "h.jsonl"))
