@@ -31,6 +31,9 @@ spark.sql(
     f"OPTIONS ('kafka.bootstrap.servers' '{bootstrap}', 'subscribe' 'remote-copy')"
 )
 print(spark.sql("SELECT count(*) FROM copied").first()[0])
+from minikafka.spark import register  # a client may also bring the source itself
+register(spark)
+print(spark.read.format("minikafka").options(**servers, subscribe="remote").load().count())
 """
 
 
@@ -64,4 +67,4 @@ async def test_client_of_a_connect_server_streams_and_queries(cluster, tmp_path)
         finally:
             server.end()
 
-    assert await asyncio.to_thread(run) == "50\n"
+    assert await asyncio.to_thread(run) == "50\n50\n"
