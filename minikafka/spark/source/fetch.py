@@ -27,7 +27,10 @@ _WAIT_MS: Final = 500
 
 
 class RangeReader:
-    """Fetches a range from its leader. `deadline` limits the time without a new batch."""
+    """Fetches a range from its leader. `deadline` limits the time without a new batch.
+
+    `start`: the first offset of the range that is in the log. Its batch may hold deleted records below.
+    """
 
     def __init__(
         self,
@@ -40,7 +43,7 @@ class RangeReader:
     ) -> None:
         self._leaders = leaders
         self._tp: TopicPartition = wanted.tp
-        self._offset = wanted.start
+        self._offset = self.start = wanted.start
         self._end = wanted.end
         self._deadline = deadline
         self._fetch_bytes = fetch_bytes
@@ -154,3 +157,4 @@ class RangeReader:
         text = f"offset {self._offset} of {self._tp} is not in the log any more, which holds {earliest} to {latest}"
         report_loss(text, fail=self._fail_on_data_loss)
         self._offset = min(earliest, self._end) if self._offset < earliest else self._end
+        self.start = self._offset

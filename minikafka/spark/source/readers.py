@@ -151,12 +151,12 @@ def decoded_groups(
     )
     try:
         for block in reader.blocks():
-            found = sections(block.records, wanted.start, wanted.end, crc, block.aborted)
+            found = sections(block.records, reader.start, wanted.end, crc, block.aborted)
             for group in grouped(found, _GROUP_BYTES):
                 batch = decode(
                     group,
                     *wanted.tp,
-                    wanted.start,
+                    reader.start,
                     wanted.end,
                     with_headers=options.include_headers,
                 )

@@ -71,8 +71,7 @@ async def test_records_deleted_before_they_were_copied_end_it_or_are_skipped(
     )
     await client.produce("copy-gone", [Record(value=b"1")], partition=0)
     run(spark, settings, Report())
-    for value in (b"2", b"3"):
-        await client.produce("copy-gone", [Record(value=value)], partition=0)
+    await client.produce("copy-gone", [Record(value=b"2"), Record(value=b"3")], partition=0)
     await client.admin.delete_records({TopicPartition("copy-gone", 0): 2})
     with pytest.raises(Exception, match="copy-gone-0") as caught:
         run(spark, settings, Report())

@@ -62,8 +62,8 @@ def read(
     found: list[int] = []
     with closing(leaders):
         for block in reader.blocks():
-            parts = list(sections(block.records, start, end, checksum.find()))
-            rows = decode(parts, *LINES, start, end, with_headers=False)
+            parts = list(sections(block.records, reader.start, end, checksum.find()))
+            rows = decode(parts, *LINES, reader.start, end, with_headers=False)
             found += rows.column("offset").to_pylist()
     return found
 
@@ -155,12 +155,13 @@ def test_reader_fails_at_its_deadline_without_a_leader(brokers):
         read(brokers, end, seconds=0.3)
 
 
-def test_records_deleted_during_the_read_are_reported_as_lost(brokers):
+@pytest.mark.parametrize("log_start", [30, 35], ids=["between batches", "within a batch"])
+def test_records_deleted_during_the_read_are_reported_as_lost(brokers, log_start):
     end = fill(brokers, 5)
-    brokers.topics["lines"][0].log_start = 30
-    with pytest.raises(DataLost, match=r"offset 0 of lines-0 .* 30 to 50"):
+    brokers.topics["lines"][0].log_start = log_start
+    with pytest.raises(DataLost, match=rf"offset 0 of lines-0 .* {log_start} to 50"):
         read(brokers, end)
-    assert read(brokers, end, fail_on_data_loss=False) == list(range(30, end))
+    assert read(brokers, end, fail_on_data_loss=False) == list(range(log_start, end))
 
 
 def test_truncated_log_is_reported_as_lost_data(brokers):
