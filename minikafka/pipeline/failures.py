@@ -52,6 +52,11 @@ def _known(pattern: str, fix: str, text: str = "") -> _Known:
 _FIXES: Final = (
     _known(r"no broker answers|Connection refused", "check --bootstrap, and that a broker runs"),
     _known(
+        r"stopped SparkContext|All masters are unresponsive",
+        "check --master, and that Spark runs there",
+        "Spark has stopped, or the master does not answer",
+    ),
+    _known(
         r"There are \[\d+\] sources in the checkpoint offsets and now there are \[\d+\]",
         "it has other sources; name a new checkpoint directory",
         "the checkpoint belongs to another query",

@@ -228,7 +228,6 @@ def _summary(
     ok = all(row[-1] for row in partitions)
     facts = {
         "records": sum(row[1] for row in partitions),
-        "partitions": len(partitions),
         "verified": ok,
         **({"warning": "; ".join(warnings)} if warnings else {}),
     }

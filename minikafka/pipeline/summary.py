@@ -23,13 +23,18 @@ class Summary:
     """What a pipeline has done, and whether that is a success (exit code 0) or not (1).
 
     `facts`: values by name, in the order in which they are printed. Names are those of the JSON
-    document; a person reads them with spaces in place of `_`.
+    document; a person reads them with spaces in place of `_`. No fact has the name of a table, which
+    would take its place there.
     """
 
     title: str
     facts: Mapping[str, Fact] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
     ok: bool = True
+
+    def __post_init__(self) -> None:
+        if both := self.facts.keys() & {table.name for table in self.tables}:
+            raise ValueError(f"a fact and a table have the same name: {', '.join(sorted(both))}")
 
     def with_facts(self, **more: Fact) -> Summary:
         """Return the same summary with more facts behind the others."""

@@ -6,13 +6,14 @@ This module imports neither Spark nor `minikafka.pipeline`: every `--help` loads
 from __future__ import annotations
 
 import json
+import re
 import signal
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -31,6 +32,17 @@ from minikafka.cli.options import (
 
 if TYPE_CHECKING:
     from minikafka.pipeline.context import Work
+
+
+_MASTERS: Final = re.compile(r"local(\[.+\]|-cluster\[.+\])?|spark://\S+:\d+.*|yarn|k8s://.+")
+
+
+def _master(context: click.Context, option: click.Parameter, value: str) -> str:
+    """Refuse what Spark would refuse with the stack of its Java process."""
+    if not _MASTERS.fullmatch(value):
+        known = "local, local[N], spark://HOST:PORT, yarn or k8s://…"
+        raise click.BadParameter(f"{value!r} is no master of Spark: name {known}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,7 @@ def launch_options(command: Callable[..., None]) -> Callable[..., None]:
         metavar="URL",
         default="local[*]",
         show_default=True,
-        callback=not_blank,
+        callback=_master,
         help="Where Spark runs: local[N], spark://HOST:PORT, yarn or k8s://….",
     )
     @click.option(

@@ -132,3 +132,13 @@ def test_error_of_the_data_source_on_the_driver_names_the_command():
 def test_own_error_is_kept():
     error = ConfigError("unknown option x")
     assert explain(error) is error
+
+
+def test_master_that_does_not_answer_is_told_with_what_to_check():
+    error = JavaError(
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+        ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
+    )
+    assert str(explain(error)) == (
+        "Spark has stopped, or the master does not answer: check --master, and that Spark runs there"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from minikafka.pipeline.summary import Summary, Table
 
 
@@ -15,3 +17,9 @@ def test_document_holds_facts_and_tables_in_order():
         ("seconds", 1.5),
         ("lost", [{"partition": 0, "offset": 5}, {"partition": 1, "offset": None}]),
     ]
+
+
+def test_fact_that_a_table_would_replace_is_refused():
+    table = Table("partitions", ("partition",), ((0,),))
+    with pytest.raises(ValueError, match="the same name: partitions"):
+        Summary("restore", {"partitions": 1}, (table,))

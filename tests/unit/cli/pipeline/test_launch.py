@@ -71,6 +71,13 @@ def test_file_that_cannot_be_read_is_named(tmp_path, content, message):
         CliRunner().invoke(pipeline, ["run", str(file)], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("master", ["nonsense", "", "spark://host", "local[", "mesos://h:1"])
+def test_master_that_spark_does_not_have_is_refused(master):
+    ran = CliRunner().invoke(pipeline, ["lag", "g", "--master", master])
+    assert ran.exit_code == 2
+    assert "is no master of Spark: name local, local[N]" in " ".join(ran.output.split())
+
+
 def test_help_of_every_command_loads_no_spark():
     program = (
         "import sys; from click.testing import CliRunner\n"
