@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
+from pyspark.logger import PySparkLogger
 from support.running_cluster import cluster, shared_cluster
 from support.spark_connector import with_connector
 
 from minikafka.spark.session import session
 
 __all__ = ["cluster", "shared_cluster", "spark"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def format_of_captured_logs() -> Iterator[None]:
+    """Keep the format of pytest's log handlers: pyspark's loggers, which they are added to, would set JSON."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)
+        yield
 
 
 @pytest.fixture(scope="session")

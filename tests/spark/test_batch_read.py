@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as f
 from support.encoders import CODECS, Sample, by_aiokafka
 from support.fetch_brokers import FetchBrokers
@@ -213,3 +216,14 @@ async def test_lost_data_fails_the_job_with_an_explanation(client, read):
         await asyncio.to_thread(read("lost", startingOffsets=starting).collect)
     reading = read("lost", startingOffsets=starting, failOnDataLoss="false")
     assert await asyncio.to_thread(reading.count) == 100
+
+
+def test_error_of_a_query_leaves_the_format_of_captured_logs(spark, caplog):
+    with pytest.raises(AnalysisException):
+        spark.sql("SELECT nothing").collect()
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before = caplog.handler.formatter
+    logger.addHandler(caplog.handler)
+    logger.removeHandler(caplog.handler)
+    assert isinstance(logger, PySparkLogger)
+    assert caplog.handler.formatter is before
