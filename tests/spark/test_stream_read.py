@@ -150,7 +150,7 @@ async def test_pattern_follows_topics_that_are_created_later(client, stream):
     assert await run(stream, subscribePattern="later-.") == rows
 
 
-@pytest.mark.parametrize("again", [5, 20, 30], ids=["shorter", "equal", "longer"])
+@pytest.mark.parametrize("again", [5, 30], ids=["shorter", "longer"])
 async def test_topic_created_again_under_a_stream_is_explained(client, stream, again):
     topic = f"made-again-{again}"
     await client.create_topics(NewTopic(topic, 1, 3))
