@@ -33,8 +33,8 @@ OWN_SPARK = (
     "tests/spark/test_standalone.py",
 )
 """Files that start Java processes of their own and not the shared session, so that any worker may run them."""
-PORTS = 6_500
-"""Ports of each worker: those of three workers end where the system's own ephemeral ports begin."""
+PORTS = 5_000
+"""Ports of each worker: those of four workers end where the system's own ephemeral ports begin."""
 
 # On a busy machine one example may take longer than Hypothesis's default of 200 ms.
 hypothesis.settings.register_profile("no deadline", deadline=None)
