@@ -207,7 +207,9 @@ class Confluent:
 
         client = AdminClient({"bootstrap.servers": bootstrap})
         client.create_topics([NewTopic(topic, partitions, 3)])[topic].result(SECONDS)
-        found = len(client.list_topics(topic, SECONDS).topics[topic].partitions)
+        found = 0
+        while not found:  # the broker that is asked may not know it yet
+            found = len(client.list_topics(topic, SECONDS).topics[topic].partitions)
         client.delete_topics([topic])[topic].result(SECONDS)
         return found
 
@@ -314,7 +316,9 @@ class Aiokafka:
         await client.start()
         try:
             await client.create_topics([NewTopic(topic, partitions, 3)])
-            (described,) = await client.describe_topics([topic])
+            described: dict[str, Any] = {"partitions": []}
+            while not described["partitions"]:  # the broker that is asked may not know it yet
+                (described,) = await client.describe_topics([topic])
             await client.delete_topics([topic])
         finally:
             await client.close()
@@ -402,7 +406,9 @@ class KafkaPython:
 
         client = KafkaAdminClient(bootstrap_servers=bootstrap.split(","))
         client.create_topics([NewTopic(topic, partitions, 3)])
-        (described,) = client.describe_topics([topic])
+        described: dict[str, Any] = {"partitions": []}
+        while not described["partitions"]:  # the broker that is asked may not know it yet
+            (described,) = client.describe_topics([topic])
         client.delete_topics([topic])
         client.close()
         return len(described["partitions"])
