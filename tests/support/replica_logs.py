@@ -52,6 +52,13 @@ def marked(encoded: bytes, attributes: int) -> bytes:
     return bytes(changed)
 
 
+def with_invalid_record(encoded: bytes) -> bytes:
+    """Return a batch whose first record is too short for its content, with a valid checksum."""
+    changed = bytearray(encoded)
+    changed[61] -= 2
+    return marked(bytes(changed), 0)
+
+
 def marker(base_offset: int, producer: Producer, *, commit: bool) -> bytes:
     """Return the control batch that ends a transaction."""
     key = b"\0\0\0\1" if commit else b"\0\0\0\0"

@@ -24,7 +24,7 @@ KINDS: Final = {
     "overlapping": "batches that begin below the end of the one before",
     "epochs_decreasing": "batches with a lower leader epoch than the one before",
     "sequence_back": "batches whose sequence a producer had used before",
-    "corrupt": "batches that are damaged",
+    "corrupt": "batches that are damaged, or whose records do not decode",
 }
 """Each kind of anomaly, and what its count counts."""
 COLUMNS: Final = (

@@ -2,14 +2,17 @@
 
 A producer's history has one row per record that it sent (docs/pipelines.md has the format). Records
 are told apart by the SHA-256 of their values. Invariant: a history with a row that does not follow
-the format is refused, and the error shows the row.
+the format is refused, and the error shows the row and its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
-from typing import Final, NoReturn, TypeAlias
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
@@ -30,19 +33,73 @@ READS: Final = (
 _OPTIONAL: Final = ("partition", "offset", "value", "value_sha256")
 _TOPIC_PREFIX: Final = "topic:"
 _SHA256: Final = "^[0-9a-f]{64}$"
+_SHOWN_MAX: Final = 100
+"""Characters of an invalid line that an error shows."""
 
 
-def read_sends(spark: SparkSession, sources: Sequence[str], servers: str | None) -> DataFrame:
-    """Return the sends of all histories: `SENDS` with `content` in place of the value."""
-    return _read(spark, sources, SENDS, servers)
+@dataclass(frozen=True)
+class Histories:
+    """Where histories of one kind are. `schema`: `SENDS` or `READS`; `servers`: for those in topics."""
+
+    sources: tuple[str, ...]
+    schema: str
+    servers: str | None
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Return the rows of all histories, with `content` in place of the value."""
+        tables = [_source(spark, source, self.schema, self.servers) for source in self.sources]
+        return reduce(DataFrame.unionByName, map(_hashed, tables))
+
+    def first_row(self, spark: SparkSession, condition: Column) -> Row | None:
+        """Return the first row that meets the condition, with `line` and `place` if it is a line of text."""
+        for source in self.sources:
+            lines = _lines(spark, source, self.servers)
+            table = (
+                _source(spark, source, self.schema, self.servers)
+                if lines is None
+                else _parsed(lines, self.schema)
+            )
+            if (found := _hashed(table).where(condition).first()) is not None:
+                return found
+        return None
 
 
-def read_reads(spark: SparkSession, sources: Sequence[str], servers: str | None) -> DataFrame:
-    """Return the reads of all consumers' histories: `READS` with `content` in place of the value."""
-    return _read(spark, sources, READS, servers)
+class _Line(NamedTuple):
+    """A line of a history: the URL of its file, or the words for its place in a topic, and its text."""
+
+    place: str
+    text: str
+
+    def name(self) -> str:
+        """Return the place in words; with the number of the line if the driver can read the file."""
+        url = urlsplit(self.place)
+        if url.scheme != "file":
+            return self.place
+        path = unquote(url.path)
+        number = _line_number(Path(path), self.text)
+        return f"{path}, line {number}" if number else path
+
+    def is_cut_off(self) -> bool:
+        """True for the last line of a file without a line end."""
+        url = urlsplit(self.place)
+        if url.scheme != "file":
+            return False
+        with Path(unquote(url.path)).open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - len(self.text.encode())))
+            return file.read().decode(errors="replace") == self.text
 
 
-def count_sends(sends: DataFrame) -> Counts:
+def _line_number(path: Path, text: str) -> int | None:
+    """Return the number of the first line with this text; None if there is none, as in a compressed file."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.rstrip(b"\r\n") == text.encode():
+                return number
+    return None
+
+
+def count_sends(sends: DataFrame, histories: Histories) -> Counts:
     """Return the number of sends by topic and outcome. Raises PipelineError if one is invalid."""
     offset = f.col("offset")
     is_placed = f.col("partition").isNotNull() | (f.coalesce(offset, f.lit(-1)) < 0)
@@ -54,56 +111,61 @@ def count_sends(sends: DataFrame) -> Counts:
         & is_placed
         & f.col("is_hash")
     )
-    return _counted(
-        sends,
-        ("topic", "outcome"),
-        valid,
+    rule = (
         f"a send needs producer, sequence, topic, an outcome of {', '.join(OUTCOMES)}, and a partition with"
-        " its offset",
+        " its offset"
     )
+    return _counted(sends, ("topic", "outcome"), valid, rule, histories)
 
 
-def count_reads(reads: DataFrame) -> Counts:
+def count_reads(reads: DataFrame, histories: Histories) -> Counts:
     """Return the number of reads by topic. Raises PipelineError if one is invalid."""
     names = ("consumer", "position", "topic", "partition", "offset")
     valid = f.col("is_hash")
     for name in names:
         valid = valid & f.col(name).isNotNull()
-    return _counted(reads, ("topic",), valid, f"a read needs {', '.join(names)}")
+    return _counted(reads, ("topic",), valid, f"a read needs {', '.join(names)}", histories)
 
 
-def _counted(table: DataFrame, by: tuple[str, ...], valid: Column, rule: str) -> Counts:
+def _counted(
+    table: DataFrame, by: tuple[str, ...], valid: Column, rule: str, histories: Histories
+) -> Counts:
     """Count all rows in one pass. Raises PipelineError if one is invalid."""
     wrong = ~f.coalesce(valid, f.lit(False))
     counts = (f.count(f.lit(1)).alias("rows"), f.count_if(wrong).alias("wrong"))
     counted = table.groupBy(*by).agg(*counts).collect()
     if any(row.wrong for row in counted):
-        _refuse(table.where(wrong).first(), rule)
+        row = histories.first_row(table.sparkSession, wrong)
+        _refuse(table.where(wrong).first() if row is None else row, rule)
     return {tuple(row[name] for name in by): row.rows for row in counted}
 
 
 def _refuse(wrong: Row | None, rule: str) -> NoReturn:
-    assert wrong is not None, "the same table had an invalid row"
+    assert wrong is not None, "the same histories had an invalid row"
     shown = wrong.asDict()
     is_hash = shown.pop("is_hash")
     del shown["content"]
-    if all(fact is None for fact in shown.values()):
-        raise PipelineError(f"a line of a history is no JSON object with these columns: {rule}")
+    line = _Line(shown.pop("place"), shown.pop("line")) if "line" in shown else None
+    if line is not None and all(fact is None for fact in shown.values()):
+        _refuse_line(line, rule)
+    where = "" if line is None else f"{line.name()}: "
     text = ", ".join(f"{name} {fact!r}" for name, fact in shown.items())
     hint = "" if is_hash else "; value_sha256 is 64 hexadecimal digits in lower case"
-    raise PipelineError(f"invalid row of a history: {text}; {rule}{hint}")
+    raise PipelineError(f"{where}invalid row of a history: {text}; {rule}{hint}")
+
+
+def _refuse_line(line: _Line, rule: str) -> NoReturn:
+    text = line.text if len(line.text) <= _SHOWN_MAX else f"{line.text[:_SHOWN_MAX]}…"
+    if line.is_cut_off():
+        raise PipelineError(
+            f"{line.name()} is cut off: {text}: let its writer finish, or remove the line"
+        )
+    raise PipelineError(f"{line.name()} is no JSON object with these columns: {text}: {rule}")
 
 
 def content_of(value: Column) -> Column:
     """Return the number that stands for a value, null for none, in logs and in histories."""
     return f.xxhash64(f.coalesce(f.sha2(value, 256), f.lit("")))
-
-
-def _read(
-    spark: SparkSession, sources: Sequence[str], schema: str, servers: str | None
-) -> DataFrame:
-    tables = [_hashed(_source(spark, source, schema, servers)) for source in sources]
-    return reduce(DataFrame.unionByName, tables)
 
 
 def _hashed(table: DataFrame) -> DataFrame:
@@ -117,21 +179,41 @@ def _hashed(table: DataFrame) -> DataFrame:
 
 def _source(spark: SparkSession, source: str, schema: str, servers: str | None) -> DataFrame:
     """Read one history: a topic with JSON values, a Parquet file or directory, or JSON lines."""
-    if source.startswith(_TOPIC_PREFIX):
-        return _topic(spark, source.removeprefix(_TOPIC_PREFIX), schema, servers)
-    if source.rstrip("/").endswith(".parquet"):
+    if _is_parquet(source):
         return _parquet(spark, source, schema)
+    if source.startswith(_TOPIC_PREFIX):
+        return _parsed(_topic(spark, source, servers), schema).drop("line", "place")
     return spark.read.schema(schema).json(source)
 
 
-def _topic(spark: SparkSession, topic: str, schema: str, servers: str | None) -> DataFrame:
+def _is_parquet(source: str) -> bool:
+    return not source.startswith(_TOPIC_PREFIX) and source.rstrip("/").endswith(".parquet")
+
+
+def _lines(spark: SparkSession, source: str, servers: str | None) -> DataFrame | None:
+    """Return each `line` of a history that is text, and its `place`; None for Parquet."""
+    if _is_parquet(source):
+        return None
+    if source.startswith(_TOPIC_PREFIX):
+        return _topic(spark, source, servers)
+    lines = spark.read.text(source).where("trim(value) <> ''")
+    return lines.select(f.col("value").alias("line"), f.col("_metadata.file_path").alias("place"))
+
+
+def _topic(spark: SparkSession, source: str, servers: str | None) -> DataFrame:
+    topic = source.removeprefix(_TOPIC_PREFIX)
     if servers is None:
         raise PipelineError(f"the history in topic {topic} needs --bootstrap HOST:PORT")
     reader = spark.read.format("minikafka").option("kafka.bootstrap.servers", servers)
+    place = f.format_string("offset %d of %s-%d", "offset", "topic", "partition")
     rows = reader.option("subscribe", topic).load()
-    return rows.select(f.from_json(f.col("value").cast("string"), schema).alias("row")).select(
-        "row.*"
-    )
+    return rows.select(f.col("value").cast("string").alias("line"), place.alias("place"))
+
+
+def _parsed(lines: DataFrame, schema: str) -> DataFrame:
+    """Return the columns of the JSON objects in `line`, behind `line` and `place`."""
+    row = f.from_json("line", schema).alias("row")
+    return lines.select("line", "place", row).select("line", "place", "row.*")
 
 
 def _parquet(spark: SparkSession, path: str, schema: str) -> DataFrame:

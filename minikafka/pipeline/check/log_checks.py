@@ -103,6 +103,12 @@ def short_logs(spark: SparkSession, known: Sequence[Limits]) -> DataFrame | None
     return finding(spark.createDataFrame(rows, schema), "gaps", count=f.col("count"), detail=text)
 
 
+def undecodable(faults: DataFrame) -> DataFrame:
+    """Return the batches with a valid checksum whose records do not decode."""
+    text = f.concat(f.lit("the records do not decode: "), "fault")
+    return finding(faults, "corrupt", detail=text)
+
+
 def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
     """Return the offsets below the high watermark at which replicas differ, or some lack a record.
 

@@ -24,7 +24,7 @@ from minikafka.spark.replicas.headers import (
     TRANSACTIONAL,
     read_headers,
 )
-from minikafka.spark.replicas.records import CHOSEN, RECORDS, read_records
+from minikafka.spark.replicas.records import CHOSEN, RECORDS, read_faults, read_records
 
 VISIBLE, ABORTED, OPEN = 0, 1, 2
 """States of a batch: not of a transaction or of a committed one, of an aborted one, of one without end."""
@@ -153,10 +153,19 @@ def _is_shared() -> Column:
 
 def records(spark: SparkSession, chosen: DataFrame, size: int) -> DataFrame:
     """Return the records of distinct batches. `brokers` is null if the batch is shared."""
+    brokers = f.when(f.col("shared"), None).otherwise(f.col("brokers"))
+    table = _in_file_order(spark, chosen.withColumn("brokers", brokers), size)
+    return map_in_arrow(table, read_records, RECORDS)
+
+
+def undecodable(spark: SparkSession, chosen: DataFrame, size: int) -> DataFrame:
+    """Return one row for each distinct batch whose records do not decode, with its `fault`."""
+    return map_in_arrow(_in_file_order(spark, chosen, size), read_faults, RECORDS)
+
+
+def _in_file_order(spark: SparkSession, chosen: DataFrame, size: int) -> DataFrame:
+    """Return the batches that hold records, in tasks that each read files from start to end."""
     place = ("path", "position")
-    brokers = f.when(f.col("shared"), None).otherwise(f.col("brokers")).alias("brokers")
-    columns = [brokers if name == "brokers" else f.col(name) for name in CHOSEN]
-    table = chosen.where("record_count > 0").select(*columns)
+    table = chosen.where("record_count > 0").select(*CHOSEN)
     tasks = _tasks(spark, size, max(1, size))
-    ordered = table.repartitionByRange(tasks, *place).sortWithinPartitions(*place)
-    return map_in_arrow(ordered, read_records, RECORDS)
+    return table.repartitionByRange(tasks, *place).sortWithinPartitions(*place)

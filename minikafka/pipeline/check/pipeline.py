@@ -18,11 +18,12 @@ from minikafka.pipeline.check.anomalies import COLUMNS, KINDS, together
 from minikafka.pipeline.check.epochs import surrounding
 from minikafka.pipeline.check.histories import (
     OUTCOMES,
+    READS,
+    SENDS,
     Counts,
+    Histories,
     count_reads,
     count_sends,
-    read_reads,
-    read_sends,
 )
 from minikafka.pipeline.check.kept import kept
 from minikafka.pipeline.check.logs import PARTITION, Limits
@@ -103,15 +104,17 @@ class _Check:
         settings = self.settings
         with self.report.stage("read histories"):
             if settings.histories:
-                sends = kept(read_sends(self.spark, settings.histories, settings.servers))
-                counts = self._of_topics(count_sends(sends))
+                histories = Histories(settings.histories, SENDS, settings.servers)
+                sends = kept(histories.read(self.spark))
+                counts = self._of_topics(count_sends(sends, histories))
                 for name in OUTCOMES:
                     rows = [count for (_, outcome), count in counts.items() if outcome == name]
                     self.facts[f"sends_{name}"] = sum(rows)
                 sends = self._chosen(sends)
             if settings.reads:
-                reads = kept(read_reads(self.spark, settings.reads, settings.servers))
-                self.facts["reads"] = sum(self._of_topics(count_reads(reads)).values())
+                histories = Histories(settings.reads, READS, settings.servers)
+                reads = kept(histories.read(self.spark))
+                self.facts["reads"] = sum(self._of_topics(count_reads(reads, histories)).values())
                 reads = self._chosen(reads)
         return sends, reads
 
@@ -141,6 +144,7 @@ class _Check:
         with self.report.stage("compare replicas"):
             groups = kept(logs.groups(logs.valid_batches(found), table))
             apart = kept(logs.records(self.spark, groups.where("NOT shared"), size))
+            findings.append(log_checks.undecodable(logs.undecodable(self.spark, groups, size)))
         findings.append(log_checks.divergences(apart, table))
         if sends is not None or reads is not None:
             with self.report.stage("join histories with logs"):

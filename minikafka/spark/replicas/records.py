@@ -78,6 +78,13 @@ def read_records(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from _decoded_or_faults(table, run)
 
 
+def read_faults(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `read_records` with a fault: one for each batch that does not decode."""
+    for found in read_records(tables):
+        if len(found.column("fault")) > found.column("fault").null_count:
+            yield found.filter(found.column("fault").is_valid())
+
+
 def _places(table: pa.RecordBatch) -> Iterator[_Place]:
     columns = [table.column(name).to_pylist() for name in _Place._fields[1:]]
     return map(_Place, range(table.num_rows), *columns)

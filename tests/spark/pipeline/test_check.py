@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.replica_logs import ReplicaLogs, batch, marked, marker
+from support.replica_logs import ReplicaLogs, batch, marked, marker, with_invalid_record
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
@@ -71,10 +71,14 @@ def anomalies(summary: Any) -> dict[str, int]:
     return {kind: summary.facts[kind] for kind in KINDS if summary.facts[kind]}
 
 
-def first(summary: Any, kind: str) -> dict[str, Any]:
+def rows(summary: Any, kind: str) -> list[dict[str, Any]]:
     [table] = summary.tables
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    return next(row for row in rows if row["kind"] == kind)
+    found = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    return [row for row in found if row["kind"] == kind]
+
+
+def first(summary: Any, kind: str) -> dict[str, Any]:
+    return rows(summary, kind)[0]
 
 
 @pytest.mark.usefixtures("interpreted_plans")
@@ -140,11 +144,20 @@ def test_logs_alone_show_used_sequences_overlaps_and_damage(spark, tmp_path):
     logs.append(TP, bytes(damaged), on=[2])
     logs.append(TP, batch([b"e", b"f"], 5), on=[1, 3])
     logs.append(TP, batch([b"g"], 7))
+    logs.append(OTHER, batch([b"h"], 0))
+    logs.append(OTHER, with_invalid_record(batch([b"i"], 1)))
+    logs.append(OTHER, batch([b"j"], 2), on=[1, 3])
+    logs.append(OTHER, with_invalid_record(batch([b"j"], 2)), on=[2])
     summary = check(spark, logs)
-    kinds = {"sequence_back": 1, "overlapping": 1, "corrupt": 1, "diverging": 2}
+    kinds = {"sequence_back": 1, "overlapping": 1, "corrupt": 3, "diverging": 3}
     assert anomalies(summary) == kinds
-    assert first(summary, "corrupt")["brokers"] == "2"
     assert first(summary, "diverging")["detail"] == "absent on 2"
+    places = [(row["partition"], row["offset"], row["brokers"]) for row in rows(summary, "corrupt")]
+    assert places == [(0, 5, "2"), (1, 1, "1 2 3"), (1, 2, "2")]
+    detail = (
+        "the records do not decode: record lengths do not add up to the batch header's record count"
+    )
+    assert rows(summary, "corrupt")[1]["detail"] == detail
 
 
 @pytest.mark.usefixtures("interpreted_plans")
@@ -153,11 +166,11 @@ def test_reads_of_consumers_are_compared_with_the_logs(spark, tmp_path):
     logs.append(TP, batch([value(0), value(1), value(2)], 0))
     place = {"consumer": "c", "topic": "t", "partition": 0}
     contents = [(0, value(0)), (1, b"other"), (1, value(1)), (9, value(9))]
-    rows = [
+    history = [
         {**place, "position": position, "offset": offset, "value": content.decode()}
         for position, (offset, content) in enumerate(contents)
     ]
-    summary = check(spark, logs, reads=(write_history(tmp_path / "reads.jsonl", rows),))
+    summary = check(spark, logs, reads=(write_history(tmp_path / "reads.jsonl", history),))
     assert anomalies(summary) == {"read_differs": 2, "read_back": 1}
 
 
@@ -249,9 +262,19 @@ def test_what_cannot_be_checked_is_refused_by_name(spark, tmp_path):
         check(spark, logs, topics=("u", "v"))
     with pytest.raises(PipelineError, match="is no log directory of a broker"):
         run(spark, CheckSettings(replicas=(str(tmp_path),)), Report())
-    wrong = write_history(tmp_path / "h.jsonl", [send(0, 0), send(1, 1, "fine")])
-    with pytest.raises(PipelineError, match=r"outcome 'fine'.*an outcome of ok, failed"):
+    path = tmp_path / "h 1.jsonl"
+    wrong = write_history(path, [send(0, 0), send(1, 1, "fine")])
+    text = r"h 1\.jsonl, line 2: .*outcome 'fine'.*an outcome of ok, failed"
+    with pytest.raises(PipelineError, match=text):
         check(spark, logs, wrong)
-    (tmp_path / "h.jsonl").write_text('{"producer": "p", "sequ')
-    with pytest.raises(PipelineError, match="is no JSON object"):
-        check(spark, logs, str(tmp_path / "h.jsonl"))
+    whole = write_history(tmp_path / "whole.jsonl", [send(0, 0)])
+    path.write_text(f"{json.dumps(send(0, 0))}\n[1]\n{json.dumps(send(1, 1))}\n")
+    text = r"h 1\.jsonl, line 2 is no JSON object with these columns: \[1\]: a send needs"
+    with pytest.raises(PipelineError, match=text):
+        check(spark, logs, whole, str(path))
+    path.write_text(json.dumps(send(0, 0)) + '\n{"producer": "p", "sequ')
+    text = (
+        r'h 1\.jsonl, line 2 is cut off: \{"producer": "p", "sequ: let its writer finish, or remove'
+    )
+    with pytest.raises(PipelineError, match=text):
+        check(spark, logs, whole, str(path))
