@@ -30,6 +30,8 @@ _DELAY: Final = re.compile(
 )
 _SELECTIONS: Final = {"subscribe": "topic", "subscribePattern": "pattern", "assign": "assign"}
 """The options that choose what a source reads, and their keys in the file."""
+_API_TIMEOUT: Final = "kafka.default.api.timeout.ms"
+_DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,18 @@ class Overrides:
     """The brokers of sources and sinks that name none."""
     trigger: Trigger | None = None
     checkpoint: str | None = None
+
+
+def brokers_at_start(definition: Definition) -> list[str]:
+    """Return the bootstrap servers that must answer before the pipeline starts.
+
+    A source or sink with a time limit of its own may wait for brokers that start later.
+    """
+    used = [one.options for one in definition.sources if _API_TIMEOUT not in one.options]
+    sink = definition.sink
+    if isinstance(sink, TopicSink) and _DELIVERY_TIMEOUT not in sink.options:
+        used.append(sink.options)
+    return [options[SERVERS] for options in used]
 
 
 def parse(text: str, file: str, given: Overrides) -> Definition:

@@ -50,7 +50,7 @@ def _known(pattern: str, fix: str, text: str = "") -> _Known:
 
 
 _FIXES: Final = (
-    _known(r"no broker answers|Connection refused", "check --bootstrap, and that a broker runs"),
+    _known(r"Connection refused", "check --bootstrap, and that a broker runs"),
     _known(
         r"stopped SparkContext|All masters are unresponsive",
         "check --master, and that Spark runs there",
@@ -87,6 +87,11 @@ _FIXES: Final = (
 )
 
 _ADVICE: Final = (
+    (re.compile(r"(no broker answers \(.+\))"), r"\1: check --bootstrap, and that a broker runs"),
+    (
+        re.compile(r"(no leader answers for .+)"),
+        r"\1: minikafka cluster health shows why",
+    ),
     (
         re.compile(r"(?:UNKNOWN_TOPIC_OR_PARTITION: )?(.+: no such topic); correct option \w+, .+"),
         r"\1: minikafka topics list shows the topics",

@@ -62,4 +62,8 @@ def archive(
         records_per_file=records_per_file,
         skip_lost=skip_lost,
     )
-    launch.run(f"archive to {directory}", lambda spark, report: run(spark, settings, report))
+    launch.run(
+        f"archive to {directory}",
+        lambda spark, report: run(spark, settings, report),
+        brokers=[settings.servers],
+    )

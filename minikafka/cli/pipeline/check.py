@@ -63,7 +63,11 @@ def check(
             output=output,
             servers=launch.servers() if is_topic_read else None,
         )
-        launch.run("check", lambda spark, report: run(spark, settings, report))
+        launch.run(
+            "check",
+            lambda spark, report: run(spark, settings, report),
+            brokers=[settings.servers] if settings.servers else [],
+        )
     except MinikafkaError as error:
         error.exit_code = _NOT_CHECKED
         raise

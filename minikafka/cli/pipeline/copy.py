@@ -82,4 +82,8 @@ def copy(
         compression=compression,
         trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
     )
-    launch.run(f"copy to {to}", lambda spark, report: run(spark, settings, report))
+    launch.run(
+        f"copy to {to}",
+        lambda spark, report: run(spark, settings, report),
+        brokers=[settings.from_servers, settings.to_servers],
+    )

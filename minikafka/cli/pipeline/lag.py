@@ -49,4 +49,6 @@ def lag(
         plot=plot,
     )
     settings.check()
-    launch.run("lag", lambda spark, report: run(spark, settings, report))
+    launch.run(
+        "lag", lambda spark, report: run(spark, settings, report), brokers=[settings.servers]
+    )

@@ -9,7 +9,7 @@ import json
 import re
 import signal
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.cli.execution import fail_unless, interrupt
+from minikafka.cli.execution import fail_unless, interrupt, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import (
     bootstrap_option,
@@ -61,8 +61,14 @@ class Launch:
         """Return `given`, else the brokers that `--bootstrap` or `--data` name. Raises ClusterError."""
         return given or bootstrap_servers(self.bootstrap, self.data)
 
-    def run(self, name: str, work: Work) -> None:
-        """Run a pipeline, print its summary, and end with exit code 1 if that is not `ok`."""
+    def run(self, name: str, work: Work, *, brokers: Iterable[str] = ()) -> None:
+        """Run a pipeline, print its summary, and end with exit code 1 if that is not `ok`.
+
+        `brokers`: the bootstrap servers of each cluster that must answer before Spark starts. A stream waits
+        a minute for brokers that restart, which would be long for a wrong address.
+        """
+        for servers in dict.fromkeys(brokers):
+            run_with_client(lambda client: client.describe_cluster(), servers)
         from minikafka.cli.pipeline.output import TerminalDisplay, print_summary
         from minikafka.pipeline.context import SparkSettings, execute
         from minikafka.pipeline.report import Report

@@ -45,4 +45,8 @@ def restore(
         append=append,
         compression=compression,
     )
-    launch.run(f"restore of {topic}", lambda spark, report: run(spark, settings, report))
+    launch.run(
+        f"restore of {topic}",
+        lambda spark, report: run(spark, settings, report),
+        brokers=[settings.servers],
+    )

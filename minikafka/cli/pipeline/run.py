@@ -30,10 +30,14 @@ def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool |
     """Run the pipeline that FILE describes: sources, SQL steps and a sink (docs/pipelines.md)."""
     text = read_config(Path(file), "name the TOML file of a pipeline")
     from minikafka.pipeline import run as pipeline
-    from minikafka.pipeline.definition import Overrides, parse
+    from minikafka.pipeline.definition import Overrides, brokers_at_start, parse
     from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
 
     triggers = {None: None, True: AVAILABLE_NOW, False: CONTINUOUS}
     given = Overrides(launch.servers, triggers[available_now], checkpoint)
     definition = parse(text, file, given)
-    launch.run(definition.name, lambda spark, report: pipeline.run(spark, definition, report))
+    launch.run(
+        definition.name,
+        lambda spark, report: pipeline.run(spark, definition, report),
+        brokers=brokers_at_start(definition),
+    )

@@ -84,4 +84,6 @@ def window(
         **rest,
     )
     settings.check()
-    launch.run("window", lambda spark, report: run(spark, settings, report))
+    launch.run(
+        "window", lambda spark, report: run(spark, settings, report), brokers=[settings.servers]
+    )

@@ -6,6 +6,7 @@ import pytest
 
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.pipeline.failures import explain
+from minikafka.spark.wire.leaders import Unreachable
 
 
 class SparkError(Exception):
@@ -127,6 +128,17 @@ def test_error_of_the_data_source_on_the_driver_names_the_command():
         "clicks: no such topic; correct option subscribe, or create it",
     )
     assert str(explain(error)) == "clicks: no such topic: minikafka topics list shows the topics"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("no broker answers (h:1: refused)", "check --bootstrap, and that a broker runs"),
+        ("no leader answers for t-0, t-1", "minikafka cluster health shows why"),
+    ],
+)
+def test_cluster_that_fails_meanwhile_is_told_with_what_to_check(text, advice):
+    assert str(explain(Unreachable(text))) == f"{text}: {advice}"
 
 
 def test_own_error_is_kept():

@@ -14,6 +14,9 @@ from minikafka.cli.main import main
 from minikafka.cli.pipeline import launch as module
 from minikafka.cli.pipeline.group import pipeline
 from minikafka.cli.pipeline.launch import Launch, launch_options
+from minikafka.client import retries
+from minikafka.pipeline import context
+from minikafka.pipeline.summary import Summary
 
 
 @click.command()
@@ -49,7 +52,7 @@ def test_copy_of_partitions_with_a_query_is_a_usage_error():
 
 
 def test_check_without_a_verdict_ends_with_exit_code_2(monkeypatch, capsys):
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise MinikafkaError("no history")
 
     monkeypatch.setattr(Launch, "run", fail)
@@ -76,6 +79,64 @@ def test_master_that_spark_does_not_have_is_refused(master):
     ran = CliRunner().invoke(pipeline, ["lag", "g", "--master", master])
     assert ran.exit_code == 2
     assert "is no master of Spark: name local, local[N]" in " ".join(ran.output.split())
+
+
+NOWHERE = "127.0.0.1:1"
+FILE = """
+[pipeline]
+name = "p"
+trigger = "batch"
+[source.s]
+topic = "t"
+"kafka.bootstrap.servers" = "NOWHERE"
+LIMIT
+[sink]
+kind = "console"
+""".replace("NOWHERE", NOWHERE)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Return the names of the pipelines that would have started; a broker is waited for once."""
+    names: list[str] = []
+
+    def execute(name: str, *_: object, **__: object) -> Summary:
+        names.append(name)
+        return Summary(name)
+
+    monkeypatch.setattr(context, "execute", execute)
+    monkeypatch.setattr(retries, "UNREACHABLE_MS", 0)
+    return names
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "archive t --to {}/a -b NOWHERE",
+        "restore t --from {}/a -b NOWHERE",
+        "window t -b NOWHERE",
+        "lag g -b NOWHERE",
+        "check --replicas {} --history topic:h -b NOWHERE",
+        "run {}/file.toml",
+        "copy t --to u --checkpoint {}/c --from-bootstrap NOWHERE --to-bootstrap 127.0.0.1:2",
+    ],
+    ids=lambda words: words.split()[0],
+)
+def test_brokers_that_refuse_connections_end_a_command_before_spark(started, tmp_path, words):
+    (tmp_path / "file.toml").write_text(FILE.replace("LIMIT", ""))
+    arguments = words.replace("NOWHERE", NOWHERE).replace("{}", str(tmp_path)).split()
+    with pytest.raises(
+        MinikafkaError, match=r"no broker answers at 127\.0\.0\.1:1 .*is the cluster up"
+    ):
+        CliRunner().invoke(pipeline, arguments, catch_exceptions=False)
+    assert (started, [path.name for path in tmp_path.iterdir()]) == ([], ["file.toml"])
+
+
+def test_source_with_a_time_limit_of_its_own_may_wait_for_brokers(started, tmp_path):
+    file = tmp_path / "file.toml"
+    file.write_text(FILE.replace("LIMIT", '"kafka.default.api.timeout.ms" = 300000'))
+    assert CliRunner().invoke(pipeline, ["run", str(file)]).exit_code == 0
+    assert started == ["p"]
 
 
 def test_help_of_every_command_loads_no_spark():
