@@ -3,7 +3,7 @@
 A tick is one `buffer_updated`: every whole request is parsed, then the logs are written, then responses are
 sent, in the order of the requests. Produce and Fetch are handled in place, every other API by `ColdRequests` in a
 later turn of the event loop, as is a Fetch of many partitions. When too many requests wait, parsing stops at the
-next one and reading stops; so it does at a Produce request whose records take long to walk.
+next one and reading stops; so it does at a Produce request whose records take long to walk, or of many partitions.
 Invariant: no response is sent before the records it acknowledges are written.
 """
 
@@ -80,7 +80,7 @@ class Connection(FramedStream):
         self.purgatory = replicas.purgatory
         self.answers = AnswerQueue(replicas.purgatory, self.send)
         self.produce = ProduceApi(
-            client, replicas, self.answers, services.clock, self._close, self._go_on
+            client, replicas, self.answers, services.clock, turns, self._close, self._go_on
         )
         self.fetch = FetchApi(
             client,

@@ -28,6 +28,8 @@ _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 ALREADY: Final = -1
 """Required offset of a response that waits only for the write to the file (acks=1)."""
+NEVER: Final = 1 << 62
+"""Deadline of a response to which partitions are still added."""
 
 Pack: TypeAlias = Callable[[int, int, int, int], bytes]
 """(correlation id, error code, base offset, log start offset) -> a whole Produce response for one partition."""
@@ -81,7 +83,10 @@ class PendingPartition:
 
 
 class MultiProduce:
-    """A waiting response to a Produce request for any number of partitions; `encode()` makes the response."""
+    """A waiting response to a Produce request for any number of partitions; `encode()` makes the response.
+
+    While `deadline` is NEVER, further partitions may be added, and the response is held back.
+    """
 
     __slots__ = ("deadline", "encode", "parts")
 
@@ -96,8 +101,8 @@ class MultiProduce:
         self.deadline = deadline
 
     def take(self) -> Sequence[Slice] | None:
-        """Return the response, or None while any partition waits."""
-        if any(part.waits() for part in self.parts):
+        """Return the response, or None while any partition waits or may be added."""
+        if self.deadline == NEVER or any(part.waits() for part in self.parts):
             return None
         return (self.encode(),)
 
@@ -163,6 +168,12 @@ class AnswerQueue:
         for part in multi.parts:
             if part.partition is not None:
                 part.partition.produce_waits(self)
+
+    def add_part(self, multi: MultiProduce, part: PendingPartition) -> None:
+        """Let a queued response wait for one more partition."""
+        multi.parts.append(part)
+        if part.partition is not None:
+            part.partition.produce_waits(self)
 
     def close(self) -> None:
         """Forget all responses: the connection has ended."""

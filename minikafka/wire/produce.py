@@ -7,7 +7,7 @@ frequent response, for one partition, is packed around bytes that were prepared 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
@@ -16,6 +16,10 @@ from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
 
 FLEXIBLE: Final = 9
 NULL_RECORDS: Final = -1
+ELEMENTS_MAX: Final = 20_000
+"""Topics and partitions of one request: twice as many as the partitions of a large cluster."""
+STEP_ELEMENTS: Final = 256
+"""Topics and partitions that are decoded in one step: at most 0.2 ms."""
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -50,56 +54,84 @@ SingleAnswer: TypeAlias = Callable[[int, int, int, int], bytes]
 
 
 def decode(buf: bytearray, body: int, end: int, version: int) -> ProduceRequest:
-    """Decode the body, which begins after the client id. Raises ProtocolViolation if a field exceeds the frame."""
+    """Decode the body, which begins after the client id. Raises ProtocolViolation as `decode_in_steps` does."""
+    return next(filter(None, decode_in_steps(buf, body, end, version)))
+
+
+def decode_in_steps(
+    buf: bytearray, body: int, end: int, version: int
+) -> Iterator[ProduceRequest | None]:
+    """Yield None after every `STEP_ELEMENTS` topics and partitions, and at last the decoded request.
+
+    Raises ProtocolViolation if a field exceeds the frame, or if there are more than `ELEMENTS_MAX` of them.
+    """
+    decode = _decode_flexible if version >= FLEXIBLE else _decode
     try:
-        return _decode_flexible(buf, body, end) if version >= FLEXIBLE else _decode(buf, body, end)
+        for steps, request in enumerate(decode(buf, body, end)):
+            if steps * STEP_ELEMENTS > ELEMENTS_MAX:
+                raise ProtocolViolation(
+                    f"a Produce request must have at most {ELEMENTS_MAX} topics and partitions"
+                )
+            yield request
     except (struct.error, IndexError):
         raise ProtocolViolation("a Produce request is shorter than its fields") from None
 
 
-def _decode(buf: bytearray, position: int, end: int) -> ProduceRequest:
+def _decode(buf: bytearray, position: int, end: int) -> Iterator[ProduceRequest | None]:
     transactional_id, position = _string(buf, position, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, position)
     (topic_count,) = _INT32.unpack_from(buf, position + 6)
     position += 10
     topics = []
-    head_end = 0
+    head_end = elements = 0
     for _ in range(topic_count):
         topic, position = _string(buf, position, end)
         (count,) = _INT32.unpack_from(buf, position)
         position += 4
-        partitions = []
+        partitions: list[PartitionRecords] = []
+        topics.append((topic or b"", partitions))
         for _ in range(count):
             partition, size = _PARTITION.unpack_from(buf, position)
             head_end = position + 4
             position += 8
             partitions.append(_records(partition, position, size))
             position = _within(position + max(size, 0), end)
-        topics.append((topic or b"", partitions))
-    return _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
+            elements += 1
+            if not elements % STEP_ELEMENTS:
+                yield None
+        elements += 1
+        if not elements % STEP_ELEMENTS:
+            yield None
+    yield _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
 
 
-def _decode_flexible(buf: bytearray, position: int, end: int) -> ProduceRequest:
+def _decode_flexible(buf: bytearray, position: int, end: int) -> Iterator[ProduceRequest | None]:
     position = skip_tags(buf, position)
     transactional_id, position = _compact_string(buf, position, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, position)
     topic_count, position = _count(buf, position + 6, end)
     topics = []
-    head_end = 0
+    head_end = elements = 0
     for _ in range(topic_count):
         topic, position = _compact_string(buf, position, end)
         count, position = _count(buf, position, end)
-        partitions = []
+        partitions: list[PartitionRecords] = []
+        topics.append((topic or b"", partitions))
         for _ in range(count):
             (partition,) = _INT32.unpack_from(buf, position)
             head_end = position + 4
             size, position = read_uvarint(buf, head_end)
             partitions.append(_records(partition, position, size - 1))
             position = skip_tags(buf, _within(position + max(size - 1, 0), end))
+            elements += 1
+            if not elements % STEP_ELEMENTS:
+                yield None
         position = skip_tags(buf, position)
-        topics.append((topic or b"", partitions))
+        elements += 1
+        if not elements % STEP_ELEMENTS:
+            yield None
     position = skip_tags(buf, position)
-    return _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
+    yield _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
 
 
 def _records(partition: int, position: int, size: int) -> PartitionRecords:

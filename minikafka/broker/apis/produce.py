@@ -1,46 +1,43 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
-Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record
-batch of magic 2 per partition. A batch that comes before an earlier one of its producer is refused
-(LEADER_NOT_AVAILABLE) for at least five seconds, and longer by a leader whom no follower follows any more:
-Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER at once, with which librdkafka may end. For one minute after an
-election the same holds for a producer that the log does not know, whose first batch may still be waiting
-at the former leader. After a retriable error for a producer's first batch, its later ones on that connection
-meet the same error, for at most five seconds, until the first one is there again. Version notes: 5 log start
-offset, 8 record errors (always empty), 9 flexible. A transactional batch is refused
-(INVALID_TXN_STATE): no transaction can be open yet. A batch for `__consumer_offsets` or
-`__transaction_state`, which only coordinators write, is INVALID_TOPIC_EXCEPTION. Records that a consumer could not read
-are INVALID_RECORD: bytes that are not what the codec says (Kafka: UNKNOWN_SERVER_ERROR), other
-records than the header counts, fields that do not fit, more than 256 MiB of them, or a missing key in a
-compacted topic. A request whose records take long to read is handled piece by piece, and the
-connection's further requests after it. Deliberately ignored: transactional ids, and the offsets inside of a
-batch.
+Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record batch of magic 2
+per partition. A batch that comes before an earlier one of its producer is refused (LEADER_NOT_AVAILABLE) for at least
+five seconds, and longer by a leader whom no follower follows any more: Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER at
+once, with which librdkafka may end. For one minute after an election the same holds for a producer that the log does
+not know, whose first batch may still be waiting at the former leader. After a retriable error for a producer's first
+batch, its later ones on that connection meet the same error, for at most five seconds, until the first one is there
+again. Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible. A transactional batch is refused
+(INVALID_TXN_STATE): no transaction can be open yet. A batch for `__consumer_offsets` or `__transaction_state`, which
+only coordinators write, is INVALID_TOPIC_EXCEPTION. Records that a consumer could not read are INVALID_RECORD: bytes
+that are not what the codec says (Kafka: UNKNOWN_SERVER_ERROR), other records than the header counts, fields that do
+not fit, more than 256 MiB of them, or a missing key in a compacted topic. A request whose records take long to read,
+or of more than 255 topics and partitions or 4 MiB, is handled piece by piece, and the connection's further requests
+after it. One of more than 20,000 topics and partitions closes the connection. Deliberately ignored: transactional ids,
+and the offsets inside of a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import chain
 from typing import Final, Literal, TypeAlias
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.base.ports import Clock
+from minikafka.broker.cold_turns import ColdTurns
+from minikafka.broker.large_produce import LargeProduce
 from minikafka.broker.record_walks import PendingWalks
+from minikafka.broker.refused_batches import RETRIABLE, Refusal, producer_of
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection
-from minikafka.record.batch import (
-    BASE_SEQUENCE,
-    HEADER,
-    HEADER_BYTES,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-)
 from minikafka.record.walk import STEPS_AT_ONCE, Walk, judge
-from minikafka.replication.early import WAIT_MS
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import (
     ALREADY,
+    NEVER,
     AnswerQueue,
     MultiProduce,
     Pack,
@@ -50,12 +47,14 @@ from minikafka.wire.frames import AGAIN, CLIENT_ID, Again
 from minikafka.wire.produce import (
     PartitionRecords,
     ProduceRequest,
-    decode,
+    decode_in_steps,
     encode_response,
     single_answer,
     single_records,
     tail_bytes,
 )
+
+logger = logging.getLogger(__name__)
 
 _VERSION_MIN: Final = 3
 _VERSION_MAX: Final = 9
@@ -65,7 +64,6 @@ _ZSTD: Final = 4
 _CODEC_MASK: Final = 7
 _ATTRIBUTES_LOW: Final = 22
 """Position in a batch of the low byte of its attributes, which holds the codec."""
-_LAST_SEQUENCE: Final = 0x7FFFFFFF
 _MEMO_MAX: Final = 4096
 _WALKED_MAX: Final = 256 << 10
 """Bytes of records walked in one tick above which further records are walked piece by piece. As many fit into a
@@ -74,6 +72,10 @@ _WALK_MS: Final = 3
 """Time after which a tick walks no further records."""
 _TIMED_BYTES: Final = 8 << 10
 """A batch above this size is reason to look at the clock."""
+_LARGE_BYTES: Final = 4 << 20
+"""Bytes from which on a request is handled in steps, whatever its number of partitions."""
+_LARGE_STEP: Final = 8
+"""Partitions of a large request in one step: 3 ms if their logs have no files yet."""
 WALL_UNKNOWN: Final = -1
 """`ProduceApi.wall_ms` until the first produce of a tick: most ticks are fetches and need no wall clock."""
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -81,22 +83,9 @@ _INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 _INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-_RETRIABLE: Final = frozenset(
-    map(
-        int,
-        (
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            ErrorCode.LEADER_NOT_AVAILABLE,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-        ),
-    )
-)
-"""Errors after which a client sends the same batch again."""
-Producer = tuple[int, int, int]
-"""Producer id, epoch and first sequence number of a batch; producer id -1 without a producer."""
 Held: TypeAlias = Literal[Again.AGAIN] | None
 """AGAIN for a request whose records must be walked first."""
+Steps: TypeAlias = Generator[None, None, None]
 Topics = list[tuple[bytes, list[PendingPartition]]]
 """(topic, its partitions) of one request."""
 
@@ -114,43 +103,6 @@ class SingleHead:
         self.version = version
         self.timeout_ms = timeout_ms
         self.pack = pack
-
-
-class Refusal:
-    """A batch that was refused with a retriable error at `now` (monotonic ms).
-
-    It applies to every batch of the partition until the response is sent. If it was the first batch of an idempotent
-    producer, it then applies to the producer's later ones for `WAIT_MS`: the client may have sent them before it
-    received the response, and the log, which does not know the producer, would take them. (Those of a known producer
-    come too early for the log.)
-    """
-
-    __slots__ = ("error", "is_sent", "producer", "response", "until")
-
-    def __init__(self, error: int, producer: Producer, now: int) -> None:
-        self.error = error
-        self.producer = producer
-        self.until = now + WAIT_MS
-        self.response: MultiProduce | None = None
-        self.is_sent = False
-
-    def applies_to(self, producer: Producer) -> bool:
-        """True if this batch is refused too."""
-        producer_id, epoch, sequence = producer
-        refused_id, refused_epoch, refused_sequence = self.producer
-        return not self.is_sent or (
-            (producer_id, epoch) == (refused_id, refused_epoch)
-            and 0 < (sequence - refused_sequence & _LAST_SEQUENCE) <= _LAST_SEQUENCE // 2
-        )
-
-    def is_ended_by(self, producer: Producer) -> bool:
-        """True if this batch, to which it does not apply, is the refused one or an earlier one of its producer."""
-        return producer[0] == self.producer[0]
-
-    def is_over(self, now: int) -> bool:
-        """True if it applies to no batch any more."""
-        producer_id, _, sequence = self.producer
-        return self.is_sent and (producer_id < 0 or sequence > 0 or now >= self.until)
 
 
 class ProduceApi:
@@ -176,6 +128,8 @@ class ProduceApi:
         "clock",
         "close",
         "head_size",
+        "is_handled",
+        "large",
         "memo",
         "now",
         "packs",
@@ -196,6 +150,7 @@ class ProduceApi:
         replicas: ReplicaManager,
         answers: AnswerQueue,
         clock: Clock,
+        turns: ColdTurns,
         close: Callable[[], None],
         resume: Callable[[], None],
     ) -> None:
@@ -205,8 +160,13 @@ class ProduceApi:
         self.close = close
         self.resume = resume
         self.walks_all = replicas.config.minikafka_records_check_enable
-        self.pending: PendingWalks | None = None
-        """The walks for which the connection holds back a frame."""
+        self.large = LargeProduce(
+            turns, clock, self.purgatory, self._large_done, self._large_failed
+        )
+        self.is_handled = False
+        """True if the frame that is given again was handled in steps."""
+        self.pending: PendingWalks | LargeProduce | None = None
+        """The work for which the connection holds back a frame."""
         self.verdicts: dict[int, int | Walk] = {}
         """The outcome of the walks of the request that is given again, by the position of the records."""
         self.walked = 0
@@ -250,7 +210,7 @@ class ProduceApi:
         return self._append_any(buf, view, version, correlation, start, body, end)
 
     def end_connection(self) -> None:
-        """Forget the walks: the connection has ended."""
+        """Forget the work in progress: the connection has ended."""
         if self.pending is not None:
             self.pending.cancel()
             self.pending = None
@@ -324,26 +284,30 @@ class ProduceApi:
     ) -> Held:
         if not _VERSION_MIN <= version <= _VERSION_MAX:
             raise ProtocolViolation(f"Produce version {version} is not served")
-        request = decode(buf, body, end, version)
+        if self.is_handled:
+            self.is_handled = False
+            return None
+        decoding = decode_in_steps(buf, body, end, version)
+        request = next(decoding)
+        if request is None or end - body > _LARGE_BYTES:
+            self.pending = self.large
+            rest = chain((request,), decoding)
+            self.large.begin(self._large_steps(buf, view, rest, correlation, version))
+            return AGAIN
         acks = request.acks
-        error = 0 if acks in (-1, 0, 1) else _INVALID_ACKS
-        if request.head_end and version >= _ZSTD_SINCE and not self.refused and not error:
+        is_valid = -1 <= acks <= 1
+        if request.head_end and version >= _ZSTD_SINCE and not self.refused and is_valid:
             memo_key = bytes(view[start + CLIENT_ID : request.head_end])
             head = self._remember(memo_key, request, version)
             part = request.topics[0][1][0]
             if head is not None and part.start >= 0 and part.end + tail_bytes(version) == end:
                 return self._append_one(buf, view, part.start, part.end, correlation, head)
-        if not error and not self._walk_all(view, request):
+        if is_valid and not self._walk_all(view, request):
             return AGAIN
         topics: Topics = [
             (
                 topic,
-                [
-                    PendingPartition(part.partition, error)
-                    if error
-                    else self._append_part(buf, view, topic, part, acks, version)
-                    for part in parts
-                ],
+                [self._append_part(buf, view, topic, part, acks, version) for part in parts],
             )
             for topic, parts in request.topics
         ]
@@ -388,12 +352,14 @@ class ProduceApi:
         version: int,
     ) -> PendingPartition:
         number, start, end = part
+        if not -1 <= acks <= 1:
+            return PendingPartition(number, _INVALID_ACKS)
         if topic in _INTERNAL_TOPICS:
             return PendingPartition(number, _INVALID_TOPIC)
         partition = self.replicas.find(topic, number)
         if self.refused and (topic, number) in self.refused:
             refusal = self.refused[topic, number]
-            producer = _producer_of(buf, start, end)
+            producer = producer_of(buf, start, end)
             if refusal.applies_to(producer):
                 return PendingPartition(number, refusal.error)
             if refusal.is_ended_by(producer):
@@ -424,6 +390,80 @@ class ProduceApi:
         return PendingPartition(
             number, 0, partition.appended_base, append_time, partition, required
         )
+
+    # ---- requests of many partitions
+
+    def _large_steps(
+        self,
+        buf: bytearray,
+        view: memoryview,
+        decoding: Iterator[ProduceRequest | None],
+        correlation: int,
+        version: int,
+    ) -> Steps:
+        """Handle the request partition by partition; the response has its place in the queue before the first."""
+        while (request := next(decoding)) is None:
+            yield
+        topics: Topics = [(topic, []) for topic, _ in request.topics]
+        multi = MultiProduce([], _encoder(topics, correlation, version), NEVER)
+        if request.acks:
+            self.answers.wait_many(multi)
+        for (topic, parts), (_, answers) in zip(request.topics, topics, strict=True):
+            for part in parts:
+                yield from self._walked(view, topic, part)
+                answer = self._append_part(buf, view, topic, part, request.acks, version)
+                answers.append(answer)
+                if request.acks:
+                    self.answers.add_part(multi, answer)
+                else:
+                    multi.parts.append(answer)
+                if answer.error:
+                    self._note_refused(topic, answer, multi)
+                if not len(multi.parts) % _LARGE_STEP:
+                    self.purgatory.finish_tick(self.now)
+                    yield
+                    self.now, self.wall_ms = self.clock.now(), self.clock.wall_ms()
+        multi.deadline = self.now + request.timeout_ms
+        self._finish_large(multi, request.acks)
+
+    def _finish_large(self, multi: MultiProduce, acks: int) -> None:
+        is_refused = any(part.error for part in multi.parts)
+        if is_refused:
+            self.memo.clear()
+        if acks == 0:
+            self._finish_unanswered(is_refused)
+        else:
+            self.purgatory.ready[self.answers] = None
+
+    def _finish_unanswered(self, is_refused: bool) -> None:
+        self.purgatory.finished_produces += 1
+        if is_refused:
+            self.close()
+
+    def _walked(self, view: memoryview, topic: bytes, part: PartitionRecords) -> Steps:
+        """Walk the records of one partition, and keep the verdict for the append."""
+        number, start, end = part
+        partition = self.replicas.find(topic, number)
+        if partition is None or start < 0:
+            return
+        if self.walks_all or partition.record_rules.is_demanding:
+            self.walked = 0
+            verdict = self._verdict(partition, view, start, end)
+            if isinstance(verdict, Walk):
+                while not verdict.is_done:
+                    self.purgatory.finish_tick(self.now)
+                    yield
+                    verdict.step()
+            self.verdicts[start] = verdict
+
+    def _large_done(self) -> None:
+        self.is_handled = True
+        self._walks_done()
+
+    def _large_failed(self, reason: str) -> None:
+        self.pending = None
+        logger.info("closing connection from %s: %s", self.client.peer, reason)
+        self.close()
 
     # ---- the walk over the records
 
@@ -488,33 +528,32 @@ class ProduceApi:
         if refused:
             self.memo.clear()
         if acks == 0:
-            self.purgatory.finished_produces += 1
-            if refused:
-                self.close()
+            self._finish_unanswered(bool(refused))
             return
-
-        def encode() -> bytes:
-            rows = [(topic, [_row(part) for part in parts]) for topic, parts in topics]
-            return encode_response(correlation, version, rows)
-
-        pending = [part for _, parts in topics for part in parts]
-        multi = MultiProduce(pending, encode, self.now + timeout_ms)
+        multi = MultiProduce(
+            [part for _, parts in topics for part in parts],
+            _encoder(topics, correlation, version),
+            self.now + timeout_ms,
+        )
         self.answers.wait_many(multi)
         self.answers.measure(self.now)
         self.purgatory.ready[self.answers] = None
         for topic, part in refused:
-            tp = TopicPartition(topic.decode("utf-8", "replace"), part.number)
-            self.replicas.refusals.note("Produce", tp, part.error)
-            refusal = self.refused.get((topic, part.number))
-            if refusal is not None and refusal.response is None:
-                refusal.response = multi
+            self._note_refused(topic, part, multi)
+
+    def _note_refused(self, topic: bytes, part: PendingPartition, response: MultiProduce) -> None:
+        tp = TopicPartition(topic.decode("utf-8", "replace"), part.number)
+        self.replicas.refusals.note("Produce", tp, part.error)
+        refusal = self.refused.get((topic, part.number))
+        if refusal is not None and refusal.response is None:
+            refusal.response = response
 
     def _refuse(
         self, topic: bytes, number: int, error: int, buf: bytearray, start: int, end: int
     ) -> PendingPartition:
         """Answer the batch, bytes [start, end) of the buffer, with the error code."""
-        if error in _RETRIABLE:
-            refusal = Refusal(error, _producer_of(buf, start, end), self.now)
+        if error in RETRIABLE:
+            refusal = Refusal(error, producer_of(buf, start, end), self.now)
             self.refused.setdefault((topic, number), refusal)
         return PendingPartition(number, error)
 
@@ -526,13 +565,6 @@ class ProduceApi:
         self.refused = {
             key: refusal for key, refusal in self.refused.items() if not refusal.is_over(self.now)
         }
-
-
-def _producer_of(buf: bytearray, start: int, end: int) -> Producer:
-    if end - start < HEADER_BYTES:
-        return -1, -1, -1
-    header = HEADER.unpack_from(buf, start)
-    return header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
 
 
 def _count_refusal(partition: Partition, error: int, size: int) -> None:
@@ -550,6 +582,16 @@ def _outcome(
     if isinstance(walk.verdict, int):
         return buf, view, start, end, walk.verdict
     return walk.verdict, memoryview(walk.verdict), 0, len(walk.verdict), 0
+
+
+def _encoder(topics: Topics, correlation: int, version: int) -> Callable[[], bytes]:
+    """Return the function that encodes the response to a request."""
+
+    def encode() -> bytes:
+        rows = [(topic, [_row(part) for part in parts]) for topic, parts in topics]
+        return encode_response(correlation, version, rows)
+
+    return encode
 
 
 def _row(part: PendingPartition) -> tuple[int, int, int, int, int]:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 import pytest
 from support.memory_cluster import MemoryCluster
+from support.until import until
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Buffer
+from minikafka.broker import large_produce
 from minikafka.broker.apis.produce import ProduceApi
+from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.partition_report import rows_of
 from minikafka.broker.services import ClientConnection
 from minikafka.record.batch import Record, build
 from minikafka.replication.purgatory import AnswerQueue
 from minikafka.wire.codec import decode_response, encode_request, request
+from minikafka.wire.produce import ELEMENTS_MAX, STEP_ELEMENTS
 from minikafka.wire.versions import PRODUCE
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -37,9 +42,10 @@ class Connected:
         queue = AnswerQueue(self.replicas.purgatory, self._sent)
         client = ClientConnection(1, "PLAINTEXT")
         self.resumed = 0
-        self.api = ProduceApi(
-            client, self.replicas, queue, self.broker.clock, self._close, self._resume
-        )
+        self.buf = bytearray()
+        clock = self.broker.clock
+        turns = ColdTurns(clock, self.replicas.purgatory)
+        self.api = ProduceApi(client, self.replicas, queue, clock, turns, self._close, self._resume)
         self.closed = 0
 
     def _close(self) -> None:
@@ -102,7 +108,12 @@ class Connected:
             timeout=60_000,
             topic_data=topics,
         )
-        buf = bytearray(encode_request(PRODUCE, self.version, 7, "client", body))
+        self.buf = bytearray(encode_request(PRODUCE, self.version, 7, "client", body))
+        self.handle()
+
+    def handle(self) -> None:
+        """Handle the last request, for the first time or again, and end its tick."""
+        buf = self.buf
         self.api.now = self.broker.clock.now()
         self.api.on_request(buf, memoryview(buf), self.version, 7, 0, HEADER, len(buf))
         self.replicas.purgatory.finish_tick(self.api.now)
@@ -330,3 +341,72 @@ async def test_null_records_are_an_invalid_record(connected: Connected, version:
     invalid = ErrorCode.INVALID_RECORD
     assert connected.answered == [{T0: invalid}, {T0: 0, T1: invalid}, {T0: 0}]
     assert (connected.end_of(T0), connected.end_of(T1), connected.closed) == (2, 0, 0)
+
+
+MANY = [TopicPartition("t", number) for number in range(2, STEP_ELEMENTS + 2)]
+
+
+@pytest.fixture
+def one_step_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_produce, "TURN_MS", 0)
+
+
+@pytest.mark.usefixtures("one_step_in_a_turn")
+async def test_request_of_many_partitions_is_handled_in_several_turns(connected: Connected) -> None:
+    await connected.lead(T0, 0, 1, 0)
+    await connected.lead(T1, 0, 1, 0)
+    connected.produce(T0, *MANY, T1)
+    turns = 0
+    while not connected.resumed:
+        assert connected.answered == []
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > STEP_ELEMENTS / 8
+    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert connected.answered == [{T0: 0, T1: 0} | dict.fromkeys(MANY, unknown)]
+    connected.handle()
+    assert (connected.end_of(T0), connected.end_of(T1), len(connected.answered)) == (1, 1, 1)
+    connected.produce(T0)
+    assert connected.end_of(T0) == 2
+
+
+@pytest.mark.usefixtures("one_step_in_a_turn")
+async def test_leader_replaced_during_a_long_request_acknowledges_no_record(
+    connected: Connected,
+) -> None:
+    await connected.lead(T0, 0, 1, 0, 9)
+    connected.produce(T0, *MANY)
+    await until(lambda: connected.end_of(T0) == 1)
+    assert connected.resumed == 0
+    await connected.lead(T0, 9, 2, 0, 9)
+    connected.replicas.partitions[T0].follow_high_watermark(1)
+    await until(lambda: connected.resumed == 1)
+    assert connected.answered[0][T0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_refused_long_request_with_acks_0_closes_the_connection(connected: Connected) -> None:
+    await connected.lead(T0, 0, 1, 0)
+    connected.produce(T0, *MANY, acks=0)
+    await until(lambda: connected.resumed == 1)
+    assert (connected.closed, connected.answered) == (1, [])
+    assert connected.end_of(T0) == 1
+
+
+async def test_end_of_the_connection_ends_a_long_request(connected: Connected) -> None:
+    await connected.lead(T1, 0, 1, 0)
+    connected.produce(*MANY, T1)
+    connected.api.end_connection()
+    connected.api.answers.close()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (connected.resumed, connected.end_of(T1)) == (0, 0)
+
+
+@pytest.mark.parametrize("version", [3, 9])
+async def test_request_of_too_many_partitions_closes_the_connection(
+    connected: Connected, version: int
+) -> None:
+    connected.version = version
+    connected.send({TopicPartition("t", number): None for number in range(ELEMENTS_MAX + 256)})
+    await until(lambda: connected.closed == 1)
+    assert connected.answered == []

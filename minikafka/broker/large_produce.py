@@ -1,0 +1,83 @@
+"""A Produce request of many partitions, handled in steps in turn with the cold requests of all connections.
+
+Invariant: what a step has appended is written before another connection has its turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.base.ports import Clock
+from minikafka.broker.cold_turns import TURN_MS, ColdTurns
+from minikafka.replication.purgatory import Purgatory
+
+logger = logging.getLogger(__name__)
+
+
+class LargeProduce:
+    """The large Produce requests of one connection, which holds each in its buffer until the last step.
+
+    `done()` is called after the last step, `close(reason)` after a failure.
+    """
+
+    __slots__ = ("_clock", "_close", "_done", "_purgatory", "_steps", "_turns", "used")
+
+    def __init__(
+        self,
+        turns: ColdTurns,
+        clock: Clock,
+        purgatory: Purgatory,
+        done: Callable[[], None],
+        close: Callable[[str], None],
+    ) -> None:
+        self._turns = turns
+        self._clock = clock
+        self._purgatory = purgatory
+        self._done = done
+        self._close = close
+        self._steps: Generator[None, None, None] | None = None
+        self.used = 0
+        """The work for this connection, counted by the turns."""
+
+    def begin(self, steps: Generator[None, None, None]) -> None:
+        """Take the steps in later turns."""
+        self._steps = steps
+        self.proceed()
+
+    def cancel(self) -> None:
+        """Drop the request: the connection has ended."""
+        self._steps = None
+
+    def proceed(self) -> None:
+        """Ask for a turn if there are steps to take."""
+        if self._steps is not None:
+            self._turns.ask(self)
+
+    def work(self) -> None:
+        """Take steps until the request is handled or other connections have their turn."""
+        steps = self._steps
+        if steps is None:
+            return
+        until = self._clock.now() + TURN_MS
+        try:
+            next(steps)
+            while self._clock.now() < until and self._steps is steps:
+                next(steps)
+        except StopIteration:
+            self._end()
+            self._done()
+        except ProtocolViolation as violation:
+            self._end()
+            self._close(str(violation))
+        except Exception:  # a defect of the broker, which must cost no other client anything
+            logger.exception("a large Produce request cannot be handled")
+            self._end()
+            self._close("the broker failed")
+        else:
+            self._purgatory.finish_tick(self._clock.now())
+
+    def _end(self) -> None:
+        self._steps = None
+        self._purgatory.finish_tick(self._clock.now())
