@@ -27,6 +27,11 @@ def name_error(name: str) -> str:
     return ""
 
 
+def may_exist(name: str) -> bool:
+    """Return False for a name that is too long for a topic, which is not worth a search."""
+    return len(name) <= NAME_LENGTH_MAX
+
+
 class TakenNames:
     """Names of topics, found by what is the same in metrics, which cannot tell '.' and '_' apart."""
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
+from minikafka.broker.admin.names import may_exist
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.wire.codec import milliseconds
 from minikafka.wire.in_steps import STEP_ROWS, response_in_steps
@@ -27,6 +28,9 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 Results = dict[TopicPartition, PartitionResult]
+_UNKNOWN: Final = PartitionResult(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+)
 
 
 async def elect_leaders(services: Services, request: Entity, context: RequestContext) -> Steps:
@@ -84,7 +88,9 @@ async def _elect(
         return await elect(unclean=unclean, partitions=None)
     results: Results = {}
     async for part in services.give_way.parts(asked):
-        results |= await elect(unclean=unclean, partitions=part)
+        possible = [tp for tp in part if may_exist(tp.topic)]
+        results |= {tp: _UNKNOWN for tp in part if not may_exist(tp.topic)}
+        results |= await elect(unclean=unclean, partitions=possible)
     return results
 
 

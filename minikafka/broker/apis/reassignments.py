@@ -3,7 +3,8 @@
 AlterPartitionReassignments 45, version 0.
 - Target replicas of each partition, null to cancel; a later request replaces an earlier one. The response is sent
   when the reassignment is written, with one code and message per partition: INVALID_REPLICA_ASSIGNMENT,
-  NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION. A partition named twice is INVALID_REQUEST.
+  NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION. A partition named twice is INVALID_REQUEST, one with more
+  than 1,000 replicas INVALID_REPLICA_ASSIGNMENT. The broker logs no refusal.
 Deliberately ignored: the timeout.
 
 ListPartitionReassignments 46, version 0.
@@ -20,11 +21,17 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
+from minikafka.broker.admin.names import may_exist
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.wire.in_steps import STEP_ROWS, response_in_steps
 from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 
 Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
+REPLICAS_MAX: Final = 1_000
+"""Replicas of one partition, more than any cluster has; the check, the ledger and the answer repeat the list."""
+_UNKNOWN: Final = PartitionResult(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+)
 _TWICE: Final = PartitionResult(ErrorCode.INVALID_REQUEST, "The partition is given twice.")
 
 
@@ -38,13 +45,17 @@ async def alter_partition_reassignments(
         for entry in topic.partitions
     )
     targets: Targets = {}
-    twice: dict[TopicPartition, PartitionResult] = {}
+    refused: dict[TopicPartition, PartitionResult] = {}
     async for tp, replicas in services.give_way.each(asked):
         if tp in targets:
-            twice[tp] = _TWICE
-        targets[tp] = None if replicas is None else tuple(replicas)
+            refused[tp] = _TWICE
+        elif not may_exist(tp.topic):
+            refused[tp] = _UNKNOWN
+        elif replicas is not None and len(replicas) > REPLICAS_MAX:
+            refused[tp] = _too_many(len(replicas))
+        targets[tp] = replicas
     try:
-        results = await _alter(services, [tp for tp in targets if tp not in twice], targets)
+        results = await _alter(services, [tp for tp in targets if tp not in refused], targets)
     except KafkaError as error:
         return response_in_steps(
             ALTER_PARTITION_REASSIGNMENTS,
@@ -52,7 +63,12 @@ async def alter_partition_reassignments(
             error_code=error.code,
             error_message=error.detail or "this broker is not the controller",
         )
-    return _answer(context.version, targets, results | twice)
+    return _answer(context.version, targets, results | refused)
+
+
+def _too_many(replicas: int) -> PartitionResult:
+    message = f"A partition has at most {REPLICAS_MAX} replicas, got {replicas}."
+    return PartitionResult(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 async def _alter(

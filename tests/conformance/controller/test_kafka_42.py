@@ -173,6 +173,15 @@ def test_impossible_reassignment_is_refused_and_leaves_the_admin_node() -> None:
     assert world.nodes[T0].leader_epoch == 0
 
 
+def test_refused_request_is_answered_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise a client could fill the disk with such lines."""
+    world = World(brokers=4).create("t", [0, 1])
+    caplog.clear()
+    refused = world.reassign({TopicPartition("t", 9): [1, 2], T0: [1, 9]})
+    assert all(result.code is not ErrorCode.NONE for result in refused.values())
+    assert "reassign" not in caplog.text
+
+
 # ---- 7. The six test cases
 
 

@@ -127,3 +127,16 @@ async def test_unknown_election_type_is_refused() -> None:
     answer = await elect_leaders(cold.services, request(2, {"t": [0]}, election_type=7), context(2))
     assert decoded(ELECT_LEADERS, 2, answer).error_code == ErrorCode.INVALID_REQUEST
     assert controller.asked == []
+
+
+async def test_topic_whose_name_is_too_long_is_unknown_to_the_controller_too() -> None:
+    cold, controller = with_controller()
+    controller.results = {U0: NOT_NEEDED}
+    long = TopicPartition("x" * 250, 0)
+    asked = request(2, {long.topic: [0], "u": [0]}, election_type=PREFERRED)
+    answer = await elect_leaders(cold.services, asked, context(2))
+    assert codes(answer, 2) == {
+        long: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        U0: ErrorCode.ELECTION_NOT_NEEDED,
+    }
+    assert controller.asked == [(False, [U0])]

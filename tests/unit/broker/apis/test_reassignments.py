@@ -128,3 +128,18 @@ def test_only_requested_reassignments_are_listed() -> None:
     assert [p.partition_index for p in topic.partitions] == [0]
     assert listed(cold, []).topics == ()
     assert listed(cold, [{"name": "t", "partition_indexes": [1]}]).topics == ()
+
+
+async def test_long_name_and_long_list_of_replicas_are_refused_without_the_controller() -> None:
+    cold, controller = with_controller()
+    long = "x" * 250
+    got = await alter(
+        cold, **{long: [(0, [1])]}, t=[(0, list(range(1_000))), (1, list(range(1_001)))]
+    )
+    assert list(controller.targets) == [TopicPartition("t", 0)]
+    codes = [row.error_code for topic in got.responses for row in topic.partitions]
+    assert codes == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ]
