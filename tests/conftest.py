@@ -51,6 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     keep_compiled_modules()
+    compile_java_once()
     config.pluginmanager.register(RowOutcomes(), RowOutcomes.NAME)
     config.pluginmanager.register(MatrixOutcomes())
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
@@ -64,6 +65,12 @@ def keep_compiled_modules() -> None:
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+
+
+def compile_java_once() -> None:
+    """Let the Java processes of Spark compile quickly: they end before slow, thorough compilation pays."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+    os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 def give_own_ports(worker: int) -> None:

@@ -72,7 +72,7 @@ async def _ask(
 
 
 def _offsets_request(led: Mapping[TopicPartition, int]) -> Any:
-    """Return a ListOffsets request for these partitions with their leader epochs; none is allowed."""
+    """Return a ListOffsets request for partitions by leader epoch; the mapping may be empty."""
     topics: defaultdict[str, list[dict[str, int]]] = defaultdict(list)
     for tp, epoch in led.items():
         topics[tp.topic].append(

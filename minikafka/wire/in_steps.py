@@ -216,7 +216,7 @@ def _has_entities(entity_type: Any) -> bool:
 
 @cache
 def _columns(entity_type: Any) -> tuple[tuple[str, Pack, Any, Any], ...]:
-    """Return (name, function that encodes it, element type of an array of entities or None, default) of the fields."""
+    """Return each field's name, encoder, entity type if it is an array of entities (else None), and default."""
     return tuple(_column(field, entity_type.__flexible__) for field in fields(entity_type))
 
 

@@ -115,7 +115,7 @@ def _errors_of_parts(
     version: int,
     outcomes: Sequence[CommitResponse | DeleteOffsetsResponse],
 ) -> Steps:
-    """Return the steps to a response with the error of each partition; those without an outcome do not exist."""
+    """Return the steps to a response: the error of each partition, UNKNOWN_TOPIC_OR_PARTITION without an outcome."""
     errors: dict[tuple[str, int], int] = {}
     for outcome in outcomes:
         if isinstance(outcome, DeleteOffsetsResponse) and outcome.error:
@@ -154,7 +154,7 @@ def _offset(partition: Entity) -> OffsetToCommit:
 def _committed(
     asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: CommitResponse
 ) -> bytes | Steps:
-    """Return the response for the partitions of the request; those without an outcome do not exist."""
+    """Return the response: the error of each partition, UNKNOWN_TOPIC_OR_PARTITION without an outcome."""
     if len(asked) == len(outcome.topics) == 1 == len(asked[0][1]):
         ((name, outcomes),) = outcome.topics
         return _encoded(version, ((name, tuple(outcomes)),))
