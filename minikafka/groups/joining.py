@@ -36,14 +36,49 @@ PENDING_MAX: Final = 10_000
 forgotten; they begin again with another id, as after their session timeout."""
 
 
-class _Return(NamedTuple):
-    """The state of a static member before it returned with another member id."""
+class _Join(NamedTuple):
+    """One JoinGroup being processed: its group, and `caller`, which is sent the response."""
 
-    member_id: str
+    group: Group
+    request: JoinRequest
+    protocols: Protocols
+    caller: Caller
+    now: int
+
+
+class _Return(NamedTuple):
+    """The return of a static member, with the member's state before it."""
+
+    join: _Join
+    member: Member
+    generation: int
     leader: str | None
+    member_id: str
     protocols: Protocols
     session_timeout_ms: int
     rebalance_timeout_ms: int
+
+    def is_waiting(self) -> bool:
+        """False if a rebalance answers the member, or it was answered when it left or returned once more."""
+        group = self.join.group
+        return (
+            group.state is STABLE
+            and group.generation == self.generation
+            and self.member.join_caller == self.join.caller
+        )
+
+
+def _return_of(join: _Join, member: Member) -> _Return:
+    return _Return(
+        join,
+        member,
+        join.group.generation,
+        join.group.leader,
+        member.member_id,
+        member.protocols,
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
+    )
 
 
 class Joining:
@@ -72,19 +107,19 @@ class Joining:
 
     def join(self, group: Group, request: JoinRequest, caller: Caller, now: int) -> None:
         """Process a JoinGroup whose session timeout is allowed."""
-        protocols = as_protocols(request.protocols)
+        join = _Join(group, request, as_protocols(request.protocols), caller, now)
         member_id = request.member_id
         if not self._has_room(group, member_id):
             self._refuse_overflow(group, member_id, caller)
-        elif not group.supports(request.protocol_type, protocols):
+        elif not group.supports(request.protocol_type, join.protocols):
             self._refuse(caller, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         elif member_id == NO_MEMBER_ID:
-            self._join_new(group, request, protocols, caller, now)
+            self._join_new(join)
         elif member_id in group.pending and request.instance_id is None:
             self._timers.cancel(group.pending.pop(member_id))
-            self._add(group, request, member_id, protocols, caller, now)
+            self._add(join, member_id)
         else:
-            self._join_known(group, request, protocols, caller, now)
+            self._join_known(join)
         if group.state is PREPARING:
             self._rebalances.try_complete_join(group, now)
 
@@ -119,33 +154,30 @@ class Joining:
 
     # ---- new members
 
-    def _join_new(
-        self, group: Group, request: JoinRequest, protocols: Protocols, caller: Caller, now: int
-    ) -> None:
+    def _join_new(self, join: _Join) -> None:
+        group, request = join.group, join.request
         instance = request.instance_id
         member_id = f"{request.client_id if instance is None else instance}-{self._new_id()}"
         if instance is not None and instance in group.static_ids:
-            self._return_static(group, request, member_id, protocols, caller, now)
+            self._return_static(join, group.members[group.static_ids[instance]], member_id)
         elif instance is None and request.requires_member_id:
-            pending = group.pending[member_id] = PendingMember(group.group_id, member_id)
-            self._timers.start(pending, now + request.session_timeout_ms)
-            self._recent.append(pending)
-            if len(self._recent) > PENDING_MAX:
-                self._forget(self._recent.popleft(), now)
-            self._refuse(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            self._give_id(join, member_id)
         else:
-            self._add(group, request, member_id, protocols, caller, now)
+            self._add(join, member_id)
 
-    def _add(
-        self,
-        group: Group,
-        request: JoinRequest,
-        member_id: str,
-        protocols: Protocols,
-        caller: Caller,
-        now: int,
-    ) -> None:
+    def _give_id(self, join: _Join, member_id: str) -> None:
+        """Refuse the request: the client must join again with this member id (KIP-394)."""
+        pending = PendingMember(join.group.group_id, member_id)
+        join.group.pending[member_id] = pending
+        self._timers.start(pending, join.now + join.request.session_timeout_ms)
+        self._recent.append(pending)
+        if len(self._recent) > PENDING_MAX:
+            self._forget(self._recent.popleft(), join.now)
+        self._refuse(join.caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+    def _add(self, join: _Join, member_id: str) -> None:
         """Add a member and begin a rebalance."""
+        group, request, protocols, caller, now = join
         member = Member(
             group.group_id,
             member_id,
@@ -176,141 +208,98 @@ class Joining:
 
     # ---- known members
 
-    def _join_known(
-        self, group: Group, request: JoinRequest, protocols: Protocols, caller: Caller, now: int
-    ) -> None:
+    def _join_known(self, join: _Join) -> None:
+        group, request, protocols, caller, now = join
         error = group.check_member(request.member_id, request.instance_id)
         if error:
             self._refuse(caller, error, request.member_id)
             return
         member = group.members[request.member_id]
-        is_same = member.protocols == protocols
+        changed: list[str] | None = None
         if group.state is PREPARING:
             cause = commands.JOINED
-        elif not is_same:
+        elif member.protocols != protocols:
             cause = commands.METADATA_CHANGED
+            changed = metadata_changes(member.protocols, protocols, group.protocol_type == CONSUMER)
         elif group.state is STABLE and group.leader == member.member_id:
             cause = commands.REJOINED
         else:  # probably the response to the member's last JoinGroup was lost
             self._outbox.answer(caller, self._rebalances.current(group, member))
             return
-        changed = (
-            metadata_changes(member.protocols, protocols, group.protocol_type == CONSUMER)
-            if cause == commands.METADATA_CHANGED
-            else None
-        )
-        self._wait(group, member, request, protocols, caller)
+        self._wait(join, member)
         self._rebalances.rebalance(group, cause, now, member, request.reason, changed)
 
-    def _wait(
-        self,
-        group: Group,
-        member: Member,
-        request: JoinRequest,
-        protocols: Protocols,
-        caller: Caller,
-    ) -> None:
+    def _wait(self, join: _Join, member: Member) -> None:
         """Let the member wait for the next generation with what it said in this request."""
+        group, request = join.group, join.request
         repeat = JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         self._rebalances.answer_join(group, member, repeat)
-        group.update(member, protocols, request.session_timeout_ms, request.rebalance_timeout_ms)
-        group.set_join_caller(member, caller)
+        group.update(
+            member, join.protocols, request.session_timeout_ms, request.rebalance_timeout_ms
+        )
+        group.set_join_caller(member, join.caller)
         group.phases.last_joined = member.member_id
 
     # ---- static members that return
 
-    def _return_static(
-        self,
-        group: Group,
-        request: JoinRequest,
-        member_id: str,
-        protocols: Protocols,
-        caller: Caller,
-        now: int,
-    ) -> None:
+    def _return_static(self, join: _Join, member: Member, member_id: str) -> None:
         """Give a static member its new id, and fence whoever still uses the old one."""
-        assert request.instance_id is not None
-        member = group.members[group.static_ids[request.instance_id]]
-        before = _Return(
-            member.member_id,
-            group.leader,
-            member.protocols,
-            member.session_timeout_ms,
-            member.rebalance_timeout_ms,
-        )
-        self._rebalances.dismiss(group, member, ErrorCode.FENCED_INSTANCE_ID, before.member_id)
+        group, request, now = join.group, join.request, join.now
+        returned = _return_of(join, member)
+        self._rebalances.dismiss(group, member, ErrorCode.FENCED_INSTANCE_ID, member.member_id)
         group.replace_static(member, member_id)
-        self._wait(group, member, request, protocols, caller)
+        self._wait(join, member)
         self._rebalances.restart_session(member, now)
         self._outbox.note(
             commands.MEMBER_REPLACED,
             group,
             member=member_id,
-            replaced=before.member_id,
+            replaced=returned.member_id,
             instance=member.instance_id,
             client=request.client_id,
             host=request.client_host,
         )
         if group.state is STABLE and group.choose_protocol() == group.protocol_name:
-            generation = group.generation
-            done = partial(self._return_written, group, generation, member, before, request, caller)
+            done = partial(self._return_written, returned)
             self._rebalances.write(group, group.assignments(), done, now)
         else:
             # In CompletingRebalance the leader may have been told the old id, and would assign nothing to the new one.
             self._rebalances.rebalance(group, commands.STATIC_RETURNED, now, member, request.reason)
 
-    def _return_written(
-        self,
-        group: Group,
-        generation: int,
-        member: Member,
-        before: _Return,
-        request: JoinRequest,
-        caller: Caller,
-        error: int,
-        now: int,
-    ) -> None:
+    def _return_written(self, returned: _Return, error: int, now: int) -> None:
         """Answer a static member that returned to a stable group, or take its return back after a failed write."""
+        group, member = returned.join.group, returned.member
         if error:
             self._note_failure(group, error)
-        if (
-            group.state is not STABLE
-            or group.generation != generation
-            or member.join_caller != caller
-        ):
-            return  # a rebalance answers it, or it was answered when it left or returned once more
+        if not returned.is_waiting():
+            return
         if error:
-            self._take_back(group, member, before)
-            answer = JoinResponse(
-                assignment_error(error),
-                NO_MEMBER_ID,
-                generation,
-                group.protocol_type,
-                group.protocol_name,
-                before.leader or "",
-            )
-        elif request.can_skip_assignment:
-            is_leader = group.leader == member.member_id
-            answer = self._rebalances.current(group, member, skip_assignment=is_leader)
-        else:
-            # The former leader's id, even if it was this member's own: a leader before version 9 would assign.
-            answer = JoinResponse(
-                ErrorCode.NONE,
-                member.member_id,
-                generation,
-                group.protocol_type,
-                group.protocol_name,
-                before.leader or "",
-            )
-        self._rebalances.answer_join(group, member, answer)
+            self._take_back(returned)
+        self._rebalances.answer_join(group, member, self._return_response(returned, error))
         self._rebalances.restart_session(member, now)
 
-    def _take_back(self, group: Group, member: Member, before: _Return) -> None:
-        """Give a static member its former id; write it, since a record with the new id may still be committed."""
-        group.update(
-            member, before.protocols, before.session_timeout_ms, before.rebalance_timeout_ms
+    def _return_response(self, returned: _Return, error: int) -> JoinResponse:
+        group, member = returned.join.group, returned.member
+        if not error and returned.join.request.can_skip_assignment:
+            is_leader = group.leader == member.member_id
+            return self._rebalances.current(group, member, skip_assignment=is_leader)
+        return JoinResponse(
+            assignment_error(error) if error else ErrorCode.NONE,
+            NO_MEMBER_ID if error else member.member_id,
+            returned.generation,
+            group.protocol_type,
+            group.protocol_name,
+            # The former leader's id, even if it was this member's own: a leader before version 9 would assign.
+            returned.leader or "",
         )
-        group.replace_static(member, before.member_id)
+
+    def _take_back(self, returned: _Return) -> None:
+        """Give a static member its former id; write it, since a record with the new id may still be committed."""
+        group, member = returned.join.group, returned.member
+        group.update(
+            member, returned.protocols, returned.session_timeout_ms, returned.rebalance_timeout_ms
+        )
+        group.replace_static(member, returned.member_id)
         self._rebalances.write(group, group.assignments(), partial(self._taken_back, group))
 
     def _taken_back(self, group: Group, error: int, now: int) -> None:
