@@ -88,18 +88,9 @@ def load(
     position, end_offset = _recover_from(segments, first, entries, accept_gaps)
     lost_from = None if accept_gaps else _first_lost_offset(segments)
     if not segments or end_offset < log_start_offset:
-        if segments:
-            logger.warning(
-                "%s: deleting the log, which ends at offset %d, below its checkpointed log start offset %d",
-                directory,
-                end_offset,
-                log_start_offset,
-            )
-        for segment in reversed(segments):
-            segment.delete()
-        end_offset = max(log_start_offset, 0)
+        _delete_all(segments, directory, end_offset, log_start_offset)
+        position, end_offset = 0, max(log_start_offset, 0)
         segments = [Segment.create(storage, directory, end_offset, 0, config.index_interval_bytes)]
-        position = 0
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     end_position = segments[-1].start + position
     epochs = LeaderEpochs(
@@ -107,11 +98,8 @@ def load(
     )
     epochs.truncate_from_start(log_start_offset)
     epochs.truncate_from_end(end_offset)
-    if not accept_gaps and lost_from is None:
-        batches = Batches(segments, log_start_offset, end_offset, end_position)
-        if known is not None and not batches.have_epochs(epochs.entries):
-            logger.error("%s does not describe the log and is made again", epochs.path)
-            epochs.replace(batches.epochs())
+    if known is not None and not accept_gaps and lost_from is None:
+        _check_epochs(epochs, Batches(segments, log_start_offset, end_offset, end_position))
     if epochs.entries != (known or []):
         epochs.sync()
     producers = ProducerStates(storage, directory)
@@ -164,6 +152,13 @@ class Batches(NamedTuple):
         for _, header in segment.headers(position, size, HEADER_BYTES):
             return int(header[LEADER_EPOCH])
         return -1
+
+
+def _check_epochs(epochs: LeaderEpochs, batches: Batches) -> None:
+    """Take the leader epochs from the batches if those of the file are others."""
+    if not batches.have_epochs(epochs.entries):
+        logger.error("%s does not describe the log and is made again", epochs.path)
+        epochs.replace(batches.epochs())
 
 
 def _is_unused(names: list[str]) -> bool:
@@ -256,21 +251,29 @@ def _first_to_recover(
     return max(bisect_right(segments, recovery_point, key=_base_offset) - 1, 0)
 
 
+class _FoundEpochs:
+    """Appends the leader epochs of recovered batches to `entries`.
+
+    An epoch begins at the offset that was expected before its first batch, as in `Log.append_replicated`.
+    """
+
+    def __init__(self, entries: Entries, expected: int) -> None:
+        self._entries = entries
+        self._expected = expected
+
+    def on_batch(self, header: Header) -> None:
+        if header[LEADER_EPOCH] > (self._entries[-1][0] if self._entries else -1):
+            self._entries.append((header[LEADER_EPOCH], self._expected))
+        self._expected = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+
+
 def _recover_from(
     segments: list[Segment], first: int, epochs: Entries, accept_gaps: bool
 ) -> tuple[int, int]:
     """Recover segments[first:] in place, appending to `epochs`; return (size of the last segment, log end offset).
 
-    An epoch begins at the offset that was expected before its first batch, as in `Log.append_replicated`.
+    After a clean stop, with none to recover, the last segment is recovered only if it ends with a partial batch.
     """
-    expected = segments[first].base_offset if first < len(segments) else 0
-
-    def on_batch(header: Header) -> None:
-        nonlocal expected
-        if header[LEADER_EPOCH] > (epochs[-1][0] if epochs else -1):
-            epochs.append((header[LEADER_EPOCH], expected))
-        expected = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
-
     position = end_offset = 0
     if segments and first == len(segments):
         active = segments[-1]
@@ -278,27 +281,33 @@ def _recover_from(
         if position == active.file.size():
             return position, end_offset
         first -= 1
-        expected = active.base_offset
+    found = _FoundEpochs(epochs, segments[first].base_offset if segments else 0)
     while first < len(segments):
         segment = segments[first]
-        position, end_offset = segment.recover(on_batch, accept_gaps)
-        size = segment.file.size()
+        position, end_offset = segment.recover(found.on_batch, accept_gaps)
+        is_torn = _cut_torn_end(segment, position, end_offset)
         first += 1
-        torn = position < size
-        if torn:
-            logger.warning(
-                "%s: removing the last %d bytes, which are no whole, sound batches; the log ends at offset %d",
-                segment.path(LOG),
-                size - position,
-                end_offset,
-            )
-            segment.file.truncate(position)
         if first < len(segments) and (
-            torn or not _continues(segments[first], end_offset, accept_gaps)
+            is_torn or not _continues(segments[first], end_offset, accept_gaps)
         ):
             _drop(segments, first)
         segment.write_index_files(sealed=first < len(segments))
     return position, end_offset
+
+
+def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> bool:
+    """Truncate the segment behind its sound batches, which end here; return False if that is its end."""
+    size = segment.file.size()
+    if position == size:
+        return False
+    logger.warning(
+        "%s: removing the last %d bytes, which are no whole, sound batches; the log ends at offset %d",
+        segment.path(LOG),
+        size - position,
+        end_offset,
+    )
+    segment.file.truncate(position)
+    return True
 
 
 def _continues(segment: Segment, end_offset: int, accept_gaps: bool) -> bool:
@@ -322,6 +331,21 @@ def _first_lost_offset(segments: list[Segment]) -> int | None:
             )
             return end_offset
     return None
+
+
+def _delete_all(
+    segments: list[Segment], directory: str, end_offset: int, log_start_offset: int
+) -> None:
+    """Delete the segments of a log that ends below its log start offset; the last first, for a crash in between."""
+    if segments:
+        logger.warning(
+            "%s: deleting the log, which ends at offset %d, below its checkpointed log start offset %d",
+            directory,
+            end_offset,
+            log_start_offset,
+        )
+    for segment in reversed(segments):
+        segment.delete()
 
 
 def _drop(segments: list[Segment], first: int) -> None:
