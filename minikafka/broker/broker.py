@@ -39,6 +39,7 @@ from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.config_updates import ConfigUpdates
 from minikafka.broker.controller_client import ControllerClient
+from minikafka.broker.controller_gauges import register_controller_gauges
 from minikafka.broker.coordinator import CoordinationMode
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.gauges import register_gauges
@@ -170,7 +171,8 @@ class Broker:
         )
         self.requests = RequestMetrics(self.metrics)
         self.requests.add_produce(self.replicas.purgatory)
-        register_gauges(self.metrics, self.controller, self.replicas)
+        register_controller_gauges(self.metrics, self.controller)
+        register_gauges(self.metrics, self.replicas)
         self.cleaner.register(self.metrics)
         self.producer_ids = ProducerIds(self.coordinator.claim_producer_ids)
         self.config_updates = ConfigUpdates(self.settings, self.replicas, self.controller)

@@ -1,76 +1,66 @@
-"""The metrics of a broker that are computed when they are read, under the names of Kafka's JMX beans.
-
-Invariant: metrics that only the active controller knows are 0 on every other broker (D11).
-"""
+"""The metrics of replicas, logs and topics under the names of Kafka's JMX beans, computed when they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from minikafka.base.metrics import Kind, Metrics, Number, Sample
 from minikafka.base.traffic import Traffic
-from minikafka.broker.coordinator import Controller
 from minikafka.broker.fetch_sessions import FetchSessions
+from minikafka.broker.isr_changes import IsrChanges
 from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.throttles import ReplicationThrottles
 from minikafka.replication.partition import Partition
 from minikafka.replication.throttle import Throttle
 
-CONTROLLER: Final = {
-    "ActiveControllerCount": ("is_active", "1 on the active controller, else 0."),
-    "OfflinePartitionsCount": ("offline_partition_count", "Partitions without a leader."),
-    "PreferredReplicaImbalanceCount": (
-        "preferred_replica_imbalance_count",
-        "Partitions that their preferred replica does not lead.",
+Led = list[Partition]
+"""The partitions that this broker leads and can serve."""
+
+
+def _is_under_replicated(partition: Partition) -> bool:
+    return len(partition.isr) < len(partition.replicas) - len(partition.adding)
+
+
+def _is_at_min_isr(partition: Partition) -> bool:
+    return len(partition.isr) == partition.min_isr
+
+
+MANAGER: Final[dict[str, tuple[str, Callable[[ReplicaManager, Led], int]]]] = {
+    "PartitionCount": ("Partitions hosted.", lambda replicas, led: len(replicas.partitions)),
+    "LeaderCount": ("Partitions led.", lambda replicas, led: len(led)),
+    "OfflineReplicaCount": (
+        "Replicas in log directories that failed.",
+        lambda replicas, led: len(replicas.logs.offline),
     ),
-    "GlobalTopicCount": ("topic_count", "Topics of the cluster."),
-    "GlobalPartitionCount": ("partition_count", "Partitions of the cluster."),
-    "ReplicasToDeleteCount": (
-        "replicas_to_delete",
-        "Replicas of topics being deleted that are not deleted yet.",
+    "UnderReplicatedPartitions": (
+        "Partitions led whose ISR lacks a replica; replicas that a reassignment adds do not count.",
+        lambda replicas, led: sum(map(_is_under_replicated, led)),
     ),
-    "ReplicasIneligibleToDeleteCount": (
-        "replicas_ineligible_for_deletion",
-        "Replicas whose deletion waits, for example for their broker, which is down.",
+    "ReassigningPartitions": (
+        "Partitions led that are being reassigned.",
+        lambda replicas, led: sum(bool(one.adding or one.removing) for one in led),
+    ),
+    "UnderMinIsrPartitionCount": (
+        "Partitions led whose ISR is below min.insync.replicas.",
+        lambda replicas, led: sum(one.under_min_isr for one in led),
+    ),
+    "AtMinIsrPartitionCount": (
+        "Partitions led whose ISR is exactly min.insync.replicas.",
+        lambda replicas, led: sum(map(_is_at_min_isr, led)),
     ),
 }
-"""Gauges of the active controller: the key in its summary, and the help text."""
-CONTROLLER_LISTS: Final = {
-    "ActiveBrokerCount": ("brokers", "Live brokers."),
-    "TopicsToDeleteCount": ("topics_marked_for_deletion", "Topics being deleted."),
-    "TopicsIneligibleToDeleteCount": (
-        "topics_ineligible_for_deletion",
-        "Topics whose deletion waits, for example for a broker that is down.",
+"""Gauges of the broker, computed from all replicas and from the partitions that it leads."""
+ISR_CHANGES: Final[dict[str, tuple[str, Callable[[IsrChanges], int]]]] = {
+    "IsrShrinksPerSec": ("ISRs that replicas were removed from.", lambda changes: changes.shrinks),
+    "IsrExpandsPerSec": ("ISRs that a replica was added to.", lambda changes: changes.expands),
+    "FailedIsrUpdatesPerSec": (
+        "ISRs that could not be written.",
+        lambda changes: changes.failures,
     ),
 }
-"""Gauges of the active controller that count the entries of a list in its summary."""
-CONTROLLER_STATES: Final = {
-    "Idle": 0,
-    "ControllerChange": 1,
-    "BrokerChange": 2,
-    "TopicChange": 3,
-    "PartitionModifications": 3,
-    "TopicDeletion": 4,
-    "StopReplicaAnswered": 4,
-    "ReassignmentsRequested": 5,
-    "ZkPartitionReassignment": 5,
-    "PartitionReassignmentIsrChange": 5,
-    "RebalanceDue": 6,
-    "ElectionRequested": 7,
-    "ReplicaLeaderElection": 7,
-    "ControlledShutdownRequested": 8,
-    "IsrChange": 9,
-    "LeaderAndIsrAnswered": 10,
-    "LogDirChange": 11,
-    "UncleanElectionEnabled": 13,
-}
-"""Kafka's number of each state in the controller's summary. Kafka has a number of its own, 14, for single topics in
-which unclean elections were enabled."""
-UNCLEAN: Final = (
-    "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
-    "Leaders elected outside the ISR by this controller since its election, in all and by partition.",
-)
+"""Counters of the changes that this broker made to the ISRs of partitions that it led."""
 TRAFFIC: Final = {
     "MessagesIn": ("messages_in", "Records appended by producers."),
     "BytesIn": ("bytes_in", "Bytes of record batches appended by producers."),
@@ -97,7 +87,7 @@ REPLICA: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
 PARTITION: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
     "UnderReplicated": (
         "1 if the ISR lacks a replica; replicas that a reassignment adds do not count.",
-        lambda partition: len(partition.isr) < len(partition.replicas) - len(partition.adding),
+        _is_under_replicated,
     ),
     "UnderMinIsr": (
         "1 if the ISR is below min.insync.replicas.",
@@ -105,7 +95,7 @@ PARTITION: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
     ),
     "AtMinIsr": (
         "1 if the ISR is exactly min.insync.replicas.",
-        lambda partition: len(partition.isr) == partition.min_isr,
+        _is_at_min_isr,
     ),
     "InSyncReplicasCount": ("Replicas in the ISR.", lambda partition: len(partition.isr)),
     "WaitingProduces": (
@@ -136,134 +126,45 @@ LOG: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
 """Gauges of each partition that this broker hosts."""
 
 
-def register_gauges(metrics: Metrics, controller: Controller, replicas: ReplicaManager) -> None:
-    """Register every metric of the controller, the replicas and the topics that needs no counter of its own."""
-    _register_controller(metrics, controller)
-    _register_replicas(metrics, replicas)
+def register_gauges(metrics: Metrics, replicas: ReplicaManager) -> None:
+    """Register every metric of the replicas and the topics that needs no counter of its own."""
+    _register_manager(metrics, replicas)
+    _register_throttles(metrics, replicas.throttles)
     _register_logs(metrics, replicas)
     _register_traffic(metrics, replicas)
     _register_fetch_sessions(metrics, replicas.fetch_sessions)
-    for table, bean, is_hosted in (
+    _register_partitions(metrics, replicas)
+
+
+def _register_manager(metrics: Metrics, replicas: ReplicaManager) -> None:
+    led: Led = []
+
+    def refresh() -> None:
+        led[:] = filter(_leads, replicas.partitions.values())
+
+    metrics.before_read(refresh)
+    bean = "kafka.server:type=ReplicaManager,name="
+    for name, (doc, read) in MANAGER.items():
+        metrics.gauge(bean + name, doc, partial(read, replicas, led))
+    for name, (doc, count) in ISR_CHANGES.items():
+        metrics.computed_counter(bean + name, doc, partial(count, replicas.isr_changes))
+
+
+def _register_partitions(metrics: Metrics, replicas: ReplicaManager) -> None:
+    for table, bean, is_shown in (
         (REPLICA, "cluster:type=Partition", _always),
         (PARTITION, "cluster:type=Partition", _leads),
         (LOG, "log:type=Log", _is_online),
     ):
         for name, (doc, read) in table.items():
-            metrics.collect(
-                f"kafka.{bean},name={name}",
-                Kind.GAUGE,
-                doc,
-                _by_partition(replicas, is_hosted, read),
-            )
+            samples = _by_partition(replicas, is_shown, read)
+            metrics.collect(f"kafka.{bean},name={name}", Kind.GAUGE, doc, samples)
 
 
-def _register_controller(metrics: Metrics, controller: Controller) -> None:
-    summary: dict[str, Any] = {}
-
-    def refresh() -> None:
-        summary.clear()
-        summary.update(controller.summary())
-
-    def value(key: str) -> Callable[[], Number]:
-        return lambda: int(summary[key])
-
-    def length(key: str) -> Callable[[], Number]:
-        return lambda: len(summary.get(key, ()))
-
-    metrics.before_read(refresh)
-    for name, (key, doc) in CONTROLLER.items():
-        metrics.gauge(f"kafka.controller:type=KafkaController,name={name}", doc, value(key))
-    for name, (key, doc) in CONTROLLER_LISTS.items():
-        metrics.gauge(f"kafka.controller:type=KafkaController,name={name}", doc, length(key))
-    metrics.gauge(
-        "kafka.controller:type=KafkaController,name=ControllerState",
-        "Number of the kind of event that the active controller handles; 0 if it handles none.",
-        lambda: CONTROLLER_STATES[summary.get("state", "Idle")],
-    )
-    metrics.computed_counter(
-        UNCLEAN[0],
-        UNCLEAN[1],
-        lambda: int(summary.get("unclean_elections", 0)),
-    )
-    metrics.collect(
-        UNCLEAN[0],
-        Kind.COUNTER,
-        UNCLEAN[1],
-        lambda: (
-            Sample(_labels(name), count)
-            for name, count in summary.get("unclean_elections_of", {}).items()
-        ),
-    )
-    metrics.collect(
-        "kafka.controller:type=ControllerChannelManager,name=QueueSize",
-        Kind.GAUGE,
-        "Requests of the controller that this broker has not answered.",
-        lambda: (
-            Sample({"broker_id": str(broker)}, count)
-            for broker, count in controller.backlog().items()
-        ),
-    )
-    metrics.gauge(
-        "kafka.controller:type=ControllerEventManager,name=EventQueueSize",
-        "Events that wait for the controller.",
-        value("queue_size"),
-    )
-    metrics.gauge(
-        "kafka.controller:type=ControllerChannelManager,name=TotalQueueSize",
-        "Requests of the controller that brokers have not answered.",
-        lambda: sum(controller.backlog().values()),
-    )
-
-
-def _register_replicas(metrics: Metrics, replicas: ReplicaManager) -> None:
-    led: list[Partition] = []
-
-    def refresh() -> None:
-        led[:] = filter(_leads, replicas.partitions.values())
-
-    def count(name: str) -> Callable[[], Number]:
-        read = PARTITION[name][1]
-        return lambda: sum(map(read, led))
-
-    metrics.before_read(refresh)
-    manager = "kafka.server:type=ReplicaManager,name="
-    gauges: dict[str, tuple[str, Callable[[], Number]]] = {
-        "PartitionCount": ("Partitions hosted.", lambda: len(replicas.partitions)),
-        "LeaderCount": ("Partitions led.", lambda: len(led)),
-        "OfflineReplicaCount": (
-            "Replicas in log directories that failed.",
-            lambda: len(replicas.logs.offline),
-        ),
-        "UnderReplicatedPartitions": (
-            "Partitions led whose ISR lacks a replica; replicas that a reassignment adds do not count.",
-            count("UnderReplicated"),
-        ),
-        "ReassigningPartitions": (
-            "Partitions led that are being reassigned.",
-            lambda: sum(bool(one.adding or one.removing) for one in led),
-        ),
-        "UnderMinIsrPartitionCount": (
-            "Partitions led whose ISR is below min.insync.replicas.",
-            count("UnderMinIsr"),
-        ),
-        "AtMinIsrPartitionCount": (
-            "Partitions led whose ISR is exactly min.insync.replicas.",
-            count("AtMinIsr"),
-        ),
-    }
-    for name, (doc, read) in gauges.items():
-        metrics.gauge(manager + name, doc, read)
-    changes = replicas.isr_changes
-    counters: dict[str, tuple[str, Callable[[], Number]]] = {
-        "IsrShrinksPerSec": ("ISRs that replicas were removed from.", lambda: changes.shrinks),
-        "IsrExpandsPerSec": ("ISRs that a replica was added to.", lambda: changes.expands),
-        "FailedIsrUpdatesPerSec": ("ISRs that could not be written.", lambda: changes.failures),
-    }
-    for name, (doc, read) in counters.items():
-        metrics.computed_counter(manager + name, doc, read)
+def _register_throttles(metrics: Metrics, throttles: ReplicationThrottles) -> None:
     for type_, throttle, doc in (
-        ("LeaderReplication", replicas.throttles.leader, "sent to"),
-        ("FollowerReplication", replicas.throttles.follower, "fetched for"),
+        ("LeaderReplication", throttles.leader, "sent to"),
+        ("FollowerReplication", throttles.follower, "fetched for"),
     ):
         metrics.collect(
             f"kafka.server:type={type_},name=byte-rate",
@@ -351,11 +252,6 @@ def _by_partition(
 
 def _rate(throttle: Throttle) -> Iterator[Sample]:
     yield Sample({}, throttle.rate())
-
-
-def _labels(partition: str) -> dict[str, str]:
-    topic, _, number = partition.rpartition("-")
-    return {"topic": topic, "partition": number}
 
 
 def _always(_: Partition) -> bool:

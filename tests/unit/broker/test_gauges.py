@@ -13,7 +13,7 @@ from support.until import until
 from minikafka.base.metrics import Number, prometheus_text
 from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import Broker
-from minikafka.broker.gauges import CONTROLLER_STATES
+from minikafka.broker.controller_gauges import CONTROLLER_STATES
 from minikafka.broker.zk_controller.reader import Signal
 from minikafka.client import NewTopic, NotProduced, Record
 from minikafka.controller import events

@@ -1,0 +1,132 @@
+"""The metrics of the controller, computed when they are read, under the names of Kafka's JMX beans.
+
+Invariant: metrics that only the active controller knows are 0 on every other broker (D11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from minikafka.base.metrics import Kind, Metrics, Sample
+from minikafka.broker.coordinator import Controller
+
+Summary = dict[str, Any]
+"""The controller's summary of itself, read once for all metrics."""
+
+CONTROLLER_STATES: Final = {
+    "Idle": 0,
+    "ControllerChange": 1,
+    "BrokerChange": 2,
+    "TopicChange": 3,
+    "PartitionModifications": 3,
+    "TopicDeletion": 4,
+    "StopReplicaAnswered": 4,
+    "ReassignmentsRequested": 5,
+    "ZkPartitionReassignment": 5,
+    "PartitionReassignmentIsrChange": 5,
+    "RebalanceDue": 6,
+    "ElectionRequested": 7,
+    "ReplicaLeaderElection": 7,
+    "ControlledShutdownRequested": 8,
+    "IsrChange": 9,
+    "LeaderAndIsrAnswered": 10,
+    "LogDirChange": 11,
+    "UncleanElectionEnabled": 13,
+}
+"""Kafka's number of each state in the controller's summary. Kafka has a number of its own, 14, for single topics in
+which unclean elections were enabled."""
+GAUGES: Final[dict[str, tuple[str, Callable[[Summary], int]]]] = {
+    "KafkaController,name=ActiveControllerCount": (
+        "1 on the active controller, else 0.",
+        lambda summary: int(summary["is_active"]),
+    ),
+    "KafkaController,name=OfflinePartitionsCount": (
+        "Partitions without a leader.",
+        lambda summary: int(summary["offline_partition_count"]),
+    ),
+    "KafkaController,name=PreferredReplicaImbalanceCount": (
+        "Partitions that their preferred replica does not lead.",
+        lambda summary: int(summary["preferred_replica_imbalance_count"]),
+    ),
+    "KafkaController,name=GlobalTopicCount": (
+        "Topics of the cluster.",
+        lambda summary: int(summary["topic_count"]),
+    ),
+    "KafkaController,name=GlobalPartitionCount": (
+        "Partitions of the cluster.",
+        lambda summary: int(summary["partition_count"]),
+    ),
+    "KafkaController,name=ReplicasToDeleteCount": (
+        "Replicas of topics being deleted that are not deleted yet.",
+        lambda summary: int(summary["replicas_to_delete"]),
+    ),
+    "KafkaController,name=ReplicasIneligibleToDeleteCount": (
+        "Replicas whose deletion waits, for example for their broker, which is down.",
+        lambda summary: int(summary["replicas_ineligible_for_deletion"]),
+    ),
+    "KafkaController,name=ActiveBrokerCount": (
+        "Live brokers.",
+        lambda summary: len(summary.get("brokers", ())),
+    ),
+    "KafkaController,name=TopicsToDeleteCount": (
+        "Topics being deleted.",
+        lambda summary: len(summary.get("topics_marked_for_deletion", ())),
+    ),
+    "KafkaController,name=TopicsIneligibleToDeleteCount": (
+        "Topics whose deletion waits, for example for a broker that is down.",
+        lambda summary: len(summary.get("topics_ineligible_for_deletion", ())),
+    ),
+    "KafkaController,name=ControllerState": (
+        "Number of the kind of event that the active controller handles; 0 if it handles none.",
+        lambda summary: CONTROLLER_STATES[summary.get("state", "Idle")],
+    ),
+    "ControllerEventManager,name=EventQueueSize": (
+        "Events that wait for the controller.",
+        lambda summary: int(summary["queue_size"]),
+    ),
+}
+"""Gauges read from the summary, by Kafka's type and name."""
+_UNCLEAN: Final = "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec"
+_UNCLEAN_DOC: Final = "Leaders elected outside the ISR by this controller since its election, in all and by partition."
+_CHANNELS: Final = "kafka.controller:type=ControllerChannelManager,name="
+
+
+def register_controller_gauges(metrics: Metrics, controller: Controller) -> None:
+    """Register every metric of the controller."""
+    summary: Summary = {}
+
+    def refresh() -> None:
+        summary.clear()
+        summary.update(controller.summary())
+
+    metrics.before_read(refresh)
+    for name, (doc, read) in GAUGES.items():
+        metrics.gauge(f"kafka.controller:type={name}", doc, partial(read, summary))
+    metrics.computed_counter(
+        _UNCLEAN, _UNCLEAN_DOC, lambda: int(summary.get("unclean_elections", 0))
+    )
+    metrics.collect(_UNCLEAN, Kind.COUNTER, _UNCLEAN_DOC, partial(_unclean_elections, summary))
+    metrics.collect(
+        f"{_CHANNELS}QueueSize",
+        Kind.GAUGE,
+        "Requests of the controller that this broker has not answered.",
+        partial(_queue_sizes, controller),
+    )
+    metrics.gauge(
+        f"{_CHANNELS}TotalQueueSize",
+        "Requests of the controller that brokers have not answered.",
+        lambda: sum(controller.backlog().values()),
+    )
+
+
+def _unclean_elections(summary: Summary) -> Iterator[Sample]:
+    for partition, count in summary.get("unclean_elections_of", {}).items():
+        topic, _, number = partition.rpartition("-")
+        yield Sample({"topic": topic, "partition": number}, count)
+
+
+def _queue_sizes(controller: Controller) -> Iterator[Sample]:
+    for broker, count in controller.backlog().items():
+        yield Sample({"broker_id": str(broker)}, count)
