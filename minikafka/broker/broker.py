@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any, Final
 
@@ -21,17 +21,7 @@ from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.model import ControllerRequest, ControllerResponse, TopicPartition
-from minikafka.base.ports import (
-    Call,
-    Cleaners,
-    Clock,
-    ControlPlane,
-    Executor,
-    Rng,
-    Storage,
-    Tasks,
-    Transport,
-)
+from minikafka.base.ports import Call
 from minikafka.broker.admin import Admin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
@@ -57,6 +47,7 @@ from minikafka.broker.partition_report import (
     rows_of,
     settings_of,
 )
+from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.request_metrics import RequestMetrics
@@ -81,23 +72,6 @@ class BrokerState(IntEnum):
     RUNNING = 3
     PENDING_CONTROLLED_SHUTDOWN = 6
     SHUTTING_DOWN = 7
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerPorts:
-    """Everything a broker gets from outside, besides its coordination mode.
-
-    `new_control_plane(cluster_id)` makes the RPC endpoint, whose signatures name the cluster.
-    """
-
-    clock: Clock
-    rng: Rng
-    storage: Storage
-    transport: Transport
-    tasks: Tasks
-    executor: Executor
-    cleaners: Cleaners
-    new_control_plane: Callable[[str], ControlPlane]
 
 
 async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: CoordinationMode) -> Broker:
@@ -139,41 +113,19 @@ class Broker:
         self.controller = self.coordinator.controller
         self.settings = DynamicConfig(config)
         self.metadata = MetadataCache(ports.clock)
-        self.replicas = ReplicaManager(
-            config.broker_id,
-            config,
-            logs,
-            self.metadata,
-            self.coordinator,
-            ports.transport,
-            ports.clock,
-            ports.tasks,
-            ports.rng,
-            ledger,
-        )
+        self.replicas = ReplicaManager(config, ports, logs, self.metadata, self.coordinator, ledger)
         self.cleaner = LogCleaner(
-            ports.cleaners,
+            ports,
             logs,
             self.replicas.partitions,
             lambda: self.settings.current,
             self.replicas.purgatory.storage_failed,
-            ports.clock,
-            ports.tasks,
-            ports.executor,
         )
         self.replicas.roles.add(self.cleaner)
         self.state = BrokerState.STARTING
         self.metrics = Metrics()
-        self.metrics.gauge(
-            "kafka.server:type=KafkaServer,name=BrokerState",
-            "1 while the broker starts, 3 while it runs, 6 while it gives its leaderships away, 7 while it stops.",
-            lambda: self.state.value,
-        )
         self.requests = RequestMetrics(self.metrics)
-        self.requests.add_produce(self.replicas.purgatory)
-        register_controller_gauges(self.metrics, self.controller)
-        register_gauges(self.metrics, self.replicas)
-        self.cleaner.register(self.metrics)
+        self._register_metrics()
         self.producer_ids = ProducerIds(self.coordinator.claim_producer_ids)
         self.config_updates = ConfigUpdates(self.settings, self.replicas, self.controller)
         self.config_changes = self.coordinator.configs.changes(self.config_updates)
@@ -189,6 +141,17 @@ class Broker:
         """As registered: without endpoints until the broker listens, with the epoch of the last registration."""
         self._has_registered = asyncio.Event()
         self._is_stopping = False
+
+    def _register_metrics(self) -> None:
+        self.metrics.gauge(
+            "kafka.server:type=KafkaServer,name=BrokerState",
+            "1 while the broker starts, 3 while it runs, 6 while it gives its leaderships away, 7 while it stops.",
+            lambda: self.state.value,
+        )
+        self.requests.add_produce(self.replicas.purgatory)
+        register_controller_gauges(self.metrics, self.controller)
+        register_gauges(self.metrics, self.replicas)
+        self.cleaner.register(self.metrics)
 
     def _new_admin(self, ports: BrokerPorts) -> Admin:
         topic_store, configs = self.coordinator.topics, self.coordinator.configs

@@ -17,7 +17,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CleaningFailed, CorruptBatch, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
-from minikafka.base.ports import Cleaners, Clock, Executor, Tasks
+from minikafka.broker.ports import BrokerPorts
 from minikafka.log.cleaner.dirt import Dirt, dirt_of, is_due
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome
 from minikafka.log.cleaner.tasks import task_of
@@ -57,27 +57,24 @@ class LogCleaner:
 
     def __init__(
         self,
-        cleaners: Cleaners,
+        ports: BrokerPorts,
         logs: LogManager,
         partitions: Mapping[TopicPartition, Partition],
         settings: Callable[[], BrokerConfig],
         storage_failed: Callable[[Partition, StorageFailed], None],
-        clock: Clock,
-        tasks: Tasks,
-        executor: Executor,
     ) -> None:
-        self._cleaners = cleaners
-        self._executor = executor
+        self._cleaners = ports.cleaners
+        self._executor = ports.executor
         self._logs = logs
         self._partitions = partitions
         self._settings = settings
         self._storage_failed = storage_failed
-        self._clock = clock
-        self._tasks = tasks
+        self._clock = ports.clock
+        self._tasks = ports.tasks
         self._in_progress: dict[TopicPartition, asyncio.Task[Any] | None] = {}
         self._has_room = asyncio.Event()
         self._is_closed = False
-        self._last_scan = clock.now()
+        self._last_scan = ports.clock.now()
         self._largest_ratio = 0.0
         self._last: CleaningOutcome | None = None
         self._last_ms = 0

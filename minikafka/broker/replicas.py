@@ -33,7 +33,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.base.ports import Clock, Ledger, Rng, Tasks, Transport
+from minikafka.base.ports import Ledger
 from minikafka.base.traffic import TopicTraffic
 from minikafka.broker.checkpoints import Checkpoints
 from minikafka.broker.coordinator import Coordinator
@@ -42,6 +42,7 @@ from minikafka.broker.fetchers import Fetchers
 from minikafka.broker.internal_appends import InternalAppends
 from minikafka.broker.isr_changes import IsrChanges
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.record_walks import RecordWalks
 from minikafka.broker.refusals import Refusals
 from minikafka.broker.roles import Roles
@@ -49,7 +50,7 @@ from minikafka.broker.strays import Strays
 from minikafka.broker.throttles import ReplicationThrottles
 from minikafka.broker.topic_configs import TopicConfigs
 from minikafka.broker.upkeep import Upkeep
-from minikafka.ledger.record import BROKER, EFFECT, NOTHING, by_topic, in_parts
+from minikafka.ledger.record import BROKER, EFFECT, by_topic, in_parts
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
 from minikafka.log.manager import Directory, LogManager
 from minikafka.replication.partition import Partition
@@ -81,18 +82,15 @@ class ReplicaManager:
 
     def __init__(
         self,
-        broker_id: BrokerId,
         config: BrokerConfig,
+        ports: BrokerPorts,
         logs: LogManager,
         metadata: MetadataCache,
         coordinator: Coordinator,
-        transport: Transport,
-        clock: Clock,
-        tasks: Tasks,
-        rng: Rng,
-        ledger: Ledger = NOTHING,
+        ledger: Ledger,
     ) -> None:
-        self.broker_id = broker_id
+        clock, tasks = ports.clock, ports.tasks
+        broker_id = self.broker_id = config.broker_id
         self.config = config
         self.logs = logs
         self.metadata = metadata
@@ -110,7 +108,7 @@ class ReplicaManager:
         self.fetchers = Fetchers(
             broker_id,
             config,
-            transport,
+            ports.transport,
             clock,
             tasks,
             self._storage_failed,
@@ -124,7 +122,7 @@ class ReplicaManager:
         self.controller_epoch = self.broker_epoch = -1
         self._by_wire: dict[tuple[bytes, int], Partition] = {}
         self.fetch_sessions = FetchSessions(
-            self.purgatory, self.find, self.propose_expansion, config, rng
+            self.purgatory, self.find, self.propose_expansion, config, ports.rng
         )
         self.checkpoints = Checkpoints(
             logs, self.partitions, config, clock, tasks, self._directory_failed

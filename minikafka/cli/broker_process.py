@@ -23,7 +23,8 @@ import uvloop
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock
-from minikafka.broker.broker import Broker, BrokerPorts, create_broker
+from minikafka.broker.broker import Broker, create_broker
+from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.zookeeper import ZooKeeperMode
 from minikafka.cli.config_files import errors_name_file, read_config
 from minikafka.cluster.processes import die_with

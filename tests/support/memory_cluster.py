@@ -21,7 +21,8 @@ from support.seeded_loop import PROCESS, Process, SeededLoop, context_of
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.ports import Call, Listener
-from minikafka.broker.broker import Broker, BrokerPorts, create_broker
+from minikafka.broker.broker import Broker, create_broker
+from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.zookeeper import ZooKeeperMode
 from minikafka.client import Client
 from minikafka.ledger.reader import Line, merged

@@ -10,8 +10,9 @@ from support.memory_transport import MemoryTransport
 from support.solo_mode import SoloMode
 
 from minikafka.base.config import BrokerConfig
-from minikafka.broker.broker import BrokerPorts, create_broker
+from minikafka.broker.broker import create_broker
 from minikafka.broker.coordinator import CoordinationMode
+from minikafka.broker.ports import BrokerPorts
 from minikafka.client import Client, NewTopic
 from minikafka.record.batch import Record
 from minikafka.runtime.tasks import TaskRegistry
