@@ -6,6 +6,7 @@ may be made while they are encoded, so that a handler needs no steps of its own.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import Field, fields, is_dataclass
 from datetime import timedelta
@@ -18,6 +19,7 @@ from kio.serial import entity_reader
 from kio.serial._parse import get_field_reader, get_reader
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer
 from minikafka.wire.codec import (
     READ_ERRORS,
@@ -151,6 +153,18 @@ def _whole(owner: Any, field: Field[Any]) -> _Part:
 
 def _is_entities(field: Field[Any]) -> bool:
     return is_dataclass(array_element(without_none(field.type)[0]))
+
+
+def by_topic_in_steps(
+    partitions: Iterable[TopicPartition],
+) -> Generator[None, None, dict[str, list[TopicPartition]]]:
+    """Return the steps to the partitions of each topic, for a response that has them by topic."""
+    by_topic: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+    for number, tp in enumerate(partitions, 1):
+        by_topic[tp.topic].append(tp)
+        if not number % STEP_ROWS:
+            yield
+    return by_topic
 
 
 def response_in_steps(api: int, version: int, **values: Any) -> Generator[None, None, bytes]:

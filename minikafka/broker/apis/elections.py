@@ -12,7 +12,6 @@ Other brokers return NOT_CONTROLLER for the whole request (from version 1) and f
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from minikafka.base.model import PartitionResult, TopicPartition
 from minikafka.broker.admin.names import may_exist
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.wire.codec import milliseconds
-from minikafka.wire.in_steps import STEP_ROWS, response_in_steps
+from minikafka.wire.in_steps import by_topic_in_steps, response_in_steps
 from minikafka.wire.versions import ELECT_LEADERS
 
 PREFERRED: Final = 0
@@ -115,11 +114,7 @@ def _answer(
     results: Mapping[TopicPartition, PartitionResult],
     code: ErrorCode = ErrorCode.NONE,
 ) -> Steps:
-    by_topic: defaultdict[str, list[TopicPartition]] = defaultdict(list)
-    for number, tp in enumerate(results, 1):
-        by_topic[tp.topic].append(tp)
-        if not number % STEP_ROWS:
-            yield
+    by_topic = yield from by_topic_in_steps(results)
     return (
         yield from response_in_steps(
             ELECT_LEADERS,

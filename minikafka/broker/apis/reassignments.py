@@ -15,15 +15,14 @@ Other brokers return NOT_CONTROLLER, and clients find the controller with Metada
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
 from minikafka.broker.admin.names import may_exist
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.in_steps import STEP_ROWS, response_in_steps
+from minikafka.wire.in_steps import by_topic_in_steps, response_in_steps
 from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 
 Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
@@ -85,7 +84,7 @@ async def _alter(
 def _answer(
     version: int, named: Targets, results: Mapping[TopicPartition, PartitionResult]
 ) -> Steps:
-    by_topic = yield from _by_topic(named)
+    by_topic = yield from by_topic_in_steps(named)
     return (
         yield from response_in_steps(
             ALTER_PARTITION_REASSIGNMENTS,
@@ -124,16 +123,11 @@ def list_partition_reassignments(
                 error_message=error.detail or "this broker is not the controller",
             )
         )
-    shown: Iterable[TopicPartition] = sorted(reassignments)
+    shown = sorted(reassignments)
     if request.topics is not None:
-        names = {tp.topic for tp in reassignments}
-        asked: set[TopicPartition] = set()
-        for topic in request.topics:
-            if topic.name in names:
-                asked.update(TopicPartition(topic.name, n) for n in topic.partition_indexes)
-            yield
+        asked = yield from _asked(request, {tp.topic for tp in reassignments})
         shown = [tp for tp in shown if tp in asked]
-    by_topic = yield from _by_topic(shown)
+    by_topic = yield from by_topic_in_steps(shown)
     return (
         yield from response_in_steps(
             LIST_PARTITION_REASSIGNMENTS,
@@ -151,6 +145,16 @@ def list_partition_reassignments(
     )
 
 
+def _asked(request: Entity, topics: Collection[str]) -> Generator[None, None, set[TopicPartition]]:
+    """Return the steps to the partitions that the request names in these topics."""
+    asked: set[TopicPartition] = set()
+    for topic in request.topics:
+        if topic.name in topics:
+            asked.update(TopicPartition(topic.name, n) for n in topic.partition_indexes)
+        yield
+    return asked
+
+
 def _listed(tp: TopicPartition, assignment: ReplicaAssignment) -> dict[str, Any]:
     return {
         "partition_index": tp.partition,
@@ -158,17 +162,6 @@ def _listed(tp: TopicPartition, assignment: ReplicaAssignment) -> dict[str, Any]
         "adding_replicas": assignment.adding,
         "removing_replicas": assignment.removing,
     }
-
-
-def _by_topic(
-    partitions: Iterable[TopicPartition],
-) -> Generator[None, None, dict[str, list[TopicPartition]]]:
-    by_topic: defaultdict[str, list[TopicPartition]] = defaultdict(list)
-    for number, tp in enumerate(partitions, 1):
-        by_topic[tp.topic].append(tp)
-        if not number % STEP_ROWS:
-            yield
-    return by_topic
 
 
 HANDLERS: Final[dict[int, Handler]] = {
