@@ -9,9 +9,10 @@ import click
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.cli.consume_group import Session
+from minikafka.cli.consume_topic import Reading
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
-from minikafka.cli.offsets import Range, parse_offsets, resolve
+from minikafka.cli.offsets import Range, parse_offsets
 from minikafka.cli.options import (
     bootstrap_option,
     data_option,
@@ -30,7 +31,7 @@ from minikafka.cli.topic_errors import explain_topic_errors
 
 if TYPE_CHECKING:
     from minikafka.cli.record_format import Writer
-    from minikafka.client import Client
+    from minikafka.client import ConsumedRecord
 
 _EPILOG = r"""
 Formats of -f: %s or %v value, %k key, %h headers (name=value,…), %t topic, %p partition, %o offset,
@@ -141,38 +142,26 @@ def consume(
     if sys.stdout is None:
         raise MinikafkaError("standard output is closed: the records cannot be printed")
 
+    def show(record: ConsumedRecord) -> None:
+        _print(write(record))
+
     if group is not None:
         start = _group_start(where, partition)
         session = Session(group, topics, start, until_end, count, quiet)
-        servers = bootstrap_servers(bootstrap, data)
-        run_with_client(lambda client: session.run(client, lambda r: _print(write(r))), servers)
+        run_with_client(
+            lambda client: session.run(client, show), bootstrap_servers(bootstrap, data)
+        )
         return
     if len(topics) != 1:
         raise click.UsageError("name exactly one topic, as TOPIC or as -t TOPIC")
     (topic,) = topics
-
-    def report_end(partition: int, offset: int) -> None:
-        if quiet:
-            return
-        if where.stop is None:
-            click.echo(f"% Reached end of topic {topic} [{partition}] at offset {offset}", err=True)
-        else:
-            click.echo(f"% Stopped in topic {topic} [{partition}] before offset {offset}", err=True)
-
-    async def work(client: Client) -> None:
-        left = count
-        partitions = None if partition is None else [partition]
-        start, ends = await resolve(client, topic, partitions, where, until_end)
-        records = client.consume(topic, start=start, until_end=ends or False, on_end=report_end)
-        async for record in records:
-            _print(write(record))
-            left = left and left - 1
-            if left == 0:
-                break
-        await records.aclose()
-
+    reading = Reading(topic, partition, where, until_end, count, quiet)
     with explain_topic_errors(topic):
-        run_with_client(work, bootstrap_servers(bootstrap, data), late="not all records arrived")
+        run_with_client(
+            lambda client: reading.run(client, show),
+            bootstrap_servers(bootstrap, data),
+            late="not all records arrived",
+        )
 
 
 def _group_start(where: Range, partition: int | None) -> Literal["earliest", "latest"]:

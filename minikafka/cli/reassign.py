@@ -118,24 +118,28 @@ def reassign(
         as_json,
         cluster_options(bootstrap, data),
     )
-    chosen = [
-        name for name, on in zip(_ACTIONS, (verify, list_, cancel, generate), strict=True) if on
-    ]
-    if len(chosen) > 1:
-        raise click.UsageError(f"--{chosen[0]} and --{chosen[1]} cannot be combined")
+    action = _action(verify, list_, cancel, generate)
     if zookeeper is not None:
-        if chosen or bytes_per_second or spread or brokers:
+        if action or bytes_per_second or spread or brokers:
             raise click.UsageError("--via-zookeeper can only be combined with moves, unthrottled")
         _move_by_node(options, zookeeper_servers(zookeeper, bootstrap, data))
         return
-    job = _job(chosen[0] if chosen else None, options)
+    job = _job(action, options)
 
     async def work(client: Client) -> bool:
         return await job.do(client.admin)
 
     # A job that waits applies the limit itself: it reports what has been done until then.
-    limit = timeout if chosen and chosen[0] != "cancel" else None
+    limit = timeout if action and action != "cancel" else None
     fail_unless(run_with_client(work, bootstrap_servers(bootstrap, data), limit=limit))
+
+
+def _action(*flags: bool) -> str | None:
+    """Return the one of `_ACTIONS` whose flag is given, None for a move. Raises UsageError for two."""
+    chosen = [name for name, is_given in zip(_ACTIONS, flags, strict=True) if is_given]
+    if len(chosen) > 1:
+        raise click.UsageError(f"--{chosen[0]} and --{chosen[1]} cannot be combined")
+    return chosen[0] if chosen else None
 
 
 def _move_by_node(options: ReassignOptions, connect: str) -> None:

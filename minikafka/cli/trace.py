@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from minikafka.cluster.state import ClusterState
     from minikafka.explain.groups.history import Entry
     from minikafka.explain.trace import Chain
-    from minikafka.ledger.reader import Line
 
 
 @click.command()
@@ -65,7 +64,15 @@ def trace(
         if as_lifecycle:
             raise click.UsageError("--lifecycle belongs to a partition, not to a group")
         _trace_group(data, group or "", last, verbose, as_json)
-        return
+    elif as_lifecycle:
+        _trace_lifecycle(data, tp, last, as_json)
+    else:
+        _trace_partition(data, tp, last, verbose, as_json)
+
+
+def _trace_partition(
+    data: str | None, tp: TopicPartition, last: int | None, verbose: bool, as_json: bool
+) -> None:
     from minikafka.explain.gather import ledger_lines
     from minikafka.explain.summary import Story
     from minikafka.explain.trace import chains, names_number
@@ -74,9 +81,6 @@ def trace(
     found = find_cluster(data)
     read_ms = SystemClock().wall_ms()
     lines = ledger_lines(found, tp.topic)
-    if as_lifecycle:
-        _print_lifecycle(tp, lines, last, as_json)
-        return
     history = chains(lines, tp)
     state = run(found.state())
     if tp not in state.partitions and not any(names_number(line, tp) for line in lines):
@@ -85,20 +89,19 @@ def trace(
         )
     story = Story(lines, tp)
     story.summarize(history)
-    if not verbose and not as_json:
-        history = [chain for chain in history if chain.summary]
+    shown = [chain for chain in history if chain.summary or verbose or as_json]
     if last is not None:
-        history = history[-last:]
+        shown = shown[-last:]
     if as_json:
         now = current_state(state, tp)
-        click.echo(json.dumps({**now, "chains": [chain.as_json() for chain in history]}))
-    else:
-        for chain in history:
-            _print_chain(chain, tp, verbose)
-        for sentence in story.losses(read_ms):
-            click.echo(f"now: {sentence}")
-        unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
-        click.echo(f"now: {_as_text(current_state(state, tp)) or unknown}")
+        click.echo(json.dumps({**now, "chains": [chain.as_json() for chain in shown]}))
+        return
+    for chain in shown:
+        _print_chain(chain, tp, verbose)
+    for sentence in story.losses(read_ms):
+        click.echo(f"now: {sentence}")
+    unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
+    click.echo(f"now: {_as_text(current_state(state, tp)) or unknown}")
 
 
 def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
@@ -179,12 +182,11 @@ def clock_time(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def _print_lifecycle(
-    tp: TopicPartition, lines: list[Line], last: int | None, as_json: bool
-) -> None:
+def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None, as_json: bool) -> None:
+    from minikafka.explain.gather import ledger_lines
     from minikafka.ledger.lifecycle import lifecycle
 
-    stages = list(lifecycle(lines, *tp))
+    stages = list(lifecycle(ledger_lines(find_cluster(data), tp.topic), *tp))
     if not stages:
         raise click.ClickException(f"no ledger has a state change of {tp}")
     stages = stages[-last:] if last is not None else stages

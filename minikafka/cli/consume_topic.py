@@ -1,0 +1,50 @@
+"""`consume` without a group: one reader of one topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from minikafka.cli.offsets import Range, resolve
+
+if TYPE_CHECKING:
+    from minikafka.client import Client, ConsumedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The arguments of `consume` without a group. `partition`: None for all."""
+
+    topic: str
+    partition: int | None
+    where: Range
+    until_end: bool
+    count: int | None
+    quiet: bool
+
+    async def run(self, client: Client, show: Callable[[ConsumedRecord], None]) -> None:
+        """Show records until the count or the end is reached. Raises MinikafkaError."""
+        partitions = None if self.partition is None else [self.partition]
+        start, ends = await resolve(client, self.topic, partitions, self.where, self.until_end)
+        left = self.count
+        records = client.consume(
+            self.topic, start=start, until_end=ends or False, on_end=self._report_end
+        )
+        async for record in records:
+            show(record)
+            left = left and left - 1
+            if left == 0:
+                break
+        await records.aclose()
+
+    def _report_end(self, partition: int, offset: int) -> None:
+        if self.quiet:
+            return
+        place = f"topic {self.topic} [{partition}]"
+        if self.where.stop is None:
+            click.echo(f"% Reached end of {place} at offset {offset}", err=True)
+        else:
+            click.echo(f"% Stopped in {place} before offset {offset}", err=True)
