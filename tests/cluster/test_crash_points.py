@@ -6,7 +6,7 @@ way in which a step, a victim and real sockets, files and sessions may meet.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from support.invariants import check_ledgers
@@ -31,14 +31,6 @@ def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStage
     data = tmp_path_factory.mktemp("stage")
     yield from running_stage(data)
     check_ledgers(data)
-
-
-@pytest.fixture
-async def stage(shared_stage: RealStage) -> AsyncIterator[RealStage]:
-    try:
-        yield shared_stage
-    finally:
-        await shared_stage.heal()
 
 
 @pytest.mark.row("D18", "I6", "L6")

@@ -10,7 +10,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from support.invariants import check_ledgers
@@ -24,14 +24,6 @@ def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStage
     data = tmp_path_factory.mktemp("kafka-42")
     yield from running_stage(data)
     check_ledgers(data)
-
-
-@pytest.fixture
-async def stage(shared_stage: RealStage) -> AsyncIterator[RealStage]:
-    try:
-        yield shared_stage
-    finally:
-        await shared_stage.heal()
 
 
 @pytest.mark.row("K7", "K3")

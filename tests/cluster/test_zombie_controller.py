@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from support.invariants import check_ledgers
@@ -35,14 +35,6 @@ def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStage
     data = tmp_path_factory.mktemp("zombie")
     yield from running_stage(data, request_timeout_ms=5_000)
     check_ledgers(data)
-
-
-@pytest.fixture
-async def stage(shared_stage: RealStage) -> AsyncIterator[RealStage]:
-    try:
-        yield shared_stage
-    finally:
-        await shared_stage.heal()
 
 
 @pytest.mark.row("D1", "R9")

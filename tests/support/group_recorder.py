@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from support.cold import Cold, context, decoded
 
@@ -46,3 +46,32 @@ def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) ->
     (answer,) = answers
     given = recorder.requests[0] if recorder.requests else None
     return given, decoded(api, version, answer)
+
+
+class InParts(Protocol):
+    """A coordinator that may keep back the answers to the parts of a request until `answer` is called."""
+
+    def answer(self) -> None: ...
+
+
+def parts_of(
+    cold: Cold, api: int, version: int, coordinator: InParts, **values: Any
+) -> tuple[int, Any]:
+    """Return (number of steps, response) of a request that the coordinator is passed in parts."""
+    groups: Any = coordinator
+    cold.services.groups = groups
+    asked = context(version)
+    answers: list[Any] = []
+    asked.answer = answers.append
+    steps: Any = HANDLERS[api](cold.services, codec.request(api, version, **values), asked)
+    count = 0
+    try:
+        while True:
+            next(steps)
+            count += 1
+    except StopIteration as done:
+        answer = done.value
+    if answer is LATER:
+        coordinator.answer()
+        (answer,) = answers
+    return count, decoded(api, version, answer)

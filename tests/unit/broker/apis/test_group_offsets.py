@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, decoded, state
-from support.group_recorder import exchange
+from support.cold import Cold, state
+from support.group_recorder import exchange, parts_of
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.apis.group_offsets import HANDLERS
-from minikafka.broker.services import LATER
 from minikafka.groups.requests import (
     CommitRequest,
     DeleteOffsetsRequest,
@@ -24,9 +22,9 @@ from minikafka.groups.responses import (
     FetchedOffset,
     FetchOffsetsResponse,
 )
-from minikafka.wire import codec
 from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 
+MANY = [state("t", number, (1,)) for number in range(900)]
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -214,32 +212,9 @@ class Coordinator:
         self._handle(topics or (), FetchOffsetsResponse([FetchedGroup(group, 0, found)]), respond)
 
 
-def parts_of(
-    cold: Cold, api: int, version: int, coordinator: Coordinator, **values: Any
-) -> tuple[int, Any]:
-    """Return (number of steps, response) of a request that the coordinator is passed in parts."""
-    found: Any = coordinator
-    cold.services.groups = found
-    cold.update(*(state("t", number, (1,)) for number in range(900)))
-    asked = context(version)
-    answers: list[Any] = []
-    asked.answer = answers.append
-    steps = HANDLERS[api](cold.services, codec.request(api, version, **values), asked)
-    count = 0
-    try:
-        while True:
-            next(steps)  # type: ignore[arg-type]
-            count += 1
-    except StopIteration as done:
-        answer = done.value
-    if answer is LATER:
-        coordinator.answer()
-        (answer,) = answers
-    return count, decoded(api, version, answer)
-
-
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_large_commit_reaches_the_coordinator_in_parts(cold: Cold, is_late: bool) -> None:
+    cold.update(*MANY)
     coordinator = Coordinator(is_late=is_late)
     topics = [
         {"name": "gone", "partitions": [to_commit(0, 1)] * 100},
@@ -256,6 +231,7 @@ async def test_large_commit_reaches_the_coordinator_in_parts(cold: Cold, is_late
 
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_offsets_of_many_partitions_are_deleted_in_parts(cold: Cold, is_late: bool) -> None:
+    cold.update(*MANY)
     coordinator = Coordinator(is_late=is_late)
     topics = [{"name": "t", "partitions": [{"partition_index": n} for n in range(1_000)]}]
     steps, answer = parts_of(cold, OFFSET_DELETE, 0, coordinator, group_id="g", topics=topics)
@@ -266,6 +242,7 @@ async def test_offsets_of_many_partitions_are_deleted_in_parts(cold: Cold, is_la
 
 @pytest.mark.parametrize("version", [1, 7, 8])
 async def test_offsets_of_many_partitions_are_fetched_in_parts(cold: Cold, version: int) -> None:
+    cold.update(*MANY)
     coordinator = Coordinator()
     asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": range(1_000)}]}
     values = {"groups": [asked, {"group_id": "h", "topics": None}]} if version >= 8 else asked

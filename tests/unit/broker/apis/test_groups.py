@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from support.cold import Cold, context, decoded, state
-from support.group_recorder import exchange
+from support.group_recorder import exchange, parts_of
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.broker.apis.groups import GROUP_OPERATIONS, HANDLERS, find_coordinator
-from minikafka.broker.services import LATER
+from minikafka.broker.apis.groups import GROUP_OPERATIONS, find_coordinator
 from minikafka.groups.partitions import partition_of
 from minikafka.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from minikafka.groups.responses import (
@@ -328,33 +327,12 @@ class Counting:
             respond(self.outcome(request))
 
 
-def parts_of(api: int, version: int, coordinator: Counting, **values: Any) -> tuple[int, Any]:
-    """Return (number of steps, response) of a request that the coordinator is passed in parts."""
-    cold: Any = Cold()
-    cold.services.groups = coordinator
-    asked = context(version)
-    answers: list[Any] = []
-    asked.answer = answers.append
-    steps = HANDLERS[api](cold.services, codec.request(api, version, **values), asked)
-    count = 0
-    try:
-        while True:
-            next(steps)  # type: ignore[arg-type]
-            count += 1
-    except StopIteration as done:
-        answer = done.value
-    if answer is LATER:
-        coordinator.answer()
-        (answer,) = answers
-    return count, decoded(api, version, answer)
-
-
 def test_thousands_of_members_leave_in_steps() -> None:
     members = [{"member_id": f"m{n}", "group_instance_id": None} for n in range(2_000)]
     coordinator = Counting(
         lambda asked: LeaveResponse(0, [LeftMember(m.member_id, None, 25) for m in asked.members])
     )
-    steps, answer = parts_of(LEAVE_GROUP, 4, coordinator, group_id="g", members=members)
+    steps, answer = parts_of(Cold(), LEAVE_GROUP, 4, coordinator, group_id="g", members=members)
     assert (max(coordinator.sizes), steps > 60) == (64, True)
     assert [row.member_id for row in answer.members] == [f"m{n}" for n in range(2_000)]
 
@@ -364,7 +342,7 @@ def test_thousands_of_groups_are_described_in_steps() -> None:
     coordinator = Counting(
         lambda asked: DescribeResponse([DescribedGroup(name, 16) for name in asked.group_ids])
     )
-    steps, answer = parts_of(DESCRIBE_GROUPS, 5, coordinator, groups=names)
+    steps, answer = parts_of(Cold(), DESCRIBE_GROUPS, 5, coordinator, groups=names)
     assert (max(coordinator.sizes), steps > 15) == (64, True)
     assert [row.group_id for row in answer.groups] == names
 
@@ -376,7 +354,7 @@ def test_thousands_of_groups_are_deleted_in_steps(is_late: bool) -> None:
         lambda asked: DeleteGroupsResponse([(name, 69) for name in asked.group_ids]),
         is_late=is_late,
     )
-    steps, answer = parts_of(DELETE_GROUPS, 2, coordinator, groups_names=names)
+    steps, answer = parts_of(Cold(), DELETE_GROUPS, 2, coordinator, groups_names=names)
     assert (max(coordinator.sizes), steps > 15) == (64, True)
     assert [row.group_id for row in answer.results] == names
 
