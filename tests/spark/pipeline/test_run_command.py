@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.cli.pipeline import launch
 from minikafka.cli.pipeline.group import pipeline
 from minikafka.client import NewTopic
 from minikafka.pipeline import context
@@ -56,6 +57,8 @@ def run(spark, cluster, tmp_path, monkeypatch):
             signal.signal(signal.SIGTERM, handler)
 
     monkeypatch.setattr(context, "execute", execute)
+    # The command asks the brokers with an event loop of its own, which is not possible in that of a test.
+    monkeypatch.setattr(launch, "run_with_client", lambda *_: None)
     return invoke
 
 
