@@ -141,7 +141,8 @@ def _ends_of_target(
     held = sum(latest[tp].offset - first[tp].offset for tp in latest)
     if held and not settings.append:
         text = f"the topic {settings.to} is not empty: it holds {held:,} offsets"
-        raise PipelineError(f"{text}; restore to a new topic, or give --append")
+        text += "; restore to a new topic, or give --append to write behind them"
+        raise PipelineError(f"{text} (what an interrupted restore left is no complete copy)")
     return latest
 
 

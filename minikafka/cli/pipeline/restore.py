@@ -45,8 +45,13 @@ def restore(
         append=append,
         compression=compression,
     )
-    launch.run(
-        f"restore of {topic}",
-        lambda spark, report: run(spark, settings, report),
-        brokers=[settings.servers],
-    )
+    try:
+        launch.run(
+            f"restore of {topic}",
+            lambda spark, report: run(spark, settings, report),
+            brokers=[settings.servers],
+        )
+    except KeyboardInterrupt:
+        text = f"{settings.to} may hold an incomplete copy: restore to a new topic"
+        click.echo(f"interrupted: {text}", err=True)
+        raise
