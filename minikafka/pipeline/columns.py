@@ -30,19 +30,27 @@ def decoded(frame: DataFrame, decode: Decode) -> DataFrame:
     if decode.format == "raw":
         return frame
     if decode.format == "string":
-        return frame.withColumns({name: f.col(name).cast("string") for name in ("key", "value")})
+        return frame.withColumns({name: text(name) for name in ("key", "value")})
     schema = _schema(decode.schema)
     fields = [f.col("_decoded").getField(field.name).alias(field.name) for field in schema.fields]
     names = [*_METADATA, *(["headers"] if "headers" in frame.columns else [])]
-    metadata = [f.col("key").cast("string").alias("_key")]
+    metadata = [text("key").alias("_key")]
     metadata += [f.col(name).alias(f"_{name}") for name in names]
     parsed = frame.withColumn("_decoded", _parsed(decode, schema))
     malformed = f.col("_decoded").getField(MALFORMED).alias(MALFORMED)
     return parsed.select(*fields, *metadata, malformed)
 
 
-def _schema(text: str) -> StructType:
-    schema = StructType.fromDDL(text)
+def text(name: str) -> Column:
+    """Return a binary column as text, with replacement characters for invalid UTF-8, as Java's clients do.
+
+    Spark's cast would keep the invalid bytes, which readers of Parquet and JSON refuse.
+    """
+    return f.make_valid_utf8(f.col(name).cast("string"))
+
+
+def _schema(ddl: str) -> StructType:
+    schema = StructType.fromDDL(ddl)
     assert isinstance(schema, StructType), "DDL of columns"
     if taken := [name for name in schema.names if name.startswith("_")]:
         raise ConfigError(f"schema: {taken[0]} begins with _, as the columns of the record do")
@@ -52,10 +60,9 @@ def _schema(text: str) -> StructType:
 def _parsed(decode: Decode, schema: StructType) -> Column:
     whole = StructType([*schema.fields]).add(MALFORMED, "string")
     options = {**decode.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
-    text = f.col("value").cast("string")
     if decode.format == "json":
-        return f.from_json(text, whole, options)
-    return f.from_csv(text, whole.toDDL(), options)
+        return f.from_json(text("value"), whole, options)
+    return f.from_csv(text("value"), whole.toDDL(), options)
 
 
 def observed(frame: DataFrame, name: str | Observation) -> DataFrame:

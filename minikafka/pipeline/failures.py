@@ -74,7 +74,6 @@ _FIXES: Final = (
         r"Mkdirs failed|mkdir of \S+ failed|Permission denied|\[[Ee]rrno (?:2|13|17|20|21|30)\]",
         "check the path and its permissions",
     ),
-    _known(r"PATH_ALREADY_EXISTS", 'name another path, or use mode = "append" or "overwrite"'),
     _known(
         r"STREAMING_OUTPUT_MODE|output mode not supported|Append output mode",
         'use mode = "update" or "complete", or a watermark on a column of time that the query groups by',
@@ -95,6 +94,10 @@ _ADVICE: Final = (
     (
         re.compile(r"(?:UNKNOWN_TOPIC_OR_PARTITION: )?(.+: no such topic); correct option \w+, .+"),
         r"\1: minikafka topics list shows the topics",
+    ),
+    (
+        re.compile(r"Path (?:file:)?(.+) already exists\. Set mode as .+"),
+        r'\1 already exists: name another directory, or in a file mode = "append" or "overwrite"',
     ),
     (
         re.compile(r"(.+); set failOnDataLoss to false to read the rest"),

@@ -127,7 +127,7 @@ def _figure(picture: Picture) -> Figure:
         # matplotlib finds no dates for an axis without length.
         axes.set_xlim(only - timedelta(minutes=1), only + timedelta(minutes=1))  # type: ignore[arg-type]
     if times:
-        locator = AutoDateLocator(tz=UTC, maxticks=8)  # type: ignore[no-untyped-call]
+        locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_formatter(formatter)

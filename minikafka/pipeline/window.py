@@ -17,6 +17,8 @@ from pyspark.sql import functions as f
 
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline import plot
+from minikafka.pipeline.checkpoint_query import check_query
+from minikafka.pipeline.columns import text
 from minikafka.pipeline.plot import Picture, Series
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.streams import AVAILABLE_NOW, MAX_OFFSETS_PER_TRIGGER, Trigger, run_stream
@@ -56,6 +58,17 @@ class WindowSettings:
     plot: str | None = None
     skip_lost: bool = False
     """Go on behind records that were deleted before they were read."""
+
+    def query(self) -> dict[str, str | None]:
+        """Return the options that must stay the same as long as a checkpoint is used."""
+        slide = None if self.slide_s is None else f"{self.slide_s} s"
+        return {
+            "--size": f"{self.size_s} s",
+            "--slide": slide,
+            "--by": self.by,
+            "--value": self.value,
+            "--time": self.time,
+        }
 
     def check(self) -> None:
         """Raise `ConfigError` for settings that contradict each other."""
@@ -108,6 +121,8 @@ def _batch(spark: SparkSession, settings: WindowSettings, report: Report) -> Sum
 
 
 def _stream(spark: SparkSession, settings: WindowSettings, report: Report) -> Summary:
+    assert settings.checkpoint is not None
+    check_query(spark, settings.checkpoint, settings.query())
     name = _name(settings)
     source = spark.readStream.format(FORMAT).options(
         **_source_options(settings),
@@ -127,7 +142,6 @@ def _stream(spark: SparkSession, settings: WindowSettings, report: Report) -> Su
             frame.write.mode("overwrite").parquet(f"{directory}/batch={batch:012d}")
 
         writer = windows.writeStream.foreachBatch(write)
-    assert settings.checkpoint is not None
     writer = writer.option("checkpointLocation", settings.checkpoint)
     totals = run_stream(spark, writer, settings.trigger, report, name=name)
     observed = totals.observed.get(name, {})
@@ -169,19 +183,21 @@ def _prepared(source: DataFrame, settings: WindowSettings) -> DataFrame:
 
 
 def _json(path: str) -> Column:
-    return f.get_json_object(f.col("value").cast("string"), path)
+    return f.get_json_object(text("value"), path)
 
 
 def _time(path: str | None) -> Column:
     """Return the time of a record: its timestamp, or a field with Unix milliseconds or ISO 8601."""
     if path is None:
         return f.col("timestamp")
-    text = _json(path)
-    return f.coalesce(f.timestamp_millis(text.try_cast("bigint")), text.try_cast("timestamp"))
+    found = _json(path)
+    return f.coalesce(f.timestamp_millis(found.try_cast("bigint")), found.try_cast("timestamp"))
 
 
 def _group(by: str) -> Column:
-    return _json(by) if by.startswith("$") else f.col(by).cast("string")
+    if by.startswith("$"):
+        return _json(by)
+    return text(by) if by == _KEY else f.col(by).cast("string")
 
 
 def _metrics() -> list[Column]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow.dataset as ds
@@ -10,6 +11,7 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.client import NewTopic
+from minikafka.pipeline.failures import PipelineError
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.window import WindowSettings, run
 from minikafka.record.batch import Record
@@ -61,14 +63,18 @@ async def test_counts_and_sums_by_a_json_field_are_listed_and_drawn(
 async def test_sliding_windows_go_to_a_topic_as_json(spark, cluster, client, contents):
     await client.create_topics(NewTopic("slides", 1, 3), NewTopic("slides-counts", 1, 3))
     await client.produce("slides", [at(0.5, "a"), at(1.5, "a")], partition=0)
+    other = at(9, "a")._replace(key=b"\xff")
+    await client.produce("slides", [other], partition=0)
     settings = WindowSettings(
         cluster.bootstrap, ("slides",), size_s=120, slide_s=60, by="key", to="slides-counts"
     )
     run(spark, settings, Report())
     counts = {}
     for record in await contents("slides-counts"):
-        assert record.key == b"a"
         window = json.loads(record.value)
+        assert record.key.decode() == window["group"]
+        if window["group"] == "\N{REPLACEMENT CHARACTER}":
+            continue
         started = datetime.fromisoformat(window["window_start"])
         counts[int(started.timestamp() - START / 1000) // 60] = window["count"]
     assert counts == {-1: 1, 0: 2, 1: 1}
@@ -94,6 +100,12 @@ async def test_stream_writes_each_window_once_when_the_watermark_passed(
     assert [(row[0], row[2]) for row in second.tables[0].rows] == [(clock(0), 2), (clock(4), 1)]
     written = ds.dataset(tmp_path / "windows").to_table()
     assert sorted(written.column("count").to_pylist()) == [1, 2]
+    other = replace(settings, size_s=120, by="key")
+    message = (
+        "--size was 60 s and is 120 s now, --by was none and is key now; name a new checkpoint"
+    )
+    with pytest.raises(PipelineError, match=message):
+        run(spark, other, Report())
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,13 @@ def test_results_without_much_content_are_drawn(tmp_path, series, bar_s):
     assert "<svg" in (tmp_path / "few.html").read_text()
 
 
+@pytest.mark.parametrize("minutes", [3, 4, 180, 240])
+def test_axis_of_time_has_ticks_for_spans_between_their_usual_steps(tmp_path, minutes):
+    times = [START, START + timedelta(minutes=minutes)]
+    write(Picture("few", "records", [Series("a", times, [1, 2])]), str(tmp_path / "few.html"))
+    assert "<svg" in (tmp_path / "few.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("name", "message"), [("a.pdf", r"\.png or \.html"), ("missing/a.png", "does not exist")]
 )
