@@ -15,18 +15,21 @@ from pyspark.sql import SparkSession
 from minikafka.pipeline.failures import PipelineError
 
 _FILE: Final = "minikafka-query.json"
-_OFFSETS: Final = "offsets"
-"""Spark's directory of planned micro-batches; without one nothing was computed yet."""
+_STATE: Final = "state"
+"""Spark's directory of groups and aggregates; without one any query may continue."""
+_SHOWN_MAX: Final = 20
 
 
 def check_query(spark: SparkSession, checkpoint: str, query: Mapping[str, object]) -> None:
-    """Keep the settings of a query in a new checkpoint. Raises `PipelineError` if an old one has others."""
+    """Keep the settings of a query in its checkpoint.
+
+    Raises `PipelineError` if the checkpoint has the state of a query with other settings.
+    """
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path
-    file, offsets = path(checkpoint, _FILE), path(checkpoint, _OFFSETS)
+    file = path(checkpoint, _FILE)
     files = file.getFileSystem(spark._jsc.hadoopConfiguration())
-    has_begun = files.exists(offsets) and len(files.listStatus(offsets)) > 0
-    if has_begun and files.exists(file):
+    if files.exists(path(checkpoint, _STATE)) and files.exists(file):
         stream = files.open(file)
         before = json.loads(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         stream.close()
@@ -43,12 +46,14 @@ def check_query(spark: SparkSession, checkpoint: str, query: Mapping[str, object
 
 def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
     """Return in words which settings differ; a setting that one of them lacks counts as none."""
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     return ", ".join(
-        f"{name} was {_shown(before.get(name))} and is {_shown(now.get(name))} now"
-        for name in names
+        _difference(name, before.get(name), now.get(name))
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
     )
 
 
-def _shown(setting: object) -> str:
-    return "none" if setting is None else str(setting)
+def _difference(name: str, *settings: object) -> str:
+    was, now = ("none" if setting is None else str(setting) for setting in settings)
+    is_short = max(len(was), len(now)) <= _SHOWN_MAX
+    return f"{name} was {was} and is {now} now" if is_short else f"{name} has changed"

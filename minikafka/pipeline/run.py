@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from minikafka.base.errors import ConfigError
+from minikafka.pipeline.checkpoint_query import check_query
 from minikafka.pipeline.columns import RECORDS, decoded, observed, with_watermark
 from minikafka.pipeline.definition import ConsoleSink, Definition, Source
 from minikafka.pipeline.report import Report
@@ -51,10 +52,18 @@ def _run_stream(
     def read(source: Source) -> DataFrame:
         return spark.readStream.format(FORMAT).options(**source.options).load()
 
+    if definition.checkpoint:
+        check_query(spark, definition.checkpoint, _query(definition))
     frame = _views(spark, definition, read, observed)
     writer = stream_writer(frame, definition.sink, definition.checkpoint, report)
     totals = run_stream(spark, writer, trigger, report, name=definition.name)
     return _summary(definition, totals.observed, {"batches": totals.batches})
+
+
+def _query(definition: Definition) -> dict[str, str]:
+    """Return what must stay the same as long as a checkpoint with state is used."""
+    schemas = {f"schema of {one.name}": one.decode.schema for one in definition.sources}
+    return schemas | {f"step {one.name}": " ".join(one.sql.split()) for one in definition.steps}
 
 
 def _views(

@@ -9,7 +9,7 @@ import pytest
 from minikafka.base.errors import MinikafkaError
 from minikafka.client import NewTopic
 from minikafka.pipeline.definition import Overrides, parse
-from minikafka.pipeline.failures import explain
+from minikafka.pipeline.failures import PipelineError, explain
 from minikafka.pipeline.report import Report, Silent
 from minikafka.pipeline.run import run
 from minikafka.pipeline.summary import Summary, Table
@@ -81,6 +81,8 @@ async def test_stream_of_json_is_grouped_and_written_as_json(client, contents, p
     assert pipeline(text).facts["records_read"] == 1
     last = (await contents("run-counts"))[-1]
     assert json.loads(last.value) == {"user": "ann", "n": 3, "ms": 10, "bad": 0}
+    with pytest.raises(PipelineError, match="another query: step counts has changed; name a new"):
+        pipeline(text.replace("sum(ms) ms", "max(ms) ms"))
 
 
 async def test_batch_of_csv_is_written_as_parquet(spark, client, pipeline, tmp_path):
