@@ -187,7 +187,8 @@ class Log:
         """Append one checked batch, bytes [start, end) of the buffer, as leader; return its base offset.
 
         Base offset and leader epoch are stamped into the buffer, and `pending` keeps a slice of `view`: the buffer
-        must not change before `flush()`. Raises StorageFailed when a new segment cannot be created.
+        must not change before `flush()`. Raises StorageFailed when a new segment cannot be created. What every batch
+        needs is written out here, which saves a call per batch and step.
         """
         base_offset = self.log_end_offset
         position = self.position

@@ -261,9 +261,8 @@ class Session:
 
     def _begin(self, max_bytes: int, deadline: int, now: int) -> None:
         self.epoch = 1 if self.epoch >= _EPOCH_MAX else self.epoch + 1
-        self.max_bytes = (
-            max_bytes if max_bytes > 0 else 1
-        )  # a first batch is sent however large it is (KIP-74)
+        # With 1 byte a first batch is sent however large it is (KIP-74).
+        self.max_bytes = max_bytes if max_bytes > 0 else 1
         self.deadline = deadline
         self.seen = now
         self.parked = True
@@ -271,7 +270,10 @@ class Session:
     def _fetched(
         self, item: Item, leader_epoch: int, offset: int, last_epoch: int, start: int, now: int
     ) -> None:
-        """Note that the follower has the records from `start` up to `offset`, or that its fetch is refused."""
+        """Note that the follower has the records from `start` up to `offset`, or that its fetch is refused.
+
+        The path of a follower in the ISR is written out, which saves a call per fetched partition and step.
+        """
         if item.progress is None:
             self._bind(item)
         partition, progress = item.partition, item.progress

@@ -395,6 +395,7 @@ def _encode_flexible(
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
 ) -> Generator[None, None, list[Slice]]:
+    # The fields of a partition are packed in the loop, which saves a call per partition.
     head = current = bytearray(_PREFIX.pack(0, correlation, 0, 0, error, session_id))
     current += uvarint(len(topics) + 1)
     out: list[Slice] = []
