@@ -216,7 +216,7 @@ class Connection(FramedStream):
         produce = self.produce
         self.last_active = produce.now = self.fetch.now = self.clock.now()
         produce.wall_ms = WALL_UNKNOWN
-        produce.walked = self.fetch.consumers.rows = 0
+        produce.walked = produce.parts = self.fetch.consumers.rows = 0
         return frames(buf, view, start, end, self.routes, self._on_cold, self.frame_max)
 
     def finish(self) -> None:

@@ -11,8 +11,8 @@ from minikafka.broker.consumer_fetches import ConsumerFetches
 
 LARGE_BYTES: Final = 8 << 10
 """Bytes from which on a consumer's request is decoded in later turns: that of about 250 partitions."""
-FOLLOWER_LARGE_BYTES: Final = 32 << 10
-"""Bytes from which on a follower's request is handled in later turns: that of about 1,100 partitions."""
+FOLLOWER_LARGE_BYTES: Final = 16 << 10
+"""Bytes from which on a follower's request is handled in later turns: that of about 550 partitions."""
 Steps: TypeAlias = Generator[None, None, ConsumerFetch | None]
 """The steps of a request; they return the fetch of a consumer, None if they have handled a follower's."""
 

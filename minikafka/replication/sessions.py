@@ -366,12 +366,15 @@ class Session:
         item.dirty = False
 
     def close(self) -> None:
-        """Release the partitions: the connection has ended."""
+        """Release the partitions: the connection has ended. They are freed without the garbage collector."""
         self.parked = False
         for items in self.items.values():
             for item in items.values():
                 if item.progress is not None and item.progress.item is item:
                     item.progress.item = None
+        self.items.clear()
+        self.dirty.clear()
+        self.held.clear()
 
     def serve(self, now: int) -> None:
         """Answer the parked fetch with the dirty partitions; stay parked if none of them has anything to send."""

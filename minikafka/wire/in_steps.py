@@ -87,7 +87,7 @@ class _Part(NamedTuple):
     is_array: bool = False
     is_nullable: bool = False
     nested: Any = None
-    """The type of the elements if they have arrays of entities themselves."""
+    """The type of the elements if they have long arrays themselves."""
 
 
 def _decode(entity_type: Any, cursor: Cursor) -> Decoding:
@@ -141,7 +141,7 @@ def _part(owner: Any, field: Field[Any]) -> _Part:
         read: Read = get_reader(field.metadata["kafka_type"], flexible, False)
         return _Part(field.name, shape, read, True, is_nullable)
     entity_type: Any = element
-    nested = entity_type if _has_entities(entity_type) else None
+    nested = entity_type if any(part.is_array for part in _parts(entity_type)) else None
     read = entity_reader(entity_type)
     return _Part(field.name, shape, read, True, is_nullable, nested)
 

@@ -24,7 +24,7 @@ A fetch of more than 64 partitions is handled in steps, in turn with the cold re
 next request of its connection when it is answered. So is the next request behind 16 fetches that wait for records. In
 a session, only the partitions count that may have changed.
 
-A consumer's request of 8 KiB or more is decoded in steps too, and a follower's of 32 KiB or more; the broker handles
+A consumer's request of 8 KiB or more is decoded in steps too, and a follower's of 16 KiB or more; the broker handles
 one such request at a time. A request may have at most 1 MiB, which is enough for 30,000 partitions; a larger one closes
 the connection, as does a follower's session of more than 10,000 partitions. The sessions of all consumers together have
 at most 100,000 partitions; beyond that, sessions give way as when all slots are taken. A fetch of more than 4,096
@@ -140,6 +140,7 @@ class FetchApi:
         request = decode(buf, view, body, end, version)
         if request.replica_id >= 0 and version == FOLLOWER_VERSION:
             self._follower(request, correlation)
+            self.consumers.rows += sum(len(partitions) for _, partitions in request.topics)
         else:
             ConsumerFetch(self.consumers, request, correlation, version, self.now).begin()
         return self.consumers.rows > ROWS_MAX or self.is_full()

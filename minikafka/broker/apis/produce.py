@@ -29,6 +29,7 @@ from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.base.ports import Clock
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.large_produce import LargeProduce
+from minikafka.broker.produce_response import Topics, encoder
 from minikafka.broker.record_walks import PendingWalks
 from minikafka.broker.refused_batches import RETRIABLE, Refusal, producer_of
 from minikafka.broker.replicas import ReplicaManager
@@ -48,7 +49,6 @@ from minikafka.wire.produce import (
     PartitionRecords,
     ProduceRequest,
     decode_in_steps,
-    encode_response,
     single_answer,
     single_records,
     tail_bytes,
@@ -74,8 +74,10 @@ _TIMED_BYTES: Final = 8 << 10
 """A batch above this size is reason to look at the clock."""
 _LARGE_BYTES: Final = 4 << 20
 """Bytes from which on a request is handled in steps, whatever its number of partitions."""
-_LARGE_STEP: Final = 8
-"""Partitions of a large request in one step: 3 ms if their logs have no files yet."""
+_PARTS_MAX: Final = 64
+"""Partitions of one tick, without those whose head is known, above which requests are handled in steps."""
+_LARGE_STEP: Final = 4
+"""Partitions of a large request in one step: up to 3 ms if their logs have no files yet."""
 WALL_UNKNOWN: Final = -1
 """`ProduceApi.wall_ms` until the first produce of a tick: most ticks are fetches and need no wall clock."""
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -86,8 +88,6 @@ _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 Held: TypeAlias = Literal[Again.AGAIN] | None
 """AGAIN for a request whose records must be walked first."""
 Steps: TypeAlias = Generator[None, None, None]
-Topics = list[tuple[bytes, list[PendingPartition]]]
-"""(topic, its partitions) of one request."""
 
 
 class SingleHead:
@@ -133,6 +133,7 @@ class ProduceApi:
         "memo",
         "now",
         "packs",
+        "parts",
         "pending",
         "purgatory",
         "refused",
@@ -169,6 +170,8 @@ class ProduceApi:
         """The work for which the connection holds back a frame."""
         self.verdicts: dict[int, int | Walk] = {}
         """The outcome of the walks of the request that is given again, by the position of the records."""
+        self.parts = 0
+        """Partitions that took the general path in this tick."""
         self.walked = 0
         """Bytes of records walked in this tick."""
         self.answers = answers
@@ -198,8 +201,8 @@ class ProduceApi:
         """
         if self.wall_ms == WALL_UNKNOWN:
             self.wall_ms = self.clock.wall_ms()
-        if self.refused:
-            self._forget_sent_refusals()
+            if self.refused:  # within a tick no response is sent
+                self._forget_sent_refusals()
         head_end = start + CLIENT_ID + self.head_size
         head = self.memo.get(view[start + CLIENT_ID : head_end].tobytes())
         if head is not None and head.version == version and not head.partition.log_append_time:
@@ -289,7 +292,9 @@ class ProduceApi:
             return None
         decoding = decode_in_steps(buf, body, end, version)
         request = next(decoding)
-        if request is None or end - body > _LARGE_BYTES:
+        if request is not None:
+            self.parts += sum(len(parts) for _, parts in request.topics)
+        if request is None or end - body > _LARGE_BYTES or self.parts > _PARTS_MAX:
             self.pending = self.large
             rest = chain((request,), decoding)
             self.large.begin(self._large_steps(buf, view, rest, correlation, version))
@@ -405,7 +410,7 @@ class ProduceApi:
         while (request := next(decoding)) is None:
             yield
         topics: Topics = [(topic, []) for topic, _ in request.topics]
-        multi = MultiProduce([], _encoder(topics, correlation, version), NEVER)
+        multi = MultiProduce([], encoder(topics, correlation, version), NEVER)
         if request.acks:
             self.answers.wait_many(multi)
         for (topic, parts), (_, answers) in zip(request.topics, topics, strict=True):
@@ -532,7 +537,7 @@ class ProduceApi:
             return
         multi = MultiProduce(
             [part for _, parts in topics for part in parts],
-            _encoder(topics, correlation, version),
+            encoder(topics, correlation, version),
             self.now + timeout_ms,
         )
         self.answers.wait_many(multi)
@@ -582,19 +587,3 @@ def _outcome(
     if isinstance(walk.verdict, int):
         return buf, view, start, end, walk.verdict
     return walk.verdict, memoryview(walk.verdict), 0, len(walk.verdict), 0
-
-
-def _encoder(topics: Topics, correlation: int, version: int) -> Callable[[], bytes]:
-    """Return the function that encodes the response to a request."""
-
-    def encode() -> bytes:
-        rows = [(topic, [_row(part) for part in parts]) for topic, parts in topics]
-        return encode_response(correlation, version, rows)
-
-    return encode
-
-
-def _row(part: PendingPartition) -> tuple[int, int, int, int, int]:
-    """Return the fields of one partition in the response."""
-    start = part.partition.log.log_start_offset if part.partition is not None else -1
-    return part.number, part.error, part.base_offset, part.append_time, start

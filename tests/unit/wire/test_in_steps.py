@@ -147,6 +147,15 @@ def test_step_decodes_at_most_64_elements() -> None:
     assert finished(steps)[1] == 100
 
 
+def test_long_array_of_strings_in_one_element_is_decoded_in_steps() -> None:
+    names = [f"key-{number}" for number in range(6_400)]
+    resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": names}
+    body = codec.request(versions.DESCRIBE_CONFIGS, 4, resources=[resource])
+    frame = codec.encode_request(versions.DESCRIBE_CONFIGS, 4, 7, CLIENT, body)
+    steps = in_steps.decode_request_in_steps(versions.DESCRIBE_CONFIGS, 4, memoryview(frame)[BODY:])
+    assert finished(steps)[1] == 100
+
+
 def test_rows_of_a_response_are_made_step_by_step() -> None:
     made = 0
 

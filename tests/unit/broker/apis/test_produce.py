@@ -15,7 +15,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Buffer
 from minikafka.broker import large_produce
-from minikafka.broker.apis.produce import ProduceApi
+from minikafka.broker.apis.produce import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.partition_report import rows_of
 from minikafka.broker.services import ClientConnection
@@ -115,6 +115,7 @@ class Connected:
         """Handle the last request, for the first time or again, and end its tick."""
         buf = self.buf
         self.api.now = self.broker.clock.now()
+        self.api.wall_ms, self.api.parts = WALL_UNKNOWN, 0
         self.api.on_request(buf, memoryview(buf), self.version, 7, 0, HEADER, len(buf))
         self.replicas.purgatory.finish_tick(self.api.now)
 
@@ -410,3 +411,15 @@ async def test_request_of_too_many_partitions_closes_the_connection(
     connected.send({TopicPartition("t", number): None for number in range(ELEMENTS_MAX + 256)})
     await until(lambda: connected.closed == 1)
     assert connected.answered == []
+
+
+async def test_tick_handles_few_partitions_whose_head_is_unknown_at_once(
+    connected: Connected,
+) -> None:
+    """Refused requests for one partition have no known head: thousands of them fit into a buffer."""
+    for _ in range(3):
+        connected.produce(T0)
+    assert connected.resumed == 0
+    connected.produce(*MANY[:65])
+    await until(lambda: connected.resumed == 1)
+    assert len(connected.answered) == 4
