@@ -47,7 +47,7 @@ Topics: TypeAlias = Iterable[str] | re.Pattern[str]
 
 
 def _ignore(partitions: list[TopicPartition]) -> None:
-    """Do nothing: the application did not ask to be told."""
+    """Do nothing: the application has no callback."""
 
 
 class GroupConsumer:
@@ -103,7 +103,8 @@ class GroupConsumer:
         self._joined: list[tuple[TopicPartition, ...] | MinikafkaError | None] = []
         self._awake = asyncio.Event()
         self._resets: dict[TopicPartition, int] = {}
-        self._in_hand: ConsumedRecord | None = None
+        self._unfinished: ConsumedRecord | None = None
+        """The record that the application was given last, until it asks for the next one."""
         self._returned_at: int | None = None
         self._metadata_due = 0
         self._positions_due = 0
@@ -122,7 +123,7 @@ class GroupConsumer:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            self._in_hand = None
+            self._unfinished = None
         await self.close()
 
     def __aiter__(self) -> Self:
@@ -130,7 +131,7 @@ class GroupConsumer:
 
     async def __anext__(self) -> ConsumedRecord:
         """Return the next record of any assigned partition; wait for one. Raises KafkaError and NoOffset."""
-        self._in_hand = None
+        self._unfinished = None
         while not self._is_closed:
             self._returned_at = None
             self._awake.clear()
@@ -138,7 +139,7 @@ class GroupConsumer:
             record = self._fetching.next_record()
             if record is not None:
                 self._returned_at = self._clock.now()
-                self._in_hand = record
+                self._unfinished = record
                 return record
             if not self._is_closed:
                 await self._fetch()
@@ -504,10 +505,10 @@ class GroupConsumer:
     def _processed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets behind the processed records, where they are not committed yet."""
         positions = self._fetching.positions()
-        if self._in_hand is not None:
-            tp = TopicPartition(self._in_hand.topic, self._in_hand.partition)
+        if self._unfinished is not None:
+            tp = TopicPartition(self._unfinished.topic, self._unfinished.partition)
             if tp in positions:
-                positions[tp] = self._fetching.position_before(self._in_hand)
+                positions[tp] = self._fetching.position_before(self._unfinished)
         last = self._commits.last
         return {
             tp: at for tp, at in positions.items() if tp not in last or last[tp].offset != at.offset
