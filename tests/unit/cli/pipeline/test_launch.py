@@ -62,6 +62,16 @@ def test_check_without_a_verdict_ends_with_exit_code_2(monkeypatch, capsys):
     assert capsys.readouterr().err == "minikafka: no history\n"
 
 
+def test_interrupted_restore_says_what_it_leaves(monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Launch, "run", interrupted)
+    words = ["restore", "clicks", "--from", "archive", "--to", "again", "-b", NOWHERE]
+    ended = CliRunner().invoke(pipeline, words)
+    assert "again may hold an incomplete copy: restore to a new topic" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "there is no such file; name the TOML file"), (b"\xff", "not UTF-8 text; name the")],
