@@ -16,8 +16,8 @@ from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
 
 FLEXIBLE: Final = 9
 NULL_RECORDS: Final = -1
-ELEMENTS_MAX: Final = 20_000
-"""Topics and partitions of one request: twice as many as the partitions of a large cluster."""
+ELEMENTS_MAX: Final = 10_000
+"""Topics and partitions of one request, rounded up to whole steps."""
 STEP_ELEMENTS: Final = 256
 """Topics and partitions that are decoded in one step: at most 0.2 ms."""
 _ACKS_TIMEOUT: Final = Struct(">hi")

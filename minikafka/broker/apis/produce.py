@@ -12,7 +12,7 @@ only coordinators write, is INVALID_TOPIC_EXCEPTION. Records that a consumer cou
 that are not what the codec says (Kafka: UNKNOWN_SERVER_ERROR), other records than the header counts, fields that do
 not fit, more than 256 MiB of them, or a missing key in a compacted topic. A request whose records take long to read,
 or of more than 255 topics and partitions or 4 MiB, is handled piece by piece, and the connection's further requests
-after it. One of more than 20,000 topics and partitions closes the connection. Deliberately ignored: transactional ids,
+after it. One of more than 10,240 topics and partitions closes the connection. Deliberately ignored: transactional ids,
 and the offsets inside of a batch.
 """
 
