@@ -50,6 +50,7 @@ class Connection(FramedStream):
         "closed",
         "cold",
         "fetch",
+        "is_due",
         "is_waiting",
         "last_active",
         "outbox",
@@ -105,7 +106,9 @@ class Connection(FramedStream):
         )
         self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
         self.paused = False
-        """True while nothing is read or parsed."""
+        """True while nothing is read."""
+        self.is_due = False
+        """True while `_parse_again` is scheduled: reading before it would give the connection another turn."""
         self.outbox = Outbox(ahead)
         self.sends = sends
         self.is_waiting = False
@@ -171,8 +174,8 @@ class Connection(FramedStream):
         if self.paused:
             if self.is_waiting or len(self.answers.entries) >= ENTRIES_MAX // 2:
                 self.is_waiting = True
-            else:
-                self.paused = False
+            elif not self.is_due:
+                self.is_due = True
                 self.clock.call_later(0, self._parse_again)
         self.cold.proceed()
 
@@ -193,6 +196,7 @@ class Connection(FramedStream):
 
     def _parse_again(self) -> None:
         """Parse the requests that were left in the buffer, then read again unless there are too many of them."""
+        self.is_due = self.paused = False
         self.buffer_updated(0)
         if not self.paused:
             self.link.resume_reading()

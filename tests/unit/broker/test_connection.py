@@ -159,6 +159,21 @@ async def test_requests_behind_a_large_response_wait_for_it(stored: MemoryCluste
     assert not owing._paused
 
 
+async def test_connection_with_many_small_fetches_has_one_turn_in_each_pass_of_the_loop(
+    stored: MemoryCluster,
+) -> None:
+    client = await join(stored)
+    client.link.resume_reading()
+    traffic = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)].log.traffic
+    client.link.send([fetch_request(number, 1, 45) for number in range(4_000)])
+    most = 0
+    while traffic.fetch_requests < 4_000:
+        before = traffic.fetch_requests
+        await asyncio.sleep(0)
+        most = max(most, traffic.fetch_requests - before)
+    assert 0 < most <= ROWS_MAX + 1
+
+
 async def test_reading_stops_behind_a_large_fetch_that_waits(stored: MemoryCluster) -> None:
     client = await join(stored)
     waiting = fetch_request(1, 1 << 30, 45, rows=ROWS_MAX + 1, max_wait=60_000)
