@@ -217,6 +217,7 @@ def test_transactions_torn_tails_and_codecs_are_judged_by_kafkas_rules(spark, tm
     assert anomalies(summary) == {"lost": 1, "aborted_visible": 1}
 
 
+@pytest.mark.usefixtures("interpreted_plans")
 async def test_history_of_a_topic_fits_the_directories_of_a_real_cluster(
     spark, cluster, client, tmp_path
 ):
