@@ -95,13 +95,15 @@ class ClientConnection:
     """The client at the other end of one connection, the same object for all requests of that connection.
 
     `id` is unique among the connections this broker process ever accepted. `peer` is the client's host:port,
-    `listener` the name of the listener that accepted the connection.
+    `listener` the name of the listener that accepted the connection, `software` the name and version in the client's
+    last ApiVersions request, "" before one of version 3.
     """
 
     id: int
     listener: str
     peer: str = "?"
     principal: str = ANONYMOUS
+    software: str = ""
 
 
 @dataclass(slots=True)

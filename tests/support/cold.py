@@ -308,7 +308,7 @@ def state(
     )
 
 
-def context(version: int) -> RequestContext:
+def context(version: int, software: str = "") -> RequestContext:
     """Return the context of a request of this version, from a client whose handler answers at once."""
-    connection = ClientConnection(1, "PLAINTEXT", "127.0.0.1:50000")
+    connection = ClientConnection(1, "PLAINTEXT", "127.0.0.1:50000", software=software)
     return RequestContext(connection, "client", version, lambda response: None)

@@ -5,9 +5,9 @@ FindCoordinator 10, versions 0–4.
   keys from version 4 (KIP-699). The first request creates the topic.
 - COORDINATOR_NOT_AVAILABLE, which clients retry, until the topic exists and has a leader: it is not created before
   `offsets.topic.replication.factor` brokers are live.
-- INVALID_REQUEST for a transactional id (key type 1), as transactions are not served, and for unknown key types.
-  Producers of Java, kafka-python, aiokafka and kafkajs then fail within 1 s; librdkafka asks again until the time-out
-  of init_transactions.
+- INVALID_REQUEST for a transactional id (key type 1), as transactions are not supported yet, and for unknown key types.
+  To librdkafka, which would ask again until the time-out of init_transactions, a transactional id is
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 JoinGroup 11, versions 0–9.
 - Answered when all members have joined or the rebalance has timed out; until then the connection is parked.
@@ -41,6 +41,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.broker.group_parts import AT_ONCE_ROWS, answer_in_parts, in_rows
 from minikafka.broker.services import (
     LATER,
+    ClientConnection,
     Entity,
     Handler,
     Later,
@@ -48,6 +49,7 @@ from minikafka.broker.services import (
     Services,
     Steps,
 )
+from minikafka.broker.transactional_ids import REFUSAL, refusal_code
 from minikafka.groups.requests import (
     DeleteGroupsRequest,
     DescribeRequest,
@@ -108,25 +110,26 @@ def find_coordinator(
     """Return the response to a FindCoordinator request, or the steps to it."""
     key_type = getattr(request, "key_type", _GROUP)
     if context.version < _COORDINATORS_SINCE:
-        found = _coordinator(services, request.key, key_type, context.connection.listener)
+        found = _coordinator(services, request.key, key_type, context.connection)
         return response(FIND_COORDINATOR, context.version, **found)
     keys = dict.fromkeys(request.coordinator_keys)
     coordinators = (
-        {"key": key, **_coordinator(services, key, key_type, context.connection.listener)}
-        for key in keys
+        {"key": key, **_coordinator(services, key, key_type, context.connection)} for key in keys
     )
     return response_in_steps(FIND_COORDINATOR, context.version, coordinators=coordinators)
 
 
-def _coordinator(services: Services, key: str, key_type: int, listener: str) -> dict[str, Any]:
+def _coordinator(
+    services: Services, key: str, key_type: int, connection: ClientConnection
+) -> dict[str, Any]:
     """Return the fields that name a coordinator, or the error."""
     if key_type == _GROUP:
-        node, reason = services.groups.topic.locate(key, listener)
+        node, reason = services.groups.topic.locate(key, connection.listener)
         if node is not None:
             return {"node_id": node.id, "host": node.host, "port": node.port}
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     elif key_type == _TRANSACTION:
-        code, reason = ErrorCode.INVALID_REQUEST, "transactions are not served"
+        code, reason = refusal_code(connection.software), REFUSAL
     else:
         code, reason = ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is unknown"
     return {

@@ -4,8 +4,8 @@ InitProducerId 22, versions 0–4.
 - Without a transactional id: a unique producer id with epoch 0, from any broker. A producer that sends its old id
   and epoch (from version 3) gets a new id: its sequence numbers restart at 0, and its unacknowledged batches
   cannot be mistaken for batches of the new id.
-- With a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as transactions are not served. Every client then
-  fails within 1 s; after INVALID_REQUEST librdkafka asks again until the time-out of init_transactions.
+- With a transactional id: INVALID_REQUEST, as transactions are not supported yet; to librdkafka, which would ask
+  again, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 - ZooKeeper not reachable: COORDINATOR_NOT_AVAILABLE, which producers retry.
 Deliberately ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
 
@@ -22,6 +22,7 @@ from typing import Any, Final
 from minikafka.base.errors import CoordinationError, ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.transactional_ids import refusal_code
 from minikafka.log.producers import ActiveProducer
 from minikafka.wire.codec import response
 from minikafka.wire.in_steps import response_in_steps
@@ -36,7 +37,7 @@ _NONE: Final = -1
 async def init_producer_id(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Return the response to an InitProducerId request."""
     if request.transactional_id is not None:
-        return _refused(context.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _refused(context.version, refusal_code(context.connection.software))
     old_id, old_epoch = (
         getattr(request, "producer_id", _NONE),
         getattr(request, "producer_epoch", _NONE),

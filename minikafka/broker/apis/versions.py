@@ -6,7 +6,8 @@ ApiVersions 18, versions 0–3.
   decoded. Clients then repeat it in a version that the table has for key 18.
 - From version 3, a client software name or version with characters other than letters, digits, dots and dashes
   is INVALID_REQUEST.
-Deliberately ignored: the name of the client software; no features are announced (KIP-584).
+- The name and version of the client software decide how transactional ids are refused (`transactional_ids.py`).
+Deliberately ignored: no features are announced (KIP-584).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _NAMED_SINCE: Final = 3
 
 def api_versions(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Return the response to an ApiVersions request."""
-    if context.version >= _NAMED_SINCE and not (
-        _SOFTWARE.fullmatch(request.client_software_name)
-        and _SOFTWARE.fullmatch(request.client_software_version)
-    ):
-        return response(API_VERSIONS, context.version, error_code=ErrorCode.INVALID_REQUEST)
+    if context.version >= _NAMED_SINCE:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return response(API_VERSIONS, context.version, error_code=ErrorCode.INVALID_REQUEST)
+        context.connection.software = f"{name} {version}"
     return _table(context.version, ErrorCode.NONE)
 
 

@@ -40,11 +40,11 @@ from minikafka.wire.versions import (
 )
 
 
-def find(cold: Cold, version: int, *groups: str, **values: Any) -> list[Any]:
+def find(cold: Cold, version: int, *groups: str, software: str = "", **values: Any) -> list[Any]:
     """Return the rows of a FindCoordinator response, by way of its bytes."""
     keys = {"key": groups[0]} if version < 4 else {"coordinator_keys": groups}
     request = codec.request(FIND_COORDINATOR, version, **keys, **values)
-    answer = find_coordinator(cold.services, request, context(version))
+    answer = find_coordinator(cold.services, request, context(version, software))
     answer = decoded(FIND_COORDINATOR, version, answer)
     return [answer] if version < 4 else list(answer.coordinators)
 
@@ -132,6 +132,23 @@ async def test_coordinator_of_anything_but_a_group_is_an_invalid_request(
 ) -> None:
     (row,) = find(await coordinating(), version, "tx", key_type=key_type)
     assert (row.error_code, row.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize(
+    ("software", "code"),
+    [
+        ("", ErrorCode.INVALID_REQUEST),
+        ("apache-kafka-java 3.9.1", ErrorCode.INVALID_REQUEST),
+        ("librdkafka 2.16.0", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+async def test_transactional_id_is_refused_so_that_the_client_gives_up(
+    version: int, software: str, code: ErrorCode
+) -> None:
+    (row,) = find(await coordinating(), version, "tx", key_type=1, software=software)
+    assert (row.error_code, row.node_id) == (code, -1)
+    assert row.error_message == "transactions are not supported yet"
 
 
 @pytest.mark.parametrize("version", range(10))

@@ -55,10 +55,16 @@ async def test_old_id_without_epoch_and_epoch_without_id_are_refused(
 
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("transactional_id", ["tx", ""])
-async def test_transactional_id_is_refused_for_good(version: int, transactional_id: str) -> None:
-    """With a retriable error the client would ask again until its time-out."""
+async def test_transactional_id_is_an_invalid_request(version: int, transactional_id: str) -> None:
     request = codec.request(INIT_PRODUCER_ID, version, transactional_id=transactional_id)
     answer = await init_producer_id(Cold().services, request, context(version))
+    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+async def test_transactional_id_of_librdkafka_is_refused_for_good() -> None:
+    request = codec.request(INIT_PRODUCER_ID, 4, transactional_id="tx")
+    librdkafka = context(4, "confluent-kafka-python 2.16.1-rdkafka-2.16.0")
+    answer = await init_producer_id(Cold().services, request, librdkafka)
     refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert (answer.error_code, answer.producer_id) == (refused, -1)
 

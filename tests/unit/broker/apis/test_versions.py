@@ -34,6 +34,13 @@ def test_client_with_an_invalid_software_name_is_refused(name: str, software: st
     assert answer.api_keys == ()
 
 
+def test_client_software_is_remembered_for_the_connection() -> None:
+    named = {"client_software_name": "sarama", "client_software_version": "v1.61.1"}
+    asked = context(3)
+    api.api_versions(Cold().services, codec.request(API_VERSIONS, 3, **named), asked)
+    assert asked.connection.software == "sarama v1.61.1"
+
+
 def test_unserved_version_gets_a_version_0_response_with_the_table() -> None:
     frame = api.unsupported(77)
     assert frame[4:8] == b"\0\0\0\x4d"
