@@ -147,7 +147,7 @@ class ColdRequests:
             return
         self._is_queued = True
         if self._steps is None and len(self._waiting[0].body) >= LARGE_BYTES:
-            self._turns.ask_for_large(self)
+            self._turns.large.ask(self)
         else:
             self._turns.ask(self)
 
@@ -168,12 +168,12 @@ class ColdRequests:
             self.close()
             self._close()
         if self._steps is None and not self._is_awaited:
-            self._turns.end_large(self)
+            self._turns.large.end(self)
 
     def close(self) -> None:
         """Drop the waiting requests and ignore later answers: the connection has ended."""
         self._closed = True
-        self._turns.end_large(self)
+        self._turns.large.end(self)
         self._current = self._steps = None
         self._waiting.clear()
         self._bytes = 0
@@ -233,7 +233,7 @@ class ColdRequests:
         else:
             with _ClosingOnFailure(request, self._close_after):
                 self._finish(request, response)
-            self._turns.end_large(self)
+            self._turns.large.end(self)
             self._answers.purgatory.finish_soon()
         self.proceed()
 

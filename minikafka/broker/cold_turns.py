@@ -8,6 +8,7 @@ the event loop reads other sockets, so produce, fetch and the control plane wait
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
@@ -37,6 +38,43 @@ class Worker(Protocol):
         """Ask for another turn if there is more to do and the client has received the earlier responses."""
 
 
+class OneAtATime:
+    """The connections with a large request, of which one is in progress; `begin(worker)` queues it for a turn.
+
+    Decoded, a request takes up to a hundred times as much memory as its bytes. After `LARGE_MS` the next one begins
+    nevertheless, because a request may wait for as long as its client wants.
+    """
+
+    def __init__(self, clock: Clock, begin: Callable[[Worker], None]) -> None:
+        self._clock = clock
+        self._begin = begin
+        self._current: Worker | None = None
+        self._limit: Timer | None = None
+        self._waiting: dict[Worker, None] = {}
+
+    def ask(self, worker: Worker) -> None:
+        """Begin the connection's large request as soon as no other is in progress."""
+        if self._current is None:
+            self._current = worker
+            self._limit = self._clock.call_later(LARGE_MS, lambda: self.end(worker))
+            self._begin(worker)
+        else:
+            self._waiting[worker] = None
+
+    def end(self, worker: Worker) -> None:
+        """Let the next one begin if this connection's was in progress, or forget its waiting one."""
+        if self._current is worker:
+            self._current = None
+            assert self._limit is not None
+            self._limit.cancel()
+            for waiting in self._waiting:
+                del self._waiting[waiting]
+                self.ask(waiting)
+                return
+        else:
+            self._waiting.pop(worker, None)
+
+
 class ColdTurns:
     """The connections with cold requests to handle. Those for which least was done are served first.
 
@@ -52,37 +90,9 @@ class ColdTurns:
         self._served = 0
         """The largest `used` with which a connection was served."""
         self._is_due = False
-        self._large: Worker | None = None
-        """The connection whose large request is in progress."""
-        self._limit: Timer | None = None
-        self._waiting: dict[Worker, None] = {}
-        """The connections whose next request is large too."""
-
-    def ask_for_large(self, worker: Worker) -> None:
-        """Queue a connection whose next request is large, as soon as it may begin.
-
-        One of them is in progress at a time: decoded, it takes up to a hundred times as much memory as its bytes.
-        After `LARGE_MS` the next one begins nevertheless, because a request may wait for as long as its client wants.
-        """
-        if self._large is None:
-            self._large = worker
-            self._limit = self._clock.call_later(LARGE_MS, lambda: self.end_large(worker))
-            self.ask(worker)
-        else:
-            self._waiting[worker] = None
-
-    def end_large(self, worker: Worker) -> None:
-        """Let the next large request begin if this connection had one in progress, or forget its waiting one."""
-        if self._large is worker:
-            self._large = None
-            assert self._limit is not None
-            self._limit.cancel()
-            for waiting in self._waiting:
-                del self._waiting[waiting]
-                self.ask_for_large(waiting)
-                return
-        else:
-            self._waiting.pop(worker, None)
+        self.large = OneAtATime(clock, self.ask)
+        """Of cold requests and fetches."""
+        self.large_produce = OneAtATime(clock, self.ask)
 
     def ask(self, worker: Worker) -> None:
         """Queue a connection for one turn."""

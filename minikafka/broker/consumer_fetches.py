@@ -126,18 +126,18 @@ class ConsumerFetches:
         if self.large is not None:
             self.large.work(self.clock.now() + TURN_MS)
         if self.large is None or not self.large.has_work:
-            self.turns.end_large(self)
+            self.turns.large.end(self)
 
     def begin_large(self, large: Large) -> None:
         """Handle a large request in later turns, when those of other connections have been handled."""
         self.large = large
         self.is_queued = True
         self.filled()
-        self.turns.ask_for_large(self)
+        self.turns.large.ask(self)
 
     def close(self) -> None:
         """Forget all fetches: the connection has ended."""
-        self.turns.end_large(self)
+        self.turns.large.end(self)
         self.unsent.clear()
         if self.large is not None:
             self.large.forget()

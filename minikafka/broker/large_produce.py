@@ -41,14 +41,18 @@ class LargeProduce:
         self.used = 0
         """The work for this connection, counted by the turns."""
 
-    def begin(self, steps: Generator[None, None, None]) -> None:
-        """Take the steps in later turns."""
+    def begin(self, steps: Generator[None, None, None], *, has_many: bool) -> None:
+        """Take the steps in later turns; of requests of many partitions, one is in progress at a time."""
         self._steps = steps
-        self.proceed()
+        if has_many:
+            self._turns.large_produce.ask(self)
+        else:
+            self.proceed()
 
     def cancel(self) -> None:
         """Drop the request: the connection has ended."""
         self._steps = None
+        self._turns.large_produce.end(self)
 
     def proceed(self) -> None:
         """Ask for a turn if there are steps to take."""
@@ -80,4 +84,5 @@ class LargeProduce:
 
     def _end(self) -> None:
         self._steps = None
+        self._turns.large_produce.end(self)
         self._purgatory.finish_tick(self._clock.now())

@@ -217,6 +217,7 @@ class ProduceApi:
         if self.pending is not None:
             self.pending.cancel()
             self.pending = None
+        self.refused.clear()  # they keep responses, and are part of a cycle
 
     def _append_one(
         self,
@@ -297,7 +298,8 @@ class ProduceApi:
         if request is None or end - body > _LARGE_BYTES or self.parts > _PARTS_MAX:
             self.pending = self.large
             rest = chain((request,), decoding)
-            self.large.begin(self._large_steps(buf, view, rest, correlation, version))
+            steps = self._large_steps(buf, view, rest, correlation, version)
+            self.large.begin(steps, has_many=request is None)
             return AGAIN
         acks = request.acks
         is_valid = -1 <= acks <= 1

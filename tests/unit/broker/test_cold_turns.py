@@ -131,12 +131,12 @@ def test_next_large_request_begins_when_the_one_before_takes_too_long() -> None:
             pass
 
     first, second = Asking("first"), Asking("second")
-    turns.ask_for_large(first)
-    turns.ask_for_large(second)
+    turns.large.ask(first)
+    turns.large.ask(second)
     clock.advance(LARGE_MS - 1)
     assert begun == ["first"]
     clock.advance(1)
     clock.advance(0)
     assert begun == ["first", "second"]
-    turns.end_large(first)
-    turns.end_large(second)
+    turns.large.end(first)
+    turns.large.end(second)

@@ -18,7 +18,7 @@ from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.broker import consumer_fetch, consumer_fetches
 from minikafka.broker.apis.fetch import REQUEST_BYTES_MAX, FetchApi
-from minikafka.broker.cold_turns import ColdTurns
+from minikafka.broker.cold_turns import ColdTurns, OneAtATime
 from minikafka.broker.consumer_fetch import ROWS_MAX
 from minikafka.broker.consumer_fetches import WAITING_MAX
 from minikafka.broker.fetch_sessions import FetchSessions
@@ -505,7 +505,7 @@ def test_large_requests_are_handled_one_after_the_other(
     first, second = Consumer(replicas[0]), Consumer(replicas[0])
     turns = second.api.consumers.turns = first.api.consumers.turns
     asked: list[object] = []
-    monkeypatch.setattr(turns, "ask", asked.append)
+    monkeypatch.setattr(turns, "large", OneAtATime(first.api.consumers.clock, asked.append))
     for consumer in (first, second):
         consumer.send_rows(2_000, 5)
     while first.api.is_full():

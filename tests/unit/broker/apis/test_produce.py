@@ -33,7 +33,8 @@ HEADER = 14 + len("client")
 class Connected:
     """A connection to broker 0, whose controller is played by the test."""
 
-    def __init__(self, cluster: MemoryCluster) -> None:
+    def __init__(self, cluster: MemoryCluster, turns: ColdTurns | None = None) -> None:
+        self.cluster = cluster
         self.broker = cluster.brokers[0]
         self.replicas = self.broker.replicas
         self.version = VERSION
@@ -44,8 +45,10 @@ class Connected:
         self.resumed = 0
         self.buf = bytearray()
         clock = self.broker.clock
-        turns = ColdTurns(clock, self.replicas.purgatory)
-        self.api = ProduceApi(client, self.replicas, queue, clock, turns, self._close, self._resume)
+        self.turns = turns or ColdTurns(clock, self.replicas.purgatory)
+        self.api = ProduceApi(
+            client, self.replicas, queue, clock, self.turns, self._close, self._resume
+        )
         self.closed = 0
 
     def _close(self) -> None:
@@ -369,6 +372,26 @@ async def test_request_of_many_partitions_is_handled_in_several_turns(connected:
     assert (connected.end_of(T0), connected.end_of(T1), len(connected.answered)) == (1, 1, 1)
     connected.produce(T0)
     assert connected.end_of(T0) == 2
+
+
+@pytest.mark.usefixtures("one_step_in_a_turn")
+async def test_requests_of_many_partitions_are_handled_one_after_the_other(
+    connected: Connected,
+) -> None:
+    other = Connected(connected.cluster, connected.turns)
+    connected.produce(*MANY)
+    other.produce(*MANY)
+    while not connected.resumed:
+        assert not other.api.answers.entries
+        await asyncio.sleep(0)
+    await until(lambda: other.resumed == 1)
+
+
+async def test_end_of_the_connection_forgets_what_was_refused(connected: Connected) -> None:
+    connected.produce(T0)
+    assert connected.api.refused
+    connected.api.end_connection()
+    assert not connected.api.refused
 
 
 @pytest.mark.usefixtures("one_step_in_a_turn")
