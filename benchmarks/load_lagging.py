@@ -1,6 +1,6 @@
 """The latency of a producer while a consumer that lags reads old records of another topic from the same broker.
 
-Three kinds of rounds take turns: without the consumer; with a consumer that reads as much from another process,
+Three kinds of loads take turns: without the consumer; with a consumer that reads as much from another process,
 which has the same answer in a file; and with the consumer at the broker. The second kind shows what the machine's
 processors and its network cost, the third what the broker adds. The consumer is a process of its own and reads at most
 READ_BYTES_PER_SECOND, nearly what a network of 1 Gbit/s carries. It gets the processor only when nobody else wants it
@@ -14,7 +14,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
-from statistics import median
 from tempfile import TemporaryFile
 from time import perf_counter, perf_counter_ns, sleep
 from typing import Any, NamedTuple
@@ -34,6 +33,8 @@ from benchmarks.load_end_to_end import next_offset, records_of
 PRODUCE_VERSION = 7
 PRODUCE_BYTES = 1024
 PAUSE_SECONDS = 0.002
+TURNS = 4
+"""Turns of the three loads in one round: a p99 rests on few requests, and the machine's speed changes meanwhile."""
 FETCH_BYTES = 1 << 20
 READ_BYTES_PER_SECOND = 100_000_000
 PIECE_BYTES = 256 << 10
@@ -41,44 +42,50 @@ PIECE_BYTES = 256 << 10
 
 
 class Lagging(NamedTuple):
-    """The p99 (ms) of each round, and the bytes that were read from the broker.
+    """The p99 (ms) of all requests of a load, and the bytes that were read from the broker.
 
     `alone`: without a consumer; `elsewhere`: with one that reads from another process; `beside`: from the broker.
     """
 
-    alone: list[float]
-    elsewhere: list[float]
-    beside: list[float]
+    alone: float
+    elsewhere: float
+    beside: float
     bytes: int
 
     @property
     def ratio(self) -> float:
-        """The median p99 with the consumer at the broker by the one with the consumer elsewhere."""
-        return median(self.beside) / median(self.elsewhere)
+        """The p99 with the consumer at the broker by the one with the consumer elsewhere."""
+        return self.beside / self.elsewhere
 
     @property
     def ratio_to_alone(self) -> float:
-        """The median p99 with the consumer at the broker by the one without a consumer."""
-        return median(self.beside) / median(self.alone)
+        """The p99 with the consumer at the broker by the one without a consumer."""
+        return self.beside / self.alone
 
 
 def run(
     old: str, topic: str, read_at: Leader, leader: Leader, end: int, *, rounds: int, count: int
 ) -> Lagging:
-    """Produce `count` requests per round to `topic`, in turn without and with readers of `old` up to `end`.
+    """Produce `count` requests per round to `topic`, in turns without and with readers of `old` up to `end`.
 
     `read_at` and `leader`, the leaders of both, are the same broker. Raises LoadError.
     """
-    alone, elsewhere, beside, total = [], [], [], 0
+    alone, elsewhere, beside, total = list[int](), list[int](), list[int](), 0
+    count //= TURNS
     _produce(topic, leader, count)
-    for _ in range(rounds):
-        alone.append(_produce(topic, leader, count))
+    for _ in range(rounds * TURNS):
+        alone += _produce(topic, leader, count)
         with _stand_in(old, read_at) as other, _consumer(old, other, end):
-            elsewhere.append(_produce(topic, leader, count))
+            elsewhere += _produce(topic, leader, count)
         with _consumer(old, read_at, end) as read:
-            beside.append(_produce(topic, leader, count))
+            beside += _produce(topic, leader, count)
         total += read.value
-    return Lagging(alone, elsewhere, beside, total)
+    return Lagging(_p99(alone), _p99(elsewhere), _p99(beside), total)
+
+
+def _p99(latencies: list[int]) -> float:
+    """Return the 99th percentile of nanoseconds in ms."""
+    return sorted(latencies)[int(0.99 * (len(latencies) - 1))] / 1e6
 
 
 @contextmanager
@@ -114,8 +121,8 @@ def _serve(answer: bytes, port: Any, ready: Any) -> None:
                     client.sendall(os.pread(file.fileno(), PIECE_BYTES, position))
 
 
-def _produce(topic: str, leader: Leader, count: int) -> float:
-    """Send requests one by one, with a pause in between; return the p99 of their latencies in ms."""
+def _produce(topic: str, leader: Leader, count: int) -> list[int]:
+    """Send requests one by one, with a pause in between; return their latencies in ns."""
     frame = produce_request(
         PRODUCE_VERSION, topic, leader.partition, batch_of(PRODUCE_BYTES), correlation=1
     )
@@ -130,7 +137,7 @@ def _produce(topic: str, leader: Leader, count: int) -> float:
             if next(answer.fields.iter_unpack(LENGTH.pack(len(data)) + data)) != answer.expected:
                 raise LoadError("a produce request was refused")
             sleep(PAUSE_SECONDS)
-    return sorted(latencies)[int(0.99 * (count - 1))] / 1e6
+    return latencies
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from minikafka.broker.cold_requests import ColdRequests
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.framing import FramedStream
 from minikafka.broker.outbox import (
-    CONSUMER_TURN_BYTES,
     FOLLOWER_TURN_BYTES,
     Outbox,
     ReadAhead,
@@ -151,7 +150,7 @@ class Connection(FramedStream):
     def _send_more(self) -> None:
         """Send from the outbox what the client can receive in this turn; the rest waits."""
         is_follower = self.fetch.session is not None
-        most = FOLLOWER_TURN_BYTES if is_follower else CONSUMER_TURN_BYTES
+        most = FOLLOWER_TURN_BYTES if is_follower else self.sends.turn_bytes()
         try:
             is_able = self.outbox.send(self.link, most)
         except RecordsGone as gone:

@@ -74,7 +74,7 @@ class KafkaListener:
         self._tasks = tasks
         self._turns = ColdTurns(services.clock, replicas.purgatory)
         self._ahead = ReadAhead()
-        self._sends = SendTurns(services.clock)
+        self._sends = SendTurns(services.clock, replicas.purgatory)
         self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)
         self._listening: list[Listener] = []
         self._connections: dict[Connection, None] = {}

@@ -5,12 +5,15 @@ Invariant: one connection holds at most `QUEUE_MARK_BYTES` and one piece of reco
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter_ns
 from typing import Final
 
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Clock, Link, Slice
 from minikafka.log.deferred import Deferred
+from minikafka.replication.purgatory import Purgatory
 
 BUDGET_BYTES: Final = 64 << 20
 """Records that all clients of a broker together have not received; the fuller it is, the smaller the pieces."""
@@ -20,8 +23,15 @@ PIECE_MIN: Final = 16 << 10
 _SHARES: Final = 8
 """A piece takes at most this fraction of what is left of the budget."""
 CONSUMER_TURN_BYTES: Final = 128 << 10
+"""Bytes sent to one consumer before the others have their turn."""
+SHORT_TURN_BYTES: Final = 16 << 10
+PRODUCE_MS: Final = 10
+"""The bytes of a turn while no such time has passed since a Produce request was answered."""
 FOLLOWER_TURN_BYTES: Final = 1 << 20
-"""Bytes sent to one client at which the others have their turn. Producers wait for followers anyway."""
+"""Bytes sent to one follower in a turn: producers wait for followers anyway."""
+LONG_YIELD_NS: Final = 500_000
+HELD_TURNS: Final = 256
+"""Turns that do not yield the processor after a yield that took so long: another process computes."""
 _SLICES_MAX: Final = 64
 
 
@@ -42,13 +52,36 @@ class SendTurns:
     """The consumers that go on receiving a response, one in each turn of the event loop and in the order of asking.
 
     Between two turns the event loop reads other sockets, so produce requests and followers wait for about
-    `CONSUMER_TURN_BYTES`, however many consumers read old records.
+    `SHORT_TURN_BYTES`, however many consumers read old records. Each turn yields the processor first: the kernel
+    often lets a process that the broker has just woken, a follower or a producer, wait for the broker's processor.
     """
 
-    __slots__ = ("_clock", "_is_due", "_queue")
+    __slots__ = (
+        "_clock",
+        "_give_way",
+        "_held",
+        "_is_due",
+        "_now",
+        "_produced_at",
+        "_produces",
+        "_purgatory",
+        "_queue",
+    )
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        purgatory: Purgatory,
+        now: Callable[[], int] = perf_counter_ns,
+        give_way: Callable[[], None] = os.sched_yield,
+    ) -> None:
         self._clock = clock
+        self._purgatory = purgatory
+        self._now = now
+        self._give_way = give_way
+        self._held = 0
+        self._produces = purgatory.finished_produces
+        self._produced_at = clock.now() - PRODUCE_MS
         self._queue: deque[Callable[[], None]] = deque()
         self._is_due = False
 
@@ -59,12 +92,30 @@ class SendTurns:
             self._is_due = True
             self._clock.call_later(0, self._turn)
 
+    def turn_bytes(self) -> int:
+        """Return how many bytes a consumer may receive in this turn."""
+        now, produces = self._clock.now(), self._purgatory.finished_produces
+        if produces != self._produces:
+            self._produces, self._produced_at = produces, now
+        return SHORT_TURN_BYTES if now - self._produced_at < PRODUCE_MS else CONSUMER_TURN_BYTES
+
     def _turn(self) -> None:
         send = self._queue.popleft()
         self._is_due = bool(self._queue)
         if self._is_due:
             self._clock.call_later(0, self._turn)
+        self._yield()
         send()
+
+    def _yield(self) -> None:
+        """Yield the processor unless that took long lately."""
+        if self._held:
+            self._held -= 1
+            return
+        before = self._now()
+        self._give_way()
+        if self._now() - before > LONG_YIELD_NS:
+            self._held = HELD_TURNS
 
 
 class Outbox:

@@ -257,5 +257,4 @@ async def test_fetch_of_zero_bytes_returns_one_batch() -> None:
         silent = Silent()
         await cluster.transport.connect(lambda: silent, "127.0.0.1", 9092)
         silent.link.send([fetch_request(1, 0)])
-        await until(lambda: len(silent.link._inbox) > 0)
-        assert len(silent.link._inbox) > 100_000
+        await until(lambda: len(silent.link._inbox) > 100_000)

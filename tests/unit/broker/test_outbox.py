@@ -13,8 +13,12 @@ from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
 from minikafka.broker.outbox import (
     BUDGET_BYTES,
     CONSUMER_TURN_BYTES,
+    HELD_TURNS,
+    LONG_YIELD_NS,
     PIECE_MAX,
     PIECE_MIN,
+    PRODUCE_MS,
+    SHORT_TURN_BYTES,
     Outbox,
     ReadAhead,
     SendTurns,
@@ -90,11 +94,21 @@ def test_turn_of_a_consumer_ends_after_its_bytes(monkeypatch: pytest.MonkeyPatch
     assert sent == [CONSUMER_TURN_BYTES] * 8
 
 
+class Produces:
+    """The count of Produce requests that a purgatory has answered."""
+
+    finished_produces = 0
+
+
 class Loop:
     """Callbacks of an event loop; `turn` runs those that were there before."""
 
     def __init__(self) -> None:
+        self.ms = 0
         self.callbacks: list[Callable[[], None]] = []
+
+    def now(self) -> int:
+        return self.ms
 
     def call_later(self, ms: float, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
@@ -107,7 +121,7 @@ class Loop:
 
 def test_one_consumer_sends_in_each_turn_of_the_loop() -> None:
     loop = Loop()
-    turns = SendTurns(cast("Any", loop))
+    turns = SendTurns(cast("Any", loop), cast("Any", Produces()))
     sent = ""
 
     def send(name: str, pieces: int) -> None:
@@ -123,6 +137,50 @@ def test_one_consumer_sends_in_each_turn_of_the_loop() -> None:
         loop.turn()
         after_each_turn.append(sent)
     assert after_each_turn == ["a", "ab", "abc", "abca", "abcac", "abcaca"]
+
+
+class Turns:
+    """The turns of one consumer; `now` is milliseconds, `yields` counts the turns that yield the processor."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.purgatory = Produces()
+        self.ns = self.yield_ns = self.yields = 0
+        self.turns = SendTurns(
+            cast("Any", self.loop), cast("Any", self.purgatory), lambda: self.ns, self._give_way
+        )
+
+    def _give_way(self) -> None:
+        self.yields += 1
+        self.ns += self.yield_ns
+
+    def turn(self) -> None:
+        self.turns.ask(lambda: None)
+        self.loop.turn()
+
+
+def test_consumers_receive_less_in_a_turn_while_producers_are_answered() -> None:
+    turns = Turns()
+    assert turns.turns.turn_bytes() == CONSUMER_TURN_BYTES
+    turns.purgatory.finished_produces += 1
+    assert turns.turns.turn_bytes() == SHORT_TURN_BYTES
+    turns.loop.ms += PRODUCE_MS - 1
+    assert turns.turns.turn_bytes() == SHORT_TURN_BYTES
+    turns.loop.ms += 1
+    assert turns.turns.turn_bytes() == CONSUMER_TURN_BYTES
+
+
+def test_processor_is_yielded_before_each_turn_unless_another_process_keeps_it() -> None:
+    turns = Turns()
+    for _ in range(10):
+        turns.turn()
+    assert turns.yields == 10
+    turns.yield_ns = LONG_YIELD_NS + 1
+    for _ in range(1 + HELD_TURNS):
+        turns.turn()
+    assert turns.yields == 11
+    turns.turn()
+    assert turns.yields == 12
 
 
 def test_many_small_slices_leave_together() -> None:
