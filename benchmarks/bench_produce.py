@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.kafka import batch_of, produce_request
 from benchmarks.micro import Outcome, main, timed
 from minikafka.wire.frames import frames
-from minikafka.wire.produce import decode
+from minikafka.wire.produce import decode_in_steps
 from minikafka.wire.versions import PRODUCE
 
 TICK = 64
@@ -29,7 +29,8 @@ class _Decoder:
         end: int,
     ) -> None:
         """Decode one request."""
-        request = decode(buf, body, end, version)
+        request = next(decode_in_steps(buf, body, end, version))
+        assert request is not None, "a small request is decoded in one step"
         self.total += request.topics[0][1][0].start
 
 

@@ -17,7 +17,7 @@ from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
 FLEXIBLE: Final = 9
 NULL_RECORDS: Final = -1
 ELEMENTS_MAX: Final = 10_000
-"""Topics and partitions of one request, rounded up to whole steps."""
+"""Topics and partitions of one request."""
 STEP_ELEMENTS: Final = 256
 """Topics and partitions that are decoded in one step: at most 0.2 ms."""
 _ACKS_TIMEOUT: Final = Struct(">hi")
@@ -53,37 +53,37 @@ SingleAnswer: TypeAlias = Callable[[int, int, int, int], bytes]
 """(correlation, error, base offset, log start offset) -> the whole response."""
 
 
-def decode(buf: bytearray, body: int, end: int, version: int) -> ProduceRequest:
-    """Decode the body, which begins after the client id. Raises ProtocolViolation as `decode_in_steps` does."""
-    return next(filter(None, decode_in_steps(buf, body, end, version)))
-
-
 def decode_in_steps(
     buf: bytearray, body: int, end: int, version: int
 ) -> Iterator[ProduceRequest | None]:
-    """Yield None after every `STEP_ELEMENTS` topics and partitions, and at last the decoded request.
+    """Decode the body, which begins after the client id.
 
-    Raises ProtocolViolation if a field exceeds the frame, or if there are more than `ELEMENTS_MAX` of them.
+    Yields None after every `STEP_ELEMENTS` topics and partitions, and at last the request.
+    Raises ProtocolViolation if a field exceeds the frame, or if there are more than `ELEMENTS_MAX` elements.
     """
     decode = _decode_flexible if version >= FLEXIBLE else _decode
     try:
-        for steps, request in enumerate(decode(buf, body, end)):
-            if steps * STEP_ELEMENTS > ELEMENTS_MAX:
+        for elements, request in enumerate(decode(buf, body, end), start=1):
+            if request is not None:
+                yield request
+            elif elements > ELEMENTS_MAX:
                 raise ProtocolViolation(
                     f"a Produce request must have at most {ELEMENTS_MAX} topics and partitions"
                 )
-            yield request
+            elif not elements % STEP_ELEMENTS:
+                yield None
     except (struct.error, IndexError):
         raise ProtocolViolation("a Produce request is shorter than its fields") from None
 
 
 def _decode(buf: bytearray, position: int, end: int) -> Iterator[ProduceRequest | None]:
+    """Yield None after each partition and each topic, and at last the request, as `_decode_flexible` does."""
     transactional_id, position = _string(buf, position, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, position)
     (topic_count,) = _INT32.unpack_from(buf, position + 6)
     position += 10
     topics = []
-    head_end = elements = 0
+    head_end = 0
     for _ in range(topic_count):
         topic, position = _string(buf, position, end)
         (count,) = _INT32.unpack_from(buf, position)
@@ -96,12 +96,8 @@ def _decode(buf: bytearray, position: int, end: int) -> Iterator[ProduceRequest 
             position += 8
             partitions.append(_records(partition, position, size))
             position = _within(position + max(size, 0), end)
-            elements += 1
-            if not elements % STEP_ELEMENTS:
-                yield None
-        elements += 1
-        if not elements % STEP_ELEMENTS:
             yield None
+        yield None
     yield _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
 
 
@@ -111,7 +107,7 @@ def _decode_flexible(buf: bytearray, position: int, end: int) -> Iterator[Produc
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, position)
     topic_count, position = _count(buf, position + 6, end)
     topics = []
-    head_end = elements = 0
+    head_end = 0
     for _ in range(topic_count):
         topic, position = _compact_string(buf, position, end)
         count, position = _count(buf, position, end)
@@ -123,13 +119,9 @@ def _decode_flexible(buf: bytearray, position: int, end: int) -> Iterator[Produc
             size, position = read_uvarint(buf, head_end)
             partitions.append(_records(partition, position, size - 1))
             position = skip_tags(buf, _within(position + max(size - 1, 0), end))
-            elements += 1
-            if not elements % STEP_ELEMENTS:
-                yield None
-        position = skip_tags(buf, position)
-        elements += 1
-        if not elements % STEP_ELEMENTS:
             yield None
+        position = skip_tags(buf, position)
+        yield None
     position = skip_tags(buf, position)
     yield _finish(transactional_id, acks, timeout_ms, topics, head_end, position, end)
 

@@ -91,7 +91,7 @@ class _Line(NamedTuple):
 
 
 def _line_number(path: Path, text: str) -> int | None:
-    """Return the number of the first line with this text; None if there is none, as in a compressed file."""
+    """Return the number of the first line with this text; None if no line has it: Spark decompresses, this does not."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if line.rstrip(b"\r\n") == text.encode():

@@ -36,15 +36,21 @@ def frame(
 BODY = 14 + len("client")
 
 
+def decoded(buf: bytearray, version: int) -> produce.ProduceRequest:
+    *_, request = produce.decode_in_steps(buf, BODY, len(buf), version)
+    assert request is not None
+    return request
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_request_is_decoded_into_positions_without_copying(version: int) -> None:
     buf = frame(version, [("t", [(3, b"abc"), (4, b"")]), ("longer-name", [(0, b"x" * 200)])])
-    decoded = produce.decode(buf, BODY, len(buf), version)
-    assert (decoded.acks, decoded.timeout_ms, decoded.transactional_id) == (-1, 1500, None)
-    assert decoded.head_end == 0
+    request = decoded(buf, version)
+    assert (request.acks, request.timeout_ms, request.transactional_id) == (-1, 1500, None)
+    assert request.head_end == 0
     found = {
         (topic, part.partition): bytes(buf[part.start : part.end])
-        for topic, parts in decoded.topics
+        for topic, parts in request.topics
         for part in parts
     }
     assert found == {(b"t", 3): b"abc", (b"t", 4): b"", (b"longer-name", 0): b"x" * 200}
@@ -53,7 +59,7 @@ def test_request_is_decoded_into_positions_without_copying(version: int) -> None
 @pytest.mark.parametrize("version", VERSIONS)
 def test_null_records_have_no_position(version: int) -> None:
     buf = frame(version, [("t", [(3, None), (4, b"abc")])])
-    null, other = produce.decode(buf, BODY, len(buf), version).topics[0][1]
+    null, other = decoded(buf, version).topics[0][1]
     assert (null.start, null.end) == (produce.NULL_RECORDS, produce.NULL_RECORDS)
     assert bytes(buf[other.start : other.end]) == b"abc"
 
@@ -62,16 +68,16 @@ def test_null_records_have_no_position(version: int) -> None:
 @pytest.mark.parametrize("size", [1, 126, 127, 128, 20_000])
 def test_records_are_found_after_a_known_head(version: int, size: int) -> None:
     buf = frame(version, [("topic", [(5, b"r" * size)])])
-    decoded = produce.decode(buf, BODY, len(buf), version)
-    part = decoded.topics[0][1][0]
-    assert produce.single_records(buf, decoded.head_end, len(buf), version) == part.start
+    request = decoded(buf, version)
+    part = request.topics[0][1][0]
+    assert produce.single_records(buf, request.head_end, len(buf), version) == part.start
     assert part.end + produce.tail_bytes(version) == len(buf)
 
 
 @pytest.mark.parametrize("tail", [b"\1\0\0", b"\0\1\0", b"\0\0\1"])
 def test_request_with_tagged_fields_is_decoded_in_full(tail: bytes) -> None:
     buf = frame(9, [("topic", [(5, b"records")])])
-    head_end = produce.decode(buf, BODY, len(buf), 9).head_end
+    head_end = decoded(buf, 9).head_end
     assert produce.single_records(buf, head_end, len(buf), 9) > 0
     buf[-3:] = tail
     assert produce.single_records(buf, head_end, len(buf), 9) == -1
@@ -83,7 +89,7 @@ def test_truncated_request_is_a_protocol_violation(version: int) -> None:
     for end in range(BODY, len(buf)):
         cut = buf[:end]
         with pytest.raises(ProtocolViolation):
-            produce.decode(cut, BODY, len(cut), version)
+            decoded(cut, version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
