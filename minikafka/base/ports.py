@@ -210,6 +210,9 @@ class Link(Protocol):
     def resume_reading(self) -> None:
         """Continue reading after `pause_reading`; a second call has no effect."""
 
+    def has_ended(self) -> bool:
+        """Return True if the other side has closed or reset the connection, also while nothing is read."""
+
     def close(self) -> None:
         """Send all queued bytes, then close."""
 

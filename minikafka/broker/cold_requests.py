@@ -61,11 +61,13 @@ class ColdRequests:
 
     `unsupported(correlation)` encodes the response to an ApiVersions request of an unknown version.
     `is_received(slot)` is True if the response of the slot was sent and received; if it returns False, its owner
-    calls `proceed` when something was sent or received. `close()` closes the connection.
+    calls `proceed` when something was sent or received. `close()` closes the connection. `begun()` is called for each
+    request with a buffer of its own that is not waiting any more.
     """
 
     __slots__ = (
         "_answers",
+        "_begun",
         "_bytes",
         "_close",
         "_closed",
@@ -98,8 +100,10 @@ class ColdRequests:
         turns: ColdTurns,
         is_received: Callable[[Slot], bool],
         close: Callable[[], None],
+        begun: Callable[[], None],
     ) -> None:
         self._services = services
+        self._begun = begun
         self._handlers = handlers
         self._unsupported = unsupported
         self._connection = connection
@@ -162,6 +166,8 @@ class ColdRequests:
             else:
                 request = self._waiting.popleft()
                 self._count(-len(request.body))
+                if isinstance(request.body, memoryview):
+                    self._begun()
                 self._begin(request)
         except ProtocolViolation as violation:
             logger.info("closing connection from %s: %s", self._connection.peer, violation)
@@ -169,6 +175,12 @@ class ColdRequests:
             self._close()
         if self._steps is None and not self._is_awaited:
             self._turns.large.end(self)
+
+    def give_up(self) -> None:
+        """Close the connection: its large request has waited for too long."""
+        logger.info("closing connection from %s: a large request waited", self._connection.peer)
+        self.close()
+        self._close()
 
     def close(self) -> None:
         """Drop the waiting requests and ignore later answers: the connection has ended."""

@@ -19,6 +19,8 @@ TURN_MS: Final = 2
 """Time after which a turn ends, and after which a long answer gives way to other connections."""
 LARGE_MS: Final = 10_000
 """Time for which a large request keeps others from beginning."""
+WAIT_MS: Final = 30_000
+"""Time after which the connection of a large request that has not begun is closed: Kafka's clients wait no longer."""
 _REQUEST_COST: Final = 1
 _COST_PER_MS: Final = 10
 """With `_REQUEST_COST`, the units in which the work for a connection is counted."""
@@ -33,6 +35,9 @@ class Worker(Protocol):
 
     def work(self) -> None:
         """Handle one request, or a part of a long one."""
+
+    def give_up(self) -> None:
+        """Close the connection: its large request has waited for too long."""
 
     def proceed(self) -> None:
         """Ask for another turn if there is more to do and the client has received the earlier responses."""
@@ -50,7 +55,8 @@ class OneAtATime:
         self._begin = begin
         self._current: Worker | None = None
         self._limit: Timer | None = None
-        self._waiting: dict[Worker, None] = {}
+        self._waiting: dict[Worker, int] = {}
+        """The millisecond since which each connection waits."""
 
     def ask(self, worker: Worker) -> None:
         """Begin the connection's large request as soon as no other is in progress."""
@@ -59,7 +65,13 @@ class OneAtATime:
             self._limit = self._clock.call_later(LARGE_MS, lambda: self.end(worker))
             self._begin(worker)
         else:
-            self._waiting[worker] = None
+            self._waiting[worker] = self._clock.now()
+
+    def sweep(self) -> None:
+        """Close the connections that have waited for too long: their clients have, and may have gone without notice."""
+        longest = self._clock.now() - WAIT_MS
+        for worker in [waiting for waiting, since in self._waiting.items() if since < longest]:
+            worker.give_up()
 
     def end(self, worker: Worker) -> None:
         """Let the next one begin if this connection's was in progress, or forget its waiting one."""

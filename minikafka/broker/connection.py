@@ -19,6 +19,7 @@ from minikafka.broker.apis.fetch import FetchApi
 from minikafka.broker.apis.produce import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.cold_requests import ColdRequests
 from minikafka.broker.cold_turns import ColdTurns
+from minikafka.broker.frame_room import RECORDS_FREE_MAX, FrameRooms
 from minikafka.broker.framing import FramedStream
 from minikafka.broker.outbox import (
     FOLLOWER_TURN_BYTES,
@@ -56,8 +57,10 @@ class Connection(FramedStream):
         "paused",
         "produce",
         "purgatory",
+        "rooms",
         "routes",
         "sends",
+        "waits_for_room",
     )
 
     def __init__(
@@ -71,6 +74,7 @@ class Connection(FramedStream):
         turns: ColdTurns,
         ahead: ReadAhead,
         sends: SendTurns,
+        rooms: FrameRooms,
         closed: Callable[[Connection], None],
     ) -> None:
         super().__init__(services.config.socket_request_max_bytes)
@@ -102,6 +106,7 @@ class Connection(FramedStream):
             turns,
             self._is_received,
             self._close,
+            self._begun,
         )
         self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
         self.paused = False
@@ -110,6 +115,8 @@ class Connection(FramedStream):
         """True while `_parse_again` is scheduled: reading before it would give the connection another turn."""
         self.outbox = Outbox(ahead)
         self.sends = sends
+        self.rooms = rooms
+        self.waits_for_room = False
         self.is_waiting = False
         """True while something may have to wait until responses have been sent or received."""
         self.last_active = services.clock.now()
@@ -127,6 +134,8 @@ class Connection(FramedStream):
         self.answers.close()
         self.outbox.clear()
         self.release()
+        for room in self.rooms:
+            room.give(self)
         self.closed(self)
 
     def drained(self) -> None:
@@ -187,6 +196,7 @@ class Connection(FramedStream):
             or self.cold.is_full
             or self.fetch.is_full()
             or self.produce.pending is not None
+            or self.waits_for_room
         )
 
     def _filled(self) -> None:
@@ -242,6 +252,42 @@ class Connection(FramedStream):
     def _pause(self) -> None:
         self.paused = self.is_waiting = True
         self.link.pause_reading()
+
+    def may_receive(self, size: int, start: int) -> bool:
+        """Return True if there is room for this large request; otherwise read nothing until there is."""
+        api = int.from_bytes(self._view[start + 4 : start + 6])
+        if api not in self.routes:
+            room = self.rooms.others
+        elif size > RECORDS_FREE_MAX:
+            room = self.rooms.records
+        else:
+            return True
+        self.waits_for_room = not room.take(self, size)
+        if self.waits_for_room:
+            self._pause()
+        return not self.waits_for_room
+
+    def own_buffer_handled(self) -> None:
+        """Give the room of a Produce or Fetch request to the next one."""
+        self.rooms.records.give(self)
+
+    def room_given(self) -> None:
+        """Receive the request for which there was no room."""
+        self.waits_for_room = False
+        self._go_on()
+
+    def missing_room(self, reason: str) -> None:
+        """Close the connection, which keeps room from others or has waited for long."""
+        logger.info("closing connection from %s: %s", self.client.peer, reason)
+        self.link.abort()
+
+    def _begun(self) -> None:
+        """Give the room of a cold request, which is handled now, to the next one."""
+        self.rooms.others.give(self)
+
+    def is_abandoned(self) -> bool:
+        """True if nothing is read and the client has closed its end. Records that have arrived are not dropped."""
+        return self.paused and self.produce.pending is None and self.link.has_ended()
 
     def _refused(self, violation: ProtocolViolation) -> None:
         logger.info("closing connection from %s: %s", self.client.peer, violation)

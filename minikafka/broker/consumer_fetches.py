@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock
 from minikafka.broker.cold_turns import TURN_MS, ColdTurns
@@ -57,6 +58,7 @@ class ConsumerFetches:
         "large",
         "max_bytes",
         "positions",
+        "refused",
         "replicas",
         "requests",
         "rows",
@@ -76,8 +78,11 @@ class ConsumerFetches:
         requests: RequestMetrics,
         filled: Callable[[], None],
         turns: ColdTurns,
+        refused: Callable[[ProtocolViolation], None],
     ) -> None:
         self.turns = turns
+        self.refused = refused
+        """Closes the connection."""
         self.large: Large | None = None
         """The fetch that is handled in steps, until it is answered; no further request is parsed."""
         self.is_queued = False
@@ -113,6 +118,11 @@ class ConsumerFetches:
             _, size = self.unsent.popleft()
             self.unsent_bytes -= size
         return self.unsent_bytes >= EAGER_BYTES
+
+    def give_up(self) -> None:
+        """Close the connection: its large fetch has waited for too long."""
+        self.close()
+        self.refused(ProtocolViolation("a large Fetch request waited"))
 
     def proceed(self) -> None:
         """Ask for a turn for the large fetch if there is work to do for it."""

@@ -26,13 +26,17 @@ _GROWTH: Final = 4
 """Growth factor of a large frame's buffer: few copies, and little memory for a peer that sends only a length."""
 
 
+_HEADER_BYTES: Final = 14
+"""Bytes of a frame with which its API is known and checked."""
+
+
 class FramedStream:
     """Base class of stream handlers that receive length-prefixed frames of at most `frame_max` bytes.
 
     Subclasses implement `parse(buf, view, start, end)`, which returns the position of the first frame that it did
     not handle, and `finish()`, which is called after every parse. Both may raise ProtocolViolation, which closes the
     connection. A subclass whose `parse` can stop at a whole frame implements `stopped()`, reads nothing more until it
-    goes on, and then calls `buffer_updated(0)`.
+    goes on, and then calls `buffer_updated(0)`; so does one that returns False from `may_receive`.
     """
 
     __slots__ = (
@@ -66,6 +70,17 @@ class FramedStream:
     def stopped(self) -> None:
         """Called after `finish` when `parse` has left a whole frame in the buffer."""
         raise NotImplementedError
+
+    def may_receive(self, size: int, start: int) -> bool:
+        """Return True if a frame of `size` bytes, at least, whose header is at `start`, may get its own buffer now."""
+        return True
+
+    def own_buffer_handled(self) -> None:
+        """Called when a frame with its own buffer was handled, which may still be in use."""
+
+    def received(self) -> int | None:
+        """Return the bytes in the own buffer of a frame; None if there is none or the frame is whole."""
+        return None if self._big is None or self._big_end == self._big_size else self._big_end
 
     def finish(self) -> None:
         """Finish the work that uses slices of the buffer, which is reused after this call."""
@@ -108,7 +123,9 @@ class FramedStream:
                 size = 4 + check_size(self._buf, read, self.frame_max)
                 if size <= end - read:
                     self.stopped()
-                else:
+                elif size <= _CAPACITY_MAX >> 1 or (
+                    end - read >= _HEADER_BYTES and self.may_receive(size, read)
+                ):
                     self._make_room(size)
         except ProtocolViolation as violation:
             logger.info("closing connection from %s: %s", self.link.peer(), violation)
@@ -149,6 +166,7 @@ class FramedStream:
         self._big_view[:have] = self._view[self._read : self._write]
         self._big_end, self._big_size = have, size
         self._read = self._write = 0
+        self._allocate(_CAPACITY_MIN)
 
     def _big_updated(self, count: int) -> None:
         assert self._big is not None
@@ -158,6 +176,7 @@ class FramedStream:
             self.finish()
             if is_handled:
                 self._big, self._big_view = None, self._view
+                self.own_buffer_handled()
             else:
                 self.stopped()
         elif self._big_end == len(self._big):

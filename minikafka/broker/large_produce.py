@@ -54,6 +54,11 @@ class LargeProduce:
         self._steps = None
         self._turns.large_produce.end(self)
 
+    def give_up(self) -> None:
+        """Close the connection: the request has waited for too long."""
+        self._end()
+        self._close("a large Produce request waited")
+
     def proceed(self) -> None:
         """Ask for a turn if there are steps to take."""
         if self._steps is not None:

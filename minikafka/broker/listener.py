@@ -31,6 +31,7 @@ from minikafka.broker.apis import (
 )
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.connection import Connection
+from minikafka.broker.frame_room import SWEEP_MS, frame_rooms
 from minikafka.broker.outbox import ReadAhead, SendTurns
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
@@ -56,6 +57,7 @@ HANDLERS: Final[dict[int, Handler]] = {
 assert HANDLERS.keys() == SERVED.keys() - {PRODUCE, FETCH}
 
 _SWEEP_MS: Final = 100
+_ROOM_SWEEPS: Final = SWEEP_MS // _SWEEP_MS
 _IDLE_SWEEPS: Final = 50
 
 
@@ -75,6 +77,7 @@ class KafkaListener:
         self._turns = ColdTurns(services.clock, replicas.purgatory)
         self._ahead = ReadAhead()
         self._sends = SendTurns(services.clock, replicas.purgatory)
+        self._rooms = frame_rooms()
         self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)
         self._listening: list[Listener] = []
         self._connections: dict[Connection, None] = {}
@@ -104,6 +107,7 @@ class KafkaListener:
             self._turns,
             self._ahead,
             self._sends,
+            self._rooms,
             self._closed,
         )
         self._connections[connection] = None
@@ -113,7 +117,7 @@ class KafkaListener:
         self._connections.pop(connection, None)
 
     async def _sweep(self) -> None:
-        """Look for overdue produces every 100 ms, and for idle connections every 5 s."""
+        """Look for overdue produces every 100 ms, for clients that have gone every second, for idle ones every 5 s."""
         clock = self._services.clock
         count = 0
         while True:
@@ -122,8 +126,18 @@ class KafkaListener:
             for connection in tuple(self._connections):
                 connection.answers.expire(now)
             count += 1
+            if count % _ROOM_SWEEPS == 0:
+                self._close_abandoned()
             if count % _IDLE_SWEEPS == 0:
                 self._close_idle(now)
+
+    def _close_abandoned(self) -> None:
+        """Close connections whose clients have gone while nothing was read, and those that keep room from others."""
+        for connection in tuple(self._connections):
+            if connection.is_abandoned():
+                connection.link.abort()
+        for part in (*self._rooms, self._turns.large, self._turns.large_produce):
+            part.sweep()
 
     def _close_idle(self, now: int) -> None:
         """Close connections that were idle for longer than allowed; a negative limit means never, as in Kafka.

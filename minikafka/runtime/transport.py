@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 from collections.abc import Callable, Sequence
 from typing import Final, cast
@@ -21,6 +22,8 @@ from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Listener, StreamHandl
 SLICES_MAX: Final = 1024
 """IOV_MAX of Linux: `writev` refuses more slices in one call."""
 BACKLOG: Final = 1024
+_ENDED: Final = getattr(select, "POLLRDHUP", 0)
+"""With this, `poll` reports an end of file behind bytes that were not read (Linux); it always reports a reset."""
 
 
 class SocketConnection(asyncio.BufferedProtocol):
@@ -83,7 +86,7 @@ class SocketConnection(asyncio.BufferedProtocol):
         except BlockingIOError:
             taken = 0
         except OSError as error:
-            self._error = error
+            self._error = error.with_traceback(None)  # which keeps the callers' objects in a cycle
             self.abort()
             return
         if taken != size:
@@ -104,6 +107,14 @@ class SocketConnection(asyncio.BufferedProtocol):
         """Continue reading after `pause_reading`; a second call has no effect."""
         if self._open:
             self._transport.resume_reading()
+
+    def has_ended(self) -> bool:
+        """Return True if the peer has closed or reset the connection; the event loop does not notice while paused."""
+        if not self._open:
+            return True
+        asked = select.poll()
+        asked.register(self._fd, _ENDED)
+        return bool(asked.poll(0))
 
     def close(self) -> None:
         """Send all queued bytes, then close."""

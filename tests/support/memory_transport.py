@@ -173,6 +173,9 @@ class MemoryLink:
         self._paused = False
         self._read_soon()
 
+    def has_ended(self) -> bool:
+        return self._gone or self.other._gone
+
     def close(self) -> None:
         self._closing = True
         if not self._queue:

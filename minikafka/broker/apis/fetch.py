@@ -104,7 +104,9 @@ class FetchApi:
         refused: Callable[[ProtocolViolation], None],
     ) -> None:
         self.refused = refused
-        self.consumers = ConsumerFetches(client, replicas, answers, clock, requests, filled, turns)
+        self.consumers = ConsumerFetches(
+            client, replicas, answers, clock, requests, filled, turns, refused
+        )
         self.replicas = replicas
         self.answers = answers
         self.requests = requests

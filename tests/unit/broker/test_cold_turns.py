@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from support.manual_clock import ManualClock
 
-from minikafka.broker.cold_turns import LARGE_MS, TURN_MS, ColdTurns
+from minikafka.broker.cold_turns import LARGE_MS, TURN_MS, WAIT_MS, ColdTurns, OneAtATime
 
 
 class WorkClock:
@@ -63,6 +63,9 @@ class Connection:
         self.stage.log.append(self.name)
         self.stage.clock.time += self.ms
 
+    def give_up(self) -> None:
+        pass
+
     def proceed(self) -> None:
         if self.requests:
             self.stage.turns.ask(self)
@@ -115,6 +118,28 @@ def test_past_use_gives_no_claim_to_later_turns(stage: Stage) -> None:
     assert abs(stage.log.count("idle") - stage.log.count("busy again")) <= 1
 
 
+def test_connection_whose_large_request_waits_for_30_seconds_is_closed() -> None:
+    clock = ManualClock()
+    begun: list[Any] = []
+    turns = OneAtATime(cast("Any", clock), begun.append)
+    gone: list[Any] = []
+
+    class Waiting:
+        def give_up(self) -> None:
+            gone.append(self)
+
+    workers = [Waiting() for _ in range(6)]
+    for worker in workers:
+        turns.ask(cast("Any", worker))
+    for _ in range(WAIT_MS // LARGE_MS):
+        clock.advance(LARGE_MS)
+    turns.sweep()
+    assert (begun, gone) == (workers[:4], [])
+    clock.advance(1)
+    turns.sweep()
+    assert gone == workers[4:]
+
+
 def test_next_large_request_begins_when_the_one_before_takes_too_long() -> None:
     clock = ManualClock()
     turns = ColdTurns(cast("Any", clock), cast("Any", SimpleNamespace(finish_tick=lambda now: 0)))
@@ -126,6 +151,9 @@ def test_next_large_request_begins_when_the_one_before_takes_too_long() -> None:
 
         def work(self) -> None:
             begun.append(self.name)
+
+        def give_up(self) -> None:
+            pass
 
         def proceed(self) -> None:
             pass

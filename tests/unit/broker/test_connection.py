@@ -230,6 +230,51 @@ async def test_clients_that_receive_nothing_share_one_budget(stored: MemoryClust
     await until(lambda: ahead.used == 0)
 
 
+async def half_sent(cluster: MemoryCluster, api: int, size: int) -> Reader:
+    """Return a client that has sent half of a request."""
+    client = await join(cluster)
+    client.link.resume_reading()
+    half = size.to_bytes(4) + api.to_bytes(2) + bytes(6) + b"\xff\xff" + bytes(size // 2)
+    client.link.send([half])
+    return client
+
+
+@pytest.mark.parametrize(("api", "size", "count"), [(0, 60 << 20, 3), (3, 6 << 20, 8)])
+async def test_clients_that_send_half_of_a_large_request_keep_a_bounded_amount(
+    monkeypatch: pytest.MonkeyPatch, api: int, size: int, count: int
+) -> None:
+    monkeypatch.setattr(listener, "_ROOM_SWEEPS", 1)
+    async with MemoryCluster(1) as cluster, cluster.client() as other:
+        await other.create_topics(NewTopic("t", 1, 1))
+        connections = cluster.brokers[0].listener._connections
+        clients = [await half_sent(cluster, api, size) for _ in range(count)]
+        most = 0
+
+        def one_waits() -> bool:
+            nonlocal most
+            most = max(most, sum(len(c._big or b"") for c in connections))
+            return any(c.link.other._handler.waits_for_room for c in clients)
+
+        await until(one_waits)
+        await until(lambda: not one_waits())
+        assert most <= 100 << 20
+        await other.produce("t", [Record(value=bytes(900_000))], partition=0)
+
+
+async def test_connection_of_a_client_that_has_gone_ends_although_nothing_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listener, "_ROOM_SWEEPS", 1)
+    async with MemoryCluster(1) as cluster, cluster.client() as other:
+        await other.create_topics(NewTopic("t" * 200, 1, 1))
+        silent = await join(cluster)
+        served = silent.link.other._handler
+        silent.link.send([metadata_request(number) for number in range(20_000)])
+        await until(lambda: served.paused)
+        silent.link.abort()
+        await until(lambda: served not in cluster.brokers[0].listener._connections)
+
+
 async def test_follower_that_was_away_receives_what_it_missed_in_large_responses() -> None:
     async with MemoryCluster(2) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 3, 2))

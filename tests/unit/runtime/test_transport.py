@@ -158,3 +158,30 @@ async def test_name_with_several_addresses_gets_one_free_port() -> None:
     await listener.close()
     handler.link.abort()
     await handler.ended
+
+
+async def test_end_of_the_peers_stream_is_known_while_nothing_is_read() -> None:
+    handler, peer = await connected_to_a_plain_socket()
+    handler.link.pause_reading()
+    assert not handler.link.has_ended()
+    peer.sendall(b"not read")
+    peer.close()
+    async with asyncio.timeout(5):
+        while not handler.link.has_ended():  # noqa: ASYNC110 - nothing tells the event loop
+            await asyncio.sleep(0)
+    assert handler.received == b""
+    handler.link.abort()
+    await handler.ended
+
+
+async def test_failed_write_keeps_no_object_of_its_callers() -> None:
+    handler, peer = await connected_to_a_plain_socket()
+    handler.link.pause_reading()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+    while not handler.ended.done():
+        handler.link.send([b"x"])
+        await asyncio.sleep(0)
+    error = await handler.ended
+    assert isinstance(error, OSError)
+    assert error.__traceback__ is None

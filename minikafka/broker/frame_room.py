@@ -1,0 +1,113 @@
+"""The memory for large requests that arrive, shared by all clients of a broker.
+
+A client needs to send no more than half of a request to keep it in the broker's memory, and 50 clients with requests
+of `socket.request.max.bytes` would keep 5 GB. Kafka bounds that with `queued.max.request.bytes`, and reads nothing
+while it is used up.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol
+
+SWEEP_MS: Final = 1_000
+"""Time between two calls of `FrameRoom.sweep`."""
+_PROGRESS_MIN: Final = 64 << 10
+"""Bytes that must arrive between two sweeps while others wait."""
+_WAITS_MAX: Final = 30
+"""Sweeps for which a connection waits; that is the default time-out of Kafka's clients."""
+
+
+class Receiver(Protocol):
+    """A connection that receives large requests, one at a time."""
+
+    def room_given(self) -> None:
+        """Receive the rest of the request."""
+
+    def missing_room(self, reason: str) -> None:
+        """Close the connection."""
+
+    def received(self) -> int | None:
+        """Return the bytes of the large request that have arrived; None if there is none or all have."""
+
+
+class FrameRoom:
+    """At most `bytes_max` bytes of large requests, or a single larger one. The others wait, the oldest first.
+
+    A request has room from before it is received until `give`. Invariant: one that has room can be received and
+    handled whatever others do. While others wait, a client that stops sending loses its connection.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._used = 0
+        self._held: dict[Receiver, int] = {}
+        self._waiting: dict[Receiver, int] = {}
+        self._waits: dict[Receiver, int] = {}
+        """Sweeps for which each connection has waited."""
+        self._seen: dict[Receiver, int] = {}
+        """Bytes that had arrived at the last sweep."""
+
+    def take(self, receiver: Receiver, size: int) -> bool:
+        """Return True if the connection has room for a request of this size now, else call `room_given` later."""
+        if receiver in self._held:
+            return True
+        if receiver not in self._waiting and not self._waiting and self._fits(size):
+            self._hold(receiver, size)
+            return True
+        self._waiting.setdefault(receiver, size)
+        return False
+
+    def give(self, receiver: Receiver) -> None:
+        """Give the connection's room, or its place among those that wait, to the next ones."""
+        self._used -= self._held.pop(receiver, 0)
+        self._seen.pop(receiver, None)
+        self._waiting.pop(receiver, None)
+        self._waits.pop(receiver, None)
+        for waiting, size in tuple(self._waiting.items()):
+            if not self._fits(size):
+                return
+            del self._waiting[waiting]
+            self._waits.pop(waiting, None)
+            self._hold(waiting, size)
+            waiting.room_given()
+
+    def sweep(self) -> None:
+        """Close the connections from which too little has arrived while others wait, and those that wait for long."""
+        if not self._waiting:
+            self._seen.clear()
+            return
+        for receiver in tuple(self._waiting):
+            self._waits[receiver] = waits = self._waits.get(receiver, 0) + 1
+            if waits > _WAITS_MAX:
+                receiver.missing_room("there was no room for its request")
+        for receiver in tuple(self._held):
+            received = receiver.received()
+            if received is None:
+                self._seen.pop(receiver, None)
+                continue
+            if receiver in self._seen and received - self._seen[receiver] < _PROGRESS_MIN:
+                receiver.missing_room("its request arrives too slowly while others wait for room")
+            self._seen[receiver] = received
+
+    def _fits(self, size: int) -> bool:
+        return not self._used or self._used + size <= self._bytes_max
+
+    def _hold(self, receiver: Receiver, size: int) -> None:
+        self._held[receiver] = size
+        self._used += size
+
+
+class FrameRooms(NamedTuple):
+    """The room for Produce and Fetch requests, and that for all others."""
+
+    records: FrameRoom
+    others: FrameRoom
+
+
+RECORDS_FREE_MAX: Final = 1 << 20
+"""Bytes of a Produce or Fetch request that needs no room: the default `max.request.size` of producers."""
+
+
+def frame_rooms() -> FrameRooms:
+    """Return the rooms of one broker."""
+    return FrameRooms(FrameRoom(64 << 20), FrameRoom(32 << 20))

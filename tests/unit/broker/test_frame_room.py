@@ -1,0 +1,99 @@
+"""The room for large requests: who waits, who gets it next, and who loses the connection."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.broker.frame_room import FrameRoom
+
+
+class Receiver:
+    def __init__(self, room: FrameRoom) -> None:
+        self.room = room
+        self.has_room = False
+        self.arrived: int | None = 0
+        self.reason = ""
+
+    def ask(self, size: int) -> bool:
+        self.has_room = self.room.take(self, size)
+        return self.has_room
+
+    def room_given(self) -> None:
+        self.has_room = True
+
+    def missing_room(self, reason: str) -> None:
+        self.reason = reason
+        self.room.give(self)
+
+    def received(self) -> int | None:
+        return self.arrived
+
+
+@pytest.fixture
+def receivers() -> list[Receiver]:
+    """Four connections that share room for 10 MB."""
+    room = FrameRoom(10_000_000)
+    return [Receiver(room) for _ in range(4)]
+
+
+def test_request_that_does_not_fit_waits_for_the_one_before(receivers: list[Receiver]) -> None:
+    first, second, third, _ = receivers
+    assert first.ask(6_000_000)
+    assert not second.ask(6_000_000)
+    assert not third.ask(1_000_000), "it fits, but the second one waits"
+    first.room.give(first)
+    assert (second.has_room, third.has_room) == (True, True)
+
+
+def test_request_larger_than_the_whole_room_is_received_alone(receivers: list[Receiver]) -> None:
+    first, second, *_ = receivers
+    assert first.ask(100_000_000)
+    assert not second.ask(1)
+    first.room.give(first)
+    assert second.has_room
+
+
+def test_connection_that_asks_again_keeps_its_room(receivers: list[Receiver]) -> None:
+    first, second, *_ = receivers
+    assert first.ask(6_000_000)
+    assert first.ask(6_000_000)
+    assert second.ask(4_000_000)
+
+
+def test_client_that_stops_sending_loses_its_connection_while_others_wait(
+    receivers: list[Receiver],
+) -> None:
+    stalled, slow, sending, waiting = receivers
+    for receiver in (stalled, slow, sending):
+        assert receiver.ask(3_000_000)
+    stalled.room.sweep()
+    stalled.room.sweep()
+    assert stalled.reason == ""
+    assert not waiting.ask(3_000_000)
+    stalled.room.sweep()
+    slow.arrived, sending.arrived = 10_000, 500_000
+    stalled.room.sweep()
+    assert (bool(stalled.reason), bool(slow.reason), bool(sending.reason)) == (True, True, False)
+    assert waiting.has_room
+
+
+def test_whole_request_is_not_a_slow_one(receivers: list[Receiver]) -> None:
+    whole, waiting, *_ = receivers
+    whole.ask(10_000_000)
+    whole.arrived = None
+    waiting.ask(1)
+    for _ in range(5):
+        whole.room.sweep()
+    assert (whole.reason, waiting.reason) == ("", "")
+
+
+def test_connection_that_waits_for_30_sweeps_is_closed(receivers: list[Receiver]) -> None:
+    whole, waiting, *_ = receivers
+    whole.ask(10_000_000)
+    whole.arrived = None
+    waiting.ask(1)
+    for _ in range(30):
+        whole.room.sweep()
+    assert waiting.reason == ""
+    whole.room.sweep()
+    assert waiting.reason
