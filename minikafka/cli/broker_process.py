@@ -33,6 +33,7 @@ from minikafka.runtime.busy_poll import BusyPoll
 from minikafka.runtime.cleaner_processes import CleanerProcesses
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.cpu_quota import has_quota
+from minikafka.runtime.memory import find_trim, return_freed_memory
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.transport import SocketTransport
@@ -168,6 +169,8 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     mode = ZooKeeperMode(config, clock, rng, storage, tasks, coordination, end_session)
     broker = await create_broker(config, ports, mode)
     await broker.start()
+    if trim := find_trim():
+        tasks.spawn(return_freed_memory(clock, trim), "memory")
     return broker
 
 

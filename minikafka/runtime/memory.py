@@ -1,0 +1,48 @@
+"""Returns freed memory to the operating system.
+
+The C library keeps what large requests have freed between objects that live on: a series of 60 attacks left 318 MB, of
+which it returned 141 MB when it was asked to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from minikafka.base.ports import Clock
+
+_EVERY_MS: Final = 5_000
+GROWTH: Final = 16 << 20
+"""Bytes by which the process must have grown: a trim takes up to 30 ms, in which large allocations wait."""
+_STATM: Final = Path("/proc/self/statm")
+Trim = Callable[[], object]
+
+
+def find_trim() -> Trim | None:
+    """Return the function that trims the heap; None if the C library is not glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return None if trim is None or not _STATM.exists() else lambda: trim(0)
+
+
+def resident() -> int:
+    """Return the bytes of this process in memory."""
+    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def return_freed_memory(
+    clock: Clock, trim: Trim, measure: Callable[[], int] = resident
+) -> None:
+    """Trim the heap, in a thread, whenever the process has grown by `GROWTH` since the last time."""
+    least = measure()
+    while True:
+        await clock.sleep(_EVERY_MS)
+        now = measure()
+        if now - least >= GROWTH:
+            await asyncio.to_thread(trim)
+            least = measure()
+        else:
+            least = min(least, now)

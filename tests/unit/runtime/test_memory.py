@@ -1,0 +1,46 @@
+"""Freed memory is returned when the process has grown, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from support.loop_clock import LoopClock
+
+from minikafka.runtime.memory import GROWTH, find_trim, resident, return_freed_memory
+
+
+class Process:
+    """Takes the next size with each measurement."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.sizes = list(sizes)
+        self.trimmed: list[int] = []
+
+    def measure(self) -> int:
+        if not self.sizes:
+            raise asyncio.CancelledError
+        self.now = self.sizes.pop(0)
+        return self.now
+
+    def trim(self) -> None:
+        self.trimmed.append(self.now)
+
+
+class Clock(LoopClock):
+    async def sleep(self, ms: float) -> None:
+        await asyncio.sleep(0)
+
+
+async def test_heap_is_trimmed_after_growth_since_the_smallest_size() -> None:
+    process = Process(100, 50, GROWTH + 49, GROWTH + 50, GROWTH + 40, GROWTH + 60, 3 * GROWTH, 90)
+    with suppress(asyncio.CancelledError):
+        await return_freed_memory(Clock(), process.trim, process.measure)
+    assert process.trimmed == [GROWTH + 50, 3 * GROWTH]
+
+
+def test_trim_of_this_process_leaves_it_in_memory() -> None:
+    trim = find_trim()
+    if trim is not None:
+        trim()
+        assert resident() > 1 << 20
