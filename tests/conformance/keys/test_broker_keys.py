@@ -19,6 +19,7 @@ from minikafka.cli import broker_process
 from minikafka.client import Client, NewTopic
 from minikafka.log.log import Log
 from minikafka.record.batch import Record, build
+from minikafka.runtime.tasks import TaskRegistry
 
 T0 = TopicPartition("t", 0)
 MINUTE = 60_000
@@ -80,9 +81,12 @@ async def test_process_connects_with_the_configured_addresses_and_times(
 
     async def create(config: object, ports: Any, mode: object) -> Any:
         ports.new_control_plane("cluster")
-        return Started()
+        return Started(ports.tasks)
 
     class Started:
+        def __init__(self, tasks: TaskRegistry) -> None:
+            self.tasks = tasks
+
         async def start(self) -> None: ...
 
     def control_plane(secret: bytes, *_: object) -> None:
@@ -102,7 +106,8 @@ async def test_process_connects_with_the_configured_addresses_and_times(
             "minikafka.cluster.secret": "s" * 16,
         }
     )
-    await broker_process.start(config, lambda name, error: None)
+    started: Any = await broker_process.start(config, lambda name, error: None)
+    await started.tasks.close()
     expected = {"connect": "h:1/c", "session": 7, "connection": 8, "secret": b"s" * 16}
     assert given == expected
 
