@@ -67,18 +67,19 @@ def assign(
 
 
 def assign_more(
-    brokers: Sequence[Broker], existing: Mapping[int, Sequence[BrokerId]], partitions: int
+    brokers: Sequence[Broker],
+    first_replicas: Sequence[BrokerId],
+    count: int,
+    numbers: Sequence[int],
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """Return the replicas of `partitions` more partitions of a topic, continuing its assignment.
+    """Return the replicas of more partitions, with consecutive numbers, of a topic that has `count` partitions.
 
-    As in Kafka, the round starts at partition 0's preferred replica. `existing` contains partition
-    0.
+    As in Kafka, the round starts at the preferred replica of partition 0, whose replicas are `first_replicas`.
     """
-    first_replicas, count = existing[0], len(existing)
     ids = sorted(broker.id for broker in brokers)
     start = next((i for i, id_ in enumerate(ids) if id_ >= first_replicas[0]), 0)
     shift = start - (count - 1) // len(ids)
-    return assign(brokers, partitions, len(first_replicas), start, shift, count)
+    return assign(brokers, len(numbers), len(first_replicas), start, shift, numbers[0])
 
 
 def checked_assignment(

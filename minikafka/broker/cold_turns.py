@@ -1,5 +1,5 @@
-"""The order in which cold requests and large fetches of all connections are handled, in turns between which the
-loop is free.
+"""The order in which the cold and the large requests of all connections are handled, and what is left in their
+buffers, in turns between which the loop is free.
 
 Cold requests can take a thousand times as long as a record, and a client can send thousands of them at once.
 Invariant: a turn takes about `TURN_MS` and handles at most one slice of work for each connection. Between two turns
@@ -29,18 +29,22 @@ _HEAD_START: Final = 100
 
 
 class Worker(Protocol):
-    """The cold requests, or the large fetches, of one connection. `used` counts the work for it."""
+    """One connection, its cold requests or its large ones. `used` counts the work for it."""
 
     used: int
 
     def work(self) -> None:
         """Handle one request, or a part of a long one."""
 
-    def give_up(self) -> None:
-        """Close the connection: its large request has waited for too long."""
-
     def proceed(self) -> None:
         """Ask for another turn if there is more to do and the client has received the earlier responses."""
+
+
+class LargeWorker(Worker, Protocol):
+    """A worker that may have a large request."""
+
+    def give_up(self) -> None:
+        """Close the connection: its large request has waited for too long."""
 
 
 class OneAtATime:
@@ -50,15 +54,15 @@ class OneAtATime:
     nevertheless, because a request may wait for as long as its client wants.
     """
 
-    def __init__(self, clock: Clock, begin: Callable[[Worker], None]) -> None:
+    def __init__(self, clock: Clock, begin: Callable[[LargeWorker], None]) -> None:
         self._clock = clock
         self._begin = begin
-        self._current: Worker | None = None
+        self._current: LargeWorker | None = None
         self._limit: Timer | None = None
-        self._waiting: dict[Worker, int] = {}
+        self._waiting: dict[LargeWorker, int] = {}
         """The millisecond since which each connection waits."""
 
-    def ask(self, worker: Worker) -> None:
+    def ask(self, worker: LargeWorker) -> None:
         """Begin the connection's large request as soon as no other is in progress."""
         if self._current is None:
             self._current = worker
@@ -73,7 +77,7 @@ class OneAtATime:
         for worker in [waiting for waiting, since in self._waiting.items() if since < longest]:
             worker.give_up()
 
-    def end(self, worker: Worker) -> None:
+    def end(self, worker: LargeWorker) -> None:
         """Let the next one begin if this connection's was in progress, or forget its waiting one."""
         if self._current is worker:
             self._current = None

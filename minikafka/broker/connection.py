@@ -4,6 +4,8 @@ A tick is one `buffer_updated`: every whole request is parsed, then the logs are
 sent, in the order of the requests. Produce and Fetch are handled in place, every other API by `ColdRequests` in a
 later turn of the event loop, as is a Fetch of many partitions. When too many requests wait, parsing stops at the
 next one and reading stops; so it does at a Produce request whose records take long to walk, or of many partitions.
+The rest of the buffer is parsed in a turn (`ColdTurns`): otherwise all connections would be served in each pass of the
+event loop, and another client would wait for them all.
 Invariant: no response is sent before the records it acknowledges are written.
 """
 
@@ -60,6 +62,8 @@ class Connection(FramedStream):
         "rooms",
         "routes",
         "sends",
+        "turns",
+        "used",
         "waits_for_room",
     )
 
@@ -111,8 +115,11 @@ class Connection(FramedStream):
         self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
         self.paused = False
         """True while nothing is read."""
+        self.turns = turns
+        self.used = 0
+        """The work for the requests that were left in the buffer, counted by the turns."""
         self.is_due = False
-        """True while `_parse_again` is scheduled: reading before it would give the connection another turn."""
+        """True from the asking for a turn until its end: reading before it would give the connection another one."""
         self.outbox = Outbox(ahead)
         self.sends = sends
         self.rooms = rooms
@@ -184,7 +191,7 @@ class Connection(FramedStream):
                 self.is_waiting = True
             elif not self.is_due:
                 self.is_due = True
-                self.clock.call_later(0, self._parse_again)
+                self.turns.ask(self)
         self.cold.proceed()
 
     def _is_full(self) -> bool:
@@ -203,11 +210,17 @@ class Connection(FramedStream):
         """Note that the outbox has filled: the next `finish` checks whether further requests may be parsed."""
         self.is_waiting = True
 
-    def _parse_again(self) -> None:
-        """Parse the requests that were left in the buffer, then read again unless there are too many of them."""
-        self.is_due = self.paused = False
+    def work(self) -> None:
+        """Parse the requests that were left in the buffer, in turn with those of other connections."""
+        self.paused = False
         self.buffer_updated(0)
-        if not self.paused:
+
+    def proceed(self) -> None:
+        """Read again unless there are still too many requests in the buffer; then ask for another turn."""
+        self.is_due = False
+        if self.paused:
+            self._go_on()
+        else:
             self.link.resume_reading()
 
     def _is_received(self, slot: Slot) -> bool:

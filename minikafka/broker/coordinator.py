@@ -32,6 +32,7 @@ Result = TypeVar("Result")
 Overrides: TypeAlias = Mapping[str, str]
 """Settings of one topic or broker that differ from what it inherits, by Kafka key."""
 Assignment: TypeAlias = Mapping[int, ReplicaAssignment]
+PartitionPlan: TypeAlias = Callable[[Assignment], Awaitable[Assignment]]
 """The replicas of a topic's partitions, by partition number."""
 
 
@@ -97,9 +98,7 @@ class TopicStore(Protocol):
     async def mark_for_deletion(self, topic: str) -> bool:
         """Have the controller delete a topic; False if it was marked already. Raises KafkaError NOT_CONTROLLER."""
 
-    async def add_partitions(
-        self, topic: str, plan: Callable[[Assignment], Assignment], *, validate_only: bool
-    ) -> None:
+    async def add_partitions(self, topic: str, plan: PartitionPlan, *, validate_only: bool) -> None:
         """Add the partitions that `plan` returns for the current assignment of a topic.
 
         `plan` is called again when the assignment changed meanwhile; its errors are raised as they are. Raises

@@ -110,4 +110,4 @@ RECORDS_FREE_MAX: Final = 1 << 20
 
 def frame_rooms() -> FrameRooms:
     """Return the rooms of one broker."""
-    return FrameRooms(FrameRoom(64 << 20), FrameRoom(32 << 20))
+    return FrameRooms(FrameRoom(32 << 20), FrameRoom(32 << 20))

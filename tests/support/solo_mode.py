@@ -21,12 +21,12 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import ControlPlane, Gate, Ledger
 from minikafka.broker.coordinator import (
-    Assignment,
     ConfigKind,
     ConfigListener,
     IsrOutcome,
     IsrWrite,
     Overrides,
+    PartitionPlan,
     TopicPlan,
 )
 from minikafka.rpc import messages
@@ -149,9 +149,7 @@ class SoloTopics:
     async def mark_for_deletion(self, topic: str) -> bool:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
 
-    async def add_partitions(
-        self, topic: str, plan: Callable[[Assignment], Assignment], *, validate_only: bool
-    ) -> None:
+    async def add_partitions(self, topic: str, plan: PartitionPlan, *, validate_only: bool) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 

@@ -125,7 +125,9 @@ class PartitionAdmin:
             logger.info("topic %s has %d partitions now", item.topic, item.total)
         return Result(item.topic)
 
-    def _planned(self, item: MorePartitions, room: _Room, existing: Assignment) -> Assignment:
+    async def _planned(
+        self, item: MorePartitions, room: _Room, existing: Assignment
+    ) -> dict[int, ReplicaAssignment]:
         """Return the new partitions. Raises KafkaError with the reason when they cannot be added."""
         topic, count, given = item
         if topic == GROUP_TOPIC:
@@ -150,13 +152,23 @@ class PartitionAdmin:
                 ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions."
             )
         room.take(topic, more)
-        replicas = {partition: entry.replicas for partition, entry in existing.items()}
-        if given is None:
-            check_replication_factor(len(replicas[0]), len(self._metadata.brokers))
-            added = assign_more(list(self._metadata.brokers.values()), replicas, more)
-        else:
-            added = self._by_hand(given, more, len(existing), len(replicas[0]))
-        return {partition: ReplicaAssignment(chosen) for partition, chosen in added.items()}
+        replicas = existing[0].replicas
+        if given is not None:
+            added = self._by_hand(given, more, len(existing), len(replicas))
+            return {partition: ReplicaAssignment(chosen) for partition, chosen in added.items()}
+        check_replication_factor(len(replicas), len(self._metadata.brokers))
+        return await self._chosen(replicas, len(existing), count)
+
+    async def _chosen(
+        self, first_replicas: Replicas, count: int, total: int
+    ) -> dict[int, ReplicaAssignment]:
+        """Return replicas for the partitions from `count` up to `total` of a topic."""
+        brokers = list(self._metadata.brokers.values())
+        added: dict[int, ReplicaAssignment] = {}
+        async for numbers in self._give_way.parts(range(count, total)):
+            part = assign_more(brokers, first_replicas, count, numbers)
+            added |= {number: ReplicaAssignment(chosen) for number, chosen in part.items()}
+        return added
 
     def _by_hand(
         self, given: Sequence[Replicas], more: int, first: int, factor: int

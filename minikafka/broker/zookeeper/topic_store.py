@@ -6,8 +6,9 @@ replaced only at the version at which it was read.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from minikafka.base.errors import (
@@ -21,7 +22,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import ReplicaAssignment
 from minikafka.base.ports import Coordination
-from minikafka.broker.coordinator import Assignment, TopicPlan
+from minikafka.broker.coordinator import PartitionPlan, TopicPlan
 from minikafka.broker.side_by_side import all_of
 from minikafka.broker.zookeeper.fenced import FencedWrites
 from minikafka.zk.nodes import admin_requests, configs, topics
@@ -41,6 +42,8 @@ class ZooKeeperTopics:
     def __init__(self, coordination: Coordination, writes: FencedWrites) -> None:
         self._coordination = coordination
         self._writes = writes
+        self._extending = asyncio.Lock()
+        """Held while one topic is extended: decoded, an assignment of 10,000 partitions takes several megabytes."""
 
     async def names(self) -> list[str]:
         """Return the names of all topics. Raises CoordinationError."""
@@ -117,16 +120,16 @@ class ZooKeeperTopics:
 
     # More partitions.
 
-    async def add_partitions(
-        self, topic: str, plan: Callable[[Assignment], Assignment], *, validate_only: bool
-    ) -> None:
+    async def add_partitions(self, topic: str, plan: PartitionPlan, *, validate_only: bool) -> None:
         """Add the partitions that `plan` returns for the topic's assignment, by compare-and-set."""
         for _ in range(_ATTEMPTS):
             data, stat = await self._read(topic)
-            before = _decoded(topic, data)
-            after = before._replace(assignment={**before.assignment, **plan(before.assignment)})
-            if validate_only or await self._replace(topic, after, stat.version):
-                return
+            async with self._extending:
+                before = _decoded(topic, data)
+                added = await plan(before.assignment)
+                after = before._replace(assignment={**before.assignment, **added})
+                if validate_only or await self._replace(topic, after, stat.version):
+                    return
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT, "the topic is being changed all the time; ask again"
         )

@@ -99,8 +99,11 @@ def test_manual_assignment_is_returned_unchanged() -> None:
 @pytest.mark.row("R70")
 def test_more_partitions_continue_the_round_of_the_first_preferred_replica() -> None:
     numbered = [Broker(id_, endpoints("h", 1, "h", 2)) for id_ in (1, 2, 3)]
-    assert assign_more(numbered, {0: (2, 3), 1: (3, 1)}, 3) == {2: (1, 3), 3: (2, 3), 4: (3, 1)}
-    one = assign_more(numbered, {0: (9, 1)}, 2)  # the first preferred replica is not alive
+    added = {2: (1, 3), 3: (2, 3), 4: (3, 1)}
+    assert assign_more(numbered, (2, 3), 2, range(2, 5)) == added
+    parts = [assign_more(numbered, (2, 3), 2, numbers) for numbers in (range(2, 4), range(4, 5))]
+    assert parts[0] | parts[1] == added
+    one = assign_more(numbered, (9, 1), 1, range(1, 3))  # the first preferred replica is not alive
     assert one == {1: (2, 3), 2: (3, 1)}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.controller_bench import until
 from support.logs import remove_below
+from support.loop_clock import LoopClock
 from support.memory_cluster import MemoryCluster
 from support.silent_client import Silent
 
@@ -16,6 +17,7 @@ from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
 from minikafka.broker import listener
+from minikafka.broker.cold_turns import TURN_MS
 from minikafka.broker.consumer_fetch import ROWS_MAX
 from minikafka.broker.outbox import PIECE_MAX
 from minikafka.client import NewTopic, Record
@@ -172,6 +174,35 @@ async def test_connection_with_many_small_fetches_has_one_turn_in_each_pass_of_t
         await asyncio.sleep(0)
         most = max(most, traffic.fetch_requests - before)
     assert 0 < most <= ROWS_MAX + 1
+
+
+class LongTurns(LoopClock):
+    """A clock with which each piece of work takes a whole turn."""
+
+    time = 0
+
+    def now(self) -> int:
+        self.time += TURN_MS
+        return self.time
+
+
+async def test_connections_with_many_small_fetches_are_served_one_after_the_other(
+    stored: MemoryCluster,
+) -> None:
+    traffic = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)].log.traffic
+    stored.brokers[0].listener._turns._clock = LongTurns()
+    clients = [await join(stored) for _ in range(20)]
+    for client in clients:
+        client.link.resume_reading()
+        client.link.send([fetch_request(number, 1, 45) for number in range(1_000)])
+    await until(lambda: all(client.link.other._paused for client in clients))
+    most = 0
+    while traffic.fetch_requests < 20_000:
+        before = traffic.fetch_requests
+        await asyncio.sleep(0)
+        most = max(most, traffic.fetch_requests - before)
+    assert 0 < most <= 2 * (ROWS_MAX + 1)  # one that goes on, and one whose next bytes arrive
+    await until(lambda: all(len(client.responses()) == 1_000 for client in clients))
 
 
 async def test_reading_stops_behind_a_large_fetch_that_waits(stored: MemoryCluster) -> None:

@@ -14,6 +14,7 @@ from support.loop_clock import LoopClock
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import PartitionResult, TopicPartition
+from minikafka.broker.admin import partitions
 from minikafka.broker.admin.topics import NewTopic
 from minikafka.broker.apis import (
     configs,
@@ -24,6 +25,7 @@ from minikafka.broker.apis import (
     records,
     topics,
 )
+from minikafka.broker.assignments import assign_more
 from minikafka.broker.give_way import PART_ITEMS, GiveWay
 from minikafka.wire import codec
 from minikafka.wire.versions import (
@@ -203,6 +205,30 @@ async def test_parts_hold_every_item_once() -> None:
     give_way = GiveWay(LoopClock())
     assert [list(part) async for part in give_way.parts(range(5), 2)] == [[0, 1], [2, 3], [4]]
     assert [list(part) async for part in give_way.parts([], 2)] == [[]]
+
+
+async def test_replicas_of_many_new_partitions_are_chosen_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cold = Cold()
+    creating = asyncio.ensure_future(cold.admin.topics.create_topics([NewTopic("t", 1, 1)], 1000))
+    await asyncio.sleep(0.01)
+    cold.lead_what_is_created()
+    await creating
+    async with counted() as turns:
+
+        def counted_assignment(*arguments: Any) -> Any:
+            added = assign_more(*arguments)
+            for _ in added:
+                turns.read()
+            return added
+
+        monkeypatch.setattr(partitions, "assign_more", counted_assignment)
+        asked = [partitions.MorePartitions("t", COUNT)]
+        create = cold.admin.partitions.create_partitions
+        results = await asyncio.gather(*(create(asked, 1000, validate_only=True) for _ in range(3)))
+    assert results == [[partitions.Result("t")]] * 3
+    assert turns.most <= PART_ITEMS
 
 
 async def test_deleting_many_topics_keeps_the_order_and_finds_the_known_ones() -> None:
