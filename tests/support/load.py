@@ -14,7 +14,7 @@ from minikafka.history import verdict
 
 PARTITIONS = 3
 STREAM_SECONDS = 0.3
-_CLIENT = ConfluentKafka()
+_CLIENT = ConfluentKafka(in_flight=1)
 
 
 @asynccontextmanager
