@@ -170,15 +170,13 @@ class ColdRequests:
                     self._begun()
                 self._begin(request)
         except ProtocolViolation as violation:
-            logger.info("closing connection from %s: %s", self._connection.peer, violation)
-            self.close()
-            self._close()
+            self.give_up(violation)
         if self._steps is None and not self._is_awaited:
             self._turns.large.end(self)
 
-    def give_up(self) -> None:
-        """Close the connection: its large request has waited for too long."""
-        logger.info("closing connection from %s: a large request waited", self._connection.peer)
+    def give_up(self, reason: object) -> None:
+        """Close the connection."""
+        logger.info("closing connection from %s: %s", self._connection.peer, reason)
         self.close()
         self._close()
 

@@ -8,12 +8,15 @@ the event loop reads other sockets, so produce, fetch and the control plane wait
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from minikafka.base.ports import Clock, Timer
 from minikafka.replication.purgatory import Purgatory
+
+logger = logging.getLogger(__name__)
 
 TURN_MS: Final = 2
 """Time after which a turn ends, and after which a long answer gives way to other connections."""
@@ -39,12 +42,8 @@ class Worker(Protocol):
     def proceed(self) -> None:
         """Ask for another turn if there is more to do and the client has received the earlier responses."""
 
-
-class LargeWorker(Worker, Protocol):
-    """A worker that may have a large request."""
-
-    def give_up(self) -> None:
-        """Close the connection: its large request has waited for too long."""
+    def give_up(self, reason: str) -> None:
+        """Close the connection."""
 
 
 class OneAtATime:
@@ -54,15 +53,15 @@ class OneAtATime:
     nevertheless, because a request may wait for as long as its client wants.
     """
 
-    def __init__(self, clock: Clock, begin: Callable[[LargeWorker], None]) -> None:
+    def __init__(self, clock: Clock, begin: Callable[[Worker], None]) -> None:
         self._clock = clock
         self._begin = begin
-        self._current: LargeWorker | None = None
+        self._current: Worker | None = None
         self._limit: Timer | None = None
-        self._waiting: dict[LargeWorker, int] = {}
+        self._waiting: dict[Worker, int] = {}
         """The millisecond since which each connection waits."""
 
-    def ask(self, worker: LargeWorker) -> None:
+    def ask(self, worker: Worker) -> None:
         """Begin the connection's large request as soon as no other is in progress."""
         if self._current is None:
             self._current = worker
@@ -75,9 +74,9 @@ class OneAtATime:
         """Close the connections that have waited for too long: their clients have, and may have gone without notice."""
         longest = self._clock.now() - WAIT_MS
         for worker in [waiting for waiting, since in self._waiting.items() if since < longest]:
-            worker.give_up()
+            worker.give_up("its large request has waited for too long")
 
-    def end(self, worker: LargeWorker) -> None:
+    def end(self, worker: Worker) -> None:
         """Let the next one begin if this connection's was in progress, or forget its waiting one."""
         if self._current is worker:
             self._current = None
@@ -125,7 +124,11 @@ class ColdTurns:
         while self._queue and now - begun < TURN_MS:
             used, _, worker = heappop(self._queue)
             self._served = max(self._served, used)
-            worker.work()
+            try:
+                worker.work()
+            except Exception:  # a defect of the broker, which must cost no other client anything
+                logger.exception("the requests of a connection cannot be handled")
+                worker.give_up("the broker failed")
             after = self._clock.now()
             worker.used += _REQUEST_COST + _COST_PER_MS * (after - now)
             now = after

@@ -289,8 +289,8 @@ class Connection(FramedStream):
         self.waits_for_room = False
         self._go_on()
 
-    def missing_room(self, reason: str) -> None:
-        """Close the connection, which keeps room from others or has waited for long."""
+    def give_up(self, reason: str) -> None:
+        """Close the connection, without sending what it has not received yet."""
         logger.info("closing connection from %s: %s", self.client.peer, reason)
         self.link.abort()
 

@@ -119,10 +119,10 @@ class ConsumerFetches:
             self.unsent_bytes -= size
         return self.unsent_bytes >= EAGER_BYTES
 
-    def give_up(self) -> None:
-        """Close the connection: its large fetch has waited for too long."""
+    def give_up(self, reason: str) -> None:
+        """Close the connection."""
         self.close()
-        self.refused(ProtocolViolation("a large Fetch request waited"))
+        self.refused(ProtocolViolation(reason))
 
     def proceed(self) -> None:
         """Ask for a turn for the large fetch if there is work to do for it."""

@@ -23,7 +23,7 @@ class Receiver(Protocol):
     def room_given(self) -> None:
         """Receive the rest of the request."""
 
-    def missing_room(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
         """Close the connection."""
 
     def received(self) -> int | None:
@@ -79,14 +79,14 @@ class FrameRoom:
         for receiver in tuple(self._waiting):
             self._waits[receiver] = waits = self._waits.get(receiver, 0) + 1
             if waits > _WAITS_MAX:
-                receiver.missing_room("there was no room for its request")
+                receiver.give_up("there was no room for its request")
         for receiver in tuple(self._held):
             received = receiver.received()
             if received is None:
                 self._seen.pop(receiver, None)
                 continue
             if receiver in self._seen and received - self._seen[receiver] < _PROGRESS_MIN:
-                receiver.missing_room("its request arrives too slowly while others wait for room")
+                receiver.give_up("its request arrives too slowly while others wait for room")
             self._seen[receiver] = received
 
     def _fits(self, size: int) -> bool:

@@ -5,15 +5,12 @@ Invariant: what a step has appended is written before another connection has its
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Clock
 from minikafka.broker.cold_turns import TURN_MS, ColdTurns
 from minikafka.replication.purgatory import Purgatory
-
-logger = logging.getLogger(__name__)
 
 
 class LargeProduce:
@@ -54,10 +51,10 @@ class LargeProduce:
         self._steps = None
         self._turns.large_produce.end(self)
 
-    def give_up(self) -> None:
-        """Close the connection: the request has waited for too long."""
+    def give_up(self, reason: str) -> None:
+        """Drop the request, and close the connection."""
         self._end()
-        self._close("a large Produce request waited")
+        self._close(reason)
 
     def proceed(self) -> None:
         """Ask for a turn if there are steps to take."""
@@ -78,12 +75,7 @@ class LargeProduce:
             self._end()
             self._done()
         except ProtocolViolation as violation:
-            self._end()
-            self._close(str(violation))
-        except Exception:  # a defect of the broker, which must cost no other client anything
-            logger.exception("a large Produce request cannot be handled")
-            self._end()
-            self._close("the broker failed")
+            self.give_up(str(violation))
         else:
             self._purgatory.finish_tick(self._clock.now())
 

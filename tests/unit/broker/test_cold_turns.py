@@ -63,8 +63,9 @@ class Connection:
         self.stage.log.append(self.name)
         self.stage.clock.time += self.ms
 
-    def give_up(self) -> None:
-        pass
+    def give_up(self, reason: str) -> None:
+        self.stage.log.append(f"{self.name}: {reason}")
+        self.requests = 0
 
     def proceed(self) -> None:
         if self.requests:
@@ -80,6 +81,17 @@ def test_turn_serves_each_connection_at_most_once(stage: Stage) -> None:
     stage.connection("a", 3, 0)
     stage.connection("b", 2, 0)
     assert stage.run(4) == "a b | a b | a |"
+
+
+def test_defect_costs_only_the_connection_whose_request_it_met(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.connection("a", 2, 0)
+    broken = stage.connection("b", 2, 0)
+    stage.connection("c", 2, 0)
+    monkeypatch.setattr(broken, "work", lambda: {}["of a defect"])
+    assert stage.run(2) == "a b: the broker failed c | a c |"
+    assert "of a defect" in caplog.text
 
 
 def test_turn_ends_when_its_time_is_over(stage: Stage) -> None:
@@ -125,7 +137,7 @@ def test_connection_whose_large_request_waits_for_30_seconds_is_closed() -> None
     gone: list[Any] = []
 
     class Waiting:
-        def give_up(self) -> None:
+        def give_up(self, reason: str) -> None:
             gone.append(self)
 
     workers = [Waiting() for _ in range(6)]
@@ -152,7 +164,7 @@ def test_next_large_request_begins_when_the_one_before_takes_too_long() -> None:
         def work(self) -> None:
             begun.append(self.name)
 
-        def give_up(self) -> None:
+        def give_up(self, reason: str) -> None:
             pass
 
         def proceed(self) -> None:

@@ -21,7 +21,7 @@ class Receiver:
     def room_given(self) -> None:
         self.has_room = True
 
-    def missing_room(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
         self.reason = reason
         self.room.give(self)
 
