@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -74,13 +73,12 @@ def compile_java_once() -> None:
 
 
 def give_own_ports(worker: int) -> None:
-    """Let the clusters of each worker draw their ports from a range of its own.
+    """Let the clusters of each worker, and those of its commands, draw their ports from a range of its own.
 
     Without this, a new cluster could take the port of a broker that another worker's test has killed.
     """
     lowest = 12_500 + worker * PORTS
-    directory._LOWEST_FREE_PORT = lowest
-    directory._EPHEMERAL_RANGE = SimpleNamespace(read_text=lambda: f"{lowest + PORTS}")
+    os.environ[directory.PORTS_VARIABLE] = f"{lowest}-{lowest + PORTS - 1}"
 
 
 class SchedulingByFile(LoadFileScheduling):

@@ -37,8 +37,11 @@ _PORT_MAX: Final = 65_535
 _SECRET_BYTES: Final = 32
 _LOCK_TIMEOUT_MS: Final = 60_000
 _LOCK_POLL_MS: Final = 20
+PORTS_VARIABLE: Final = "MINIKAFKA_PORTS"
+"""The environment variable with the first and the last port that clusters draw, "20000-24999"."""
 _LOWEST_FREE_PORT: Final = 15_000
 _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_DRAWS_MAX: Final = 10_000
 
 
 class ClusterError(MinikafkaError):
@@ -305,20 +308,38 @@ def write_private(file: Path, text: str) -> None:
 
 
 def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:
-    """Return free ports outside `taken`, below the system's range for outgoing connections.
+    """Return free ports outside `taken`, drawn from the range of `MINIKAFKA_PORTS`.
 
-    A port in that range could be used by any connection while its broker is down.
+    Without that they are below the system's range for outgoing connections, of which any could use the port of a
+    broker that is down. Raises ClusterError if there are not enough, or the variable is not a range.
     """
+    first, last = _port_range()
+    found: list[int] = []
+    for _ in range(_DRAWS_MAX):
+        if len(found) == count:
+            return found
+        port = int(rng.uniform(first, last + 1))
+        if port not in found and port not in taken and is_free(port):
+            found.append(port)
+    raise ClusterError(f"too few ports are free between {first} and {last}: widen {PORTS_VARIABLE}")
+
+
+def _port_range() -> tuple[int, int]:
+    """Return the first and the last port to draw. Raises ClusterError."""
+    given = os.environ.get(PORTS_VARIABLE)
+    if given:
+        first, _, last = given.partition("-")
+        if not (
+            first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) <= _PORT_MAX
+        ):
+            example = "the first and the last port, such as 20000-24999"
+            raise ClusterError(f"{PORTS_VARIABLE} must be {example}, not {given!r}")
+        return int(first), int(last)
     try:
         below = int(_EPHEMERAL_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         below = 32_768
-    found: list[int] = []
-    while len(found) < count:
-        port = int(rng.uniform(_LOWEST_FREE_PORT, max(below, _LOWEST_FREE_PORT + 5_000)))
-        if port not in found and port not in taken and is_free(port):
-            found.append(port)
-    return found
+    return _LOWEST_FREE_PORT, max(below, _LOWEST_FREE_PORT + 5_000) - 1
 
 
 def is_free(port: int) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from minikafka.base.config import BrokerConfig
 from minikafka.cluster.directory import (
     HOST,
+    PORTS_VARIABLE,
     BrokerRecord,
     ClusterDirectory,
     ClusterError,
@@ -128,6 +129,27 @@ def test_free_ports_are_distinct_and_free() -> None:
     ports = free_ports(20, SystemRng())
     assert len(set(ports)) == 20
     assert all(map(is_free, ports))
+
+
+def test_free_ports_are_drawn_from_the_range_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(PORTS_VARIABLE, "20000-20999")
+    assert all(20_000 <= port <= 20_999 for port in free_ports(50, SystemRng()))
+    with socket.create_server((HOST, 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setenv(PORTS_VARIABLE, f"{port}-{port}")
+        with pytest.raises(ClusterError, match=f"between {port} and {port}: widen MINIKAFKA_PORTS"):
+            free_ports(1, SystemRng())
+
+
+@pytest.mark.parametrize("given", ["x", "20000", "2-1", "0-5", "1-65536", "-", "1-2-3", "\u00b2-3"])
+def test_range_of_ports_that_is_not_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv(PORTS_VARIABLE, given)
+    with pytest.raises(ClusterError, match="MINIKAFKA_PORTS must be the first and the last port"):
+        free_ports(1, SystemRng())
 
 
 def test_port_in_use_is_not_free() -> None:
