@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from benchmarks import controller_brokers, controller_term
 from benchmarks.controller_setting import fill
-from minikafka.runtime.clock import SystemClock
+from minikafka.cluster.directory import free_ports
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.managed import ManagedZooKeeper
 
 SECRET = "a secret for one benchmark"
@@ -36,7 +37,8 @@ async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
     """
     ids = list(range(cluster.brokers))
     with tempfile.TemporaryDirectory(prefix="minikafka-bench-") as directory:
-        zookeeper = ManagedZooKeeper(Path(directory), clock=SystemClock())
+        [port] = free_ports(1, SystemRng())
+        zookeeper = ManagedZooKeeper(Path(directory), port, clock=SystemClock())
         children: list[asyncio.subprocess.Process] = []
         try:
             await zookeeper.start()

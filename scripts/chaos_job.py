@@ -26,6 +26,7 @@ from display import Display, Step
 from load import Stream, create_topic, read_back
 from verdict import IsrWatch, in_background, show_verdict
 
+from minikafka.cli.execution import run_cancellable
 from minikafka.cluster import LocalCluster
 from minikafka.history import History, verdict
 
@@ -44,7 +45,7 @@ def main() -> bool:
     """Run the chaos test with a display; True if the verdict is good."""
     arguments = parse(sys.argv[1:])
     with Display() as display:
-        return asyncio.run(chaos(display, arguments.seconds, arguments.seed, arguments.keep))
+        return run_cancellable(chaos(display, arguments.seconds, arguments.seed, arguments.keep))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -31,6 +31,7 @@ from source_lines import Lines
 from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.cluster_config import ClusterConfig
+from minikafka.cli.execution import run_cancellable
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.directory import is_free, try_lock
 from minikafka.history import Reading, verdict
@@ -57,7 +58,7 @@ def main() -> bool:
         prog="quickstart", description=(__doc__ or "").split("\n")[0]
     ).parse_args()
     with Display() as display, run_directory() as directory:
-        return asyncio.run(quickstart(display, directory))
+        return run_cancellable(quickstart(display, directory))
 
 
 @contextmanager
@@ -67,7 +68,7 @@ def run_directory() -> Iterator[Path]:
     for former in DATA.iterdir():
         with former.joinpath("run.lock").open("ab") as lock:
             if try_lock(lock):
-                asyncio.run(LocalCluster(data=former).stop())
+                run_cancellable(LocalCluster(data=former).stop())
                 shutil.rmtree(former)
     directory = Path(tempfile.mkdtemp(prefix="run-", dir=DATA))
     with directory.joinpath("run.lock").open("ab") as lock:

@@ -19,6 +19,7 @@ import endings
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from load import create_topic
 
+from minikafka.cli.execution import run_cancellable
 from minikafka.cluster import LocalCluster
 
 TOPIC = "work"
@@ -135,7 +136,7 @@ def main() -> bool:
     parser.add_argument("--rounds", type=int, default=3, help="restarts of every broker (3)")
     parser.add_argument("--groups", type=int, default=20, help="number of groups (20)")
     arguments = parser.parse_args(sys.argv[1:])
-    return asyncio.run(roll(arguments.rounds, arguments.groups))
+    return run_cancellable(roll(arguments.rounds, arguments.groups))
 
 
 async def roll(rounds: int, count: int) -> bool:

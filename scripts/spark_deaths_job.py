@@ -43,6 +43,7 @@ from load import Stream, create_topic, read_back
 from spark_deaths_driver import COPY, COPY_CHECKPOINT, ORIGIN, SOURCE
 from standalone_spark import StandaloneSpark
 
+from minikafka.cli.execution import run_cancellable
 from minikafka.cluster import LocalCluster
 from minikafka.history import Reading
 from minikafka.pipeline.check.anomalies import KINDS
@@ -150,9 +151,9 @@ def main() -> bool:
     arguments = parse(sys.argv[1:])
     with Display() as display, run_directory() as directory:
         if not arguments.standalone:
-            return asyncio.run(deaths(display, directory, arguments))
+            return run_cancellable(deaths(display, directory, arguments))
         with StandaloneSpark(directory / "standalone") as standalone:
-            return asyncio.run(deaths(display, directory, arguments, standalone))
+            return run_cancellable(deaths(display, directory, arguments, standalone))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

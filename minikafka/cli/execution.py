@@ -29,12 +29,33 @@ def run(
     begins with `late`. Until this call Ctrl-C ends the process: Python can lose a KeyboardInterrupt that is
     raised in an import.
     """
-    import asyncio
-
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, interrupt)
-    return asyncio.run(_within(limit or time_limit(), work, late))
+    return run_cancellable(_within(limit or time_limit(), work, late))
+
+
+def run_cancellable(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end; Ctrl-C and SIGTERM cancel it, SIGTERM even where SIGINT is ignored.
+
+    asyncio's handler of SIGINT also handles SIGTERM here: it cancels the coroutine, which then cleans up in
+    a whole event loop. A KeyboardInterrupt would end whatever task ran at that moment.
+    """
+    import asyncio
+
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    async def cancellable() -> T:
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return await work
+
+    try:
+        return asyncio.run(cancellable())
+    finally:
+        signal.signal(signal.SIGTERM, interrupt)
 
 
 async def _within(limit: float | None, work: Coroutine[Any, Any, T], late: str) -> T:

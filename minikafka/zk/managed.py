@@ -122,15 +122,15 @@ def find_jars() -> list[str]:
 class ManagedZooKeeper:
     """One server on 127.0.0.1 with one data directory.
 
-    `port` 0 chooses a free port, once. `attached`: the kernel kills the server when this process ends;
-    otherwise the server keeps running. `members` and `me`: the servers of an ensemble, and the number of
-    this one. `log`: file for the server's output (default: `zookeeper.log` in the data directory).
+    `attached`: the kernel kills the server when this process ends; otherwise the server keeps running.
+    `members` and `me`: the servers of an ensemble, and the number of this one. `log`: file for the
+    server's output (default: `zookeeper.log` in the data directory).
     """
 
     def __init__(
         self,
         data_dir: Path,
-        port: int = 0,
+        port: int,
         *,
         clock: Clock,
         tick_time_ms: int = 500,
@@ -140,7 +140,7 @@ class ManagedZooKeeper:
         me: int = 0,
     ) -> None:
         self.data_dir = data_dir.resolve()
-        self.port = port or _free_port()
+        self.port = port
         self.pid = 0
         self._clock = clock
         self._tick_time_ms = tick_time_ms
@@ -310,12 +310,6 @@ def _start_time(pid: int) -> int:
         return -1
     fields = text.rpartition(")")[2].split()
     return -1 if fields[_STATE] in "ZX" else int(fields[_STARTED])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _is_free(port: int) -> bool:

@@ -19,6 +19,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import SessionState
+from minikafka.cluster.directory import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
@@ -32,7 +33,8 @@ Start = Callable[[int], Awaitable[Candidate]]
 
 @pytest.fixture
 async def zookeeper(tmp_path: Path) -> AsyncIterator[ManagedZooKeeper]:
-    server = ManagedZooKeeper(tmp_path, clock=SystemClock())
+    [port] = free_ports(1, SystemRng())
+    server = ManagedZooKeeper(tmp_path, port, clock=SystemClock())
     await server.start()
     yield server
     await server.stop()

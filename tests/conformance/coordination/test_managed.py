@@ -25,8 +25,9 @@ from minikafka.runtime.clock import SystemClock
 from minikafka.zk.managed import ManagedZooKeeper
 
 async def main():
-    server = ManagedZooKeeper(Path(sys.argv[1]), clock=SystemClock(), attached=sys.argv[2] == "attached")
-    print(await server.start(), server.port, flush=True)
+    attached = sys.argv[3] == "attached"
+    server = ManagedZooKeeper(Path(sys.argv[1]), int(sys.argv[2]), clock=SystemClock(), attached=attached)
+    print(await server.start(), flush=True)
     await asyncio.sleep(3600)
 
 asyncio.run(main())
@@ -89,11 +90,12 @@ async def test_start_fails_with_the_output_of_a_server_that_ends_at_once(
 
 @pytest.mark.parametrize("mode", ["attached", "detached"])
 async def test_only_a_detached_server_outlives_its_parent(tmp_path: Path, mode: str) -> None:
+    [port] = free_ports(1, SystemRng())
     parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PARENT, str(tmp_path), mode, stdout=subprocess.PIPE
+        sys.executable, "-c", PARENT, str(tmp_path), str(port), mode, stdout=subprocess.PIPE
     )
     assert parent.stdout is not None
-    pid, port = map(int, (await parent.stdout.readline()).split())
+    pid = int(await parent.stdout.readline())
     process = identify(pid)
     assert process is not None
     parent.kill()

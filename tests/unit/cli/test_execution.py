@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 from collections.abc import Iterator
 
@@ -11,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from minikafka.base.errors import KafkaError, MinikafkaError
-from minikafka.cli.execution import run, run_with_client
+from minikafka.cli.execution import run, run_cancellable, run_with_client
 from minikafka.cli.main import commands
 from minikafka.cli.options import time_limit, timeout_option
 from minikafka.client import Client, retries
@@ -113,3 +115,40 @@ def test_bootstrap_that_refuses_is_an_error_soon(monkeypatch: pytest.MonkeyPatch
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         with pytest.raises(KafkaError, match=f"no broker answers at {address}"):
             run_with_client(work, address, limit=30)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Put the handlers of SIGINT and SIGTERM back after the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("on_ctrl_c", [signal.SIG_IGN, signal.default_int_handler])
+def test_sigterm_lets_other_tasks_run_until_the_work_has_cleaned_up(
+    on_ctrl_c: signal.Handlers,
+) -> None:
+    signal.signal(signal.SIGINT, on_ctrl_c)
+    helper_ran: list[bool] = []
+
+    async def helper(needed: asyncio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await needed.wait()
+
+    async def work() -> None:
+        needed = asyncio.Event()
+        helping = asyncio.create_task(helper(needed))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            needed.set()
+            await asyncio.wait([helping])
+            helper_ran.append(helping.exception() is None)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cancellable(work())
+    assert helper_ran == [True]
+    assert signal.getsignal(signal.SIGINT) is on_ctrl_c

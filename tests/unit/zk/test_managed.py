@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.errors import ConfigError
-from minikafka.runtime.clock import SystemClock
 from minikafka.zk import managed
 
 
@@ -80,11 +79,3 @@ def test_error_without_jars_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError, match=r"pip install 'minikafka\[spark\]'") as caught:
         managed.find_jars()
     assert "\n" not in str(caught.value)
-
-
-def test_each_server_gets_a_free_port(tmp_path: Path) -> None:
-    one, two = (managed.ManagedZooKeeper(tmp_path, clock=SystemClock()) for _ in range(2))
-    assert one.port > 0
-    assert one.connect == f"127.0.0.1:{one.port}"
-    assert two.port > 0
-    assert not one.is_running()
