@@ -67,9 +67,9 @@ class KafkaPythonGroup:
     """kafka-python, with one poll for each record.
 
     kafka-python 3.0.12 first joins without metadata of the topic and joins again when it has them. If a poll
-    ends between the answers to this second JoinGroup and its SyncGroup, no later poll takes the assignment:
-    the leader has already recorded the new metadata, so `ConsumerCoordinator.need_rejoin` returns False.
-    The member then reads nothing and sends no heartbeats.
+    ends, or the coordinator dies, between the answers to this second JoinGroup and its SyncGroup, no later
+    poll takes the assignment: the leader has already recorded the new metadata, so
+    `ConsumerCoordinator.need_rejoin` returns False. The member then reads nothing and sends no heartbeats.
     """
 
     name = "kafka-python"
@@ -149,10 +149,13 @@ def described(bootstrap: str, group: str) -> Any:
 
 
 async def wait_for_members(cluster: LocalCluster, group: str, count: int) -> None:
+    """Wait until so many members have all partitions between them."""
     while True:
         found = await asyncio.to_thread(described, cluster.bootstrap, group)
         if found is not None and len(found.members) == count and found.state.name == "STABLE":
-            return
+            assigned = sum(len(member.assignment.topic_partitions) for member in found.members)
+            if assigned == PARTITIONS:
+                return
         await asyncio.sleep(0.1)
 
 
