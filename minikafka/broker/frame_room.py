@@ -27,7 +27,7 @@ class Receiver(Protocol):
         """Close the connection."""
 
     def received(self) -> int | None:
-        """Return the bytes of the large request that have arrived; None if there is none or all have."""
+        """Return how many bytes of an incomplete large request have arrived; None without such a request."""
 
 
 class FrameRoom:

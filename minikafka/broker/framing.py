@@ -79,7 +79,7 @@ class FramedStream:
         """Called when a frame with its own buffer was handled, which may still be in use."""
 
     def received(self) -> int | None:
-        """Return the bytes in the own buffer of a frame; None if there is none or the frame is whole."""
+        """Return how many bytes of an incomplete frame its own buffer has; None without such a frame."""
         return None if self._big is None or self._big_end == self._big_size else self._big_end
 
     def finish(self) -> None:

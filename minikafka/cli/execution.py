@@ -37,8 +37,8 @@ def run(
 def run_cancellable(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end; Ctrl-C and SIGTERM cancel it, SIGTERM even where SIGINT is ignored.
 
-    asyncio's handler of SIGINT also handles SIGTERM here: it cancels the coroutine, which then cleans up in
-    a whole event loop. A KeyboardInterrupt would end whatever task ran at that moment.
+    asyncio's handler of SIGINT also handles SIGTERM: it cancels the coroutine, and the event loop runs until
+    the coroutine has cleaned up. A KeyboardInterrupt would end the task that runs at that moment, and the loop.
     """
     import asyncio
 

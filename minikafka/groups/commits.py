@@ -258,7 +258,10 @@ class Commits:
             done(ErrorCode.NONE, 0)
 
     def _buried(self, group: Group, done: OnAppended | None, error: int, now: int) -> None:
-        """After a failure the offsets return with the next coordinator, which lets them expire again."""
+        """Report whether the tombstones were appended.
+
+        If they were not, the next coordinator loads the offsets and removes them again.
+        """
         if error:
             self._outbox.note(commands.APPEND_FAILED, group, what="tombstones", error=error)
         if done is not None:

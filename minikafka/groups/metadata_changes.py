@@ -9,7 +9,10 @@ from minikafka.groups.records import subscribed_topics
 
 
 def metadata_changes(before: Protocols, after: Protocols, is_consumer: bool) -> list[str]:
-    """Return the differences between the protocols of a member; `is_consumer`: they carry subscriptions."""
+    """Return what a member changed in its protocols, a line for each change.
+
+    `is_consumer`: the metadata of the protocols are subscriptions of consumers.
+    """
     old, new = dict(before), dict(after)
     found = [f"added protocol {name}" for name in new if name not in old]
     found += [f"removed protocol {name}" for name in old if name not in new]

@@ -73,7 +73,7 @@ class Watches:
         return (kind, path) in self._one_shots
 
     def changed(self, change: int, path: str) -> None:
-        """Complete the watches that a change reported by the server concerns."""
+        """Complete the watches on `path` that wait for the kind of change that the server has reported."""
         for kind in _COMPLETES.get(change, ()):
             self._complete((kind, path), WatchSignal.CHANGED)
 

@@ -134,7 +134,10 @@ def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
 
 
 def _holders(records: DataFrame, limits: DataFrame) -> DataFrame:
-    """Return, for each offset, the brokers `holding` a record, and the most that are `agreeing` about it."""
+    """Return the brokers of each offset.
+
+    `holding`: those with a record there; `agreeing`: the largest group of them that has the same record.
+    """
     held = records.where("fault IS NULL").select(
         *PARTITION, "offset", _whole().alias("whole"), f.explode("brokers").alias("broker")
     )

@@ -30,7 +30,7 @@ class Subscription:
     """The assigned partitions; None for all partitions of the topics."""
 
     def names(self, existing: Iterable[str]) -> tuple[str, ...]:
-        """Return the topics to read, of the existing ones if there is a pattern."""
+        """Return the topics to read: those that were named, or the existing ones that match the pattern."""
         if self.pattern is None:
             return self.topics
         return tuple(sorted(filter(self.pattern.search, existing)))
