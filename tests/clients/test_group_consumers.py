@@ -125,8 +125,19 @@ class AioKafkaGroup:
                     found.append(record.value.decode())
                     await consumer.commit()
         finally:
-            await consumer.stop()
+            await stop(consumer)
         return found
+
+
+async def stop(consumer: aiokafka.AIOKafkaConsumer) -> None:
+    """Stop a consumer, also one that is about to ask a dead broker for records again.
+
+    aiokafka 0.14.0 cancels such a fetch, raises its cancellation and leaves the connections open.
+    """
+    try:
+        await consumer.stop()
+    except asyncio.CancelledError:
+        await consumer._client.close()
 
 
 READERS: tuple[GroupReader, ...] = (ConfluentGroup(), KafkaPythonGroup(), AioKafkaGroup())
