@@ -22,6 +22,18 @@ from minikafka.zk.coordination import close_session
 from minikafka.zk.managed import ManagedZooKeeper
 
 
+async def end_live_session(connect: str, session_id: int, password: bytes) -> None:
+    """End the session of a client that still runs.
+
+    The client may connect to its session again first, which ends this connection: try until a server has answered.
+    """
+    for _ in range(20):
+        with suppress(NotConnected):
+            await close_session(connect, session_id, password, SystemClock())
+            return
+    raise AssertionError("the session could not be ended")
+
+
 class RecordingClient(Coordination, Protocol):
     """A client that remembers the states of its session; `root` is its chroot."""
 
@@ -105,12 +117,7 @@ class Apache:
         self.proxy.accepting = True
 
     async def end_session(self, session_id: int, password: bytes) -> None:
-        """The owner may reconnect first, which ends our connection: try again until the server has answered."""
-        for _ in range(20):
-            with suppress(NotConnected):
-                await close_session(self.server.connect, session_id, password, SystemClock())
-                return
-        raise AssertionError("the session could not be ended")
+        await end_live_session(self.server.connect, session_id, password)
 
     async def has(self, client: Client, path: str) -> bool:
         return bool(await in_thread(lambda kazoo: kazoo.exists(client.root + path), self.server))

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support.coordination_servers import end_live_session
 from support.zookeeper_brokers import NewCluster, Story, ZooKeeperBrokers, eventually
 
 from minikafka.base.errors import ErrorCode
@@ -21,7 +22,6 @@ from minikafka.client.admin import Resource, ResourceType
 from minikafka.ledger.reader import Line
 from minikafka.record.batch import Record
 from minikafka.zk import layout
-from minikafka.zk.coordination import close_session
 from minikafka.zk.managed import ManagedZooKeeper
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -901,7 +901,7 @@ async def test_expired_session_is_a_failure_and_a_start(cluster: NewCluster) -> 
         await brokers.create("t", {0: (controller, other)})
         before = Story(brokers.history())
         epoch = brokers.brokers[controller].info.epoch
-        await close_session(brokers.server, *brokers.session(controller), brokers.brokers[1].clock)
+        await end_live_session(brokers.server, *brokers.session(controller))
 
         async def is_back() -> bool:
             return brokers.brokers[controller].info.epoch > epoch

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.controller_bench import Candidate, until
+from support.coordination_servers import end_live_session
 
 from minikafka.base.errors import NodeExists
 from minikafka.base.model import (
@@ -188,7 +189,7 @@ async def test_expired_controller_writes_nothing_and_starts_with_a_full_read(
     session = one.coordination.session_id, one.coordination.session_password
     await asyncio.gather(
         create_topic(admin, "t", *([1] for _ in range(300))),
-        close_session(zookeeper.connect, *session, SystemClock()),
+        end_live_session(zookeeper.connect, *session),
     )
     state = await led_by(admin, 1, TopicPartition("t", 299))
     await until(lambda: one.service.is_active and one.service.epoch == 2, seconds=15)
