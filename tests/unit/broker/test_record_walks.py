@@ -420,12 +420,13 @@ async def test_tick_that_takes_long_walks_no_further_records_at_once(
         add(walks, pending)
 
     monkeypatch.setattr(RecordWalks, "add", counted)
+    begin = bench.broker.clock.now()
+    monkeypatch.setattr(bench.broker.clock, "now", lambda: begin)
     bench.send(*(produce(number, batch) for number in range(3)))
     await bench.answered(0, 1, 2)
     assert begun == []
-    now = bench.broker.clock.now
     ticks = iter(range(10_000))
-    monkeypatch.setattr(bench.broker.clock, "now", lambda: now() + 2 * next(ticks))
+    monkeypatch.setattr(bench.broker.clock, "now", lambda: begin + 2 * next(ticks))
     bench.send(*(produce(number, batch) for number in range(3)))
     await bench.answered(0, 1, 2, 0, 1, 2)
     assert begun
