@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from minikafka.pipeline.failures import PipelineError
 
 Counts: TypeAlias = Mapping[tuple[str, ...], int]
-"""Number of rows by topic, and outcome of sends."""
+"""Number of reads by topic, or of sends by topic and outcome."""
 OUTCOMES: Final = ("ok", "failed", "unknown", "aborted")
 SENDS: Final = (
     "producer string, sequence long, topic string, partition int, offset long, outcome string,"
@@ -39,7 +39,10 @@ _SHOWN_MAX: Final = 100
 
 @dataclass(frozen=True)
 class Histories:
-    """Where histories of one kind are. `schema`: `SENDS` or `READS`; `servers`: for those in topics."""
+    """Where histories of one kind are. `schema`: `SENDS` or `READS`.
+
+    `servers`: the brokers of the histories that are topics.
+    """
 
     sources: tuple[str, ...]
     schema: str
@@ -51,7 +54,7 @@ class Histories:
         return reduce(DataFrame.unionByName, map(_hashed, tables))
 
     def first_row(self, spark: SparkSession, condition: Column) -> Row | None:
-        """Return the first row that meets the condition, with `line` and `place` if it is a line of text."""
+        """Return the first row that meets the condition; one from text also has `line` and `place`."""
         for source in self.sources:
             lines = _lines(spark, source, self.servers)
             table = (
@@ -65,13 +68,13 @@ class Histories:
 
 
 class _Line(NamedTuple):
-    """A line of a history: the URL of its file, or the words for its place in a topic, and its text."""
+    """A line of a history: its text, and its place: the URL of its file, or the offset in a topic."""
 
     place: str
     text: str
 
     def name(self) -> str:
-        """Return the place in words; with the number of the line if the driver can read the file."""
+        """Return the place in words, with the number of the line if the file has it uncompressed."""
         url = urlsplit(self.place)
         if url.scheme != "file":
             return self.place
@@ -80,22 +83,32 @@ class _Line(NamedTuple):
         return f"{path}, line {number}" if number else path
 
     def is_cut_off(self) -> bool:
-        """True for the last line of a file without a line end."""
+        """True for the last line of a file without a line end, if this process can read the file."""
         url = urlsplit(self.place)
         if url.scheme != "file":
             return False
-        with Path(unquote(url.path)).open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - len(self.text.encode())))
-            return file.read().decode(errors="replace") == self.text
+        try:
+            with Path(unquote(url.path)).open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(0, size - len(self.text.encode())))
+                return file.read().decode(errors="replace") == self.text
+        except OSError:  # only the executors have the file
+            return False
 
 
 def _line_number(path: Path, text: str) -> int | None:
-    """Return the number of the first line with this text; None if no line has it: Spark decompresses, this does not."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if line.rstrip(b"\r\n") == text.encode():
-                return number
+    """Return the number of the first line with this text.
+
+    None if there is no such line, as in a compressed file (Spark decompresses it, this function does not), or
+    if only the executors have the file.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.rstrip(b"\r\n") == text.encode():
+                    return number
+    except OSError:
+        return None
     return None
 
 
@@ -112,8 +125,8 @@ def count_sends(sends: DataFrame, histories: Histories) -> Counts:
         & f.col("is_hash")
     )
     rule = (
-        f"a send needs producer, sequence, topic, an outcome of {', '.join(OUTCOMES)}, and a partition with"
-        " its offset"
+        f"a send needs producer, sequence, topic, an outcome of {', '.join(OUTCOMES)}, and a partition"
+        " if it has an offset"
     )
     return _counted(sends, ("topic", "outcome"), valid, rule, histories)
 
@@ -164,12 +177,12 @@ def _refuse_line(line: _Line, rule: str) -> NoReturn:
 
 
 def content_of(value: Column) -> Column:
-    """Return the number that stands for a value, null for none, in logs and in histories."""
+    """Return a hash that stands for a value, or for null, in logs and in histories alike."""
     return f.xxhash64(f.coalesce(f.sha2(value, 256), f.lit("")))
 
 
 def _hashed(table: DataFrame) -> DataFrame:
-    """Replace the value, or its hash, by `content`; `is_hash`: a given hash can be one."""
+    """Replace the value, or its hash, by `content`; `is_hash`: a given hash has the form of one."""
     given = f.col("value_sha256")
     digest = f.coalesce(given, f.sha2(f.col("value"), 256), f.lit(""))
     is_hash = given.isNull() | given.rlike(_SHA256)
@@ -191,7 +204,7 @@ def _is_parquet(source: str) -> bool:
 
 
 def _lines(spark: SparkSession, source: str, servers: str | None) -> DataFrame | None:
-    """Return each `line` of a history that is text, and its `place`; None for Parquet."""
+    """Return the lines of a history, each as `line` and its `place`; None for Parquet, which has no lines."""
     if _is_parquet(source):
         return None
     if source.startswith(_TOPIC_PREFIX):
@@ -211,7 +224,7 @@ def _topic(spark: SparkSession, source: str, servers: str | None) -> DataFrame:
 
 
 def _parsed(lines: DataFrame, schema: str) -> DataFrame:
-    """Return the columns of the JSON objects in `line`, behind `line` and `place`."""
+    """Return `line` and `place`, followed by the columns of the JSON object in `line`."""
     row = f.from_json("line", schema).alias("row")
     return lines.select("line", "place", row).select("line", "place", "row.*")
 
@@ -232,5 +245,5 @@ def _parquet(spark: SparkSession, path: str, schema: str) -> DataFrame:
 
 
 def _cast(table: DataFrame, name: str, kind: str) -> Column:
-    """Return a column; a value stays binary, because sha2 reads strings and bytes alike."""
+    """Return a column with its type; `value` keeps its own, because sha2 takes strings and bytes alike."""
     return f.col(name) if name == "value" else f.col(name).cast(kind)
