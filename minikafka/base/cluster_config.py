@@ -1,4 +1,4 @@
-"""The content of `cluster.toml`: the number of brokers, their ports, and keys for all or single brokers.
+"""The content of `cluster.toml`: the number of brokers, their ports, and keys for all brokers or single ones.
 
 Invariant: an existing config object is valid; an invalid value is a ConfigError that names the key
 and the fix. `docs/configuration.md` is generated from the table.
@@ -17,7 +17,7 @@ from minikafka.base.keys import Key, Kind, flatten, parse_all, unknown_key
 from minikafka.base.toml import read_toml, table_of
 
 _REPLICAS: Final = 3
-"""Replicas of a new topic in a cluster without a configuration file, and of __consumer_offsets with one too."""
+"""Most replicas by default: of new topics without a configuration file, of __consumer_offsets in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,8 @@ class ClusterConfig:
 
     `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys
     of single brokers by id, from `[broker.N]`. `given`: names of the keys in `[cluster]` and `[zookeeper]`
-    that the file sets. `was_named`: the user has named the file, so that its numbers precede remembered ones
-    also if they have not changed. `replicates_topics`: see `topic_defaults`.
+    that the file sets. `was_named`: the user has named the file, so its numbers take precedence over those of
+    the existing cluster even if the file has not changed. `replicates_topics`: see `topic_defaults`.
     """
 
     brokers: int = 3
@@ -72,14 +72,14 @@ class ClusterConfig:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The number of brokers and the first port by key, as far as the file sets them."""
+        """The number of brokers and the first port, by key; only those that the file sets."""
         found = {"cluster.brokers": self.brokers, "cluster.port": self.port}
         return {name: number for name, number in found.items() if name in self.given}
 
     def topic_defaults(self, brokers: int) -> dict[str, object]:
-        """Return the broker keys that make new topics survive the loss of a broker, where they can.
+        """Return the broker keys for replicated new topics: min(3, `brokers`) replicas, and how many must be in sync.
 
-        None unless `replicates_topics`: a configuration file is used as it is.
+        Return {} unless `replicates_topics`: a configuration file is used as it is.
         """
         if not self.replicates_topics:
             return {}
@@ -136,7 +136,7 @@ _CLUSTER_KEYS: Final = {
     )
 }
 _BROKER_NUMBER: Final = re.compile(r"[1-9][0-9]{0,3}")
-"""Allowed broker numbers, the same range as for cluster.brokers."""
+"""Broker numbers start at 1; like cluster.brokers they have at most four digits."""
 _OF_THE_CLUSTER: Final = (
     "broker.id",
     "listeners",
@@ -149,7 +149,7 @@ _OF_THE_CLUSTER: Final = (
 
 
 def _check_cluster_keys(keys: Mapping[str, object]) -> None:
-    """Check the keys of a cluster's brokers: valid, and none that the cluster sets itself."""
+    """Raise ConfigError for an invalid key, and for a key that the cluster sets itself for each broker."""
     parse_all(BrokerConfig.keys(), keys)
     for name in _OF_THE_CLUSTER:
         if name in keys:
@@ -157,7 +157,7 @@ def _check_cluster_keys(keys: Mapping[str, object]) -> None:
 
 
 def _is_key_of_a_broker(table: str, key: str) -> bool:
-    """True if the name in `[broker.TABLE]` is a key; `advertised.listeners` is one as a whole."""
+    """True if `key` is a broker key and TABLE.key is not: `listeners` in `[broker.advertised]` is no such key."""
     keys = BrokerConfig.keys()
     return key in keys and f"{table}.{key}" not in keys
 

@@ -1,7 +1,7 @@
 """The configuration keys of a broker, a topic and a cluster, and the checked values.
 
 Every key except `minikafka.…` is Kafka's, with the name, type and default of Kafka 3.9. The range is Kafka's too,
-except that values are refused which Kafka takes although they cannot work, such as a negative interval.
+except that a value that cannot work, such as a negative interval, is refused even if Kafka accepts it.
 Invariant: an existing config object is valid; an invalid value is a ConfigError that names the key
 and the fix. `docs/configuration.md` is generated from these tables.
 """
@@ -88,8 +88,8 @@ class BrokerConfig:
     minikafka_records_check_enable: bool = key(
         BOOLEAN,
         True,
-        "Whether the records of every produced batch are read once, so that no batch is stored that consumers cannot "
-        "read. Without it, only batches for compacted topics and for another codec are read.",
+        "If true, the broker reads the records of every produced batch, and refuses a batch that consumers could not "
+        "read. If false, it reads only the batches of topics that are compacted, set a codec or limit timestamps.",
     )
 
     # ZooKeeper.
@@ -191,7 +191,7 @@ class BrokerConfig:
     log_flush_interval_ms: int | None = key(
         LONG,
         None,
-        "Maximum time without an fsync of a log with new records; looked at every 500 ms.",
+        "Maximum time without an fsync of a log with new records; checked every 500 ms.",
         low=0,
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
@@ -212,7 +212,7 @@ class BrokerConfig:
     log_retention_ms: int | None = key(
         LONG,
         None,
-        "Age at which a segment is deleted, that of its newest record; -1: no limit.",
+        "Age of its newest record at which a segment is deleted; -1: no limit.",
         low=-1,
     )
     log_retention_minutes: int | None = key(INT, None, "As log.retention.ms, in minutes.", low=-1)
@@ -361,7 +361,7 @@ class BrokerConfig:
     offsets_topic_replication_factor: int = key(
         INT,
         3,
-        "Replication factor of __consumer_offsets; it is created when so many brokers are live.",
+        "Replication factor of __consumer_offsets, which is created once this many brokers are live.",
         low=1,
         high=32_767,
     )
@@ -387,7 +387,7 @@ class BrokerConfig:
     offsets_retention_minutes: int = key(
         INT,
         10_080,
-        "Time after which committed offsets expire that no member of the group uses.",
+        "Time after which a committed offset expires if no member of the group uses it.",
         low=1,
     )
     offsets_retention_check_interval_ms: int = key(
@@ -461,7 +461,7 @@ _BROKER_KEYS: Final = table(BrokerConfig)
 def _from_broker_key(
     broker_key: str, *in_other_units: tuple[str, int], default: Any = None, doc: str = ""
 ) -> Any:
-    """Return the field of a topic key that inherits from `broker_key`: its type, default, bounds and documentation.
+    """Return the field of a topic key that inherits type, default, bounds and documentation from `broker_key`.
 
     `in_other_units`: broker keys that set the same value in a larger unit, each with its factor; they count
     only while `broker_key` is not set. `default` and `doc` replace those of the broker key.

@@ -134,7 +134,8 @@ def code_name(code: int | str) -> str:
 class MinikafkaError(Exception):
     """Base class of expected errors; the command line prints their text without a traceback.
 
-    `hint`: the command that helps, which only the command line prints. `exit_code`: that of the command.
+    `hint`: a command that helps; only the command line prints it. `exit_code`: the exit code of a command that
+    fails with this error.
     """
 
     hint = ""
@@ -142,7 +143,7 @@ class MinikafkaError(Exception):
 
 
 class KafkaError(MinikafkaError):
-    """A Kafka error code that fails a control-plane request."""
+    """A Kafka error code as an exception, with a detail for people."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
         super().__init__(f"{code.name}: {detail}" if detail else code.name)
@@ -159,7 +160,7 @@ class CorruptBatch(MinikafkaError):
 
 
 class OffsetGap(CorruptBatch):
-    """Sound batches that begin above the expected offset, for a log that was never compacted."""
+    """Valid batches that begin above the expected offset, in a log that was never compacted."""
 
     def __init__(self, detail: str, expected: int, found: int) -> None:
         super().__init__(detail)

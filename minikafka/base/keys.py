@@ -19,7 +19,7 @@ from minikafka.base.errors import ConfigError
 _NEAR: Final = 0.7
 """Minimum similarity (difflib) of two names for suggesting one in place of the other."""
 _FEW: Final = 5
-"""Up to this many known names, an error lists all of them instead."""
+"""If there are at most this many known names, and none is similar, the error lists them all."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -48,8 +48,8 @@ class Key:
     between the bounds that is not allowed. `choices`: the allowed words of a STRING or LIST;
     `form`: the pattern of a LIST's words, unless the list is `*` alone. `synonyms`: broker keys from
     which a topic key takes its value, the first that is set, each with the factor between the
-    units. `waits_for`: the part that does not exist yet and without
-    which the key is only checked, stored and shown; empty for a key with an effect.
+    units. `waits_for`: the feature that minikafka lacks and
+    without which the key is only checked, stored and shown; empty for a key with an effect.
     """
 
     kind: Kind
@@ -103,7 +103,7 @@ class Key:
         if self.choices:
             return ", ".join(self.choices)
         if self.kind in (Kind.STRING, Kind.PASSWORD):
-            return f"{self.low} characters or more" if self.low is not None else ""
+            return f"a length of at least {self.low}" if self.low is not None else ""
         if self.low is not None and self.high is not None:
             without = "" if self.excluded is None else f" without {self.excluded}"
             return f"{self.low} to {self.high}{without}"

@@ -1,4 +1,4 @@
-"""The listeners of one broker, from Kafka's keys `listeners`, `advertised.listeners` and those next to them.
+"""The listeners of one broker, from Kafka's keys `listeners`, `advertised.listeners` and related ones.
 
 The rules are Kafka's, and so are most of the messages. One difference: a broker always has a control listener,
 which takes the controller's requests. Without an entry of its own it listens on a free port.
@@ -101,7 +101,7 @@ def _protocols(entries: Iterable[str]) -> dict[str, SecurityProtocol]:
 
 
 def _inter_broker(name: str | None, by_name: Mapping[str, SecurityProtocol]) -> str:
-    """Return the name of the inter-broker listener; without a value the one that is named for PLAINTEXT."""
+    """Return the name of the inter-broker listener; `PLAINTEXT` if none is configured."""
     if name is None:
         return PLAINTEXT.value
     if name.upper() not in by_name:
@@ -132,7 +132,7 @@ def _listening(
 
 
 def _share_port(one: Endpoint, other: Endpoint) -> bool:
-    """True if the ports are the same and not one of them is for IPv4 and the other for IPv6."""
+    """True if both have the same port (not 0), unless exactly one of them has an IPv6 address."""
     return one.port == other.port != 0 and (":" in one.host) is (":" in other.host)
 
 

@@ -96,7 +96,7 @@ class Metric(NamedTuple):
     kind: Kind
     help: str
     reads: dict[tuple[tuple[str, str], ...] | None, Read]
-    """Functions that read the samples, by labels; the key None marks one that returns any number of samples."""
+    """Functions that return the samples, by labels; the function under None returns samples with any labels."""
 
     def samples(self) -> list[Sample]:
         """Return the current samples."""

@@ -87,7 +87,7 @@ def parse_json(data: bytes) -> dict[str, Any]:
     except json.JSONDecodeError:
         raise ValueError("not JSON") from None
     except RecursionError:
-        raise ValueError("not JSON that is nested at most a few hundred times") from None
+        raise ValueError("not JSON that can be read: it nests too deeply") from None
     except UnicodeError:
         raise ValueError("not JSON in UTF-8") from None
     if type(fields) is not dict:
@@ -113,12 +113,12 @@ def parse_replica_directory(name: str) -> TopicPartition:
 
 
 def is_deleted_replica(name: str) -> bool:
-    """True if a replica was given this directory name to be deleted, as Kafka names it."""
+    """True if this is the directory name that Kafka gives to a replica before it deletes it (`…-delete`)."""
     return _DELETED.fullmatch(name) is not None
 
 
 def offsets_of(names: Iterable[str], suffix: str) -> list[int]:
-    """Return the rising offsets that name files of a log, as 20 digits before the suffix; other names are ignored."""
+    """Return the sorted offsets of log files whose names are 20 digits and this suffix; ignore other names."""
     stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
     offsets = (int(stem) for stem in stems if _OFFSET.fullmatch(stem))
     return sorted(offset for offset in offsets if offset <= LONG_MAX)

@@ -24,19 +24,19 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class DeferredBytes(Protocol):
-    """Bytes of a response that are read when they can be sent. `left`: those not read yet."""
+    """Bytes of a response that are read when they can be sent. `left`: the number not read yet."""
 
     left: int
 
     def __len__(self) -> int:
-        """Return the number of bytes in all."""
+        """Return the total number of bytes, whether read or not."""
 
     def read(self, max_bytes: int) -> bytes:
         """Return the next bytes, at most `max_bytes`. Raises RecordsGone."""
 
 
 Slice: TypeAlias = Buffer | DeferredBytes
-"""A part of a response."""
+"""A part of a response: its bytes, or bytes that are read when they can be sent."""
 QUEUE_MARK_BYTES: Final = 64 * 1024
 """`StreamHandler.drained` is called each time the queue of a `Link` shrinks to this size or below."""
 
@@ -102,12 +102,12 @@ class Cleaners(Protocol):
     ) -> Mapping[str, Any]:
         """Carry out an encoded `CleaningTask`; return the encoded `CleaningOutcome`.
 
-        `on_group` is awaited with each encoded `CleanedGroup`, one after the other; what it raises ends the cleaning.
-        Raises CleaningFailed, and StorageFailed. Nothing runs any more when the call has ended or was cancelled.
+        `on_group` is awaited with each encoded `CleanedGroup`, one after the other; an exception ends the cleaning.
+        Raises CleaningFailed, and StorageFailed. Its work has ended when the call returns, raises or is cancelled.
         """
 
     async def close(self) -> None:
-        """Give back what is kept for later cleanings."""
+        """Free the resources that are kept for later cleanings."""
 
 
 class File(Protocol):
@@ -211,7 +211,7 @@ class Link(Protocol):
         """Continue reading after `pause_reading`; a second call has no effect."""
 
     def has_ended(self) -> bool:
-        """Return True if the other side has closed or reset the connection, also while nothing is read."""
+        """Return True if the other side has closed or reset the connection, even while reading is paused."""
 
     def close(self) -> None:
         """Send all queued bytes, then close."""
@@ -501,7 +501,7 @@ class Call(NamedTuple):
 
 
 class ControlPlane(Protocol):
-    """Calls between brokers and to them: in production signed msgpack over HTTP."""
+    """Calls to brokers from other brokers and from tools; in production signed msgpack over HTTP."""
 
     async def serve(
         self,
@@ -522,9 +522,9 @@ class ControlPlane(Protocol):
         target_id: int,
         timeout_ms: int,
     ) -> dict[str, Any]:
-        """Make one call to the broker `target_id`; another broker at the address refuses it.
+        """Make one call to the broker `target_id`; if another broker has the address, it refuses the call.
 
-        Raises OSError (TimeoutError included) without a response, `KafkaError` if refused.
+        Raises OSError (TimeoutError included) if there is no response, KafkaError if the call is refused.
         """
 
     async def close(self) -> None:

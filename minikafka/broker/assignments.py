@@ -12,7 +12,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions that one request may create, so that a number in it cannot cost memory (as Kafka's KRaft)."""
+"""A request may create at most this many partitions, as in KRaft: a huge number must not cost memory."""
 
 
 def check_room(partitions: int, room: int) -> None:
@@ -24,7 +24,7 @@ def check_room(partitions: int, room: int) -> None:
 
 
 def check_replication_factor(replication_factor: int, available: int) -> None:
-    """Raise KafkaError(INVALID_REPLICATION_FACTOR) if there are fewer live brokers than replicas."""
+    """Raise KafkaError(INVALID_REPLICATION_FACTOR) if the factor is below 1, or above the live brokers."""
     if replication_factor < 1:
         reason = "Replication factor must be larger than 0."
     elif replication_factor > available:
@@ -44,10 +44,10 @@ def assign(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """Return partition -> ordered replicas, round-robin from broker `start`, followers moved on by `shift`.
+    """Return partition -> ordered replicas: leaders round-robin from `start`, followers `shift` further on.
 
-    The partitions are numbered from `first_partition`, the number that the topic already has. If
-    every broker has a rack, a partition's replicas are spread over as many racks as possible.
+    The partitions are numbered from `first_partition`, the number of partitions that the topic already has.
+    If every broker has a rack, a partition's replicas are spread over as many racks as possible.
     """
     racks = {broker.id: broker.rack for broker in brokers}
     if all(rack is not None for rack in racks.values()):

@@ -82,7 +82,7 @@ async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: Coordina
     ledger_directory = directory_of(config.log_dirs[0])
     ledger = LedgerWriter(ports.storage, ledger_directory, config.broker_id, ports.clock)
     logs = LogManager(ports.storage, config, ports.clock, ports.executor)
-    logs.lock()  # before the session of a former process is ended: that process may still run
+    logs.lock()  # before `join` ends the session of an earlier process, which may still run
     ledger.open()
     ledger.record(BROKER, "", {"fact": "started"})
     cluster_id = await mode.join()
@@ -91,7 +91,7 @@ async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: Coordina
 
 
 class Broker:
-    """The broker of a cluster that was joined, with its logs recovered; `create_broker` makes it."""
+    """A broker that has joined its cluster and recovered its logs; `create_broker` makes it."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Broker:
             self._new_services(ports, cluster_id), self.replicas, ports.transport, ports.tasks
         )
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
-        """As registered: without endpoints until the broker listens, with the epoch of the last registration."""
+        """The broker as last registered, with the broker epoch; without endpoints until it listens."""
         self._has_registered = asyncio.Event()
         self._is_stopping = False
 
@@ -279,8 +279,8 @@ class Broker:
     async def _change_state(self, call: Call) -> dict[str, Any]:
         """Carry out a request of the controller.
 
-        A request that comes before the registration is for a former process of this broker: its broker epoch can
-        only be checked after the registration.
+        A request that arrives before this broker has registered was sent to an earlier process of it. It
+        waits, because its broker epoch can be checked only after the registration.
         """
         request = messages.decode(call.method, call.body)
         await self._has_registered.wait()
@@ -290,7 +290,8 @@ class Broker:
     async def _carry_out(self, request: ControllerRequest) -> ControllerResponse:
         """Carry out the request on the replicas.
 
-        Raises KafkaError NETWORK_EXCEPTION, after which the controller sends the request again.
+        Raises KafkaError NETWORK_EXCEPTION if the coordination service does not answer; the controller then
+        sends the request again.
         """
         try:
             return await self.replicas.handle(request)

@@ -1,7 +1,7 @@
 """The periodic checkpoint files of all replicas: high watermarks, recovery points and log start offsets.
 
-Invariant: high watermarks are not written before the first LeaderAndIsr of this broker, or a restart that ends
-early would replace the checkpoint of every replica by one without them (R35).
+Invariant: high watermarks are not written before the first LeaderAndIsr of this broker. Otherwise a broker
+that stops soon after its start would overwrite the checkpoint with one that lacks its replicas (R35).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The cold requests of one connection: every API but Produce and Fetch, handled one at a time.
 
-Invariant: a cold request begins only after the responses to the earlier cold requests of its connection were sent,
-and the client has received all but 64 KiB of them, as in Kafka, which reads the next request of a connection only
-then. A connection therefore holds at most one cold response. Produce and Fetch do not wait for cold requests.
-A waiting request is a copy, because the receive buffer is reused at the end of the tick, or has a buffer of its own.
+Invariant: a cold request begins only after the responses to the earlier cold requests of its connection were
+sent, and the client has received all but 64 KiB of them, as in Kafka, which reads the next request of a
+connection only then. A connection therefore holds at most one cold response. Produce and Fetch do not wait
+for cold requests. A waiting request is a copy, unless it has a buffer of its own: the receive buffer is
+reused at the end of the tick.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from minikafka.wire.versions import API_VERSIONS, NAMES, is_served
 logger = logging.getLogger(__name__)
 
 WAITING_MAX: Final = 64
-"""Waiting cold requests of one connection at which nothing more is read or parsed, until half of them are left."""
+"""Waiting cold requests of one connection beyond which nothing is read or parsed until half as many wait."""
 LARGE_BYTES: Final = 16 << 10
-"""Bytes from which on a request is decoded in steps, one large request of the broker at a time."""
+"""A request of at least this many bytes is decoded in steps, one such request of the broker at a time."""
 WAITING_BYTES_MAX: Final = 256 << 10
-"""Bytes of waiting cold requests with the same effect as `WAITING_MAX` requests."""
+"""The same limit as `WAITING_MAX`, for the bytes of the waiting requests."""
 
 
 class ColdRequest(NamedTuple):
@@ -60,9 +61,9 @@ class ColdRequests:
     """The cold requests of one connection, in order of arrival.
 
     `unsupported(correlation)` encodes the response to an ApiVersions request of an unknown version.
-    `is_received(slot)` is True if the response of the slot was sent and received; if it returns False, its owner
-    calls `proceed` when something was sent or received. `close()` closes the connection. `begun()` is called for each
-    request with a buffer of its own that is not waiting any more.
+    `is_received(slot)` returns True if the response of the slot was sent and received. After it has returned
+    False, the connection calls `proceed` whenever something was sent or received. `close()` closes the
+    connection. `begun()` is called when a request with a buffer of its own no longer waits.
     """
 
     __slots__ = (
@@ -297,9 +298,9 @@ class ColdRequests:
 
 
 class _ClosingOnFailure:
-    """A context that calls `failed(request, error)` for an exception and ends it.
+    """A context manager that calls `failed(request, error)` for an Exception and suppresses it.
 
-    It takes a third of the time of a generator, and every request enters it twice.
+    It takes a third of the time of one made from a generator, and every request enters it twice.
     """
 
     __slots__ = ("_failed", "_request")
@@ -314,7 +315,7 @@ class _ClosingOnFailure:
         """Begin."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        """Handle an Exception; others pass."""
+        """Call `failed` for an Exception and suppress it; let every other BaseException propagate."""
         if not isinstance(error, Exception):
             return False
         self._failed(self._request, error)

@@ -1,5 +1,4 @@
-"""The order in which the cold and the large requests of all connections are handled, and what is left in their
-buffers, in turns between which the loop is free.
+"""The turns in which the cold requests, the large requests and the requests left in buffers are handled.
 
 Cold requests can take a thousand times as long as a record, and a client can send thousands of them at once.
 Invariant: a turn takes about `TURN_MS` and handles at most one slice of work for each connection. Between two turns
@@ -23,16 +22,16 @@ TURN_MS: Final = 2
 LARGE_MS: Final = 10_000
 """Time for which a large request keeps others from beginning."""
 WAIT_MS: Final = 30_000
-"""Time after which the connection of a large request that has not begun is closed: Kafka's clients wait no longer."""
+"""Close the connection of a large request that has waited this long: Kafka's clients wait no longer."""
 _REQUEST_COST: Final = 1
 _COST_PER_MS: Final = 10
-"""With `_REQUEST_COST`, the units in which the work for a connection is counted."""
+"""`Worker.used` grows by `_REQUEST_COST` per call of `work`, and by this per millisecond of it."""
 _HEAD_START: Final = 100
-"""Units; the work for the few requests with which a client begins."""
+"""The same units: the work for the few requests with which a client begins."""
 
 
 class Worker(Protocol):
-    """One connection, its cold requests or its large ones. `used` counts the work for it."""
+    """Work of one kind for one connection, such as its cold requests. `used` counts the work done so far."""
 
     used: int
 
@@ -49,8 +48,9 @@ class Worker(Protocol):
 class OneAtATime:
     """The connections with a large request, of which one is in progress; `begin(worker)` queues it for a turn.
 
-    Decoded, a request takes up to a hundred times as much memory as its bytes. After `LARGE_MS` the next one begins
-    nevertheless, because a request may wait for as long as its client wants.
+    A decoded request takes up to a hundred times as much memory as its bytes. `LARGE_MS` after a request has
+    begun, the next one begins even if it is still in progress, because a client may let its request wait for
+    any time.
     """
 
     def __init__(self, clock: Clock, begin: Callable[[Worker], None]) -> None:
@@ -59,7 +59,7 @@ class OneAtATime:
         self._current: Worker | None = None
         self._limit: Timer | None = None
         self._waiting: dict[Worker, int] = {}
-        """The millisecond since which each connection waits."""
+        """When each connection began to wait (monotonic ms)."""
 
     def ask(self, worker: Worker) -> None:
         """Begin the connection's large request as soon as no other is in progress."""
@@ -71,13 +71,13 @@ class OneAtATime:
             self._waiting[worker] = self._clock.now()
 
     def sweep(self) -> None:
-        """Close the connections that have waited for too long: their clients have, and may have gone without notice."""
+        """Close the connections that have waited for too long: their clients no longer wait, or have gone."""
         longest = self._clock.now() - WAIT_MS
         for worker in [waiting for waiting, since in self._waiting.items() if since < longest]:
             worker.give_up("its large request has waited for too long")
 
     def end(self, worker: Worker) -> None:
-        """Let the next one begin if this connection's was in progress, or forget its waiting one."""
+        """End this connection's large request: begin the next one, or stop waiting if it had not begun."""
         if self._current is worker:
             self._current = None
             assert self._limit is not None
@@ -91,10 +91,10 @@ class OneAtATime:
 
 
 class ColdTurns:
-    """The connections with cold requests to handle. Those for which least was done are served first.
+    """The connections that wait for a turn. Those with the smallest `used` are served first.
 
-    A connection that asks rarely is up to `_HEAD_START` below the count of those that keep the broker busy, and is
-    served before them. It has no further claim because of the past.
+    A connection that asks rarely is served before those that keep the broker busy: its `used` may be smaller
+    than theirs, but by at most `_HEAD_START`, however long it has asked for nothing.
     """
 
     def __init__(self, clock: Clock, purgatory: Purgatory) -> None:
@@ -106,7 +106,7 @@ class ColdTurns:
         """The largest `used` with which a connection was served."""
         self._is_due = False
         self.large = OneAtATime(clock, self.ask)
-        """Of cold requests and fetches."""
+        """The large cold requests and fetches."""
         self.large_produce = OneAtATime(clock, self.ask)
 
     def ask(self, worker: Worker) -> None:

@@ -51,8 +51,9 @@ class ConfigEntry(NamedTuple):
 
 
 def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
-    """Return every key of a broker, and the throttles and user-defined keys that are set; keys that cannot be
-    altered are read-only.
+    """Return every key of a broker, and the throttles and user-defined keys that are set.
+
+    Keys that cannot be altered are read-only.
     """
     current = settings.current
     entries = [
@@ -85,7 +86,7 @@ def _cluster_entry(name: str, value: str) -> ConfigEntry:
 
 
 def _key(name: str) -> Key:
-    """Return the row of a dynamic setting; Kafka reports a user-defined one as secret, as it may be one."""
+    """Return the key of a dynamic setting; a user-defined one counts as sensitive: it may be a secret."""
     return DYNAMIC.get(name) or Key(Kind.UNKNOWN, None, "", name=name)
 
 
@@ -114,7 +115,7 @@ def _topic_synonyms(
 
 
 def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
-    """Return the sources of a broker's key, starting with the first under its own name."""
+    """Return the sources of a broker's key, from the first one on that sets the key under this very name."""
     found = _synonyms(settings, _FAMILIES.get(name, (name,)))
     first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
     return found[first:]
@@ -144,7 +145,7 @@ def _default(name: str) -> str | None:
 
 
 def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
-    """True for a secret with a value, which is reported as set but without the value."""
+    """True if the source sets this key and the key is a secret: it is reported as set, without its value."""
     key = BrokerConfig.keys().get(name)
     if key is None or not key.sensitive:
         return False
@@ -156,4 +157,4 @@ _FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     for key in TopicConfig.keys().values()
     for name, _ in key.synonyms
 }
-"""Broker keys that are one setting in several units, the one that counts most first."""
+"""Broker key -> the keys of the same setting, in all its units, the one that takes precedence first."""

@@ -55,7 +55,8 @@ class ConfigUpdates:
     def file_changed(self, settings: Mapping[str, str]) -> list[SettingChange]:
         """Apply the dynamic settings of the broker's file; return every difference from the present ones.
 
-        Secrets are not passed and do not change. Raises KafkaError INVALID_CONFIG.
+        `settings` are those of the file without the secrets, which do not change. Raises KafkaError
+        INVALID_CONFIG.
         """
         static = self._settings.static
         secrets = {

@@ -1,11 +1,11 @@
 """One client connection: its receive buffer, its tick and its queue of responses.
 
 A tick is one `buffer_updated`: every whole request is parsed, then the logs are written, then responses are
-sent, in the order of the requests. Produce and Fetch are handled in place, every other API by `ColdRequests` in a
-later turn of the event loop, as is a Fetch of many partitions. When too many requests wait, parsing stops at the
-next one and reading stops; so it does at a Produce request whose records take long to walk, or of many partitions.
-The rest of the buffer is parsed in a turn (`ColdTurns`): otherwise all connections would be served in each pass of the
-event loop, and another client would wait for them all.
+sent, in the order of the requests. Produce and Fetch are handled in place, every other API by `ColdRequests`
+in a later turn of the event loop, as is a Fetch of many partitions. When too many requests wait, parsing and
+reading stop. They also stop at a Produce request of many partitions, or one whose records take long to check.
+The rest of the buffer is parsed in a turn of `ColdTurns`. Otherwise each pass of the event loop would serve
+all connections, and every other client would wait for them.
 Invariant: no response is sent before the records it acknowledges are written.
 """
 
@@ -39,7 +39,7 @@ from minikafka.wire.versions import FETCH, PRODUCE
 logger = logging.getLogger(__name__)
 
 ENTRIES_MAX: Final = 4096
-"""Unanswered requests of one connection at which no further ones are read."""
+"""At this many unanswered requests, a connection reads no more until fewer than half are left."""
 
 
 class Connection(FramedStream):
@@ -119,13 +119,13 @@ class Connection(FramedStream):
         self.used = 0
         """The work for the requests that were left in the buffer, counted by the turns."""
         self.is_due = False
-        """True from the asking for a turn until its end: reading before it would give the connection another one."""
+        """True from `turns.ask` to the end of that turn: reading earlier would serve it twice."""
         self.outbox = Outbox(ahead)
         self.sends = sends
         self.rooms = rooms
         self.waits_for_room = False
         self.is_waiting = False
-        """True while something may have to wait until responses have been sent or received."""
+        """True if `_go_on` must be called when responses were sent or received: something may wait for it."""
         self.last_active = services.clock.now()
 
     def connected(self, link: Link) -> None:
@@ -146,7 +146,7 @@ class Connection(FramedStream):
         self.closed(self)
 
     def drained(self) -> None:
-        """Go on: the client has received its responses."""
+        """Continue what has waited for the client to receive earlier responses."""
         self.last_active = self.clock.now()
         if self.outbox.slices:
             self._send_more()
@@ -154,7 +154,7 @@ class Connection(FramedStream):
             self._go_on()
 
     def send(self, slices: Sequence[Slice]) -> None:
-        """Send responses, and go on with what has waited for that."""
+        """Send responses, and continue what has waited for them to be sent."""
         if self.outbox.slices or (len(slices) > 1 and has_deferred(slices)):
             self.outbox.add(slices)
             self._send_more()
@@ -195,7 +195,7 @@ class Connection(FramedStream):
         self.cold.proceed()
 
     def _is_full(self) -> bool:
-        """True while too much is left to answer and to send to handle another request."""
+        """True while no further request may be handled: too much is unanswered, unsent or in progress."""
         return (
             bool(self.outbox.slices)
             or len(self.answers.entries) >= ENTRIES_MAX
@@ -216,7 +216,7 @@ class Connection(FramedStream):
         self.buffer_updated(0)
 
     def proceed(self) -> None:
-        """Read again unless there are still too many requests in the buffer; then ask for another turn."""
+        """Read again; but if parsing has stopped again, ask for another turn as soon as it may continue."""
         self.is_due = False
         if self.paused:
             self._go_on()
@@ -256,9 +256,7 @@ class Connection(FramedStream):
             self._pause()
 
     def stopped(self) -> None:
-        """Wait until there is room for the requests that are left in the buffer, and the records of the first one
-        are walked.
-        """
+        """Stop reading until there is room for the requests left in the buffer and the first may be handled."""
         self._pause()
         self._go_on()
 
@@ -267,7 +265,7 @@ class Connection(FramedStream):
         self.link.pause_reading()
 
     def may_receive(self, size: int, start: int) -> bool:
-        """Return True if there is room for this large request; otherwise read nothing until there is."""
+        """Return True if `rooms` have room for this large request; otherwise read nothing until they have."""
         api = int.from_bytes(self._view[start + 4 : start + 6])
         if api not in self.routes:
             room = self.rooms.others
@@ -281,7 +279,7 @@ class Connection(FramedStream):
         return not self.waits_for_room
 
     def own_buffer_handled(self) -> None:
-        """Give the room of a Produce or Fetch request to the next one."""
+        """Release the room of a Produce or Fetch request that was handled."""
         self.rooms.records.give(self)
 
     def room_given(self) -> None:
@@ -290,16 +288,16 @@ class Connection(FramedStream):
         self._go_on()
 
     def give_up(self, reason: str) -> None:
-        """Close the connection, without sending what it has not received yet."""
+        """Close the connection, and drop the responses that the client has not received yet."""
         logger.info("closing connection from %s: %s", self.client.peer, reason)
         self.link.abort()
 
     def _begun(self) -> None:
-        """Give the room of a cold request, which is handled now, to the next one."""
+        """Release the room of a cold request that no longer waits."""
         self.rooms.others.give(self)
 
     def is_abandoned(self) -> bool:
-        """True if nothing is read and the client has closed its end. Records that have arrived are not dropped."""
+        """True if the client has gone while nothing is read; a Produce request in progress is handled first."""
         return self.paused and self.produce.pending is None and self.link.has_ended()
 
     def _refused(self, violation: ProtocolViolation) -> None:

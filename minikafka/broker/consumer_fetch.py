@@ -43,17 +43,17 @@ _DIVERGES: Final = -1
 _STORAGE_ERROR_SINCE: Final = 6
 _ZSTD_SINCE: Final = 10
 _RACKS_SINCE: Final = 11
-"""Versions of Fetch: with KAFKA_STORAGE_ERROR, with zstd, and with reads from followers."""
+"""The first versions of Fetch with KAFKA_STORAGE_ERROR, with zstd, and with reads from followers."""
 
 ROWS_MAX: Final = 64
-"""Partitions of a fetch that is handled at once, and of all fetches of a connection in one tick."""
+"""At most this many partitions are handled at once, in one fetch or in a connection's fetches of a tick."""
 _STEP_ROWS: Final = 32
 """Partitions that one step of a larger fetch looks at: about 0.1 ms."""
 WAIT_ROWS_MAX: Final = 4_096
-"""Partitions of a fetch without a session above which it does not wait, because it would hold them meanwhile."""
+"""A fetch of more partitions, without a session, does not wait: it would keep them all in memory."""
 _Steps: TypeAlias = Generator[None, None, None]
 _Named: TypeAlias = tuple[bytes, FetchPartition]
-"""A topic, and what is asked of one of its partitions."""
+"""A topic, and the row of the request for one of its partitions."""
 _Read: TypeAlias = tuple[bytes, FetchPartition, PartitionData]
 
 
@@ -129,7 +129,7 @@ class ConsumerFetch:
         self.fetches.rows += len(self.rows)
 
     def _take_rows(self) -> bool:
-        """Read the partitions of the request, without a session; answer and return False if it has none."""
+        """Set `rows` to the request's partitions (no session); answer and return False if there are none."""
         self.rows = [(topic, row) for topic, rows in self.request.topics for row in rows]
         if not self.rows:
             self._refuse(0)
@@ -169,7 +169,7 @@ class ConsumerFetch:
         return 0
 
     def _update(self, session: ConsumerSession) -> _Steps:
-        """Take the changes of the request over. A session without partitions is closed, as is one without room."""
+        """Apply the request's changes to the session; close it if it is empty or the cache has no room."""
         self.is_updated = True
         yield from session.update(self.request.topics, self.request.forgotten)
         cache = self.fetches.replicas.fetch_sessions.consumers
@@ -183,7 +183,7 @@ class ConsumerFetch:
             self._take_rows()
 
     def _take_dirty(self, session: ConsumerSession) -> _Steps:
-        """Read the partitions of the session that may have changed."""
+        """Set `rows` to the partitions of the session that may have changed."""
         find = self.fetches.replicas.find
         rows: list[_Named] = []
         for at, item in enumerate(tuple(session.dirty), 1):
@@ -194,14 +194,14 @@ class ConsumerFetch:
         self.rows = rows
 
     def supersede(self) -> None:
-        """Answer that the session has gone on without this fetch."""
+        """Answer INVALID_SESSION_EPOCH: the session has continued with a later fetch."""
         if self.session is not None:
             self._refuse(INVALID_SESSION_EPOCH, self.session.id)
 
     def _has_changed(
         self, session: ConsumerSession, topic: bytes, row: FetchPartition, part: PartitionData
     ) -> bool:
-        """Note in the session what was read of a partition; return True if the consumer must be sent it."""
+        """Note in the session what was read of a partition; return True if the response must include it."""
         item = session.items.get((topic, row[0]))
         if item is None:
             return False
@@ -211,7 +211,7 @@ class ConsumerFetch:
     def _read_to_the_end(
         self, topic: bytes, row: FetchPartition, part: PartitionData
     ) -> Partition | None:
-        """Return the partition if the offset of the row is at its end; None if there are or may be records."""
+        """Return the partition if nothing is left to read from the offset of the row on, otherwise None."""
         if part.error or part.size or part.diverging is not None or part.preferred != LEADER:
             return None
         partition = self.fetches.replicas.find(topic, row[0])
@@ -242,11 +242,11 @@ class ConsumerFetch:
     # ---- waiting
 
     def wake(self) -> None:
-        """Try at the end of this tick whether the fetch can be answered."""
+        """Call `attempt` at the end of this tick."""
         self.fetches.replicas.purgatory.waiting[self] = None
 
     def attempt(self) -> None:
-        """Answer if a partition has an error, or if min_bytes are below the high watermarks.
+        """Answer if a partition has an error or at least `min_bytes` can be read; otherwise wait.
 
         A large fetch is evaluated in a later turn.
         """
@@ -263,7 +263,7 @@ class ConsumerFetch:
             deque(self._evaluate(), maxlen=0)
 
     def _session_rows(self, session: ConsumerSession) -> int:
-        """Return the number of partitions to change in the session and to look at."""
+        """Return how many partitions are evaluated: those that the request names, and the dirty ones."""
         rows = len(session.dirty)
         if not self.is_updated:
             rows += sum(len(rows) for _, rows in self.request.topics)
@@ -373,7 +373,7 @@ class ConsumerFetch:
         for at, (topic, row) in enumerate(self.rows, 1):
             if not at % _STEP_ROWS:
                 yield
-                if self.done:  # the session has gone on without this fetch
+                if self.done:  # superseded by a later fetch
                     return
             part = self._read(topic, row, left, deferred_from)
             left -= part.size
@@ -399,8 +399,9 @@ class ConsumerFetch:
     def _read(
         self, topic: bytes, row: FetchPartition, left: int, deferred_from: int
     ) -> PartitionData:
-        """Return one partition with at most `left` bytes of records, which are deferred if that is `deferred_from`
-        or less.
+        """Return one partition with at most `left` bytes of records.
+
+        If `left` is at most `deferred_from`, even few records are deferred: they are read when they are sent.
         """
         number, _, offset, last_epoch, _, _ = row
         partition = self.fetches.replicas.find(topic, number)

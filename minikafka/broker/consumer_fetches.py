@@ -18,11 +18,11 @@ from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Slot
 
 WAITING_MAX: Final = 16
-"""Fetches of one connection that wait for records at which no further request is parsed."""
+"""Number of fetches of one connection waiting for records at which no further request is parsed."""
 
 
 class Large(Protocol):
-    """A fetch, or its request, that is handled in steps. `has_work` is True while there are steps to take."""
+    """A fetch that is evaluated in steps, or its request, which is first decoded in steps."""
 
     @property
     def has_work(self) -> bool:
@@ -45,7 +45,7 @@ class WaitingFetch(Protocol):
 class ConsumerFetches:
     """The fetches of the consumer at the other end of one connection.
 
-    `filled()` is called whenever a response may have made `is_full` true. `turns` are those of `large`.
+    `filled()` is called whenever `is_full` may have become True. `large` is handled in `turns`.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class ConsumerFetches:
         self.refused = refused
         """Closes the connection."""
         self.large: Large | None = None
-        """The fetch that is handled in steps, until it is answered; no further request is parsed."""
+        """The fetch that is handled in steps. Until it is answered, no further request is parsed."""
         self.is_queued = False
         """True while `turns` will call `work`."""
         self.used = 0
@@ -104,11 +104,11 @@ class ConsumerFetches:
         """(next offset, its byte position, layout generation of the log) after the last read by a consumer."""
         self.waiting: dict[WaitingFetch, None] = {}
         self.unsent: deque[tuple[Slot, int]] = deque()
-        """Responses that may not be sent yet, with their bytes of records; the sum is `unsent_bytes`."""
+        """Responses that were perhaps not sent yet, with their record bytes; the sum is `unsent_bytes`."""
         self.unsent_bytes = 0
 
     def is_full(self) -> bool:
-        """True while no further request is parsed: too much is unsent, a large fetch is there, or too many wait."""
+        """True while no further request may be parsed: a fetch is large, many wait, or much is unsent."""
         has_many = self.large is not None or len(self.waiting) >= WAITING_MAX
         return has_many or self.has_much_unsent()
 
@@ -139,7 +139,7 @@ class ConsumerFetches:
             self.turns.large.end(self)
 
     def begin_large(self, large: Large) -> None:
-        """Handle a large request in later turns, when those of other connections have been handled."""
+        """Handle a large request in later turns, after the large requests of others that came before it."""
         self.large = large
         self.is_queued = True
         self.filled()

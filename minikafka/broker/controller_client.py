@@ -31,8 +31,8 @@ class ControllerClient:
     async def call(self, method: str, body: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
         """Return the controller's answer.
 
-        Raises KafkaError, NOT_CONTROLLER also when no controller is known or it changes meanwhile, and OSError
-        when no answer comes within the time.
+        Raises OSError if no answer comes within `timeout_ms`, and KafkaError: the controller's error, or
+        NOT_CONTROLLER if no controller is known or the controller changes before it answers.
         """
         controller = self._metadata.brokers.get(self._controller.controller_id)
         endpoint = controller.endpoint(self._listener) if controller else None

@@ -35,8 +35,8 @@ CONTROLLER_STATES: Final = {
     "LogDirChange": 11,
     "UncleanElectionEnabled": 13,
 }
-"""Kafka's number of each state in the controller's summary. Kafka has a number of its own, 14, for single topics in
-which unclean elections were enabled."""
+"""Kafka's number for each state in the controller's summary. UncleanElectionEnabled is 13 for single topics
+too, for which Kafka has 14."""
 GAUGES: Final[dict[str, tuple[str, Callable[[Summary], int]]]] = {
     "KafkaController,name=ActiveControllerCount": (
         "1 on the active controller, else 0.",

@@ -26,7 +26,7 @@ class Controllership:
         return self._ended.is_set()
 
     def end(self) -> None:
-        """End every wait with NOT_CONTROLLER; harmless twice."""
+        """End every wait with NOT_CONTROLLER; a second call has no effect."""
         self._ended.set()
 
     async def wait_for(self, call: Awaitable[Result]) -> Result:

@@ -49,7 +49,7 @@ class IsrOutcome(Enum):
 
 
 class IsrWrite(NamedTuple):
-    """The outcome of one write, with the new version of the state; `zxid` is known only if the answer was."""
+    """The outcome of one write, with the new version of the state; `zxid` is None if the answer was lost."""
 
     outcome: IsrOutcome
     version: int = -1
@@ -64,8 +64,9 @@ class IsrStore(Protocol):
     ) -> IsrWrite:
         """Replace the state of a partition if it still has the version in `state`.
 
-        Returns only when it is certain whether the state was written, which other brokers then learn from the
-        controller. `is_wanted` is asked before each attempt.
+        Returns only when it is certain whether the state was written. The controller then sends a written
+        state to the other brokers. `is_wanted()` is called before each attempt; if it returns False, nothing
+        more is tried.
         """
 
 
@@ -90,7 +91,7 @@ class TopicStore(Protocol):
         """Return those of `names` that are topics, those being deleted included."""
 
     async def create(self, plans: Sequence[TopicPlan]) -> dict[str, Exception]:
-        """Create topics, each with its settings or not at all; return the errors of the others by topic.
+        """Create topics, each with its settings or not at all; return the errors of failed topics by name.
 
         An error is a KafkaError or a CoordinationError.
         """
@@ -111,7 +112,7 @@ class ConfigKind(Enum):
 
     TOPIC = "topic"
     BROKER = "broker"
-    """One broker by its id in decimal, or with an empty name all brokers."""
+    """The name of the entity is a broker id in decimal, or empty for all brokers."""
 
 
 class ConfigListener(Protocol):
@@ -159,7 +160,7 @@ class ConfigStore(Protocol):
 
 
 class Controller(Protocol):
-    """The cluster's controller as one broker sees it: who it is, and what it can be asked if it is this broker."""
+    """The cluster's controller for one broker: its id, and the requests it serves if it is this broker."""
 
     @property
     def controller_id(self) -> BrokerId:
@@ -199,7 +200,10 @@ class Controller(Protocol):
         """Start, replace or (None) cancel reassignments (KIP-455, R57). Raises KafkaError NOT_CONTROLLER."""
 
     def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """Return the partitions being reassigned. Raises KafkaError NOT_CONTROLLER, also while it loads."""
+        """Return the partitions being reassigned.
+
+        Raises KafkaError NOT_CONTROLLER, also while a new controller still loads its state.
+        """
 
     async def elect_leaders(
         self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
@@ -210,7 +214,7 @@ class Controller(Protocol):
         """
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
-        """Replace the broker settings that topics inherit, for the decisions of this broker (KIP-226)."""
+        """Replace the settings that topics inherit, for what this broker decides as controller (KIP-226)."""
 
     # Status, all JSON-able.
 
@@ -231,7 +235,7 @@ class Controller(Protocol):
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return what the controller would do in answer to `question`, as ledger lines. Changes nothing.
 
-        Raises KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT while the controller waits, INVALID_REQUEST.
+        Raises KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT if the controller stays busy, INVALID_REQUEST.
         """
 
 
@@ -260,10 +264,10 @@ class Coordinator(Protocol):
 
     @property
     def session_timeout_ms(self) -> int:
-        """Milliseconds of silence after which the cluster takes this broker for dead."""
+        """Milliseconds of silence after which the cluster considers this broker dead."""
 
     async def start(self, broker: Broker, on_registered: Callable[[int], None]) -> None:
-        """Register the broker, and let it become the controller.
+        """Register the broker, which may become the controller from now on.
 
         Calls `on_registered(broker_epoch)` for this registration, and for each later one after a lost session.
         Raises ConfigError when another broker has the id.

@@ -26,7 +26,7 @@ RELEASE: Final = "3.3-IV3"
 RELEASE_KEY: Final = Key(
     Kind.STRING,
     RELEASE,
-    "The Kafka release whose protocol is spoken; fixed.",
+    "The Kafka release whose API versions are served; fixed.",
     name="inter.broker.protocol.version",
 )
 
@@ -38,7 +38,7 @@ CLEANER: Final = (
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.backoff.ms",
 )
-"""Keys of the log cleaner, which the next cleaning obeys."""
+"""Keys of the log cleaner; new values apply from the next cleaning on."""
 
 DYNAMIC: Final[dict[str, Key]] = {
     **{
@@ -54,7 +54,7 @@ DYNAMIC: Final[dict[str, Key]] = {
 """Keys that can be altered while a broker runs: of Kafka's list, those that exist here."""
 
 _STATIC: Final = {*BrokerConfig.keys(), RELEASE_KEY.name} - DYNAMIC.keys()
-"""Keys that only the file, or nothing, can set."""
+"""Keys that cannot be altered at run time: only the file sets them, or they are fixed."""
 
 
 class DynamicConfig:
@@ -131,7 +131,7 @@ class DynamicConfig:
             names = ", ".join(fixed)
             raise ConfigError(
                 f"Cannot update these configs dynamically: {names}; "
-                "they stand in the broker's file, which is read at its start"
+                "they are read from the broker's file only, when it starts"
             )
         parse_all(DYNAMIC, {name: value for name, value in values.items() if name in DYNAMIC})
         self.overridden(values)

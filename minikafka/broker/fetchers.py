@@ -1,9 +1,9 @@
 """Follower fetchers: one per leader broker, each with one connection and at most one fetch in flight (R52).
 
-The steady state runs in the callbacks of the connection: append a response, then send the next fetch. The task of a
-fetcher only connects and backs off. Invariant: a fetch is sent only after the records of the previous response are
-written, because its offset acknowledges them, and only when no other request is in flight, so that a partition
-that waits for the leader's epochs joins the next fetch.
+The steady state runs in the callbacks of the connection: append a response, then send the next fetch. The
+task of a fetcher only connects and backs off. Invariant: a fetch is sent only after the records of the
+previous response are written, because its offset acknowledges them. It is also sent only when no
+OffsetForLeaderEpoch request is in flight, so that the partitions in that request join the next fetch.
 """
 
 from __future__ import annotations
@@ -289,9 +289,9 @@ class Fetchers:
         on_awaited: Callable[[Partition], None],
         on_connection_lost: Callable[[BrokerId], None] = lambda leader: None,
     ) -> None:
-        """`on_awaited(partition)`: called when a high watermark has moved for which consumers wait.
+        """`on_awaited(partition)` is called when a high watermark for which consumers wait has moved.
 
-        `on_connection_lost`: called with a leader whose connection ended while it was needed.
+        `on_connection_lost(leader)` is called when the connection to a leader has ended while it was needed.
         """
         self.broker_id = broker_id
         self.config = config

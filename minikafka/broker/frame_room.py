@@ -1,8 +1,8 @@
 """The memory for large requests that arrive, shared by all clients of a broker.
 
-A client needs to send no more than half of a request to keep it in the broker's memory, and 50 clients with requests
-of `socket.request.max.bytes` would keep 5 GB. Kafka bounds that with `queued.max.request.bytes`, and reads nothing
-while it is used up.
+An incomplete request stays in the broker's memory until its client sends the rest: 50 clients with requests
+of `socket.request.max.bytes` would occupy 5 GB. Kafka limits this memory with `queued.max.request.bytes`, and
+reads nothing while it is used up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SWEEP_MS: Final = 1_000
 _PROGRESS_MIN: Final = 64 << 10
 """Bytes that must arrive between two sweeps while others wait."""
 _WAITS_MAX: Final = 30
-"""Sweeps for which a connection waits; that is the default time-out of Kafka's clients."""
+"""Maximum number of sweeps for which a connection waits: 30 s, the default timeout of Kafka's clients."""
 
 
 class Receiver(Protocol):
@@ -33,8 +33,9 @@ class Receiver(Protocol):
 class FrameRoom:
     """At most `bytes_max` bytes of large requests, or a single larger one. The others wait, the oldest first.
 
-    A request has room from before it is received until `give`. Invariant: one that has room can be received and
-    handled whatever others do. While others wait, a client that stops sending loses its connection.
+    A request gets its room before it is received, and keeps it until `give`. Invariant: a request with room
+    can be received and handled, whatever other clients do. While others wait, a client that stops sending is
+    disconnected.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -58,7 +59,7 @@ class FrameRoom:
         return False
 
     def give(self, receiver: Receiver) -> None:
-        """Give the connection's room, or its place among those that wait, to the next ones."""
+        """Release the connection's room, or its place in the queue; give room to the next ones that wait."""
         self._used -= self._held.pop(receiver, 0)
         self._seen.pop(receiver, None)
         self._waiting.pop(receiver, None)
@@ -72,7 +73,7 @@ class FrameRoom:
             waiting.room_given()
 
     def sweep(self) -> None:
-        """Close the connections from which too little has arrived while others wait, and those that wait for long."""
+        """Close connections that have waited too long, and those that send too slowly while others wait."""
         if not self._waiting:
             self._seen.clear()
             return

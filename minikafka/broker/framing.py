@@ -1,8 +1,9 @@
 """The receiving half of a Kafka connection: one buffer that is cut into whole frames.
 
-Invariant: slices of the buffer given to `parse` are valid until `finish` returns, and longer only for a frame that
-`parse` did not handle and left in the buffer. A length prefix alone allocates at most 256 KiB. A frame larger than
-128 KiB gets a buffer of its own, which begins with 64 KiB and grows with the bytes that arrive.
+Invariant: slices of the buffer given to `parse` are valid until `finish` returns; only those of a frame that
+`parse` left in the buffer stay valid until it is handled. A length prefix alone allocates at most 256 KiB. A
+frame larger than 128 KiB gets a buffer of its own, which begins with 64 KiB and grows with the bytes that
+arrive.
 """
 
 from __future__ import annotations
@@ -18,25 +19,26 @@ logger = logging.getLogger(__name__)
 
 _CAPACITY_MIN: Final = 16 << 10
 _CAPACITY_MAX: Final = 256 << 10
-"""Fits the L2 cache. A connection that never receives `_BUSY` bytes at once keeps the small buffer."""
+"""The large buffer fits the L2 cache. A connection that receives little at once keeps the small one."""
 _BUSY: Final = 8 << 10
-"""Bytes received at once for which a connection gets the large buffer."""
+"""A connection that receives more bytes than this at once gets the large buffer."""
 _FIRST_MAX: Final = 64 << 10
 _GROWTH: Final = 4
 """Growth factor of a large frame's buffer: few copies, and little memory for a peer that sends only a length."""
 
 
 _HEADER_BYTES: Final = 14
-"""Bytes of a frame with which its API is known and checked."""
+"""The first bytes of a frame, which tell its API; before them, the frame gets no buffer of its own."""
 
 
 class FramedStream:
     """Base class of stream handlers that receive length-prefixed frames of at most `frame_max` bytes.
 
-    Subclasses implement `parse(buf, view, start, end)`, which returns the position of the first frame that it did
-    not handle, and `finish()`, which is called after every parse. Both may raise ProtocolViolation, which closes the
-    connection. A subclass whose `parse` can stop at a whole frame implements `stopped()`, reads nothing more until it
-    goes on, and then calls `buffer_updated(0)`; so does one that returns False from `may_receive`.
+    Subclasses implement `parse(buf, view, start, end)`, which returns the position of the first frame that it
+    did not handle, and `finish()`, which is called after every parse. Both may raise ProtocolViolation, which
+    closes the connection. A subclass whose `parse` can leave a whole frame in the buffer implements
+    `stopped()`: it stops reading, and calls `buffer_updated(0)` to continue. A subclass that returns False
+    from `may_receive` does the same.
     """
 
     __slots__ = (
@@ -68,18 +70,18 @@ class FramedStream:
         raise NotImplementedError
 
     def stopped(self) -> None:
-        """Called after `finish` when `parse` has left a whole frame in the buffer."""
+        """Stop reading; called after `finish` when `parse` has left a whole frame in the buffer."""
         raise NotImplementedError
 
     def may_receive(self, size: int, start: int) -> bool:
-        """Return True if a frame of `size` bytes, at least, whose header is at `start`, may get its own buffer now."""
+        """Return True if the frame at `start`, of `size` bytes in all, may get its own buffer now."""
         return True
 
     def own_buffer_handled(self) -> None:
-        """Called when a frame with its own buffer was handled, which may still be in use."""
+        """Note that a frame with its own buffer was handled; the buffer may still be in use."""
 
     def received(self) -> int | None:
-        """Return how many bytes of an incomplete frame its own buffer has; None without such a frame."""
+        """Return how many bytes of an incomplete frame are in its own buffer; None without such a frame."""
         return None if self._big is None or self._big_end == self._big_size else self._big_end
 
     def finish(self) -> None:

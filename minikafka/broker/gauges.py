@@ -189,7 +189,7 @@ def _register_logs(metrics: Metrics, replicas: ReplicaManager) -> None:
     )
     metrics.computed_counter(
         manager + "DeletedBytesPerSec",
-        "Bytes of these segments.",
+        "Bytes of the segments removed by retention, or below the log start offset.",
         lambda: upkeep.deleted_bytes,
     )
 

@@ -1,7 +1,7 @@
 """The long work for administrators' requests, done in parts between which other connections have their turn.
 
 Invariant: one part of one request is done in each turn of the event loop, however many requests are in progress.
-Handlers that wait for nothing return steps instead, which `ColdTurns` takes.
+A handler that awaits nothing returns `services.Steps` instead, which are taken in the turns of `ColdTurns`.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class PartitionAppends:
         self.pending: deque[PendingAppend] = deque()
 
     def fail_waiting(self, partition: Partition, error: int) -> None:
-        """Fail every append that is not committed, if they are appends to this partition."""
+        """Fail every append that is not committed; no effect if `partition` is another one."""
         if partition is not self.partition:
             return
         self.drain()

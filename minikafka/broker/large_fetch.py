@@ -1,4 +1,4 @@
-"""A Fetch request of many partitions while it is decoded, and a follower's while it is handled, in steps."""
+"""A Fetch request of many partitions, in steps: the decoding, and for a follower the handling too."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from minikafka.broker.consumer_fetch import ConsumerFetch
 from minikafka.broker.consumer_fetches import ConsumerFetches
 
 LARGE_BYTES: Final = 8 << 10
-"""Bytes from which on a consumer's request is decoded in later turns: that of about 250 partitions."""
+"""A consumer's request of at least this many bytes (about 250 partitions) is decoded in later turns."""
 FOLLOWER_LARGE_BYTES: Final = 16 << 10
-"""Bytes from which on a follower's request is handled in later turns: that of about 550 partitions."""
+"""A follower's request of at least this many bytes (about 550 partitions) is handled in later turns."""
 Steps: TypeAlias = Generator[None, None, ConsumerFetch | None]
 """The steps of a request; they return the fetch of a consumer, None if they have handled a follower's."""
 
 
 class LargeRequest:
-    """Stands in `ConsumerFetches.large` for its fetch until that begins."""
+    """The value of `ConsumerFetches.large` while a request is decoded, before its fetch begins."""
 
     __slots__ = ("_close", "_fetches", "_steps")
 

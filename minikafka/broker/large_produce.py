@@ -39,7 +39,7 @@ class LargeProduce:
         """The work for this connection, counted by the turns."""
 
     def begin(self, steps: Generator[None, None, None], *, has_many: bool) -> None:
-        """Take the steps in later turns; of requests of many partitions, one is in progress at a time."""
+        """Take the steps in later turns; the broker handles one request with many partitions at a time."""
         self._steps = steps
         if has_many:
             self._turns.large_produce.ask(self)

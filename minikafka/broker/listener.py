@@ -132,7 +132,7 @@ class KafkaListener:
                 self._close_idle(now)
 
     def _close_abandoned(self) -> None:
-        """Close connections whose clients have gone while nothing was read, and those that keep room from others."""
+        """Close connections of clients that have gone unnoticed, have waited too long, or send too slowly."""
         for connection in tuple(self._connections):
             if connection.is_abandoned():
                 connection.link.abort()

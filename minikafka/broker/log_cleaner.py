@@ -1,8 +1,8 @@
-"""The compaction of the logs of one broker (Kafka's LogCleaner): which log is cleaned when, and what becomes of it.
+"""The compaction of one broker's logs (Kafka's LogCleaner): which log is cleaned next, and its new segments.
 
-The work is done by the Cleaners port, outside the event loop; here its results are put in place. Invariants: a log is
-cleaned by at most one cleaning, at most `log.cleaner.threads` are in progress, and a copy is put in place only if the
-log was neither truncated nor deleted since its cleaning began.
+The Cleaners port makes compacted copies of segments, outside the event loop; here the copies replace the
+segments. Invariants: a log is cleaned by at most one cleaning, at most `log.cleaner.threads` cleanings are in
+progress, and a copy replaces segments only if the log was neither truncated nor deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Aborted(Exception):
 
 
 class _Cleaning(NamedTuple):
-    """A cleaning in progress. `following`: the segment behind those that are cleaned, which a truncation removes."""
+    """A cleaning in progress. `following`: the segment after the cleaned ones; a truncation removes it."""
 
     partition: Partition
     log: Log
@@ -51,8 +51,9 @@ class _Cleaning(NamedTuple):
 class LogCleaner:
     """The cleanings of one broker.
 
-    `settings()` returns the broker's current settings; `storage_failed(partition, failure)` takes a log directory
-    offline. `uncleanable` says why a log is not compacted any more, until the broker restarts.
+    `settings()` returns the broker's current settings; `storage_failed(partition, failure)` takes a log
+    directory offline. `uncleanable` has the reason for each log that will not be compacted again until the
+    broker restarts.
     """
 
     def __init__(
@@ -261,7 +262,7 @@ class LogCleaner:
 
     def _give_up(self, tp: TopicPartition, reason: str) -> None:
         self.uncleanable[tp] = reason
-        logger.error("%s is not compacted any more, until the broker restarts: %s", tp, reason)
+        logger.error("%s will not be compacted again until the broker restarts: %s", tp, reason)
 
     def _note(self, tp: TopicPartition, dirt: Dirt, outcome: CleaningOutcome, took_ms: int) -> None:
         self._last, self._last_ms = outcome, took_ms

@@ -43,7 +43,7 @@ class Snapshot:
 
 
 class MetadataCache:
-    """The current snapshot, and the tasks that wait for a certain one."""
+    """The current snapshot, and the tasks that wait for one that satisfies a predicate."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class MetadataCache:
         self.snapshot = Snapshot()
 
     def on_topics_deleted(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Call `listener(topics)` after each update that removes topics, or replaces them by new ones of that name."""
+        """Call `listener(topics)` after updates that remove topics, or replace them under the same name."""
         self._deletion_listeners.append(listener)
 
     @property
@@ -87,7 +87,7 @@ class MetadataCache:
     def update(self, request: UpdateMetadataRequest, *, is_whole: bool = False) -> None:
         """Replace the snapshot by one with the request's brokers and changed partitions.
 
-        `is_whole`: the request names every existing partition, so others are removed. Leader
+        `is_whole`: the request names every existing partition; all others are removed. Leader
         `LEADER_DURING_DELETE` removes a partition, so that clients stop asking for it (R64).
         """
         old = self.snapshot
@@ -156,7 +156,7 @@ def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
 def _still_true(
     old: Snapshot, topics: Mapping[str, Mapping[int, PartitionState]]
 ) -> Iterator[tuple[tuple[int, str, int, str], bytes]]:
-    """Return the cached encodings of topics that did not change."""
+    """Yield the cached encodings of topics that did not change."""
     for key, answer in old.encoded.items():
         if topics.get(key[1]) is old.topics.get(key[1]):
             yield key, answer

@@ -16,22 +16,22 @@ from minikafka.log.deferred import Deferred
 from minikafka.replication.purgatory import Purgatory
 
 BUDGET_BYTES: Final = 64 << 20
-"""Records that all clients of a broker together have not received; the fuller it is, the smaller the pieces."""
+"""Budget for records read but not yet received by clients; the less is left, the smaller the pieces."""
 PIECE_MAX: Final = 256 << 10
 PIECE_MIN: Final = 16 << 10
 """Bytes that are read for a client even when the budget is used up: slow clients never stop the others."""
 _SHARES: Final = 8
-"""A piece takes at most this fraction of what is left of the budget."""
+"""A piece takes at most 1 / `_SHARES` of what is left of the budget."""
 CONSUMER_TURN_BYTES: Final = 128 << 10
 """Bytes sent to one consumer before the others have their turn."""
 SHORT_TURN_BYTES: Final = 16 << 10
 PRODUCE_MS: Final = 10
-"""The bytes of a turn while no such time has passed since a Produce request was answered."""
+"""For this long after a Produce request was answered, a consumer's turn sends only `SHORT_TURN_BYTES`."""
 FOLLOWER_TURN_BYTES: Final = 1 << 20
 """Bytes sent to one follower in a turn: producers wait for followers anyway."""
 LONG_YIELD_NS: Final = 500_000
 HELD_TURNS: Final = 256
-"""Turns that do not yield the processor after a yield that took so long: another process computes."""
+"""After a yield longer than `LONG_YIELD_NS`, this many turns do not yield: another process computes."""
 _SLICES_MAX: Final = 64
 
 
@@ -49,11 +49,12 @@ class ReadAhead:
 
 
 class SendTurns:
-    """The consumers that go on receiving a response, one in each turn of the event loop and in the order of asking.
+    """The consumers with a response still to send, one in each turn of the event loop, in order of asking.
 
-    Between two turns the event loop reads other sockets, so produce requests and followers wait for about
-    `SHORT_TURN_BYTES`, however many consumers read old records. Each turn yields the processor first: the kernel
-    often lets a process that the broker has just woken, a follower or a producer, wait for the broker's processor.
+    Between two turns the event loop reads other sockets. Produce requests and followers therefore wait while
+    about `SHORT_TURN_BYTES` are sent, however many consumers read old records. Each turn yields the processor
+    first: the kernel often lets a process that the broker has just woken, a follower or a producer, wait for
+    the broker's processor.
     """
 
     __slots__ = (
@@ -108,7 +109,7 @@ class SendTurns:
         send()
 
     def _yield(self) -> None:
-        """Yield the processor unless that took long lately."""
+        """Yield the processor, unless a recent yield took long."""
         if self._held:
             self._held -= 1
             return
@@ -119,7 +120,7 @@ class SendTurns:
 
 
 class Outbox:
-    """The responses of one connection after one with deferred records, in order: `slices`, empty most of the time."""
+    """The unsent responses of one connection from the first one with deferred records on; mostly empty."""
 
     __slots__ = ("_ahead", "_counted", "slices")
 

@@ -41,8 +41,9 @@ def group_asked(body: dict[str, Any]) -> str:
 def leaders_of(metadata: MetadataCache, group: dict[str, Any] | None) -> list[list[Any]]:
     """Return topic, partition and leader of the partitions that a group reads, as clients see them.
 
-    These are all partitions of the topics to which its members subscribe; without such topics, of those that have
-    committed offsets. `group`: its report (`groups/report.py`), None if this broker does not have it.
+    A group reads all partitions of the topics to which its members subscribe or, if there are none, of the
+    topics with committed offsets. `group`: the group's report (`groups/report.py`), None if this broker has
+    no such group.
     """
     if group is None:
         return []

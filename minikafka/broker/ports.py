@@ -1,4 +1,4 @@
-"""The ports of one broker as one value, which the place that starts a broker chooses."""
+"""The ports of one broker, gathered in one value by the code that starts the broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from minikafka.base.ports import (
 class BrokerPorts:
     """Everything a broker gets from outside, besides its coordination mode.
 
-    `new_control_plane(cluster_id)` makes the RPC endpoint, whose signatures name the cluster.
+    `new_control_plane(cluster_id)` makes the RPC endpoint, whose signed requests name the cluster.
     """
 
     clock: Clock

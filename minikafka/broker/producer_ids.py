@@ -1,7 +1,7 @@
 """Producer ids for idempotent producers, unique in the cluster (R72).
 
-Invariant: at most one broker hands out an id, and only once: blocks of ids are claimed, and a block whose
-claim had no certain outcome is not used.
+Invariant: at most one broker hands out an id, and only once. A broker claims blocks of ids, and does not use
+a block if the outcome of its claim is uncertain.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ProducerIds:
                     self._next, self._last = await self._claim()
 
     async def next(self) -> int:
-        """Return a producer id that nobody else got. Raises CoordinationError or ValueError when a claim fails."""
+        """Return an id that no producer has yet. Raises CoordinationError or ValueError if a claim fails."""
         async with self._lock:
             if self._next > self._last:
                 self._next, self._last = await self._claim()

@@ -1,4 +1,4 @@
-"""The walks over produced records that take longer than a tick may: a few steps of them in every turn of the loop.
+"""The checks of produced records (`record/walk.py`) that take longer than a tick may: a few steps per turn.
 
 Invariant: all walks of a broker together occupy the event loop for at most `TURN_MS` and one step between two looks
 at its sockets, and at most `ACTIVE_MAX` of them hold memory for inflated records.
@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 TURN_MS: Final = 2
 STEPS_MAX: Final = 64
-"""Steps in one turn, also if the clock stands still."""
+"""Maximum number of steps in one turn, even if the clock stands still."""
 ACTIVE_MAX: Final = 2
 _INVALID: Final = int(ErrorCode.INVALID_RECORD)
 
 
 class PendingWalks:
-    """The walks of one request; `done()` is called when all have a verdict, unless `cancel` is called before."""
+    """The walks of one request; `done()` is called when all have ended, unless `cancel` was called before."""
 
     __slots__ = ("_done", "_left")
 
@@ -45,7 +45,7 @@ class PendingWalks:
         return bool(self._left)
 
     def finish(self) -> None:
-        """Report the end."""
+        """Call `done`, unless the walks were cancelled."""
         if self._done is not None:
             self._done()
 

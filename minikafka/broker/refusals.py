@@ -1,7 +1,7 @@
-"""Requests that this broker keeps refusing: it logs them together with what it believes about the partition.
+"""The log of requests that this broker keeps refusing, with what it knows about the partition.
 
-For a moment after an election a refusal is normal. One that lasts shows a broker that has not heard of the election,
-a high watermark that stays behind, or a client that does not read the metadata again.
+Refusals are normal for a moment after an election. If they last, a broker has not received the result of the
+election, a high watermark stays behind, or a client does not read the metadata again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minikafka.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 LASTS_MS: Final = 5_000
-"""Refusals are logged when they last this long, with no longer pause between two of them."""
+"""Refusals are logged once they have lasted this long, with no pause between them longer than this."""
 AGAIN_MS: Final = 60_000
 """Interval of further log lines about the same partition."""
 _PARTITIONS_MAX: Final = 1_000
@@ -38,11 +38,11 @@ _PASSING: Final = frozenset(
         ),
     )
 )
-"""Errors that a client expects to pass, so that it asks again."""
+"""Errors that a client expects to pass, so that it retries."""
 
 
 class _Run:
-    """Refusals of one kind of request for one partition, without a long pause."""
+    """Refusals of one kind of request for one partition, with no pause longer than `LASTS_MS`."""
 
     __slots__ = ("count", "first_at", "last_at", "logged_at")
 
@@ -69,7 +69,7 @@ class Refusals:
         self._runs: dict[tuple[str, TopicPartition], _Run] = {}
 
     def note(self, api: str, tp: TopicPartition, error: int) -> None:
-        """Note a refused request, and log it if requests of its kind have been refused for long."""
+        """Note a refused request, and log it if requests of its kind have been refused for `LASTS_MS`."""
         if error not in _PASSING:
             return
         now = self._clock.now()

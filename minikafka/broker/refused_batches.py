@@ -1,4 +1,4 @@
-"""Batches that were refused with a retriable error, and what that means for the later ones of a connection."""
+"""Refusals of batches with a retriable error, which extend to later batches of the same connection."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ _LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 
 class Refusal:
-    """A batch that was refused with a retriable error at `now` (monotonic ms).
+    """The refusal of a batch with a retriable error at `now` (monotonic ms), and of later batches.
 
-    It applies to every batch of the partition until the response is sent. If it was the first batch of an idempotent
-    producer, it then applies to the producer's later ones for `WAIT_MS`: the client may have sent them before it
-    received the response, and the log, which does not know the producer, would take them. (Those of a known producer
-    come too early for the log.)
+    Until the response is sent, it applies to every batch of the partition. If the batch was the first one of
+    an idempotent producer, the refusal then applies to the producer's later batches for `WAIT_MS`. The client
+    may have sent them before it received the response, and the log would append them, because it does not
+    know the producer. (A log that knows the producer refuses them itself: their sequence numbers are too
+    high.)
     """
 
     __slots__ = ("error", "is_sent", "producer", "response", "until")
@@ -51,7 +52,7 @@ class Refusal:
         self.is_sent = False
 
     def applies_to(self, producer: Producer) -> bool:
-        """True if this batch is refused too."""
+        """True if a batch of this producer is refused too."""
         producer_id, epoch, sequence = producer
         refused_id, refused_epoch, refused_sequence = self.producer
         return not self.is_sent or (
@@ -60,17 +61,17 @@ class Refusal:
         )
 
     def is_ended_by(self, producer: Producer) -> bool:
-        """True if this batch, to which it does not apply, is the refused one or an earlier one of its producer."""
+        """True if this batch ends the refusal: it is the refused batch, sent again, or an earlier one."""
         return producer[0] == self.producer[0]
 
     def is_over(self, now: int) -> bool:
-        """True if it applies to no batch any more."""
+        """True if the refusal applies to no further batch."""
         producer_id, _, sequence = self.producer
         return self.is_sent and (producer_id < 0 or sequence > 0 or now >= self.until)
 
 
 def producer_of(buf: bytearray, start: int, end: int) -> Producer:
-    """Return the producer of the batch [start, end); -1 three times if there is no whole header."""
+    """Return the producer of the batch in [start, end); (-1, -1, -1) if its header is incomplete."""
     if end - start < HEADER_BYTES:
         return -1, -1, -1
     header = HEADER.unpack_from(buf, start)

@@ -1,8 +1,8 @@
 """The replicas hosted by this broker: Kafka's ReplicaManager.
 
 It carries out the controller's three requests, fenced by controller, broker and leader epoch (R5–R8), turns
-partitions into leaders and followers, and owns the purgatory of the per-batch path. Invariant: a request
-with an epoch older than one already seen changes nothing (I10).
+partitions into leaders and followers, and owns the purgatory, in which produce and fetch requests wait.
+Invariant: a request with an epoch older than one already seen changes nothing (I10).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class ReplicaManager:
             self._set_orphan_aside,
         )
         self.leaving = False
-        """True in controlled shutdown: follow no new leader, or the ISR would include this broker again (R24, S24)."""
+        """True in controlled shutdown: follow no new leader, or it may add this broker to the ISR (R24, S24)."""
 
     def start(self) -> None:
         """Start the periodic work: ISR writes, lag checks, expiry of fetches, retention."""
@@ -187,12 +187,13 @@ class ReplicaManager:
         return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
 
     def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
-        """Append one record batch of magic 2 as leader; await its base offset, known once it is committed.
+        """Append one record batch of magic 2 as leader; return a future of its base offset.
 
-        The batch is in the log when this returns, so that calls append in their order. May be called inside
-        and outside of a tick. The future raises KafkaError with a produce error code: NOT_LEADER_OR_FOLLOWER
-        (also when leadership ends before the batch is committed), NOT_ENOUGH_REPLICAS(_AFTER_APPEND),
-        MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. There is no timeout: the caller sets one.
+        The future is done when the batch is committed. The batch is in the log when this returns: batches are
+        appended in the order of the calls. May be called inside and outside of a tick. The future raises
+        KafkaError with a produce error code: NOT_LEADER_OR_FOLLOWER (also when leadership ends before the
+        batch is committed), NOT_ENOUGH_REPLICAS(_AFTER_APPEND), MESSAGE_TOO_LARGE, CORRUPT_MESSAGE,
+        KAFKA_STORAGE_ERROR. There is no timeout: the caller sets one.
         """
         return self._appends.append(tp, batch)
 
@@ -254,11 +255,11 @@ class ReplicaManager:
         return ControllerResponse(_NONE)
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
-        """Read the settings of topics that are not loaded yet or have new partitions (the topic may be new)."""
+        """Read the settings of topics that are not loaded, or have new partitions and so may be new."""
         named = {state.tp.topic for state in request.partitions}
         wanted = named.difference(self.configs.topics)
         wanted.update(state.tp.topic for state in request.partitions if state.is_new)
-        if wanted:  # the controller decided by the latest settings
+        if wanted:  # the controller has used the latest settings
             await self.configs.read(wanted, latest=True)
 
     def _fence(self, request: ControllerRequest) -> int:
@@ -326,7 +327,7 @@ class ReplicaManager:
         partitions: Sequence[_Named],
         carry_out: Callable[[_Named], int],
     ) -> ControllerResponse:
-        """Carry out the partitions of a request one by one, pausing for clients and heartbeats if they are many.
+        """Carry out a request partition by partition; pause for clients and heartbeats if there are many.
 
         A request of a newer controller that arrives during a pause ends this one.
         """
@@ -457,7 +458,7 @@ class ReplicaManager:
     # ---- settings
 
     async def topics_configured(self, topics: Collection[str] | None) -> None:
-        """Read and apply the changed settings of these topics, None: of all. Raises CoordinationError (R71)."""
+        """Read and apply the settings of these topics, of all if None. Raises CoordinationError (R71)."""
         known = set(self.configs.topics)
         changed = known if topics is None else known.intersection(topics)
         if changed:

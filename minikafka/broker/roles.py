@@ -47,7 +47,7 @@ class Roles:
 
     def add(self, listener: RoleListener) -> None:
         """Report every change to this listener. Only before the broker starts."""
-        assert not self._epochs, "a role listener is added before the broker starts"
+        assert not self._epochs, "a role listener must be added before the broker starts"
         self._listeners.append(listener)
 
     def leads(self, tp: TopicPartition, leader_epoch: int) -> None:

@@ -87,7 +87,7 @@ class Later(Enum):
 LATER: Final = Later.LATER
 """Returned by a handler that calls `RequestContext.answer` instead of returning the response."""
 Steps: TypeAlias = Generator[None, None, Entity | bytes | Literal[Later.LATER]]
-"""Makes a response in steps of less than a millisecond; other connections have their turn between two of them."""
+"""A generator that returns a response; other connections have their turn between its steps (< 1 ms)."""
 
 
 @dataclass(slots=True)
@@ -110,8 +110,9 @@ class ClientConnection:
 class RequestContext:
     """Everything a handler knows about one request besides its body, and the means to answer it later.
 
-    `client_id` is the one in the request header. A handler that returns LATER calls `answer(response)` exactly
-    once, from any callback or task of the broker's event loop; it has no effect once the connection has closed.
+    `client_id` is the one in the request header. A handler that returns LATER calls `answer(response)`
+    exactly once, from any callback or task of the broker's event loop; the call has no effect if the
+    connection has closed.
     """
 
     connection: ClientConnection
@@ -122,7 +123,7 @@ class RequestContext:
     def answer_with(
         self, encode: Callable[[int, Any], Entity | bytes | Steps]
     ) -> Callable[[Any], None]:
-        """Return a function of an outcome that answers with `encode(version, outcome)`."""
+        """Return a function that takes an outcome and answers with `encode(version, outcome)`."""
         version, answer = self.version, self.answer
         return lambda outcome: answer(encode(version, outcome))
 

@@ -14,14 +14,14 @@ from typing import Final, TypeVar
 Result = TypeVar("Result")
 
 AT_ONCE: Final = 25
-"""Topics of one request that are handled in one turn of the event loop: about 2 ms."""
+"""`at_once` for calls that each handle one topic: their first steps take about 2 ms together."""
 
 
 async def all_of(calls: Iterable[Awaitable[Result]], at_once: int | None = None) -> list[Result]:
     """Return the results of the calls, in order. Raises the first error, after all calls have ended.
 
-    `at_once`: take at most this many from `calls` at a time, each time when the earlier ones have ended. The first
-    steps of thousands of calls would hold the event loop.
+    `at_once`: begin at most this many calls at a time, and the next ones when these have ended. The first
+    steps of thousands of calls would block the event loop.
     """
     waiting = iter(calls)
     outcomes: list[Result | BaseException] = []

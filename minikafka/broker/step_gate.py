@@ -21,7 +21,7 @@ from minikafka.rpc import messages
 logger = logging.getLogger(__name__)
 
 AT_BROKER: Final = "broker"
-"""The operation of the steps at which a broker, not the controller, can be held."""
+"""The operation in the names `broker.METHOD`: steps at which a broker, not the controller, can be held."""
 NAMES: Final = frozenset(
     [f"{operation}.{step}" for operation, steps in STEPS.items() for step in steps]
     + [f"{AT_BROKER}.{method}" for method in messages.STATE_CHANGES]

@@ -3,10 +3,10 @@
 A stray is a replica whose partition was reassigned to other brokers while this broker was down, or by a controller
 that died before it could send StopReplica. An orphan is a stray whose topic was deleted too.
 
-Invariant: files are deleted or moved only after metadata that names every partition, which is the first that a
-controller sends to a registration of this broker (D5, R17). A stray whose partition has no leader then is kept until
-later metadata names one: no other broker might have the records. The files of an orphan are moved only if its topic
-does not exist in the cluster.
+Invariant: files are deleted or moved only after an UpdateMetadata request that names every partition: the
+first one that a controller sends after this broker has registered (D5, R17). If it names no leader for a
+stray's partition, the stray is kept until a later request names one, because perhaps no other broker has the
+records. The files of an orphan are moved only if its topic does not exist in the cluster.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Strays:
         """Replicas that may be strays, until metadata decides it."""
 
     def names_every_partition(self, request: UpdateMetadataRequest) -> bool:
-        """Return True for the first metadata that a controller sends to a registration of this broker."""
+        """True if the request names every partition: a controller's first since this broker registered."""
         sender = (request.controller_epoch, request.broker_epoch)
         if sender <= self._last_review:
             return False
@@ -107,7 +107,7 @@ class Strays:
         try:
             existing = await self._topics.existing(unknown) if unknown else set()
         except CoordinationError as error:
-            logger.info("replicas of deleted topics are not looked for: %s", error)
+            logger.info("cannot look for replicas of deleted topics: %s", error)
             return
         gone = set(unknown) - existing
         for tp in [tp for tp in self._logs.logs if tp.topic in gone]:

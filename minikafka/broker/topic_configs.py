@@ -47,7 +47,10 @@ class TopicConfigs:
             await self.read(missing)
 
     async def read(self, topics: Iterable[str], *, latest: bool = False) -> None:
-        """Read the topics, loaded or not; `latest`: not from a copy that may be old. Raises CoordinationError."""
+        """Read the settings of the topics, loaded or not. Raises CoordinationError.
+
+        `latest`: do not use a copy that may be old.
+        """
         names = list(topics)
         for topic, stored in zip(
             names, await self._store.topics(names, latest=latest), strict=True

@@ -1,11 +1,12 @@
 """The refusal of transactional ids as long as transactions are not served.
 
-InitProducerId with a transactional id and FindCoordinator of type 1 are INVALID_REQUEST, except for librdkafka. A
-producer must fail at once instead of waiting. Measured, time from `init_transactions` or its like until an error:
+InitProducerId with a transactional id and FindCoordinator of type 1 are answered with INVALID_REQUEST, but
+for librdkafka with TRANSACTIONAL_ID_AUTHORIZATION_FAILED. A producer must fail at once instead of waiting.
+Measured time from `init_transactions`, or the client's equivalent, until an error:
 
 | client | INVALID_REQUEST | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
 |---|---|---|
-| confluent-kafka 2.16.1 (librdkafka 2.16.0) | asks again until its time-out, without one for ever | 0.1 s |
+| confluent-kafka 2.16.1 (librdkafka 2.16.0) | retries until its timeout, or forever if it has none | 0.1 s |
 | Java 3.9.1 | 0.5 s | |
 | kafka-python 3.0.12 | 0.4 s | |
 | aiokafka 0.14.0, which names no software | 0.1 s | 0.1 s |
@@ -13,8 +14,8 @@ producer must fail at once instead of waiting. Measured, time from `init_transac
 | franz-go 1.18.1 | 0.1 s | 0.1 s |
 | sarama 1.61.1 | 5.2 s | 5.2 s |
 
-librdkafka ends only after errors that it takes for final, and INVALID_REQUEST is not among them. Sarama retries any
-error 50 times.
+librdkafka gives up only after errors that it considers permanent, and INVALID_REQUEST is not among them.
+Sarama retries any error 50 times.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from minikafka.base.errors import ErrorCode
 REFUSAL: Final = "transactions are not supported yet"
 """The error message, where a response has one."""
 _LIBRDKAFKA: Final = "rdkafka"
-"""Part of the name or version of every known client that is built on librdkafka, which names its software since its
-first version with transactions. Its wrappers add its name to their version, "2.16.1-rdkafka-2.16.0"."""
+"""Part of the software name or version that every known client built on librdkafka sends. librdkafka has sent
+both since its first version with transactions; wrappers add it to their version: "2.16.1-rdkafka-2.16.0"."""
 
 
 def refusal_code(software: str) -> ErrorCode:

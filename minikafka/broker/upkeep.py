@@ -1,7 +1,7 @@
 """The periodic work on the files of all replicas: retention, deletion of removed files, fsync after flush.ms.
 
-Invariant: the files of a segment go only after a durable checkpoint of a log start offset behind its records. A turn of
-the event loop takes about `TURN_MS`; files are deleted and fsynced in the executor.
+Invariant: the files of a segment are removed only after a log start offset above its records is durable in
+the checkpoint. A turn of the event loop takes about `TURN_MS`; files are deleted and fsynced in the executor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 TURN_MS: Final = 2
 """Time after which a turn ends."""
 _STEPS_MAX: Final = 64
-"""Steps in one turn, also if the clock stands still."""
+"""Maximum number of steps in one turn, even if the clock stands still."""
 _FILES_INTERVAL_MS: Final = 500
 _GROUP: Final = 256
 """Partitions whose log start offsets are made durable together."""
@@ -33,7 +33,7 @@ _REMOVED_MAX: Final = 16
 
 
 class Upkeep:
-    """The loops of one broker.
+    """The two loops of one broker: retention, and the deletion and fsync of files.
 
     `delete_records(partition, offset)` raises the log start offset of a partition; `directory_failed(failure)` takes
     a log directory offline.
@@ -140,7 +140,7 @@ class Upkeep:
             await self._logs.sync_log_starts(marks)
         except StorageFailed as failure:
             self._directory_failed(failure)
-            return  # the next check goes on in the directories that are left
+            return  # the next check continues in the remaining directories
         self._begin_turn()
         for log, (start, generation) in marks.items():
             await self._remove_below(log, start, generation)

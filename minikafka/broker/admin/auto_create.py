@@ -31,7 +31,7 @@ AUTO_CREATE_TIMEOUT_MS: Final = 10_000
 class AutoCreate:
     """Creates topics in the background, with the default number of partitions and replicas.
 
-    `__consumer_offsets` has keys of its own for them, and is compacted.
+    For `__consumer_offsets` the two numbers come from the `offsets.topic.*` keys; it is compacted.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AutoCreate:
     def start_all(self, names: Iterable[str]) -> Generator[None, None, dict[str, ErrorCode]]:
         """Begin to create the topics, in steps; return the error that a client gets meanwhile, by topic.
 
-        At most as many are created as a CreateTopics request may create partitions.
+        Creates at most `PARTITIONS_MAX` topics, the limit for the partitions of a CreateTopics request.
         """
         errors: dict[str, ErrorCode] = {}
         taken = TakenNames(self._metadata.topics)

@@ -85,7 +85,7 @@ CHANGES_MAX: Final = 1_000
 """Changes of one resource in one request: several times as many as there are keys."""
 _OPERATIONS: Final = frozenset(Operation)
 _ALTERED_AT_ONCE: Final = 16
-"""Resources after which other connections have their turn: refused ones need no ZooKeeper."""
+"""Resources after which other connections have their turn: refused ones do not wait for ZooKeeper."""
 _READ_AT_ONCE: Final = 64
 """Topics whose settings are read in one turn: about 2 ms."""
 

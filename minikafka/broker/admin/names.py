@@ -28,12 +28,12 @@ def name_error(name: str) -> str:
 
 
 def may_exist(name: str) -> bool:
-    """Return False for a name that is too long for a topic, which is not worth a search."""
+    """Return False for a name that is too long for a topic, so that it need not be looked up."""
     return len(name) <= NAME_LENGTH_MAX
 
 
 class TakenNames:
-    """Names of topics, found by what is the same in metrics, which cannot tell '.' and '_' apart."""
+    """Taken topic names, to find those that differ from a name only in '.' and '_', which metrics merge."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._by_flat: dict[str, dict[str, None]] = {}

@@ -54,7 +54,7 @@ class _Room:
         self._taken: dict[str, int] = {}
 
     def take(self, topic: str, partitions: int) -> None:
-        """Count a topic's new partitions, again if they are planned again. Raises KafkaError POLICY_VIOLATION."""
+        """Count a topic's new partitions, replacing its earlier count. Raises KafkaError POLICY_VIOLATION."""
         self._taken[topic] = 0
         check_room(partitions, PARTITIONS_MAX - sum(self._taken.values()))
         self._taken[topic] = partitions
@@ -133,7 +133,7 @@ class PartitionAdmin:
         if topic == GROUP_TOPIC:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"the number of partitions of {topic} is fixed: a group is found by it",
+                f"the number of partitions of {topic} is fixed: it decides which one holds a group",
             )
         if any(assignment.is_being_reassigned for assignment in existing.values()):
             raise KafkaError(

@@ -8,8 +8,9 @@ flexible and last fetched epoch; topics with compression.type zstd from 10.
 Incremental sessions (KIP-227): a response names the partitions with records, an error, a preferred read replica, or a
 high watermark or log start offset other than last sent. At most `max.incremental.fetch.session.cache.slots` sessions
 are kept, those of followers included; a consumer that gets none is answered with session 0 and sends all partitions
-each time. When all slots are taken, a session gives way that was not used for two minutes, or that is smaller than the
-new one and older than two minutes, or any consumer's to a follower. Sessions of followers end with their connection.
+each time. When all slots are taken, a new session replaces one that was not used for two minutes, or else a
+smaller one that has been in use for more than two minutes; a follower's session may replace any consumer's.
+Sessions of followers end with their connection.
 
 Reads from followers (KIP-392): from version 11 a follower answers too, up to the high watermark that it knows. With
 `replica.selector.class` set, the leader names a follower in the ISR and in the client's rack that has the offset,
@@ -20,9 +21,9 @@ Records beyond the first 64 KiB of a response are read when the client's socket 
 they get, down to 16 KiB. Until a client has received a response with more than 64 KiB of records, its further requests
 are not read. If the records are deleted or truncated meanwhile, its connection is closed.
 
-A fetch of more than 64 partitions is handled in steps, in turn with the cold requests of all connections, and the
-next request of its connection when it is answered. So is the next request behind 16 fetches that wait for records. In
-a session, only the partitions count that may have changed.
+A fetch of more than 64 partitions is handled in steps, in turn with the cold requests of all connections; the
+next request of its connection is handled after it is answered. While 16 fetches of a connection wait for
+records, its next request waits too. In a session, only partitions that may have changed count.
 
 A consumer's request of 8 KiB or more is decoded in steps too, and a follower's of 16 KiB or more; the broker handles
 one such request at a time. A request may have at most 1 MiB, which is enough for 30,000 partitions; a larger one closes
@@ -76,8 +77,8 @@ REQUEST_BYTES_MAX: Final = 1 << 20
 class FetchApi:
     """Fetch on one connection: any number of consumer fetches, or the session of one follower.
 
-    `filled()` is called whenever a response may have made `is_full` true. `turns` are those of large fetches.
-    `refused(violation)` closes the connection when a large request is malformed.
+    `filled()` is called whenever a response may have made `is_full` true. `turns` gives large fetches their
+    turns. `refused(violation)` closes the connection when a large request is malformed.
     """
 
     __slots__ = (
@@ -126,7 +127,7 @@ class FetchApi:
         body: int,
         end: int,
     ) -> bool:
-        """Answer at the end of this tick, or when min_bytes are there, or after max_wait_ms.
+        """Answer at the end of this tick, or when min_bytes are available, or after max_wait_ms.
 
         Return True if no further request may be parsed. Raises ProtocolViolation.
         """
@@ -148,11 +149,11 @@ class FetchApi:
         return self.consumers.rows > ROWS_MAX or self.is_full()
 
     def _is_of_follower(self, buf: bytearray, body: int, version: int) -> bool:
-        """True for a request with a replica id; brokers send no tagged fields before it."""
+        """True for a request with the replica id of a broker; brokers send no tagged fields before the id."""
         return version == FOLLOWER_VERSION and buf[body] == 0 and buf[body + 1] < 0x80
 
     def _begin_large(self, body: memoryview, version: int, correlation: int) -> None:
-        """Decode the request in later turns. Raises ProtocolViolation for one that no client needs."""
+        """Decode the request in later turns. Raises ProtocolViolation if it is larger than clients need."""
         if len(body) > REQUEST_BYTES_MAX:
             raise ProtocolViolation(
                 f"a Fetch request must have at most {REQUEST_BYTES_MAX} bytes, got {len(body)}"
@@ -181,7 +182,7 @@ class FetchApi:
         return None
 
     def is_full(self) -> bool:
-        """True while no further request is parsed: too much is unsent, a large fetch is there, or too many wait."""
+        """True while no request is parsed: too much is unsent, a large fetch runs, or too many wait."""
         return self.consumers.is_full()
 
     def close(self) -> None:
@@ -194,7 +195,7 @@ class FetchApi:
     # ---- followers
 
     def _follower_again(self, session: Session, single: SingleRequest, correlation: int) -> bool:
-        """Handle a request for one known partition of the session; return False if it is something else."""
+        """Handle a request for one partition that the session knows; return False for any other request."""
         (
             _,
             replica_id,
@@ -232,7 +233,7 @@ class FetchApi:
         return True
 
     def _begin_follower(self, request: FetchRequest, correlation: int) -> int:
-        """Reserve the place of the response; return 0 if `session` is the request's session, else the error code."""
+        """Reserve the response's place; open or continue the session. Return the error code, 0 on success."""
         self._await_response(correlation)
         return self._open_or_continue(request)
 
@@ -258,7 +259,7 @@ class FetchApi:
         self.answers.entries.append(self.slot)
 
     def _open_or_continue(self, request: FetchRequest) -> int:
-        """Return 0 if `session` is the request's session, else the error code."""
+        """Open or continue the session that the request names; return the error code, 0 on success."""
         session = self.session
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session is not None:

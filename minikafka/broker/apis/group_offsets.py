@@ -55,7 +55,7 @@ _DEFAULT_RETENTION: Final = -1
 _GROUPS_SINCE: Final = 8
 _GROUP_ERROR_SINCE: Final = 2
 _CACHED_PARTITIONS_MAX: Final = 16
-"""Partitions of a commit up to which its encoded response is kept."""
+"""Largest number of partitions of a commit whose encoded response is cached."""
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -115,7 +115,7 @@ def _errors_of_parts(
     version: int,
     outcomes: Sequence[CommitResponse | DeleteOffsetsResponse],
 ) -> Steps:
-    """Return the steps to a response: the error of each partition, UNKNOWN_TOPIC_OR_PARTITION without an outcome."""
+    """Return the steps to a response; a partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION."""
     errors: dict[tuple[str, int], int] = {}
     for outcome in outcomes:
         if isinstance(outcome, DeleteOffsetsResponse) and outcome.error:
@@ -154,7 +154,7 @@ def _offset(partition: Entity) -> OffsetToCommit:
 def _committed(
     asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: CommitResponse
 ) -> bytes | Steps:
-    """Return the response: the error of each partition, UNKNOWN_TOPIC_OR_PARTITION without an outcome."""
+    """Return the response; a partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION."""
     if len(asked) == len(outcome.topics) == 1 == len(asked[0][1]):
         ((name, outcomes),) = outcome.topics
         return _encoded(version, ((name, tuple(outcomes)),))
@@ -172,7 +172,7 @@ def _committed(
 
 @lru_cache(maxsize=1024)
 def _encoded(version: int, topics: PartitionErrors) -> bytes:
-    """Return the encoded response: consumers commit the same few partitions again and again."""
+    """Return the encoded response, from a cache: consumers commit the same few partitions again and again."""
     return encode_body(response(OFFSET_COMMIT, version, topics=_error_rows(topics)))
 
 
@@ -214,7 +214,7 @@ def _fetch_in_parts(
 
 
 def _add_to(found: list[FetchedGroup]) -> Callable[[FetchOffsetsResponse], None]:
-    """Return a function that adds the groups of a response."""
+    """Return a callback that adds the groups of a response to `found`."""
     return lambda response: found.extend(response.groups)
 
 

@@ -245,7 +245,7 @@ def heartbeat(services: Services, request: Entity, context: RequestContext) -> L
 
 @lru_cache(maxsize=64)
 def _beat(version: int, answer: HeartbeatResponse) -> bytes:
-    """Return the encoded response: there are few different ones, and each member beats every few seconds."""
+    """Return the encoded response, from a cache: heartbeats are frequent, and few responses differ."""
     return encode_body(response(HEARTBEAT, version, error_code=answer.error))
 
 
@@ -280,7 +280,7 @@ def _left(version: int, left: LeaveResponse) -> Steps:
 
 
 def _left_in_parts(version: int, outcomes: Sequence[LeaveResponse]) -> Steps:
-    """Return the steps to the response; the error of the group is that of the first part with one."""
+    """Return the steps to the response; the error of the group is the first error of any part."""
     error = next((left.error for left in outcomes if left.error), 0)
     members = () if error else chain.from_iterable(left.members for left in outcomes)
     return (

@@ -9,7 +9,8 @@ Metadata 3, versions 0–12.
 - An unknown topic is created in the background if `auto.create.topics.enable` and the request (from version 4)
   allow it, and is LEADER_NOT_AVAILABLE until the controller's update arrives; otherwise it is
   UNKNOWN_TOPIC_OR_PARTITION. An invalid topic name is INVALID_TOPIC_EXCEPTION.
-- `__consumer_offsets` and `__transaction_state` are marked as internal. The former is created with its own keys.
+- `__consumer_offsets` and `__transaction_state` are marked as internal. The former is created with the
+  numbers that the `offsets.topic.*` keys set.
 - Topic ids are in responses from version 10 and in requests from version 12 (UNKNOWN_TOPIC_ID); a request by id or
   without a name is INVALID_REQUEST before that.
 - Authorized operations, if requested, are all operations: there is no authorizer.

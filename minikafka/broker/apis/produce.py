@@ -1,19 +1,21 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
 Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record batch of magic 2
-per partition. A batch that comes before an earlier one of its producer is refused (LEADER_NOT_AVAILABLE) for at least
-five seconds, and longer by a leader whom no follower follows any more: Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER at
-once, with which librdkafka may end. For one minute after an election the same holds for a producer that the log does
-not know, whose first batch may still be waiting at the former leader. After a retriable error for a producer's first
-batch, its later ones on that connection meet the same error, for at most five seconds, until the first one is there
-again. Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible. A transactional batch is refused
-(INVALID_TXN_STATE): no transaction can be open yet. A batch for `__consumer_offsets` or `__transaction_state`, which
-only coordinators write, is INVALID_TOPIC_EXCEPTION. Records that a consumer could not read are INVALID_RECORD: bytes
-that are not what the codec says (Kafka: UNKNOWN_SERVER_ERROR), other records than the header counts, fields that do
-not fit, more than 256 MiB of them, or a missing key in a compacted topic. A request whose records take long to read,
-or of more than 255 topics and partitions or 4 MiB, is handled piece by piece, and the connection's further requests
-after it. One of more than 10,240 topics and partitions closes the connection. Deliberately ignored: transactional ids,
-and the offsets inside of a batch.
+per partition. A batch that arrives before an earlier one of its producer is refused (LEADER_NOT_AVAILABLE)
+for at least five seconds, and then until a follower fetches again, unless the leader is alone in the ISR.
+Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a fatal error. For one
+minute after an election the same holds for a producer that the log does not know, whose first batch may still
+be waiting at the former leader. After a retriable error for a producer's first batch, its later batches on
+that connection get the same error until the first one arrives again, for at most five seconds. Version notes:
+5 log start offset, 8 record errors (always empty), 9 flexible. A transactional batch is refused
+(INVALID_TXN_STATE): no transaction can be open yet. A batch for `__consumer_offsets` or
+`__transaction_state`, which only coordinators write, is INVALID_TOPIC_EXCEPTION. Records that a consumer
+could not read are INVALID_RECORD: bytes that the codec cannot decompress (Kafka: UNKNOWN_SERVER_ERROR), more
+or fewer records than the header counts, fields that do not fit into their record, more than 256 MiB of
+records when decompressed, or a missing key in a compacted topic. A request whose records take long to read,
+or that has more than 255 topics and partitions or more than 4 MiB, is handled piece by piece; the
+connection's further requests wait for it. One of more than 10,240 topics and partitions closes the
+connection. Deliberately ignored: transactional ids, and the offsets inside of a batch.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ _TIMED_BYTES: Final = 8 << 10
 _LARGE_BYTES: Final = 4 << 20
 """Bytes from which on a request is handled in steps, whatever its number of partitions."""
 _PARTS_MAX: Final = 64
-"""Partitions of one tick, without those whose head is known, above which requests are handled in steps."""
+"""Partitions that take the general path in one tick above which requests are handled in steps."""
 _LARGE_STEP: Final = 4
 """Partitions of a large request in one step: up to 3 ms if their logs have no files yet."""
 WALL_UNKNOWN: Final = -1
@@ -86,7 +88,7 @@ _INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 Held: TypeAlias = Literal[Again.AGAIN] | None
-"""AGAIN for a request whose records must be walked first."""
+"""AGAIN for a request that must be given again after `resume()`; None for one that was handled."""
 Steps: TypeAlias = Generator[None, None, None]
 
 
@@ -113,13 +115,15 @@ class ProduceApi:
     shares `Purgatory.append` and the refusals with the general path. `memo` is bounded and is emptied after every
     error. Topics with LogAppendTime take the general path: their response holds a time.
 
-    After a retriable error every batch of the partition is refused until the error's response has been sent, and
-    after that for a producer's first batch also its later ones until the first is there again (`Refusal`): the client
-    sends the refused batch again before those that it sent in the meantime. (Kafka reads the next request once the
-    response has been sent, and then refuses a later batch or appends it before the refused one.)
+    After a retriable error every batch of the partition is refused until the error's response has been sent.
+    If the error was for a producer's first batch, the producer's later ones are then refused until the first
+    one arrives again (`Refusal`): the client sends the refused batch again before those that it sent in the
+    meantime. (Kafka reads the next request once the response has been sent, and then refuses a later batch or
+    appends it before the refused one.)
 
     Records are walked before the request's first batch is appended. If that takes long, the connection keeps the
-    frame in its buffer and handles nothing behind it. `resume()` gives the frame again when the records are walked.
+    frame in its buffer and handles nothing behind it. When the records are walked, `resume()` makes the
+    connection give the frame to `on_request` again.
     """
 
     __slots__ = (
@@ -165,11 +169,11 @@ class ProduceApi:
             turns, clock, self.purgatory, self._large_done, self._large_failed
         )
         self.is_handled = False
-        """True if the frame that is given again was handled in steps."""
+        """True if the frame that is held back was handled in steps and needs no further work."""
         self.pending: PendingWalks | LargeProduce | None = None
         """The work for which the connection holds back a frame."""
         self.verdicts: dict[int, int | Walk] = {}
-        """The outcome of the walks of the request that is given again, by the position of the records."""
+        """The outcomes of the walks for the request that is held back, by the position of the records."""
         self.parts = 0
         """Partitions that took the general path in this tick."""
         self.walked = 0
@@ -179,7 +183,7 @@ class ProduceApi:
         self.memo: dict[bytes, SingleHead] = {}
         self.packs: dict[tuple[bytes, int, int], Pack] = {}
         self.refused: dict[tuple[bytes, int], Refusal] = {}
-        """By (topic, partition number), for retriable errors."""
+        """The refusals with a retriable error, by (topic, partition number)."""
         self.head_size = 0
         self.now = 0
         self.wall_ms = WALL_UNKNOWN
@@ -408,7 +412,7 @@ class ProduceApi:
         correlation: int,
         version: int,
     ) -> Steps:
-        """Handle the request partition by partition; the response has its place in the queue before the first."""
+        """Reserve the response's place in the queue, then handle the request partition by partition."""
         while (request := next(decoding)) is None:
             yield
         topics: Topics = [(topic, []) for topic, _ in request.topics]
@@ -514,7 +518,7 @@ class ProduceApi:
         self._are_done([walk])
 
     def _are_done(self, walks: Sequence[Walk]) -> bool:
-        """Return True if all walks are done; otherwise let the broker go on with them, and hold the frame."""
+        """Return True if all walks are done; else hold the frame back while the broker continues them."""
         left = [walk for walk in walks if not walk.is_done]
         if left:
             self.pending = PendingWalks(left, self._walks_done)

@@ -27,7 +27,8 @@ from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITIO
 
 Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
 REPLICAS_MAX: Final = 1_000
-"""Replicas of one partition, more than any cluster has; the check, the ledger and the answer repeat the list."""
+"""Largest number of replicas of one partition in a request, more than any cluster has: the check, the ledger
+and the answer repeat the whole list."""
 _UNKNOWN: Final = PartitionResult(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
 )

@@ -6,7 +6,7 @@ DeleteRecords 21, versions 0–2.
 - A partition is answered when its low watermark, the smallest log start offset of its live replicas, has reached the
   offset; after the timeout it is REQUEST_TIMED_OUT, although the leader's log does start there.
 - As in Kafka, the new start is kept in memory and written every `log.flush.offset.checkpoint.interval.ms` and when the
-  broker stops. A broker that is killed before begins again at the start of its last checkpoint.
+  broker stops. A broker that is killed before that uses the start offset of its last checkpoint again.
 - POLICY_VIOLATION for a topic whose `cleanup.policy` lacks `delete`, INVALID_TOPIC_EXCEPTION for internal topics.
 """
 

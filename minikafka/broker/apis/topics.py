@@ -15,10 +15,11 @@ DeleteTopics 20, versions 1–6.
 CreatePartitions 37, versions 0–3.
 - The new number of partitions, with or without a manual assignment of the added ones; `validate_only` adds nothing.
   One request adds at most 10,000 partitions, POLICY_VIOLATION beyond that.
-  INVALID_PARTITIONS unless the number grows, and for `__consumer_offsets`, by whose partitions groups are found
-  (Kafka's brokers add them: after their next start they look for groups in partitions that do not hold their offsets);
-  REASSIGNMENT_IN_PROGRESS for a topic that is being reassigned, INVALID_TOPIC_EXCEPTION for a topic that is marked for
-  deletion. Waits for leaders as CreateTopics does.
+  INVALID_PARTITIONS unless the number grows, and always for `__consumer_offsets`, whose number of partitions
+  decides which of them holds a group (Kafka's brokers add partitions to it: after their next start they look
+  for groups in partitions that do not hold their offsets); REASSIGNMENT_IN_PROGRESS for a topic that is being
+  reassigned, INVALID_TOPIC_EXCEPTION for a topic that is marked for deletion. Waits for leaders as
+  CreateTopics does.
 
 Other brokers return NOT_CONTROLLER for every topic, and clients find the controller with Metadata.
 """

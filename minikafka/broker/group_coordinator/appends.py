@@ -1,8 +1,8 @@
 """The appends of the group coordinator: those that one turn of the event loop makes to a partition become one batch.
 
 Invariants: the records of a partition are appended in the order of `add`. Every append is reported exactly once:
-committed, failed, or timed out. If a batch of several appends is refused, each of them is appended in a batch of its
-own, so that none fails because of another, as one that is too large.
+committed, failed, or timed out. If a batch of several appends is refused, each of them is appended in a batch
+of its own, so that one that is too large, for example, does not fail the others.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ class Batch(NamedTuple):
 
 
 class Appends:
-    """The appends that are not reported yet. `report(token, error)` passes the outcome of one on; 0 is success.
+    """The appends that are not reported yet. `report(token, error)` is called once for each; 0 is success.
 
-    `codec` is that of the batches. After `timeout_ms` a batch is given up, which may still be committed later.
+    Batches are compressed with `codec`. After `timeout_ms` a batch is given up, although it may be committed
+    later.
     """
 
     def __init__(

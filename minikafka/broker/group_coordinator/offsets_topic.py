@@ -41,7 +41,7 @@ class OffsetsTopic:
 
     @property
     def partition_count(self) -> int:
-        """Number of partitions; those it will have if it does not exist yet."""
+        """Number of partitions; of a topic that does not exist yet, the number it will be created with."""
         states = self._metadata.topics.get(GROUP_TOPIC)
         return len(states) if states else self._config.offsets_topic_num_partitions
 

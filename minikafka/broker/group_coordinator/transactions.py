@@ -35,7 +35,7 @@ _COMMIT: Final = 1
 class CommittedRecords:
     """Reads whole batches in the order of the log and yields (key, value) of each record that is committed.
 
-    A corrupt batch is logged and skipped: the groups of the others must not become unavailable because of it.
+    A corrupt batch is logged and skipped, so that the groups in the other batches stay available.
     """
 
     def __init__(self) -> None:

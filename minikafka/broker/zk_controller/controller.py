@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 _REGISTRATION_POLL_MS: Final = 50
 _AFTER_FAILURE_MS: Final = 500
-"""Pause after a term that broke, in which another broker may win the next election."""
+"""Pause after a term that failed, in which another broker may win the next election."""
 _FIRST_REBALANCE_MS: Final = 5_000
 _PLAN_TIMEOUT_MS: Final = 5_000
 _PLAN_POLL_MS: Final = 10
@@ -338,7 +338,7 @@ class ZooKeeperController:
             reason = str(stale)
             logger.info("resigning: %s", stale)
         except Exception as error:
-            logger.exception("the controller of epoch %d broke, resigning (R12)", self.epoch)
+            logger.exception("the controller of epoch %d failed, resigning (R12)", self.epoch)
             reason = f"{type(error).__name__} {error}"
             broke = True
         finally:

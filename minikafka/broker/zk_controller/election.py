@@ -37,7 +37,7 @@ class EpochNotReadable(MinikafkaError):
 
 
 class Won(NamedTuple):
-    """An election that this broker won: the controller epoch, and the version of `/controller_epoch` since."""
+    """An election that this broker won: the controller epoch, and the new version of `/controller_epoch`."""
 
     epoch: int
     epoch_version: int

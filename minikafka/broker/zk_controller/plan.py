@@ -117,12 +117,12 @@ class Planner:
         if make is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"a plan is made for one of {', '.join(self._questions)}",
+                f"the operation of a plan must be one of {', '.join(self._questions)}",
             )
         try:
             await make(question)
         except (KeyError, TypeError, ValueError) as error:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"not a question: {error!r}") from error
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"malformed question: {error!r}") from error
         return self._ledger.lines
 
     # Questions.
@@ -133,7 +133,7 @@ class Planner:
         if broker not in live:
             raise KafkaError(
                 ErrorCode.BROKER_NOT_AVAILABLE,
-                f"broker {broker} is not alive; alive are {', '.join(map(str, sorted(live)))}",
+                f"broker {broker} is not alive; the live brokers are {', '.join(map(str, sorted(live)))}",
             )
         self._ledger.assume(f"broker {broker} dies, its session expires", broker=broker)
         self._store.remove(registrations.path_of(broker))

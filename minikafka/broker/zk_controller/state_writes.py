@@ -171,7 +171,7 @@ class _Batch:
 async def _absent_parents(
     session: TermSession, states: Mapping[TopicPartition, LeaderAndIsr]
 ) -> set[str]:
-    """Return the parents, of partitions whose state node is to be created, that do not exist."""
+    """Return the missing parents of the state nodes that are to be created."""
     created = [tp for tp, state in states.items() if state.zk_version == ABSENT]
     paths = list(dict.fromkeys(path for tp in created for path in partition_states.parents_of(tp)))
     if not paths:

@@ -27,7 +27,7 @@ from minikafka.zk.nodes import notifications, partition_states
 logger = logging.getLogger(__name__)
 
 ANNOUNCE_AFTER_MS: Final = 100
-"""The ISR changes of this time are announced in one notification."""
+"""Time during which ISR changes are collected for one notification."""
 
 
 class ZooKeeperIsrs:

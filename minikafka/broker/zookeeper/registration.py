@@ -117,7 +117,7 @@ class Registration:
         return None
 
     async def _wait_until_gone(self) -> bool:
-        """Wait for the session of a predecessor to expire: False when its node is gone, True after the longest wait."""
+        """Wait for a predecessor's session to expire; return True if its node is still there at the end."""
         longest_ms = self._coordination.session_timeout_ms + _MORE_THAN_A_SESSION_MS
         deadline = self._clock.now() + longest_ms
         while self._clock.now() < deadline:

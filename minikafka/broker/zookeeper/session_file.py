@@ -18,7 +18,7 @@ from minikafka.base.ports import Coordination, Storage
 logger = logging.getLogger(__name__)
 
 SESSION_FILE: Final = "zookeeper-session"
-"""Its name in the first log directory."""
+"""Name of the file in the first log directory."""
 _SESSION_IDS: Final = range(-(2**63), 2**63)
 """The session ids that ZooKeeper's protocol can carry; 0 stands for no session."""
 _PASSWORD_BYTES: Final = 16
@@ -32,7 +32,7 @@ class SessionFile:
         self._path = f"{directory}/{SESSION_FILE}"
 
     async def end_former(self, close_session: Callable[[int, bytes], Awaitable[None]]) -> None:
-        """End the session of a former process of this broker, if there is a note of one."""
+        """End the session of a former process of this broker, if the file names one."""
         try:
             if self._storage.exists(self._path):
                 await close_session(*_session(self._storage.read(self._path)))

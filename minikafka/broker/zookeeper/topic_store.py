@@ -43,7 +43,7 @@ class ZooKeeperTopics:
         self._coordination = coordination
         self._writes = writes
         self._extending = asyncio.Lock()
-        """Held while one topic is extended: decoded, an assignment of 10,000 partitions takes several megabytes."""
+        """One topic is extended at a time: decoding an assignment of 10,000 partitions takes megabytes."""
 
     async def names(self) -> list[str]:
         """Return the names of all topics. Raises CoordinationError."""
