@@ -2,8 +2,8 @@
 
 A marked topic is deleted as soon as nothing prevents it. A reassignment, a replica on a dead broker
 or a replica that could not be deleted makes the topic ineligible; `resume` is called when that may
-have changed. Invariants: a topic's nodes are deleted only after every replica is (A16), the mark
-last; once brokers were told to delete, a deletion cannot be cancelled.
+have changed. Invariants: a topic's nodes are deleted only after all its replicas, and its deletion
+mark only after its nodes (A16); a deletion that has begun cannot be cancelled.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ class Deletions:
                 context.ineligible[topic] = REASSIGNMENT_IN_PROGRESS
 
     def update_marks(self, marked: Collection[str]) -> Procedure[bool]:
-        """Apply all marks of one read (E7); True if a mark was removed before the deletion began."""
+        """Replace the marked topics by these, keep deletions that have begun, and begin the new ones (E7).
+
+        Return True if a mark was removed before its deletion began.
+        """
         context = self._context
         accepted = self._filter_deletable(marked) | {
             t for t in context.deletions if t in self._started
@@ -107,7 +110,10 @@ class Deletions:
         known = frozenset(topic for topic in marked if topic in self._context.topics)
         refused = frozenset(marked) - known if self._enabled else frozenset(marked)
         if refused:
-            logger.warning("Removing deletion marks of unknown topics: %s", sorted(refused))
+            logger.warning(
+                "Removing deletion marks of topics that do not exist or may not be deleted: %s",
+                sorted(refused),
+            )
             self._effects.append(DeleteDeletionMarks(tuple(sorted(refused))))
         return known if self._enabled else frozenset()
 
@@ -125,7 +131,7 @@ class Deletions:
         return tp.topic in self._started
 
     def resume(self, topics: Iterable[str] | None = None) -> Procedure[None]:
-        """Delete those of `topics` (None: of all marked ones) that nothing prevents any more (L3)."""
+        """Delete the marked topics among `topics` (None: all) whose deletion nothing prevents (L3)."""
         context = self._context
         chosen = context.deletions if topics is None else context.deletions.intersection(topics)
         eligible = []
@@ -164,7 +170,7 @@ class Deletions:
     def on_replicas_lost(
         self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
     ) -> Procedure[None]:
-        """Make topics ineligible whose replicas were lost with a broker or a directory during their
+        """Make the topics ineligible that lost replicas with a broker or a directory during their
         deletion.
         """
         lost = {
@@ -252,8 +258,8 @@ class Deletions:
     def _split_by_reachability(
         self, topics: list[str]
     ) -> tuple[dict[BrokerId, list[TopicPartition]], dict[BrokerId, list[TopicPartition]]]:
-        """Return the replicas not yet being deleted, by broker: on reachable brokers, and on
-        unreachable ones.
+        """Return the replicas whose deletion has not started, by broker: first those on reachable
+        brokers, then those on unreachable ones.
         """
         context = self._context
         live: dict[BrokerId, list[TopicPartition]] = {}

@@ -84,8 +84,8 @@ class ElectLeaders:
         return sum(len(elsewhere) for _, elsewhere in self._preferences().values())
 
     def _preferences(self) -> dict[BrokerId, tuple[int, list[TopicPartition]]]:
-        """Return preferred broker -> (number of partitions preferring it, those of them led by
-        another broker).
+        """Return preferred broker -> (number of partitions that prefer it, list of those that another
+        broker leads).
         """
         context = self._context
         preferring: dict[BrokerId, int] = {}

@@ -343,7 +343,7 @@ class UnwatchStates:
 
 @dataclass(frozen=True, slots=True)
 class TrimReassignments:
-    """Remove partitions from `/admin/reassign_partitions` whose target there is still the given one (A11).
+    """Remove these partitions from `/admin/reassign_partitions`, unless their target there has changed (A11).
 
     The runner deletes the node when it becomes empty, and reads it again afterwards (R60).
     """
@@ -403,9 +403,9 @@ class ReadUncleanSettings:
 class WriteAssignments:
     """Ask the runner to write these assignments to the topic nodes; it replies `AssignmentsWritten`.
 
-    None removes a partition from its topic node (R65); partitions that are not listed keep their
-    assignment. A topic is not written if `/admin/reassign_partitions` no longer asks for the targets
-    in `submitted`.
+    An assignment of None removes the partition from its topic node (R65); partitions that are not
+    listed keep their assignment. A topic is not written if `/admin/reassign_partitions` no longer
+    has the targets in `submitted`.
     """
 
     topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
@@ -425,7 +425,7 @@ class DeleteTopicNodes:
 class GiveTopicIds:
     """Ask the runner to write ids into topic nodes that have none (R69); it replies `TopicIdsGiven`.
 
-    None asks for a new id. A topic gets a new id only before its partitions exist: otherwise
+    An id of None asks for a new id. A topic gets a new id only before its partitions exist: otherwise
     replicas created without an id, or under a lost one, would be taken for replicas of another
     topic.
     """

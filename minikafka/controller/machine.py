@@ -161,8 +161,8 @@ class ControllerMachine:
         return self._state_changes.lines_of(tp)
 
     def drain_decisions(self) -> dict[Decision, list[TopicPartition]]:
-        """Return the decisions since the last call for the ledger, each with its partitions; then
-        forget them.
+        """Return the decisions made since the last call, each with its partitions, for the ledger;
+        then forget them.
         """
         return self._state_changes.drain_decisions()
 
@@ -458,7 +458,9 @@ class ControllerMachine:
         newly_lost = [tp for tp, _ in event.response.partitions if tp in lost and tp not in before]
         if newly_lost:
             logger.warning(
-                "Broker %d lost %d replicas with a log directory", broker.id, len(newly_lost)
+                "Broker %d lost %d replicas because a log directory failed",
+                broker.id,
+                len(newly_lost),
             )
             yield from self._take_offline({broker.id: newly_lost})
 
@@ -470,8 +472,8 @@ class ControllerMachine:
         yield from self._partitions.trigger_online(event.topics)
 
     def _on_controlled_shutdown(self, event: ControlledShutdownRequested) -> Procedure[None]:
-        """Move the broker's leaderships, remove its followers from their ISRs, answer what it still
-        leads (R23).
+        """Move the broker's leaderships, remove its follower replicas from their ISRs, and answer with
+        the partitions that it still leads (R23).
 
         Metadata that marks these replicas offline is sent first: a broker that lost a leadership
         still fetches, and the new leader must not add it to the ISR again (R24).

@@ -2,7 +2,7 @@
 
     NonExistent -> New            assignment known, no leader yet
     New -> Online                 first live replica leads, live ones are the ISR; node created
-    Online, Offline -> Online     an election (`elections.py`) chooses; node replaced by version
+    Online, Offline -> Online     a leader is elected (`elections.py`); node written by compare-and-set
     New, Online, Offline -> Offline     state recorded, nothing written
     Offline -> NonExistent              state recorded, nothing written
 
@@ -85,7 +85,7 @@ class PartitionStateMachine:
         self._batch = batch
 
     def startup(self) -> Procedure[None]:
-        """Derive every partition's state after winning an election, then try to bring the rest online (F7)."""
+        """After winning an election, set every partition's state; elect leaders where none is live (F7)."""
         context = self._context
         logger.info("Initializing partition state")
         for tp in context.assignments:
@@ -126,10 +126,12 @@ class PartitionStateMachine:
     ) -> Procedure[Results]:
         """Move the partitions to `target`, emit the requests, and return the results (F9).
 
-        `election` must be given exactly if the target is Online; raises ValueError otherwise.
+        `election` must be given if and only if the target is Online; raises ValueError otherwise.
         """
         if (target is PartitionStatus.ONLINE) != (election is not None):
-            raise ValueError("an election must be given exactly if the target is OnlinePartition")
+            raise ValueError(
+                "an election must be given if and only if the target is OnlinePartition"
+            )
         results: Results = {}
         legal = self._filter_legal(partitions, target, results)
         self._batch.new_batch()
@@ -284,9 +286,10 @@ class PartitionStateMachine:
         return results
 
     def _read_newer(self, refused: list[TopicPartition]) -> Procedure[list[TopicPartition]]:
-        """Return the partitions whose state in ZooKeeper is newer than the known one, and update those.
+        """Adopt the states that are newer in ZooKeeper than the known ones; return their partitions.
 
-        A leader announces an ISR only after writing it, and never does if it dies in between.
+        A leader announces a new ISR only after writing it. If it dies in between, only a read shows
+        that ISR.
         """
         context = self._context
         electable = [

@@ -439,7 +439,7 @@ class Reassignments:
         yield from self._replicas.handle_state_changes(adding, ReplicaStatus.ONLINE)
 
     def _lead_from_target(self, partitions: list[TopicPartition]) -> Procedure[set[TopicPartition]]:
-        """Keep leaders that are targets, in a new epoch; elect a target elsewhere. Return
+        """Raise the epoch of partitions led by a target; elect a target to lead the others. Return the
         partitions that failed.
         """
         context = self._context

@@ -195,7 +195,7 @@ class RequestBatch:
         """Yield the metadata that clients see of each collected partition with a known leadership."""
         context = self._context
         offline: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}
-        """Of each list of replicas those on brokers that are away; many partitions have the same."""
+        """Cache: assigned replicas -> those that are not online. Many partitions have the same replicas."""
         for tp in self._metadata_partitions:
             state = context.leadership.get(tp)
             if state is None:

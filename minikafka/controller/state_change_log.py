@@ -23,7 +23,7 @@ state_change = logging.getLogger("state-change")
 
 _REMEMBERED_LINES_MAX: Final = 20_000
 SHOWN: Final = 50
-"""Maximum number of topics, partitions or replicas in one line of a controller's start."""
+"""Maximum number of topics, partitions or replicas in a line that a controller logs when it starts."""
 
 
 class Decision(NamedTuple):

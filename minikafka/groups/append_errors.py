@@ -31,5 +31,5 @@ def assignment_error(error: int) -> int:
 
 
 def offsets_error(error: int) -> int:
-    """Return the error for clients whose offsets, or the removal of theirs, could not be written."""
+    """Return the error for clients whose offsets could not be written or removed."""
     return _OFFSETS.get(error, error)

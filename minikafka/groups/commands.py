@@ -23,8 +23,9 @@ class Answer(NamedTuple):
 class Append(NamedTuple):
     """Append one batch to a partition of `__consumer_offsets` with acks=all.
 
-    The runner calls `GroupCoordinator.appended(token, error, now)` exactly once, with the error code of the append or
-    0, even after it unloaded the partition. Tokens rise; batches of a partition must be appended in their order.
+    The runner calls `GroupCoordinator.appended(token, error, now)` exactly once, with the error code of the
+    append or 0, even after it unloaded the partition. Tokens rise; a partition's batches must be appended in
+    the order of their tokens.
     """
 
     partition: int
@@ -33,7 +34,10 @@ class Append(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Record a fact about a group in the ledger. `kind` is one of the names below, which name the `fields`."""
+    """Record a fact about a group in the ledger.
+
+    `kind` is one of the names below; the text under each name lists its `fields`.
+    """
 
     kind: str
     group_id: str
@@ -50,9 +54,10 @@ MEMBER_REMOVED: Final = "member removed"
 MEMBER_REPLACED: Final = "member replaced"
 """A static member returned: `member` (the new id), `replaced` (its former id), `instance`, `client`, `host`."""
 PREPARING: Final = "rebalance started"
-"""`trigger` (see below), `member` (that caused it, or ""), `instance` (its, or None), `reason` (of the client, or
-None), `from` (state), `members` (number), `partition` (of `__consumer_offsets`), `timeout_ms` (after which members
-that have not joined are removed), `changed` (for METADATA_CHANGED: what the member changed, in words)."""
+"""`trigger` (see below), `member` (that caused the rebalance, or ""), `instance` (of that member, or None),
+`reason` (of the client, or None), `from` (state), `members` (number), `partition` (of `__consumer_offsets`),
+`timeout_ms` (after which members that have not joined are removed), `changed` (for METADATA_CHANGED: what the
+member changed, in words)."""
 COMPLETING: Final = "members joined"
 """A new generation: `members` (number), `leader`, `leader_instance` (or None), `protocol_type`, `protocol`,
 `joining_ms` (since the rebalance started), `last` (the member that joined last, or ""), `last_instance`."""
@@ -60,7 +65,7 @@ STABLE: Final = "assignment written"
 """`members`, `leader`, `leader_instance`, `assigning_ms` (from the last JoinGroup response to the leader's SyncGroup),
 `writing_ms` (until the assignment was written), `rebalance_ms` (since the rebalance started)."""
 EMPTY: Final = "group empty"
-"""The last member is gone, a generation without members: `joining_ms`."""
+"""A generation without members: the last one is gone. `joining_ms` (since the rebalance started)."""
 DEAD: Final = "group removed"
 """`trigger`: DELETED (by a request), EXPIRED (no members and no offsets were left)."""
 APPEND_FAILED: Final = "append failed"
@@ -87,4 +92,4 @@ NOT_SYNCED: Final = "did not sync in time"
 WRITE_FAILED: Final = "assignment could not be written"
 OVER_CAPACITY: Final = "more members than group.max.size"
 OVERFLOWED: Final = "refused because of group.max.size"
-"""Triggers of rebalances and of removals."""
+"""The names from JOINED to this one are the triggers of rebalances and of removals of members."""

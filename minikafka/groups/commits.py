@@ -1,7 +1,7 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, and the removal of offsets and of groups that hold nothing any more.
+"""OffsetCommit, OffsetFetch, OffsetDelete, and the removal of expired offsets and unused groups.
 
-Source: Kafka's `GroupCoordinator` and `GroupMetadataManager`. Unlike there, the removal that a client asked for is
-answered when its tombstones are committed.
+Source: Kafka's `GroupCoordinator` and `GroupMetadataManager`. Unlike Kafka, this module answers a client's
+request to remove offsets or groups only when the tombstones are committed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from minikafka.groups.settings import GroupSettings
 from minikafka.groups.states import COMPLETING, DEAD, EMPTY
 
 _SWEEP_OFFSETS: Final = 20_000
-"""Offsets that one call of the coordinator may check for their expiry, so that it takes a few milliseconds."""
+"""One call of `sweep` ends after this number of offsets, so that it takes only a few milliseconds."""
 _MINUTE_MS: Final = 60_000
 _REFUSALS_MAX: Final = 100
-"""Maximum number of members and errors whose refused commits are counted for one group."""
-_LATIN_MAX: Final = "\uffff"
-"""The last character that is one UTF-16 unit."""
+"""Maximum number of (member, error) pairs whose refused commits are counted for one group."""
+_ONE_UNIT_MAX: Final = "\uffff"
+"""The last character that takes one UTF-16 unit; the characters after it take two."""
 
 
 class Commits:
@@ -99,7 +99,7 @@ class Commits:
 
     @staticmethod
     def _commit_error(group: Group, request: CommitRequest) -> int:
-        """Return the error of a commit. Only an empty group takes commits of clients that are no members."""
+        """Return the error of a commit. A client that is not a member may commit only to an empty group."""
         is_member = request.generation >= 0 or request.member_id or request.instance_id is not None
         if request.generation < 0 and group.state is EMPTY:
             return ErrorCode.NONE
@@ -116,7 +116,7 @@ class Commits:
         """True if metadata is no longer than `offset.metadata.max.bytes`, counted in UTF-16 units as in Kafka."""
         units = len(metadata)
         if not metadata.isascii():
-            units += sum(character > _LATIN_MAX for character in metadata)
+            units += sum(character > _ONE_UNIT_MAX for character in metadata)
         return units <= self._settings.offset_metadata_max_bytes
 
     def refuse(self, request: CommitRequest, caller: Caller, error: int) -> None:
@@ -128,7 +128,7 @@ class Commits:
         self._outbox.answer(caller, CommitResponse(topics))
 
     def _note_refusal(self, group: Group, request: CommitRequest, error: int) -> None:
-        """Record a refused commit, of many equal ones the 1st, 2nd, 4th, 8th, …"""
+        """Count a refused commit; record only the 1st, 2nd, 4th, 8th, … of the same member and error."""
         if len(group.refusals) >= _REFUSALS_MAX:
             group.refusals.clear()
         group.refusals[request.member_id, error] += 1
@@ -174,7 +174,7 @@ class Commits:
     def fetch(
         group_id: str, group: Group | None, partitions: Partitions | None, require_stable: bool
     ) -> FetchedGroup:
-        """Return the committed offsets of a group, None of one that does not exist."""
+        """Return the committed offsets of a group; a group that does not exist (None) has none."""
         if partitions is None:
             partitions = [] if group is None else _by_topic(group.offsets.partitions())
         topics = [
@@ -249,7 +249,7 @@ class Commits:
     def _append_tombstones(
         self, group: Group, records: list[KeyValue], done: OnAppended | None
     ) -> None:
-        """Append the tombstones of offsets, and that of a group that was removed, unless it was never written."""
+        """Append these tombstones of offsets, and a removed group's own if it was ever written."""
         if group.state is DEAD and group.generation > 0:
             records.append((group_metadata_key(group.group_id), None))
         if records:
@@ -278,7 +278,7 @@ class Commits:
         return bool(self._unswept)
 
     def sweep(self) -> None:
-        """Check the next groups."""
+        """Remove the expired offsets of the next groups, and those groups that then hold nothing."""
         wall = self._wall_ms()
         retention = self._settings.offsets_retention_minutes * _MINUTE_MS
         checked = 0

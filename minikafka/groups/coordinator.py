@@ -2,7 +2,8 @@
 
 A method is called for each event and returns the commands to carry out, in order. `now` is monotonic
 milliseconds. Invariants: every caller is answered exactly once; an answered commit is returned by the next fetch; a
-member gets the bytes that its generation's leader sent for it; generations never fall within one life of a group.
+member gets the bytes that its generation's leader sent for it; the generation of a group never decreases
+while the group exists.
 """
 
 from __future__ import annotations
@@ -276,7 +277,7 @@ class GroupCoordinator:
     # ---- appends and time
 
     def appended(self, token: int, error: int, now: int) -> list[Command]:
-        """The batch of an `Append` is committed (error 0), or the append failed with this code of a produce."""
+        """Process the outcome of an `Append`: 0 if its batch is committed, else the code of a produce."""
         self._outbox.appended(token, error, now)
         return self._outbox.take()
 
@@ -312,7 +313,7 @@ class GroupCoordinator:
             self._forget_pending(timer, now)
 
     def _forget_pending(self, pending: PendingMember, now: int) -> None:
-        """Remove a pending member, and with it a group that never had a member: there may be thousands of them."""
+        """Remove a pending member, and its group if that never had a member: there may be thousands."""
         group = self.groups.get(pending.group_id)
         if group is None:
             return

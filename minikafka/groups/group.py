@@ -34,7 +34,7 @@ class GroupTimer(Timer):
 
 
 class Phases:
-    """The course of a rebalance, in monotonic milliseconds, for the ledger."""
+    """The times (monotonic ms) at which the phases of the last rebalance began, for the ledger."""
 
     __slots__ = ("joined_at", "last_joined", "preparing_at", "synced_at")
 
@@ -47,7 +47,7 @@ class Phases:
 
 
 class Group:
-    """A group of the partition `partition` of `__consumer_offsets`."""
+    """A consumer group, which is stored in `partition` of `__consumer_offsets`."""
 
     __slots__ = (
         "generation",
@@ -119,7 +119,7 @@ class Group:
         """Change the state. Raises IllegalTransition."""
         if not is_legal(self.state, state):
             raise IllegalTransition(
-                f"group {self.group_id}: {self.state.value} to {state.value} is no legal move"
+                f"group {self.group_id}: {self.state.value} to {state.value} is not a legal transition"
             )
         self.state = state
         self.state_timestamp = wall_ms

@@ -32,8 +32,9 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
 PENDING_MAX: Final = 10_000
-"""Members of all groups that were given an id and have not joined with it: about 15 MB. The oldest ones are
-forgotten; they begin again with another id, as after their session timeout."""
+"""Maximum number of pending members of all groups (about 15 MB). Of the members given an id, those before the
+last `PENDING_MAX` are forgotten unless they have joined. They begin again with another id, as after their
+session timeout."""
 
 
 class _Join(NamedTuple):
@@ -59,7 +60,10 @@ class _Return(NamedTuple):
     rebalance_timeout_ms: int
 
     def is_waiting(self) -> bool:
-        """False if a rebalance answers the member, or it was answered when it left or returned once more."""
+        """True if the member still waits for the response to this return.
+
+        False if a rebalance answers it instead, or it was already answered because it left or returned again.
+        """
         group = self.join.group
         return (
             group.state is STABLE
@@ -103,7 +107,7 @@ class Joining:
         self._new_id = new_id
         self._forget = forget
         self._recent: deque[PendingMember] = deque()
-        """The members that were given an id, the oldest first; most of them have joined with it."""
+        """The last `PENDING_MAX` members given an id, oldest first; most of them have joined since."""
 
     def join(self, group: Group, request: JoinRequest, caller: Caller, now: int) -> None:
         """Process a JoinGroup whose session timeout is allowed."""
@@ -131,8 +135,8 @@ class Joining:
     def _has_room(self, group: Group, member_id: str) -> bool:
         """True if `group.max.size` leaves room for this member.
 
-        While the group prepares a rebalance the joined members count, so that the last ones to join again are removed
-        if the limit was lowered.
+        While the group prepares a rebalance, only members that have joined again count: if the limit was
+        lowered, the last ones to join are removed.
         """
         size = self._settings.group_max_size
         member = group.members.get(member_id)
@@ -230,7 +234,7 @@ class Joining:
         self._rebalances.rebalance(group, cause, now, member, request.reason, changed)
 
     def _wait(self, join: _Join, member: Member) -> None:
-        """Let the member wait for the next generation with what it said in this request."""
+        """Adopt the protocols and timeouts of this request; the member waits for the next generation."""
         group, request = join.group, join.request
         repeat = JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         self._rebalances.answer_join(group, member, repeat)

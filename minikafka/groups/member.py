@@ -30,10 +30,11 @@ class PendingMember(Timer):
 
 
 class Member(Timer):
-    """A member of a group. As a timer it is the member's session.
+    """A member of a group. The timer is due when the member's session expires.
 
-    `join_caller` and `sync_caller` wait for the response to a JoinGroup and a SyncGroup, None if none does. `is_new`:
-    no generation has begun since the member joined, so that it does not know its id yet.
+    `join_caller` and `sync_caller` wait for the responses to the member's JoinGroup and SyncGroup; None if
+    there is no such request. `is_new`: no generation has begun since the member joined, so it does not know
+    its id yet.
     """
 
     __slots__ = (
@@ -82,7 +83,7 @@ class Member(Timer):
         return self.instance_id is not None
 
     def metadata(self, protocol: str) -> bytes:
-        """Return what the member sent with a protocol. Raises KeyError if it does not support it."""
+        """Return the metadata that the member sent for a protocol. Raises KeyError if it sent none."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata

@@ -122,7 +122,7 @@ class GroupOffsets:
         return records
 
     def complete(self, token: int) -> None:
-        """The records of the commit are committed."""
+        """Store the offsets of a commit, unless a later change replaced them: its records are committed."""
         for tp, value in self._commits.pop(token).items():
             tokens = self._pending.get(tp, [])
             if token in tokens:  # else removed, or replaced by a later commit, since `prepare`
@@ -130,7 +130,7 @@ class GroupOffsets:
                 self._store(tp, value)
 
     def fail(self, token: int) -> None:
-        """The records of the commit were not appended, or nobody knows whether they were."""
+        """Drop a commit: its records were not appended, or nobody knows whether they were."""
         for tp in self._commits.pop(token):
             tokens = self._pending.get(tp, [])
             if token in tokens:

@@ -53,5 +53,5 @@ class Outbox:
         self._commands.append(Append(partition, records, token))
 
     def appended(self, token: int, error: int, now: int) -> None:
-        """Pass the outcome of an append on. Raises KeyError if it was reported before."""
+        """Call back with the outcome of an append. Raises KeyError if it was reported before."""
         self._appends.pop(token)(error, now)

@@ -32,13 +32,16 @@ def partition_of(group_id: str, count: int) -> int:
 
 
 class Load:
-    """The groups of one partition while its records are read, in the order of the log. `epoch`: of its leadership."""
+    """The groups of one partition, while its records are read in the order of the log.
+
+    `epoch` is the leader epoch in which this broker reads them.
+    """
 
     def __init__(self, partition: int, epoch: int) -> None:
         self.partition = partition
         self.epoch = epoch
         self._values: dict[str, bytes] = {}
-        """The last metadata of each group; they are decoded at the end."""
+        """The value of each group's last record; it is decoded when all records have been read."""
         self._offsets: dict[str, GroupOffsets] = {}
 
     def add(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:

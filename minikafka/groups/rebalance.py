@@ -46,7 +46,7 @@ class Rebalances:
     # ---- sessions and answers
 
     def restart_session(self, member: Member, now: int) -> None:
-        """The client gave a sign of life: its session lasts for its session timeout from now."""
+        """Let the member's session expire one session timeout after `now`."""
         self._timers.start(member, now + member.session_timeout_ms)
 
     def answer_join(self, group: Group, member: Member, response: JoinResponse) -> None:
@@ -71,7 +71,7 @@ class Rebalances:
         self.answer_sync(member, SyncResponse(error))
 
     def remove(self, group: Group, member: Member, cause: str, reason: str | None = None) -> None:
-        """Remove a member without a rebalance; a request of it that waits fails with UNKNOWN_MEMBER_ID."""
+        """Remove a member without a rebalance; its waiting request, if any, fails with UNKNOWN_MEMBER_ID."""
         self.dismiss(group, member, ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID)
         self._timers.cancel(member)
         group.remove(member)
@@ -153,7 +153,7 @@ class Rebalances:
         self._timers.start(group.join_timer, at)
 
     def _join_timer_due(self, group: Group, now: int) -> None:
-        """The initial delay or the rebalance timeout is over."""
+        """Extend the initial delay if a member joined during it; else go on without the missing members."""
         remaining = group.initial_remaining_ms
         if remaining and group.new_member_added:
             group.new_member_added = False
@@ -233,7 +233,10 @@ class Rebalances:
         self.write(group, {}, partial(self._empty_written, group))
 
     def _empty_written(self, group: Group, error: int, now: int) -> None:
-        """Without this record the former generation returns with the next coordinator, and its members expire."""
+        """Record a failure to write the empty generation.
+
+        Without its record the next coordinator loads the former generation, whose members then expire.
+        """
         if error:
             self._note_failure(group, "empty group", error)
 
@@ -255,13 +258,13 @@ class Rebalances:
             self.write(group, assignments, done, now)
 
     def synced(self, group: Group, member: Member) -> None:
-        """The member sent its SyncGroup; when all have, nobody is waited for."""
+        """Note that the member sent its SyncGroup; stop the timer when all members have."""
         group.unsynced.discard(member.member_id)
         if not group.unsynced and group.sync_timer is not None:
             self._timers.cancel(group.sync_timer)
 
     def end_sync(self, group: Group) -> None:
-        """Wait for no SyncGroup any more."""
+        """Stop waiting for SyncGroup requests."""
         group.unsynced.clear()
         if group.sync_timer is not None:
             self._timers.cancel(group.sync_timer)

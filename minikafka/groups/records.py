@@ -285,7 +285,7 @@ class _Fields:
     def string(self) -> str:
         found = self.nullable_string()
         if found is None:
-            raise ValueError("a string is null that must not be")
+            raise ValueError("a string that must not be null is null")
         return found
 
     def nullable_string(self) -> str | None:
@@ -296,7 +296,7 @@ class _Fields:
     def data(self) -> bytes:
         found = self.nullable_data()
         if found is None:
-            raise ValueError("bytes are null that must not be")
+            raise ValueError("bytes that must not be null are null")
         return found
 
     def nullable_data(self) -> bytes | None:

@@ -1,6 +1,7 @@
 """The state of one group as its coordinator has it, for `minikafka why` and `trace`.
 
-Unlike DescribeGroups it says which members have joined, when each was heard last, and when the next step is due.
+Unlike DescribeGroups it shows which members have joined, when each sent its last request, and when the next
+step is due.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _member(group: Group, member: Member, now: int) -> dict[str, Any]:
 
 
 def _topics(group: Group, member: Member) -> list[str] | None:
-    """Return the topics to which a consumer subscribes, with its most preferred protocol; None if unknown."""
+    """Return the topics in the subscription of a consumer's most preferred protocol; None if unknown."""
     if group.protocol_type != CONSUMER or not member.protocols:
         return None
     try:

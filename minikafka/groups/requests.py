@@ -84,8 +84,8 @@ class CommitRequest(NamedTuple):
     """OffsetCommit. A client that is not a member has generation -1 and an empty member id.
 
     `topics` holds only topics and partitions that exist: the API answers the others itself.
-    `retention_time_ms` is -1 unless the client gave one (versions 2 to 4): then the offsets expire at that time after
-    the commit.
+    `retention_time_ms` is -1 unless the client gave one (versions 2 to 4): then the offsets expire this
+    number of milliseconds after the commit.
     """
 
     group_id: str
@@ -101,7 +101,7 @@ Partitions: TypeAlias = Sequence[tuple[str, Sequence[int]]]
 
 
 class FetchOffsetsRequest(NamedTuple):
-    """OffsetFetch of several groups; one group before version 8. `partitions`: None for all of the group.
+    """OffsetFetch of several groups; one group before version 8. Partitions None asks for all of a group.
 
     `require_stable`: answer UNSTABLE_OFFSET_COMMIT for partitions with a commit in progress (version 7, KIP-447).
     """

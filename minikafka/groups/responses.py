@@ -91,8 +91,8 @@ class FetchedGroup(NamedTuple):
 
 
 class FetchOffsetsResponse(NamedTuple):
-    """OffsetFetch. Versions before 8 carry the first group; version 1 has no error of the group, so that each
-    requested partition carries it.
+    """OffsetFetch. Versions before 8 carry only the first group. Version 1 has no field for the group's
+    error, so each requested partition carries that error.
     """
 
     groups: Sequence[FetchedGroup]

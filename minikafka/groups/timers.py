@@ -1,7 +1,8 @@
 """Timers of members and groups in one heap, cheap to move: a heartbeat only sets a later time.
 
 The heap entry of a timer stays where it is when the timer is moved to a later time or cancelled; the timer is
-queued again, or dropped, when that entry is due. Entries without use are removed when they are the majority.
+queued again, or dropped, when that entry is due. Idle entries, which are those of
+cancelled timers and of timers with an earlier entry, are removed when they are the majority.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Timer:
 
 
 class Timers:
-    """All timers of a coordinator. Timers that are due at the same time are due in the order of their entries."""
+    """All timers of a coordinator. Timers with the same time are returned in the order of their entries."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []

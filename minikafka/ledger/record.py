@@ -51,7 +51,7 @@ ANSWER: Final = "answer"
 """The controller answered an administrator, or a broker that shuts down: `ticket`, and `results` with
 `code`, `message`, `partitions` each."""
 EFFECT: Final = "effect"
-"""A broker received a request of the controller (`phase` received) or has executed it (`phase` completed).
+"""A broker handled a request of the controller; `phase` is received, completed (executed) or failed.
 
 Fields: `request`, `from`, `controller_epoch`, `error`; `partitions` when received; `results` when
 completed, each with `became` (leader, follower, stopped, deleted, refused), `error`, `leader`,
@@ -66,7 +66,7 @@ ELECTION: Final = "election"
 BROKER: Final = "broker"
 """An event in the life of a broker: `fact` (started, registered, session lost, log directory failed,
 controlled shutdown asked, controlled shutdown answered, stopped, connection lost) and the fields of that
-fact; connection lost: to the leader `to`, from which this broker was fetching."""
+fact. In connection lost, `to` is the leader from which this broker was fetching."""
 GROUP: Final = "group"
 """An event in the life of a consumer group, written by its coordinator: `fact` (a kind of `groups/commands.py`),
 `group`, `generation` and the fields of that fact."""
@@ -115,7 +115,7 @@ def partitions_of(held: Mapping[str, Iterable[int]]) -> list[TopicPartition]:
 def in_parts(items: Sequence[Item]) -> Iterator[tuple[Sequence[Item], dict[str, int]]]:
     """Split items into parts of at most PARTITIONS_MAX; yield each with the fields `part` and `parts`.
 
-    A single part, also an empty one, has no such fields.
+    If there is only one part, even an empty one, it has no such fields.
     """
     parts = max(1, -(-len(items) // PARTITIONS_MAX))
     if parts == 1:

@@ -36,7 +36,7 @@ _NAME_BYTES_MAX: Final = 255
 _NEXT: Final = ".next"
 """Suffix of a checkpoint file that is written outside the event loop."""
 _LEFTOVERS: Final = (_NEXT, _NEXT + ".tmp")
-"""Suffixes of files that only a crash leaves; their numbers are not used again soon."""
+"""Suffixes of files that only a crash leaves. A start removes them: their numbers may not recur for long."""
 
 
 class LogDirectory:
@@ -151,7 +151,7 @@ class LogDirectory:
             elif tp is not None:
                 yield tp, path
             else:
-                logger.warning("%a is left alone: no replica has such a directory", path)
+                logger.warning("%a is left alone: it is not the directory of a replica", path)
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self.path}/{name}"
@@ -257,7 +257,7 @@ class LogDirectory:
         self._write_offsets(checkpoints.LOG_START_OFFSETS, starts, sync=sync)
 
     def first_dirty_offsets(self) -> dict[TopicPartition, int]:
-        """Return where the next compaction of each log begins that is or was compacted."""
+        """Return the offset at which the next compaction begins, for each log that is or was compacted."""
         return {
             tp: log.gaps.first_dirty_offset
             for tp, log in self.logs.items()
@@ -274,7 +274,7 @@ class LogDirectory:
             self._write_offsets(checkpoints.FIRST_DIRTY_OFFSETS, offsets, sync=True)
 
     async def write_first_dirty_offsets_in(self, executor: Executor) -> None:
-        """Do the same outside the event loop; values that were written meanwhile are never replaced by older ones."""
+        """Write the file outside the event loop; older values never replace those written meanwhile."""
         name = checkpoints.FIRST_DIRTY_OFFSETS
         path = f"{self.path}/{name}"
         following = f"{path}.{next(self._next)}{_NEXT}"
@@ -295,7 +295,7 @@ class LogDirectory:
         """Write an offset checkpoint; without `sync` only if it has changed, and without fsync.
 
         After a power loss, values from an old file are clamped to the log, and an invalid file is ignored (S35).
-        `sync`: the next write relies on this one.
+        `sync`: write and fsync it in any case, because what is written next relies on it.
         """
         data = checkpoints.encode_offsets(offsets)
         if sync or self._written.get(name) != data:

@@ -1,8 +1,8 @@
 """Leader epochs of one log with their start offsets (KIP-101, KIP-279).
 
 Invariant: epochs and start offsets both increase strictly from entry to entry, in memory and in the
-file `leader-epoch-checkpoint`, which is rewritten at every change. An epoch that starts an empty
-log alone needs no file: without one, recovery finds the epochs in the batches.
+file `leader-epoch-checkpoint`, which is rewritten at every change. A log without batches whose only
+epoch starts at offset 0 needs no file: without one, recovery finds the epochs in the batches.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that end before the new log start offset; the epoch that covers it starts there.
 
-        The file is written with a later change or `sync`: the entries that it has too many are removed at a start.
+        The file keeps the removed entries until a later change or `sync`; otherwise the next start removes
+        them.
         """
         slot = bisect_right(self._starts, start_offset) - 1
         if slot < 0 or (slot == 0 and self._starts[0] == start_offset):

@@ -41,7 +41,7 @@ class Gaps:
             self.on_marked()
 
     def accept(self, first_dirty_offset: int) -> None:
-        """Do the same without persisting it: the caller does that."""
+        """Note that the log is compacted below this offset, without persisting it: the caller does that."""
         self.first_dirty_offset = first_dirty_offset
         self.accepted = True
         self.lost_from = None

@@ -187,8 +187,8 @@ class Log:
         """Append one checked batch, bytes [start, end) of the buffer, as leader; return its base offset.
 
         Base offset and leader epoch are stamped into the buffer, and `pending` keeps a slice of `view`: the buffer
-        must not change before `flush()`. Raises StorageFailed when a new segment cannot be created. What every batch
-        needs is written out here, which saves a call per batch and step.
+        must not change before `flush()`. Raises StorageFailed when a new segment cannot be created. The steps
+        that every batch needs are inlined here, which saves a call for each.
         """
         base_offset = self.log_end_offset
         position = self.position
@@ -420,7 +420,8 @@ class Log:
     def _roll_age(self) -> int:
         """Return segment.ms less the jitter of the active segment, which stays the same over restarts.
 
-        In a compacted topic max.compaction.lag.ms takes the place of a larger segment.ms: no active segment is cleaned.
+        In a compacted topic max.compaction.lag.ms replaces a larger segment.ms, as the active segment is
+        never cleaned.
         """
         config = self.config
         age = config.segment_ms
@@ -475,8 +476,8 @@ class Log:
         """Return (data, next offset, next position): whole batches from `position`, which is a batch boundary.
 
         The data ends at `limit_position` (a batch boundary) or at the end of the segment, and has at most
-        `max_bytes` or one batch. With nothing to read it is b"", and the next offset the log end or -1 (unknown).
-        Raises StorageFailed.
+        `max_bytes` or one batch. With nothing to read, the data is b"", and the next offset is the log end or
+        -1 (unknown). Raises StorageFailed.
         """
         end = self.written_position
         if position == self._newest_position and limit_position == end:

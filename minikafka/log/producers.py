@@ -55,7 +55,7 @@ _FENCED: Final = -int(ErrorCode.INVALID_PRODUCER_EPOCH)
 _BATCHES_KEPT: Final = 5
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
 _RUN_MAX: Final = 0x3FFFFFFF
-"""Sequence numbers wrap around to 0, so those further back cannot be distinguished from those to come."""
+"""Largest `run`: sequence numbers wrap around to 0, so older ones could not be told from future ones."""
 
 _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hIi")
@@ -361,7 +361,7 @@ def _encode(producer_id: int, state: ProducerState) -> bytes:
 
 
 def _encode_earlier(producer_id: int, state: ProducerState) -> bytes:
-    """Return what the entry of Kafka's format leaves out, b"" if that is nothing."""
+    """Return `run` and the earlier batches, for which Kafka's entry has no room; b"" without them."""
     if not state.batches:
         return b""
     *earlier, (first, last, _) = state.batches

@@ -155,9 +155,9 @@ class Batches(NamedTuple):
 
 
 def _check_epochs(epochs: LeaderEpochs, batches: Batches) -> None:
-    """Take the leader epochs from the batches if those of the file are others."""
+    """Replace the leader epochs, and their file, by those of the batches if they differ."""
     if not batches.have_epochs(epochs.entries):
-        logger.error("%s does not describe the log and is made again", epochs.path)
+        logger.error("%s does not describe the log and is written again", epochs.path)
         epochs.replace(batches.epochs())
 
 
@@ -296,12 +296,12 @@ def _recover_from(
 
 
 def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> bool:
-    """Truncate the segment behind its sound batches, which end here; return False if that is its end."""
+    """Truncate the segment at `position`, behind its sound batches; return False if the file ends there."""
     size = segment.file.size()
     if position == size:
         return False
     logger.warning(
-        "%s: removing the last %d bytes, which are no whole, sound batches; the log ends at offset %d",
+        "%s: removing the last %d bytes, which are not whole, sound batches; the log ends at offset %d",
         segment.path(LOG),
         size - position,
         end_offset,
@@ -336,7 +336,7 @@ def _first_lost_offset(segments: list[Segment]) -> int | None:
 def _delete_all(
     segments: list[Segment], directory: str, end_offset: int, log_start_offset: int
 ) -> None:
-    """Delete the segments of a log that ends below its log start offset; the last first, for a crash in between."""
+    """Delete a log that ends below its log start offset; the last segment first, so a crash leaves no gap."""
     if segments:
         logger.warning(
             "%s: deleting the log, which ends at offset %d, below its checkpointed log start offset %d",

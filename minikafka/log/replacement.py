@@ -2,7 +2,7 @@
 
 `begin`, `sync`, `complete`, `sync`, `end`: the log may go on between the steps, so that `sync` can run outside the
 event loop. Invariant: no segment is truncated or removed while the names of the copy's files are not durable.
-`settle` is called before that; it undoes a replacement that is not complete.
+The log therefore calls `settle` first, which undoes a replacement that is not complete.
 """
 
 from __future__ import annotations

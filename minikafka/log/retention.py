@@ -20,7 +20,7 @@ class Plan(NamedTuple):
     """The records that retention deletes now: all below `log_start_offset`.
 
     `reasons` are sentences for the log of the broker. `needs_roll`: no segment would be left, so the active one must be
-    rolled first. `is_last`: a plan that is made afterwards is empty.
+    rolled first. `is_last`: after these records, nothing more is to be deleted at this time.
     """
 
     log_start_offset: int
@@ -38,7 +38,7 @@ class _Candidate(NamedTuple):
 
 
 def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
-    """Return what the settings of the log delete at this time (Unix ms), None if nothing. Raises StorageFailed."""
+    """Return what retention deletes at this time (Unix ms), None if nothing. Raises StorageFailed."""
     if "delete" not in log.config.cleanup_policy:
         return None
     first = log.segments.count_below(log.log_start_offset)
@@ -92,7 +92,7 @@ def earliest_timestamp(log: Log) -> int:
 
 
 def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidate]:
-    """Yield the segments from the slot `first` on that lie below the high watermark; no empty active segment."""
+    """Yield the segments from the slot `first` on that lie below the high watermark; no empty active one."""
     segments = log.segments
     for slot in range(first, min(len(segments), first + SEGMENTS_MAX)):
         segment, is_active = segments[slot], slot == len(segments) - 1

@@ -19,7 +19,7 @@ class RetiredSegments:
 
     def __init__(self) -> None:
         self._new: list[tuple[int, Segment]] = []
-        """Each with the delay in milliseconds, which begins with the next call of `take_due`."""
+        """(delay in ms, segment): the delay begins with the next call of `take_due`."""
         self._delayed: list[tuple[int, int, Segment]] = []
         """A heap: the monotonic time (ms) from which its files may be deleted, a rising number, the segment."""
         self._order = count()

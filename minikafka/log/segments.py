@@ -91,7 +91,7 @@ class Segments(list[Segment]):
         return min(offset, int(header[BASE_OFFSET]))
 
     def count_below(self, offset: int) -> int:
-        """Return the number of segments that lie wholly below the offset, and could go without the last one."""
+        """Return the number of segments that lie wholly below the offset, the last segment never included."""
         return bisect_right(self, offset, 1, key=_base_offset) - 1
 
     def remove_first(self, count: int) -> list[Segment]:

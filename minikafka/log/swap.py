@@ -1,8 +1,9 @@
 """Putting the compacted copy of some segments in their place, so that a crash at any point loses nothing.
 
 As in Kafka: the copy's files get the suffix `.swap` instead of `.cleaned`; then the files of the replaced segments are
-renamed to `.deleted`; then `.swap` is removed from the names. The copy counts from the moment when its last file
-has the suffix `.swap`: `finish_swaps` then completes what a crash interrupted, and before that it removes the copy.
+renamed to `.deleted`; then `.swap` is removed from the names. The copy is valid from the moment when its last
+file has the suffix `.swap`: after a later crash `finish_swaps` completes the swap, after an earlier one it
+removes the copy.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ _KINDS: Final = (INDEX, TIME_INDEX, ".txnindex", LOG)
 
 
 def begin(first: Segment) -> None:
-    """Let the copy count, `….cleaned` of this segment, as soon as the directory is fsynced. Raises StorageFailed."""
+    """Rename the copy to `….swap`: it is valid once the directory is fsynced. Raises StorageFailed."""
     _rename(first, _KINDS, CLEANED, SWAP)
 
 
 def undo(first: Segment) -> None:
-    """Let the copy no longer count, as soon as the directory is fsynced. Raises StorageFailed."""
+    """Rename the copy back: it is not valid any more once the directory is fsynced. Raises StorageFailed."""
     _rename(first, _KINDS[::-1], SWAP, CLEANED)
 
 
 def complete(segments: Sequence[Segment]) -> Segment:
-    """Replace the files of these neighbouring segments by the copy that counts; return the copy as a segment.
+    """Replace the files of these neighbouring segments by the valid copy; return the copy as a segment.
 
     The segments stay open and can be read; their files have the suffix `.deleted`. Raises StorageFailed, after which
     the next start completes the swap.

@@ -211,7 +211,7 @@ def has_gap(headers: Sequence[Header], expected: int) -> bool:
 def unsound_error(buf: Buffer, view: memoryview, at: int, end: int, expected: int) -> CorruptBatch:
     """Return the error for the bytes [at, end), in which `valid_run` found no batch with the expected offset."""
     if end - at < HEADER_BYTES:
-        return CorruptBatch(f"{end - at} bytes are no batch, expected offset {expected}")
+        return CorruptBatch(f"{end - at} bytes are not a batch, expected offset {expected}")
     header = _unpack_header(buf, at)
     if valid_run(buf, view, at, end, expected, accept_gaps=True)[0]:
         found = header[BASE_OFFSET]

@@ -39,7 +39,7 @@ _LZ4_HEAD: Final = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_SIZE: Final = Struct("<I")
 _LZ4_FAST: Final = 9
-"""The level that is Kafka's default for lz4 selects, as in Kafka, the fast compressor."""
+"""Kafka's default level for lz4, which selects the fast compressor here as in Kafka."""
 _GZIP_WBITS: Final = 31
 _VARINT_BITS: Final = 63
 
@@ -86,7 +86,7 @@ class Deflater:
         self._parts.append(part)
 
     def finish(self) -> bytes:
-        """Return the compressed bytes; the last call."""
+        """Return all compressed bytes; nothing may be added afterwards."""
         self._parts.append(self._finish())
         return b"".join(self._parts)
 

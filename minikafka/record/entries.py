@@ -27,7 +27,7 @@ from minikafka.record.batch import (
 from minikafka.record.codecs import decompress, read_varint, varint
 
 PADDING: Final = bytes(64)
-"""The compiled reader checks a length before it uses it, but reads up to this many bytes behind the end for it."""
+"""The compiled reader may read up to this many bytes behind the end of a batch before it checks a length."""
 
 
 class Entry(Protocol):

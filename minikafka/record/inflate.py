@@ -122,7 +122,7 @@ def _snappy_block(block: memoryview) -> bytes:
 def _unlz4(data: memoryview) -> Iterator[bytes]:
     """Yield the blocks of one LZ4 frame of independent blocks; like Java, ignore bytes behind the frame."""
     if len(data) < 7 or data[:4] != LZ4_MAGIC:
-        raise CorruptBatch("records are no LZ4 frame")
+        raise CorruptBatch("records are not an LZ4 frame")
     flags, limits = data[4], data[5]
     begin = 14 if flags & 0x08 else 6  # the content size is optional
     if (
@@ -190,7 +190,7 @@ def _unzstd(data: memoryview) -> Iterator[bytes]:
             yield b""
             continue
         if magic != _ZSTD_MAGIC:
-            raise CorruptBatch("records are no Zstandard frame")
+            raise CorruptBatch("records are not a Zstandard frame")
         descriptor = data[position + 4]
         inflater = decompressor.decompressobj()
         begin = position
@@ -210,7 +210,7 @@ def _unzstd(data: memoryview) -> Iterator[bytes]:
 
 
 def _zstd_header_bytes(descriptor: int) -> int:
-    """Return the bytes of a frame header behind its descriptor: window, dictionary id, content size."""
+    """Return the size of a frame header behind its descriptor: window, dictionary id, content size."""
     single_segment = descriptor >> 5 & 1
     content_size = (single_segment, 2, 4, 8)[descriptor >> 6]
     return (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size

@@ -2,9 +2,9 @@
 
 Kafka's LogValidator does the same at every append. A batch that a consumer cannot read would stop it for ever:
 its position cannot move beyond the batch. Records are inflated in chunks and walked in groups of whole records by
-the compiled reader of aiokafka. What that reader refuses is walked again here, because it also refuses header keys
-that are not UTF-8, which Kafka accepts; so are records that are larger than a chunk. Invariant: one step takes less
-than 5 ms, and a walk keeps at most two chunks in memory.
+the compiled reader of aiokafka. What that reader refuses is walked again here, because it also refuses header
+keys that are not UTF-8, which Kafka accepts. Records of more than 32 KiB are walked only here. Invariant: one
+step takes less than 5 ms, and a walk keeps at most two chunks in memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AT_ONCE_BYTES: Final = 64 << 10
 STEPS_AT_ONCE: Final = 4
 """Steps within which the walk of a small compressed batch ends."""
 KEEP: Final = -1
-"""`Rules.codec`: the codec of the producer; smaller than every codec."""
+"""Value of `Rules.codec` that keeps the producer's codec; smaller than every codec."""
 _CODECS: Final = {
     "producer": KEEP,
     "uncompressed": NONE,
@@ -56,17 +56,17 @@ _CODECS: Final = {
 
 _PIECE_BYTES: Final = 32 << 10
 _OVERREAD: Final = bytes(64)
-"""The compiled reader checks a length before it uses it, but reads up to this many bytes behind the end for it."""
+"""The compiled reader may read up to this many bytes behind the end of a batch before it checks a length."""
 _VARINT_MAX: Final = 5
 """Bytes of the longest length or delta that the Java client reads; timestamps may have ten."""
 _LONG_VARINT: Final = bytes((0x80, 0x80, 0x00))
-"""Bytes in every number below 2^20 that takes more than `_VARINT_MAX` bytes. Records with them are walked here."""
+"""Part of every number below 2^20 that takes more than `_VARINT_MAX` bytes; its record is walked here."""
 _OFFSET_LIMIT: Final = 1 << 19
-"""Offset deltas from which on a longer number may lack these bytes. Records with such a delta are walked here too."""
+"""Offset deltas from this on may be too long without `_LONG_VARINT`. Their records are walked here too."""
 _LEAST_BODY: Final = 6
 """Attributes, two deltas, key length, value length, header count."""
 _SPARE_MAX: Final = _LEAST_BODY + _VARINT_MAX - 1
-"""Bytes besides the data of a record up to which none of its lengths takes more than `_VARINT_MAX` bytes."""
+"""If a record has at most this many bytes besides its data, all its lengths fit into `_VARINT_MAX`."""
 _INVALID: Final = int(ErrorCode.INVALID_RECORD)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _unpack_header: Final = HEADER.unpack_from
@@ -137,7 +137,7 @@ def judge(
     """Return the error code of the records in the produced batch [start, end), 0 if consumers can read them.
 
     Return a `Walk` if that takes several steps, if the batch is larger than `room` bytes, or if it gets another
-    codec. A batch with an invalid header is 0: `check_produced` refuses it. The CRC is not checked here. `wall_ms` is
+    codec. An invalid header gives 0: `check_produced` refuses it. The CRC is not checked here. `wall_ms` is
     the time (Unix ms) from which the limits of timestamps count.
     """
     size = end - start
@@ -182,7 +182,7 @@ def _check_span(timestamps: Iterable[int], span: Span, base: int) -> None:
 
 
 def _padded(view: memoryview, start: int, end: int) -> memoryview:
-    """Return the bytes [start, end) with others behind them, at which the compiled reader may look."""
+    """Return a copy of the bytes [start, end) with `_OVERREAD` behind it in memory."""
     return memoryview(bytes(view[start:end]) + _OVERREAD)[: end - start]
 
 
@@ -213,7 +213,8 @@ def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: in
 def _has_short_nulls(data: bytes, found: Sequence[Any]) -> bool:
     """Return False if a length that stands for null may take more than `_VARINT_MAX` bytes.
 
-    To the compiled reader every negative length is null, with up to ten bytes, none of which needs to be 0.
+    The compiled reader takes any negative length for null. Such a length may take up to ten bytes that do not
+    contain `_LONG_VARINT`.
     """
     keys, values = list(map(_key, found)), list(map(_value, found))
     if None not in keys and None not in values and not any(map(_headers, found)):
@@ -337,7 +338,7 @@ class Walk:
                 yield piece
 
     def _recompressed(self, codec: int, deflater: Deflater) -> bytearray:
-        """Return the batch with the records compressed again, which all other header fields describe as before."""
+        """Return the batch with the recompressed records; in its header only length, codec and CRC change."""
         batch = bytearray(self._batch[:HEADER_BYTES])
         batch += deflater.finish()
         header = list(self._header)
@@ -426,7 +427,7 @@ class _Stream:
         return True
 
     def fill(self) -> Generator[None, None, None]:
-        """Have as many bytes as the next fields may take, if there are so many. Raises CorruptBatch."""
+        """Add chunks until `data` has all bytes of the next fields, or they end. Raises CorruptBatch."""
         while len(self.data) - self.position < len(_OVERREAD) and self.more():
             yield
 
@@ -469,9 +470,9 @@ def _is_large(stream: _Stream) -> bool:
 
 
 def _whole_records(data: bytes, position: int, most: int) -> tuple[int, int]:
-    """Return how many whole records there are from `position` on, at most `most` or a piece, and where they end.
+    """Return the number of whole records from `position` on, and where they end.
 
-    A record with an impossible length ends the search.
+    The search ends after `most` records, after a piece, or before a record with an impossible length.
     """
     end = len(data)
     limit = position + _PIECE_BYTES

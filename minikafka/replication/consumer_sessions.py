@@ -1,12 +1,13 @@
 """Incremental fetch sessions of consumers, in a cache with Kafka's rules of eviction (KIP-227, R50).
 
-A session remembers the partitions that a consumer fetches, so that a request names only those that changed, and so
-does the response. The cost of a fetch grows with the active partitions, not with all of them: a partition of which
-nothing has changed since the last response is not looked at.
+A session remembers the partitions that a consumer fetches, so that a request names only those that changed,
+and so does the response. The cost of a fetch grows with the active partitions, not with all of them: a
+partition that has not changed since the last response is not looked at.
 
 Invariant: a partition of an open session that is not in `ConsumerSession.dirty` is among the readers of its
-`Partition`, which marks it dirty when its high watermark, log start offset, role or leader epoch changes. So are the
-dirty ones while a fetch of the session waits, which is woken then.
+`Partition`, which marks it dirty when its high watermark, log start offset, role or leader epoch changes.
+While a fetch of the session waits, its dirty partitions are among the readers too: such a change wakes the
+fetch.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ EVICTION_MS: Final = 120_000
 _EPOCH_MAX: Final = 0x7FFFFFFF
 FIRST_EPOCH: Final = 1
 PARTITIONS_MAX: Final = 100_000
-"""Partitions in the sessions of all consumers: about 50 MB."""
+"""Maximum number of partitions in the sessions of all consumers: about 50 MB."""
 STEP_ROWS: Final = 32
-"""Partitions in one step: about 0.1 ms."""
+"""Partitions that one step processes: about 0.1 ms."""
 
 Response: TypeAlias = tuple[Any, ...]
 """The fields of `wire.fetch.PartitionData`."""
@@ -34,16 +35,16 @@ class SessionFetch(Protocol):
     """The fetch of a session that waits for records."""
 
     def wake(self) -> None:
-        """Try at the end of this tick whether the fetch can be answered."""
+        """Try to answer the fetch at the end of this tick."""
 
     def supersede(self) -> None:
-        """Answer that the session has gone on without this fetch."""
+        """Answer with INVALID_FETCH_SESSION_EPOCH: the session has begun another fetch."""
 
 
 class CachedPartition:
-    """One partition in a session: the last row of the consumer, and what it was last sent.
+    """One partition in a session: the consumer's last row, and the offsets that it was last sent.
 
-    `partition` is the replica that has it among its readers, or None.
+    `partition` is the replica that has this object among its readers, or None.
     """
 
     __slots__ = ("high_watermark", "log_start_offset", "partition", "row", "session", "topic")
@@ -56,7 +57,7 @@ class CachedPartition:
         self.high_watermark = self.log_start_offset = -1
 
     def mark_dirty(self) -> None:
-        """Look at the partition at the next fetch, or at the one that waits."""
+        """Have the waiting fetch look at the partition, or else the next one."""
         self.partition = None
         session = self.session
         session.dirty[self] = None
@@ -76,7 +77,7 @@ class CachedPartition:
             self.partition = None
 
     def must_respond(self, response: Response) -> bool:
-        """Remember what the consumer is sent; return False if it need not be, because nothing has changed."""
+        """Remember the offsets of a response; return False if nothing has changed, so it need not be sent."""
         _, error, high_watermark, _, start, _, size, diverging, _, preferred = response
         is_changed = (
             bool(error or size)
@@ -118,7 +119,7 @@ class ConsumerSession:
         topics: Iterable[tuple[bytes, Iterable[Row]]],
         forgotten: Iterable[tuple[bytes, Iterable[int]]],
     ) -> Generator[None, None, None]:
-        """Return the steps that add or change these partitions and remove the forgotten ones."""
+        """Add or change these partitions, remove the forgotten ones; yield after each `STEP_ROWS` of them."""
         changed = 0
         for topic, rows in topics:
             for row in rows:
@@ -158,9 +159,9 @@ class ConsumerSession:
     def read(
         self, item: CachedPartition, partition: Partition | None, *, has_records: bool
     ) -> None:
-        """Note that a dirty partition was read. `partition`: the replica of which all was sent, None if there is more.
+        """Note that a dirty partition was read; `partition` is its replica if all was sent, else None.
 
-        With records sent, the partition goes behind the others, so that each has its turn.
+        A partition of which records were sent goes behind the others, so that each has its turn.
         """
         if partition is not None and self.is_open:
             self.dirty.pop(item, None)
@@ -179,12 +180,14 @@ class ConsumerSession:
 
 
 class FetchSessionCache:
-    """The sessions of all consumers, at most `slots` less those of the `followers`, whose sessions are never evicted.
+    """The sessions of all consumers.
 
-    They have at most `PARTITIONS_MAX` partitions, those of a session that is being created or updated not counted.
+    Consumers and followers together have at most `slots` sessions; those of followers are never evicted. The
+    consumers' sessions have at most `PARTITIONS_MAX` partitions, not counting a session that is being created
+    or updated.
 
-    `random_id()` returns a positive int32. The ids are random, so that a consumer of a former process of this broker
-    does not continue the session of another one.
+    `random_id()` returns a positive int32. The ids are random, so that after a restart of this broker no
+    consumer continues another one's session by its old id.
     """
 
     def __init__(self, slots: int, random_id: Callable[[], int]) -> None:
@@ -238,7 +241,7 @@ class FetchSessionCache:
         self._followers += 1
 
     def remove_follower(self) -> None:
-        """Give the slot of a follower's session back."""
+        """Release the slot of a follower's session."""
         self._followers -= 1
 
     def _new_id(self) -> int:
@@ -249,8 +252,9 @@ class FetchSessionCache:
     def _evict_for(self, size: int, now: int, *, is_follower: bool = False) -> bool:
         """Evict a session for one with `size` partitions; return False if none may be evicted.
 
-        That is the one unused for longest, if that is more than EVICTION_MS. Else it is the smallest one, if it is
-        smaller than the new one and was used for longer than EVICTION_MS; a follower evicts any consumer's.
+        The session unused for longest is evicted if it was unused for more than EVICTION_MS. Otherwise it is
+        the smallest of those that were in use for more than EVICTION_MS, if that is smaller than the new one,
+        or for a follower the smallest of all.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:

@@ -1,10 +1,11 @@
 """Batches of idempotent producers that reach a leader before an earlier batch of the same producer.
 
-Kafka answers such a batch with OUT_OF_ORDER_SEQUENCE_NUMBER, or appends it if it does not know the producer. The
-first makes librdkafka raise its epoch, after which it may write records twice, or end with a fatal error; the second
-makes it take the earlier batch for written. Here the batch waits at the client (LEADER_NOT_AVAILABLE, after which
-clients read the metadata again) as long as the earlier one may still come. It also waits at a leader that was replaced
-and has not heard of it, whose log lacks what its successor has: a paused broker that goes on, for example.
+Kafka answers such a batch with OUT_OF_ORDER_SEQUENCE_NUMBER, or appends it if it does not know the producer.
+The error makes librdkafka raise its epoch, after which it may write records twice, or end with a fatal error.
+The append makes librdkafka regard the earlier batch as written. This broker refuses the batch with
+LEADER_NOT_AVAILABLE while the earlier one may still come: clients then read the metadata again and retry. A
+leader that was replaced and does not know it yet, such as a paused broker that resumes, refuses it too: its
+log lacks batches that its successor has.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 WAIT_MS: Final = 5_000
-"""Time for which a producer is refused so. A client that has the earlier batch sends it before the next retry; in a
-topic that was created again there is none."""
+"""Time for which early batches of a producer are refused. A client that has the earlier batch sends it before
+it retries a later one; if the topic was created again, the earlier batch never comes."""
 FIRST_BATCHES_MS: Final = 60_000
-"""Time after an election in which a leader refuses a later batch of an unknown producer, whose first batch may
-still arrive: a client may wait this long for the former leader (request.timeout.ms 30 s, socket.timeout.ms 60 s)."""
+"""Time after an election in which a leader refuses an unknown producer's batches except the first, which may
+still arrive. A client may wait this long for the former leader (request.timeout.ms is 30 s, socket.timeout.ms
+60 s)."""
 _PRODUCERS_MAX: Final = 10_000
 
 
@@ -39,7 +41,7 @@ class EarlyBatches:
         self._refused: dict[int, _Refused] = {}
 
     def end_of_wait(self, producer_id: int, after: tuple[int, int], now: int) -> int:
-        """Return the time (ms) until which early batches of the producer are refused; one arrives now.
+        """Note an early batch of the producer; return the time (ms) until which such batches are refused.
 
         `after`: epoch and last sequence number of the producer in the log. A new wait begins when they have changed,
         or when no early batch has arrived for `WAIT_MS`.

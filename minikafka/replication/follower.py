@@ -46,7 +46,7 @@ Question: TypeAlias = tuple[str, int, int, int]
 
 
 class Followed:
-    """One partition that follows this leader, in the leader epoch in which it was added.
+    """One partition that is followed at this leader, in the leader epoch in which it was added.
 
     `sent_offset` is the fetch offset of the last request. `refused_gap` is the last gap in the leader's log that was
     refused, as (expected offset, offset found).
@@ -66,11 +66,12 @@ class Followed:
 class Follower:
     """All partitions followed at one leader broker over one connection.
 
-    `on_storage_failed(partition, failure)` is called when the local disk fails, `on_awaited(partition)` when a high
-    watermark has moved for which consumers wait. A partition is in `unreconciled` until
-    the leader is asked for its epochs, in `to_list` if the next fetch must list it, in `forgotten` if the next fetch
-    removes it from the session, in `listed` while the session fetches it, in `delayed` while it waits for a timer, in
-    `held` while it waits for the throttle of its broker; `limits` holds the bytes that the throttle then allows.
+    `on_storage_failed(partition, failure)` is called when the local disk fails, `on_awaited(partition)` when
+    the high watermark of a partition has moved and consumers wait for that. A partition is in `unreconciled`
+    until the leader is asked for its epochs, in `to_list` if the next fetch must list it, in `forgotten` if
+    the next fetch removes it from the session, in `listed` while the session fetches it, in `delayed` while
+    it waits for a timer, in `held` while it waits for the throttle of its broker; `limits` holds the bytes
+    that the throttle then allows.
     """
 
     def __init__(
@@ -259,7 +260,7 @@ class Follower:
         """Process one partition of a Fetch response. `records`: buffer, view, start, end.
 
         `diverging`: (epoch, end offset) at which the leader found that the logs diverge, None if they agree. The path
-        of a partition without an error is written out, which saves a call per partition and step.
+        of a partition without an error is inlined, which saves a call per partition and step.
         """
         followed = self.followed.get(key)
         if (
@@ -311,8 +312,8 @@ class Follower:
     def _found_gap(self, key: Key, followed: Followed, gap: OffsetGap) -> None:
         """Refuse a gap in the leader's log at first and fetch again; accept the same gap the second time.
 
-        A leader sends no records from behind offsets that its own recovery reported missing (`Log.is_missing`), so
-        the same gap in two responses is that of a topic that was compacted before.
+        A leader sends no records that follow offsets which its own recovery reported missing
+        (`Log.is_missing`). So the same gap in two responses comes from a topic that was compacted before.
         """
         partition = followed.partition
         if followed.refused_gap != (gap.expected, gap.found):

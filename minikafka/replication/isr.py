@@ -1,6 +1,6 @@
 """The ISR of a partition in its leader's memory: committed, or with a change being written (R27, AsyncIsr).
 
-Invariant: at most one change is pending. Meanwhile `maximal`, the replicas that the high watermark waits for, is the
+Invariants: at most one change is pending; `maximal`, the replicas that the high watermark waits for, is the
 union of the committed and the proposed ISR.
 """
 

@@ -153,9 +153,9 @@ class Partition:
         self.produce_waiting: dict[ProduceWaiter, int] = {}
         self.waiting: dict[Waiter, None] = {}
         self.readers: dict[Reader, None] = {}
-        """They are marked and dropped when a fetch of the partition could have another result than before."""
+        """Marked dirty and removed from here when the next fetch of the partition may have a new result."""
         self.remote_readers: dict[FollowerProgress, int] = {}
-        """Followers that consumers were sent to, with the last time (ms): they learn the high watermark promptly."""
+        """Follower to which consumers were sent -> last time (ms). It is sent the high watermark promptly."""
         self.appended_base = -1
         self.early_batches = EarlyBatches()
 
@@ -316,7 +316,7 @@ class Partition:
         return self.high_watermark >= min(self.epoch_start_offset, self.log.log_end_offset)
 
     def check_leader_epoch(self, epoch: int) -> int:
-        """Return the error code for a request to the leader that names this leader epoch, -1 for none (R41)."""
+        """Return the error code for a request to the leader with this leader epoch; -1: it has none (R41)."""
         if self.offline:
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         if epoch >= 0 and epoch != self.leader_epoch:
@@ -361,11 +361,11 @@ class Partition:
         internal: bool = False,
         invalid: int = 0,
     ) -> int:
-        """Append one batch as leader: bytes [start, end) of the buffer, the records field of a produce request.
+        """Append one batch as leader: bytes [start, end) of the buffer, the records of a produce request.
 
         Return the offset behind its last record, with its base offset in `appended_base`, or minus an error code.
         `internal`: one of the broker's own coordinators wrote the batch. `invalid`: the error code of its records
-        (`record/walk.py`), for which it is refused if its header is valid. Raises StorageFailed.
+        (`record/walk.py`), which is returned if its header is valid. Raises StorageFailed.
         """
         log = self.log
         if not self.is_leader or self.offline:
@@ -391,7 +391,7 @@ class Partition:
         return log.log_end_offset
 
     def _unexpected(self, header: Header, known: int, now: int) -> int:
-        """Return the result for a batch for which `ProducerStates.check` returned `known`, 0 to append it."""
+        """Return the result for a batch whose `ProducerStates.check` returned `known`; 0: append it."""
         if known == UNKNOWN:
             is_early = now < self.early_batches.unknown_until and self._may_be_early(header, now)
             return -_NOT_AVAILABLE if is_early else 0
@@ -406,7 +406,11 @@ class Partition:
         return known + header[COUNT] if known >= 0 else known
 
     def _may_be_early(self, header: Header, now: int) -> bool:
-        """True until the wait is over and a follower has fetched since, or no other replica can have been elected."""
+        """True while the producer's earlier batch may still arrive, or another leader may have it.
+
+        False when the wait is over and this broker was certainly the leader all the time: a follower has
+        fetched since, or no other replica can have been elected.
+        """
         after = self.log.producers.last_of(header[PRODUCER_ID])
         end = self.early_batches.end_of_wait(header[PRODUCER_ID], after, now)
         alone = len(self.isr_state.maximal) == 1

@@ -1,4 +1,4 @@
-"""The leader's view of one follower: how far it has fetched, and since when it keeps up."""
+"""The leader's view of one follower: how far it has fetched, and when it was last caught up."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class FollowerProgress:
     `offset` is the follower's log end offset, `position` the byte position of that offset in the leader's log.
     `log_start_offset` is the follower's. `next_offset` and `next_position` are where the last answer to the follower
     ended, so that its next fetch needs no search. Both positions are valid in layout generation `generation` of the
-    log only. `caught_up_to` is the leader's written log end at the last fetch; `last_caught_up` (monotonic ms)
-    follows R30.
+    log only. `caught_up_to` is the leader's written log end at the last fetch; `last_caught_up` is the last
+    time (monotonic ms) at which the follower had every record, as Kafka defines it for the ISR (R30).
     """
 
     __slots__ = (

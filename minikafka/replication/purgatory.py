@@ -131,10 +131,10 @@ class AnswerQueue:
         self.send = send
         self.entries: deque[SingleProduce | Slot | MultiProduce] = deque()
         self.measured = 0
-        """Responses to send up to the one whose time is measured; 0 if none is."""
+        """Number of responses to send up to the measured one, which is included; 0 if none is measured."""
         self.measured_since = 0
         self.considered = -1
-        """Millisecond of the last call of `measure`, which is called at most once in each."""
+        """Time (monotonic ms) of the last call of `measure`, which is called at most once per millisecond."""
 
     def measure(self, now: int) -> None:
         """Measure the time until the newest produce is answered, unless an earlier one is being measured."""
@@ -188,7 +188,7 @@ class AnswerQueue:
         self.entries.clear()
 
     def drain(self) -> None:
-        """Send the ready responses at the head of the queue with one write. Only after the tick's logs are written."""
+        """Send the ready responses at the queue's head with one write. Call it after the logs are written."""
         entries = self.entries
         waiting = len(entries)
         slots = 0
@@ -277,7 +277,10 @@ def _failed(entry: SingleProduce, error: int) -> Slot:
 
 
 def _is_acknowledged(required: int, partition: Partition, error: int) -> bool:
-    """Return True for a response that stays a success: it is committed, or has acks=1 and the disk did not fail."""
+    """True if the response stays a success although the partition fails.
+
+    That is, the records are committed, or the request had acks=1 and the disk did not fail.
+    """
     if required == ALREADY:
         return error != _STORAGE_ERROR
     return required <= partition.high_watermark
@@ -371,7 +374,7 @@ class Purgatory:
                     progress.item.mark_changed()
 
     def high_watermark_followed(self, partition: Partition) -> None:
-        """Let consumers of this follower be answered in the next turn of the event loop, with others like them."""
+        """In the next turn of the event loop, answer the consumers that wait on this follower."""
         self.high_watermark_moved(partition)
         self.finish_soon()
 
@@ -390,7 +393,7 @@ class Purgatory:
         self.finish_tick(self._clock.now())
 
     def before_write(self, append: Callable[[], None]) -> None:
-        """Call `append` once at the end of this tick, or in the next turn: its appends are written there."""
+        """Call `append` once, just before logs are written: at the end of this tick, or in the next turn."""
         self.gathered.append(append)
         self.finish_soon()
 
@@ -436,7 +439,7 @@ class Purgatory:
                     progress.item.mark_dirty()
 
     def read_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        """Do what `storage_failed` does, at any time, also while responses are sent."""
+        """Do what `storage_failed` does; this may be called at any time, even while responses are sent."""
         self.storage_failed(partition, failure)
         self.finish_soon()
 

@@ -9,7 +9,9 @@ from minikafka.base.model import BrokerId
 from minikafka.replication.partition import Partition
 
 _READING_MS: Final = 600_000
-"""Twice the default of a consumer's metadata.max.age.ms, after which it asks the leader again."""
+"""Time after which a consumer that was sent to a follower has asked the leader again or stopped reading.
+
+It is twice the default of the consumer's metadata.max.age.ms."""
 LEADER: Final = -1
 """Returned when the consumer should read from the leader."""
 
@@ -23,9 +25,9 @@ def preferred_read_replica(
 ) -> BrokerId:
     """Return the follower in the consumer's rack from which it should read, LEADER if it should read here.
 
-    It is a follower in the ISR that has the offset, the one that is caught up furthest. `rack_of` returns the rack of a
-    live broker that the consumer can connect to, else None. From now on the leader sends that follower its high
-    watermark promptly. `now`: monotonic ms.
+    Of the followers that are in the ISR and have the offset, the one with the most records is chosen. From
+    now on the leader sends it the high watermark promptly. `rack_of` returns the rack of a live broker that
+    the consumer can connect to, else None. `now`: monotonic ms.
     """
     if not rack or not partition.is_leader or rack_of(partition.broker_id) == rack:
         return LEADER
@@ -44,7 +46,10 @@ def preferred_read_replica(
 
 
 def forget_former_readers(partition: Partition, now: int) -> None:
-    """Stop informing followers promptly to which no consumer was sent for ten minutes. `now`: monotonic ms."""
+    """Forget the followers to which no consumer was sent for ten minutes; `now`: monotonic ms.
+
+    The leader then no longer sends them its high watermark promptly.
+    """
     former = [one for one, at in partition.remote_readers.items() if now - at > _READING_MS]
     for progress in former:
         del partition.remote_readers[progress]

@@ -37,11 +37,11 @@ _SCAN_MS: Final = 500
 """Interval at which a follower is sent high watermarks that moved while it had no records to fetch."""
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions in the session of one follower: about 3 MB."""
+"""Maximum number of partitions in the session of one follower: about 3 MB."""
 ANSWER_ROWS_MAX: Final = 1_000
-"""Partitions in one response; the others are in the next one."""
+"""Maximum number of partitions in one response; the others are in the next one."""
 STEP_ROWS: Final = 64
-"""Partitions of a request in one step: about 0.3 ms."""
+"""Partitions of a request that one step processes: about 0.3 ms."""
 
 Row: TypeAlias = tuple[int, int, int, int, int, int]
 """partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
@@ -212,7 +212,7 @@ class Session:
         deadline: int,
         now: int,
     ) -> Generator[None, None, None]:
-        """Return the steps to what `fetch` does; the fetch is not answered before the last of them."""
+        """Do what `fetch` does; yield after every `STEP_ROWS` partitions. Only the end parks the fetch."""
         yield from self._forget(forgotten)
         self._begin(max_bytes, deadline, now)
         self.parked = False
@@ -272,7 +272,7 @@ class Session:
     ) -> None:
         """Note that the follower has the records from `start` up to `offset`, or that its fetch is refused.
 
-        The path of a follower in the ISR is written out, which saves a call per fetched partition and step.
+        The path of a follower in the ISR is inlined, which saves a call per fetched partition and step.
         """
         if item.progress is None:
             self._bind(item)

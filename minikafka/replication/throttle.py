@@ -15,15 +15,16 @@ from minikafka.base.ports import Clock
 RETRY_MS: Final = 100
 """Time after which a replica that had to wait is tried again."""
 _HEAD_START_MS: Final = 100
-"""Share of the rate that may be used at once, when nothing was transferred for a window."""
+"""After a window without a transfer, the bytes granted in this time may be transferred at once."""
 
 
 class Throttle:
     """How many bytes throttled replicas may transfer now, and their rate over the last windows.
 
-    The rate grants bytes all the time. During a transfer at most one window's worth is kept, for the pauses
-    between two fetches; before one, a tenth of a second, so that short copies keep the rate too. (In Kafka, idle
-    windows are a credit.) A transfer beyond the rate counts for `count` windows of `window_ms` at most.
+    The rate grants bytes all the time, and unused ones are kept: during a transfer at most those of one
+    window, for the pauses between two fetches; before a transfer those of a tenth of a second, so that short
+    copies keep the rate too. (In Kafka, idle windows are a credit.) A transfer beyond the rate delays later
+    ones by at most `count` windows of `window_ms`.
     """
 
     __slots__ = (
@@ -48,7 +49,7 @@ class Throttle:
         """Thousandths of a byte that may be transferred; negative after too much was transferred."""
         self._at = clock.now()
         self._last = self._at - window_ms
-        """Times up to which the credit is computed, and of the last transfer (ms)."""
+        """`_at`: time (ms) up to which the credit is computed; `_last`: time of the last transfer."""
         self._windows: deque[tuple[int, int]] = deque()
         """(start, bytes) of each window, oldest first; a window begins with its first bytes."""
         self._total = 0
@@ -88,7 +89,7 @@ class Throttle:
     # ---- the measured rate
 
     def rate(self) -> int:
-        """Return the bytes per second of the windows."""
+        """Return the measured rate over the windows, in bytes per second."""
         now = self._clock.now()
         self._expire(now)
         measured_ms = now - self._windows[0][0] if self._windows else 0

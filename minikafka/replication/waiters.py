@@ -13,7 +13,7 @@ class Waiter(Protocol):
 
 
 class Reader(Protocol):
-    """A partition in the fetch session of a consumer that has been sent all there is."""
+    """A partition in a consumer's fetch session, marked dirty when the replica has something new."""
 
     def mark_dirty(self) -> None:
-        """Look at the partition again, which no longer has this reader."""
+        """Look at the partition again; its replica has removed this reader from `Partition.readers`."""

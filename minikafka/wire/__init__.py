@@ -1,4 +1,4 @@
-"""Kafka's protocol as bytes: frames, Produce, Fetch and Metadata by hand, all other APIs through kio."""
+"""Kafka's protocol as bytes: frames, Produce, Fetch and Metadata by hand, other APIs through the library kio."""
 
 from __future__ import annotations
 

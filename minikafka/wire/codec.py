@@ -1,7 +1,7 @@
-"""Requests and responses of all APIs but Produce and Fetch as objects of kio.
+"""Requests and responses of all APIs but Produce and Fetch, as objects of the library kio.
 
-Invariant: kio reads only bytes that `wire/shapes.py` has checked, so that no claimed count or length is allocated;
-any input ends in an entity or in `ProtocolViolation`.
+Invariant: kio reads only bytes that `wire/shapes.py` has checked, so that it allocates no memory for a
+false count or length; any input results in an entity or in `ProtocolViolation`.
 
 An *entity* is one of kio's frozen dataclasses (`kio.schema.<api>.v<n>`): its attributes are Kafka's
 field names in snake case (times without their `_ms`), times are `timedelta`, ids `UUID | None`,
@@ -136,9 +136,9 @@ def with_elements(api: int, version: int, elements: Sequence[bytes], **values: A
 def elements_in_steps(
     api: int, version: int, name: str, elements: Iterable[Mapping[str, Any]]
 ) -> Generator[None, None, bytes]:
-    """Return the steps to an encoded response whose last field is the array `name`, one for each element.
+    """Encode a response whose last field is the array `name`; a generator that yields after each element.
 
-    The elements are made from plain values; the other fields have their defaults.
+    Returns the bytes. The elements are made from plain values; the other fields have their defaults.
     """
     encoded = []
     for element in elements:
@@ -150,7 +150,7 @@ def elements_in_steps(
 def element_with_rows(
     api: int, version: int, name: str, values: Mapping[str, Any], rows: Sequence[bytes]
 ) -> bytes:
-    """Return what `encode_element` returns, for an element whose last field is an array of these encoded rows."""
+    """Return an encoded element as `encode_element` does; its last field is an array of these encoded rows."""
     empty = encode_element(api, version, name, values)
     return _filled(empty, rows, response_schema(api, version).__flexible__)
 
@@ -160,7 +160,8 @@ def row_encoder(
 ) -> Callable[[Mapping[str, int]], bytes]:
     """Return a function that encodes one element of the array `rows` within the array `name` of a response.
 
-    Its fields must be integers. It takes a tenth of the time of kio, which matters for thousands of partitions.
+    The element's fields must be integers. The function takes a tenth of the time of kio, which matters for
+    thousands of partitions.
     """
     layout, names, tail = _row(api, version, name, rows)
     return lambda values: layout.pack(*[values[name] for name in names]) + tail
@@ -184,7 +185,7 @@ def _element_type(entity_type: Any, name: str) -> Any:
 
 
 def _filled(empty: bytes, elements: Sequence[bytes], is_flexible: bool) -> bytes:
-    """Return an encoded entity, whose last field is an empty array, with these encoded elements in the array."""
+    """Return `empty`, an encoded entity that ends with an empty array, with these elements in the array."""
     if is_flexible:
         head = empty[: -len(compact_array(0) + NO_TAGS)]
         return b"".join((head, compact_array(len(elements)), *elements, NO_TAGS))

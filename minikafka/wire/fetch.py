@@ -21,7 +21,7 @@ FOLLOWER_VERSION: Final = 12
 """The version that minikafka's followers send."""
 
 STEP_ROWS: Final = 256
-"""Partitions in one step: at most 0.3 ms."""
+"""Partitions that are coded in one step: at most 0.3 ms."""
 Result = TypeVar("Result")
 FetchPartition: TypeAlias = tuple[int, int, int, int, int, int]
 """partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
@@ -96,13 +96,14 @@ _HEAD_V12: Final = Struct(">iiiibii")
 def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
     """Decode the body, which begins after the client id. Raises ProtocolViolation if a field exceeds the frame.
 
-    The bytes after `end` are those of other requests. A number that is read there is detected when the fields end.
+    The bytes after `end` belong to other requests. Numbers are read without comparing their position with
+    `end`; a read beyond it is detected after the last field.
     """
     return finished(decode_in_steps(buf, view, body, end, version))
 
 
 def finished(steps: Generator[None, None, Result]) -> Result:
-    """Take all steps; return their result."""
+    """Run a generator of steps to its end; return its result."""
     try:
         while True:
             next(steps)
@@ -114,7 +115,7 @@ def finished(steps: Generator[None, None, Result]) -> Result:
 def decode_in_steps(
     buf: bytearray, view: memoryview, body: int, end: int, version: int
 ) -> Generator[None, None, FetchRequest]:
-    """Return the steps to what `decode` returns, one for each topic and for every `STEP_ROWS` partitions."""
+    """Decode as `decode` does; a generator that yields after each topic and every `STEP_ROWS` partitions."""
     try:
         if version >= FLEXIBLE:
             return (yield from _decode_flexible(buf, view, body, end))
@@ -316,13 +317,13 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes, int
 
 _SLICES: Final = 5
 _SIZE: Final = 6
-"""With `_SLICES`, fields of a PartitionRow."""
+"""Index of `size` in a PartitionRow, as `_SLICES` is that of `slices`."""
 _RESPONSE_V4: Final = Struct(">ihqqi")
 _RESPONSE_V5: Final = Struct(">ihqqqi")
 _TAIL_V11: Final = Struct(">ii")
 _ABORTED: Final = Struct(">qq")
 _RESPONSE_V12: Final = Struct(">ihqqqBi")
-"""With no aborted transactions: null or an empty array takes one byte."""
+"""A partition without aborted transactions: their array, null or empty, takes one byte."""
 _HEAD_OF_ROW_V12: Final = Struct(">ihqqq")
 _ABORTED_V12: Final = Struct(">qqB")
 _PREFIX: Final = Struct(">iiBihi")
@@ -349,7 +350,7 @@ def encode_response_in_steps(
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
 ) -> Generator[None, None, list[Slice]]:
-    """Return the steps to what `encode_response` returns, one for every `STEP_ROWS` partitions of a topic."""
+    """Encode as `encode_response` does; a generator that yields after every `STEP_ROWS` partitions of a topic."""
     if version >= FLEXIBLE:
         return (yield from _encode_flexible(correlation, error, session_id, topics))
     if version >= 7:

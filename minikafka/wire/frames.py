@@ -51,9 +51,10 @@ def frames(
     other: Other,
     size_max: int,
 ) -> int:
-    """Call the route of every whole frame in [start, end), in order; return the position of the first partial one,
-    of the first one after a route that returned True, or of that whose route returned AGAIN.
+    """Call the route of every whole frame in [start, end), in order; return the position of the next frame to read.
 
+    That is the first partial frame, the frame after a route that returned True, or the frame whose route
+    returned AGAIN.
     Raises ProtocolViolation for a size or a client id length that is not valid.
     """
     large = min(size_max, OTHER_SIZE_MAX)
@@ -90,7 +91,7 @@ def frames(
 
 
 def check_size(buf: bytearray, start: int, size_max: int) -> int:
-    """Return the bytes after the length prefix of the frame at `start`. Raises ProtocolViolation if out of bounds."""
+    """Return the length prefix of the frame at `start`. Raises ProtocolViolation if it is out of bounds."""
     size: int = SIZE.unpack_from(buf, start)[0]
     if size < _SIZE_MIN or size > size_max:
         raise ProtocolViolation(

@@ -1,7 +1,8 @@
 """Long requests decoded and long responses encoded in steps of well below a millisecond.
 
-Invariant: the results equal those of `wire/codec.py`, and the same malformed bytes are refused. The rows of a response
-may be made while they are encoded, so that a handler needs no steps of its own.
+Each function `…_in_steps` here is a generator that yields after each step and returns the result. The rows of a
+response may come from a generator, which runs while they are encoded; a handler then needs no steps of its own.
+Invariant: the results equal those of `wire/codec.py`, and the same malformed bytes are refused.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from minikafka.wire.shapes import (
 from minikafka.wire.versions import NAMES, is_flexible
 
 STEP_ROWS: Final = 64
-"""Array elements in one step: at most 0.3 ms."""
+"""Array elements that are coded in one step: at most 0.3 ms."""
 STEP_BYTES: Final = 8 << 10
 """Bytes of encoded rows in one step, so that rows with long names are made in many steps."""
 
@@ -67,9 +68,9 @@ Encoding: TypeAlias = Generator[None, None, None]
 
 
 def decode_request_in_steps(api: int, version: int, view: Buffer) -> Decoding:
-    """Return the steps to what `codec.decode_request` returns. Raises ProtocolViolation for malformed bytes."""
+    """Decode in steps as `codec.decode_request` does. Raises ProtocolViolation for malformed bytes."""
     start = skip_tags(view, 0) if is_flexible(api, version) else 0
-    data = memoryview(view).toreadonly()  # kio reads no others
+    data = memoryview(view).toreadonly()  # kio requires a read-only view
     cursor = Cursor(data, start, REQUEST_ELEMENTS_MAX)
     try:
         return (yield from _decode(request_schema(api, version), cursor))
@@ -158,7 +159,7 @@ def _is_entities(field: Field[Any]) -> bool:
 def by_topic_in_steps(
     partitions: Iterable[TopicPartition],
 ) -> Generator[None, None, dict[str, list[TopicPartition]]]:
-    """Return the steps to the partitions of each topic, for a response that has them by topic."""
+    """Group partitions by topic, in steps, for a response that lists them by topic."""
     by_topic: defaultdict[str, list[TopicPartition]] = defaultdict(list)
     for number, tp in enumerate(partitions, 1):
         by_topic[tp.topic].append(tp)
@@ -168,7 +169,7 @@ def by_topic_in_steps(
 
 
 def response_in_steps(api: int, version: int, **values: Any) -> Generator[None, None, bytes]:
-    """Return the steps to an encoded response made from plain values, as `codec.response` takes them.
+    """Encode a response in steps, from plain values as `codec.response` takes them.
 
     Arrays of entities may be any iterables, which are read while the response is encoded.
     Raises TypeError for a field that no version has.

@@ -17,7 +17,7 @@ from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
 FLEXIBLE: Final = 9
 NULL_RECORDS: Final = -1
 ELEMENTS_MAX: Final = 10_000
-"""Topics and partitions of one request."""
+"""Maximum number of topics and partitions, counted together, in one request."""
 STEP_ELEMENTS: Final = 256
 """Topics and partitions that are decoded in one step: at most 0.2 ms."""
 _ACKS_TIMEOUT: Final = Struct(">hi")
@@ -58,7 +58,7 @@ def decode_in_steps(
 ) -> Iterator[ProduceRequest | None]:
     """Decode the body, which begins after the client id.
 
-    Yields None after every `STEP_ELEMENTS` topics and partitions, and at last the request.
+    Yields None after every `STEP_ELEMENTS` topics and partitions, and finally the request.
     Raises ProtocolViolation if a field exceeds the frame, or if there are more than `ELEMENTS_MAX` elements.
     """
     decode = _decode_flexible if version >= FLEXIBLE else _decode
@@ -77,7 +77,7 @@ def decode_in_steps(
 
 
 def _decode(buf: bytearray, position: int, end: int) -> Iterator[ProduceRequest | None]:
-    """Yield None after each partition and each topic, and at last the request, as `_decode_flexible` does."""
+    """Yield None after each partition and each topic, and finally the request, as `_decode_flexible` does."""
     transactional_id, position = _string(buf, position, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, position)
     (topic_count,) = _INT32.unpack_from(buf, position + 6)
@@ -147,9 +147,9 @@ def _finish(
 
 
 def single_records(buf: bytearray, head_end: int, end: int, version: int) -> int:
-    """Return the position of the records in a single-partition request whose head is known and ends at `head_end`.
+    """Return the position of the records in a single-partition request, of which the bytes to `head_end` are known.
 
-    Return -1 if one records field does not fill the rest of the frame: then the request must be decoded.
+    Return -1 if the rest of the frame is not exactly one records field: the request must then be decoded.
     """
     if version < FLEXIBLE:
         if head_end + 4 > end:

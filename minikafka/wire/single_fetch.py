@@ -85,9 +85,10 @@ def encode_single_response(
     topic: bytes,
     row: PartitionRow,
 ) -> Sequence[Slice] | None:
-    """Return the response for one partition as slices, length prefix included, or None where the shape does not fit.
+    """Return the response for one partition as slices, length prefix included.
 
-    It fits a partition without an error, a divergence or a list of aborted transactions.
+    Return None for a partition with an error, a divergence or a list of aborted transactions, and for a long
+    topic name.
     """
     name = len(topic) + 1
     (

@@ -53,7 +53,7 @@ class LastBatch(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What decides about the records besides the map. Times are Unix ms.
+    """The conditions, besides the map of keys, by which records and batches stay. Times are Unix ms.
 
     `kept_end`: a batch that ends at this offset stays even without records; -1: none.
     """
@@ -140,7 +140,7 @@ class BatchFilter:
 
 
 def check_crc(batch: memoryview, header: Header) -> None:
-    """Raise CorruptBatch if the CRC of the batch is wrong: a new one would hide the damage."""
+    """Raise CorruptBatch if the batch has a wrong CRC: rebuilding it with a new CRC would hide the damage."""
     if crc32c(batch[CRC_START:]) != header[CRC]:
         raise CorruptBatch(f"the batch at offset {header[BASE_OFFSET]} has a wrong CRC")
 

@@ -122,8 +122,8 @@ class _Cleaning:
     def _find_aborted(self) -> Iterable[Aborted]:
         """Return the aborted transactions that have batches in the segments that are cleaned.
 
-        All of them have ended. Their markers may lie in later segments, also above the last stable offset: that is
-        the beginning of the first transaction that is open, and an earlier one may end behind it.
+        All of them have ended. Their markers may lie in later segments, also above the last stable offset:
+        the first open transaction begins there, and one that began earlier may have ended behind it.
         """
         scan = AbortedScan()
         for base in self._bases:
@@ -173,7 +173,7 @@ class _Cleaning:
     def _copy(self, bases: list[int], kept: BatchFilter) -> Generator[int | CleanedGroup]:
         """Write the kept batches of these segments to one new segment, with its indexes, and fsync it.
 
-        The copy keeps the time of the last segment's last change: retention goes by it where no record is left.
+        The copy gets the modification time of the last segment, which retention uses if no record is left.
         """
         path = self._path(bases[0], LOG + CLEANED)
         self._storage.remove(path)
@@ -200,7 +200,7 @@ class _Cleaning:
         yield CleanedGroup(bases, size)
 
     def _write_indexes(self, base: int, file: File) -> None:
-        """Read what was written once more, check it, and write its index files. Raises CorruptBatch."""
+        """Read the written copy again, check it, and write its index files. Raises CorruptBatch."""
         task = self._task
         segment = Segment(
             self._storage, task.directory, base, 0, task.index_interval_bytes, file=file

@@ -1,7 +1,7 @@
 """How dirty a log is, and how much of it may be cleaned now (Kafka's LogCleanerManager).
 
 The active segment, records at the last stable offset or above it, and records younger than `min.compaction.lag.ms`
-are never cleaned. Bytes are those of whole segments.
+are never cleaned. Clean and dirty bytes are counted in whole segments.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Dirt(NamedTuple):
 
 
 def dirt_of(log: Log, last_stable_offset: int, wall_ms: int) -> Dirt:
-    """Return what of the log is dirty and may be cleaned at this time (Unix ms). Raises StorageFailed.
+    """Return the dirty part of the log that may be cleaned at this time (Unix ms). Raises StorageFailed.
 
     The timestamps of segments are read only if a compaction lag is set.
     """

@@ -1,4 +1,4 @@
-"""What the cleaning of one log is told, and what it reports: plain values, which another process can be sent."""
+"""The input and the result of the cleaning of one log: plain values that can be sent to another process."""
 
 from __future__ import annotations
 
