@@ -14,7 +14,7 @@ gc.set_threshold(
 
 
 def _die_by_interrupts() -> None:
-    """Let SIGINT end the process, unless it is ignored, as for background jobs of a script."""
+    """Let SIGINT end the process; an ignored SIGINT (background jobs of a script) stays ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -83,7 +83,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a comparison. The first five fields count records, each of the others an anomaly."""
+    """The result of a comparison: five counts of records, then one count for each kind of anomaly."""
 
     sent: int
     acked: int
@@ -206,8 +206,8 @@ class _Comparison:
         self._match_surplus(missing, surplus)
 
     def _match_surplus(self, missing: Counter[Payload], surplus: Iterable[Payload]) -> None:
-        """Match payloads read at unexpected offsets with sends that may explain them, the strongest
-        claim first.
+        """Match payloads read at unexpected offsets with sends that may explain them, the most
+        certain explanation first.
         """
         claims = (
             (self.somewhere, None),

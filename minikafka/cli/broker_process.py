@@ -123,7 +123,8 @@ def _addresses(running: Broker) -> str:
 def _relax_garbage_collector() -> None:
     """Collect garbage rarely: objects created at start are kept, and the per-batch path creates no cycles.
 
-    A collection holds the event loop, so it looks at 10,000 new objects, or at the 50,000 that outlived such ones.
+    A collection blocks the event loop, so each one examines only the latest 10,000 objects, or what is left of the
+    latest 50,000.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 """`configs describe | set | delete`: settings of a topic, a broker or all brokers, with their sources.
 
 Exit code 1 when the topic or broker does not exist, or a key or value is refused; nothing is changed then. A
-broker stores keys that it does not have, as Kafka does; `set` warns that they have no effect.
+broker stores keys that it does not know, as Kafka does; `set` warns that they have no effect.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def delete(
 
 
 def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
-    """Print a warning for each key that brokers store although they do not have it. They refuse those of a topic."""
+    """Print a warning for each unknown key of a broker: it is stored. An unknown key of a topic is refused."""
     from minikafka.base.config import BrokerConfig
     from minikafka.client.admin_results import ResourceType
 

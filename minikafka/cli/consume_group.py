@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from minikafka.client import Client, ConsumedRecord, GroupConsumer
 
 END_CHECK_SECONDS: Final = 0.2
-"""Time between two looks, while no record arrives, whether all partitions were read to their end."""
+"""While no record arrives: time between two checks whether all partitions were read to their end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The arguments of `consume --group`. Without `topics` it reads those of which the group has offsets."""
+    """The arguments of `consume --group`. Without `topics` it reads those with committed offsets of the group."""
 
     group: str
     topics: tuple[str, ...]

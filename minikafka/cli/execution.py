@@ -25,9 +25,9 @@ def run(
 ) -> T:
     """Run a coroutine to its end and return its result; Ctrl-C and SIGTERM cancel it.
 
-    `limit`: maximum time in seconds, default that of `--timeout`; after it MinikafkaError is raised, which
-    begins with `late`. Until this call Ctrl-C ends the process: Python can lose a KeyboardInterrupt that is
-    raised in an import.
+    `limit`: maximum time in seconds (default: that of `--timeout`); after it MinikafkaError is raised, whose
+    text begins with `late`. Before this call Ctrl-C kills the process by SIGINT's default action, because
+    Python can lose a KeyboardInterrupt that is raised in an import.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)

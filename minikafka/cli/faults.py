@@ -1,4 +1,4 @@
-"""`kill`, `pause`, `resume`: faults of single brokers, to see how the cluster takes them."""
+"""`kill`, `pause`, `resume`: faults of single brokers, to see how the cluster reacts."""
 
 from __future__ import annotations
 

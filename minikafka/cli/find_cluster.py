@@ -57,7 +57,7 @@ def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -
 
 
 def _record_of_running_cluster(data: str | None) -> ClusterRecord:
-    """Return the record of the cluster in `data`, without importing what can start or change it.
+    """Return the record of the cluster in `data`, without importing the modules that can start or change it.
 
     Raises ClusterError unless a broker's process runs or its port is in use: a process in another
     container is invisible here.

@@ -150,7 +150,7 @@ def assignment_text(partitions: Sequence[TopicPartition]) -> str:
 
 
 def remark(group: GroupDescription) -> str | None:
-    """Return what to tell about the group's state besides the table, None if it is stable."""
+    """Return a line about a group that is empty or rebalancing, None for any other."""
     if group.state == EMPTY:
         return f"Consumer group '{group.group}' has no active members."
     if group.state in REBALANCING:

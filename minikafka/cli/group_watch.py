@@ -1,4 +1,4 @@
-"""One look at consumer groups, as text; and looks at intervals, for `groups describe --watch`."""
+"""The output of `groups describe`, once or (`--watch`) repeated at an interval."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Look:
 async def watch_groups(client: Client, look: Look, interval_seconds: float) -> NoReturn:
     """Show the groups again after each interval, until the task is cancelled.
 
-    On a terminal each look replaces the one before; elsewhere it follows it.
+    On a terminal each output replaces the one before; elsewhere it is appended.
     """
     from rich.live import Live
     from rich.text import Text

@@ -87,7 +87,7 @@ def list_(states: str | None, bootstrap: str | None, data: str | None, as_json: 
 
 
 def _states(text: str | None) -> list[str]:
-    """Return Kafka's names of the states in an option, in which case does not matter. Raises BadParameter."""
+    """Return the states that an option lists, as Kafka spells them; ignore case. Raises BadParameter."""
     known = {name.lower(): name for name in STATES}
     words = [word.strip() for word in text.split(",")] if text else []
     for word in words:
@@ -105,14 +105,14 @@ def _states(text: str | None) -> list[str]:
 @click.option("--members", is_flag=True, help="Show the members.")
 @click.option("--state", is_flag=True, help="Show coordinator, assignor, state and size.")
 @click.option("--verbose", is_flag=True, help="With --members: show the partitions of each.")
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat the output until Ctrl-C.")
 @click.option(
     "--interval",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two looks of --watch.",
+    help="Time between two outputs of --watch.",
 )
 @bootstrap_option
 @data_option
@@ -133,7 +133,7 @@ def describe(
 ) -> None:
     """Show each GROUP: its partitions with current offset, end of the log and lag, and who reads them.
 
-    With --json, an array with an object for each group; with --watch, one such line per look.
+    With --json, print an array with an object for each group; with --watch, one such line per interval.
     """
     from minikafka.cli.group_watch import Aspect, Look, watch_groups
 
@@ -209,20 +209,20 @@ topic_scope_option = click.option(
 @click.option(
     "--to-current",
     is_flag=True,
-    help="To the committed offset; to the end where there is none. With --export: saves the offsets.",
+    help="To the committed offset; to the end where there is none. With --export, this saves the offsets.",
 )
 @click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="To this offset.")
 @click.option(
     "--to-datetime",
     callback=parse_datetime,
     metavar="TIME",
-    help="To the first record of this time: 2026-11-22T13:00:00.000 (UTC, or with a zone), or Unix ms.",
+    help="To the first record at or after this time: 2026-11-22T13:00:00.000 (UTC, or with a zone), or Unix ms.",
 )
 @click.option(
     "--by-duration",
     callback=parse_duration,
     metavar="PnDTnHnMnS",
-    help="To the first record of this time ago, for example PT2H30M.",
+    help="To the first record that is at most this old, for example PT2H30M.",
 )
 @click.option(
     "--shift-by",

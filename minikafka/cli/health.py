@@ -1,7 +1,7 @@
-"""`cluster health`: what is wrong with the cluster, from its processes and from what clients get.
+"""`cluster health`: what is wrong with the cluster, from its processes and from its responses to clients.
 
-Metadata alone is late: a broker that was just killed or paused stays in it until its session expires. So
-every broker and every leader is asked as a client would ask, and with `--data` the processes are looked at.
+Metadata alone is outdated: a broker that was just killed or paused stays in it until its session expires. So
+every broker and every leader gets a client's request, and with `--data` the processes are checked.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ PAUSED: Final = "is paused (SIGSTOP)"
 
 
 class Observed(NamedTuple):
-    """The state of a cluster. `faults`: by id of a broker that does not serve clients, the reason.
+    """The state of a cluster. `faults`: by broker id, the reason why the broker does not serve clients.
 
-    `leaders`: by partition, the answer of its leader to a client. `moving`: reassignments in progress.
-    `zookeeper`: what is wrong with the process of ZooKeeper, "" if nothing is or it is not known.
+    `leaders`: by partition, the outcome of a client's request to its leader. `moving`: reassignments in
+    progress. `zookeeper`: why the process of ZooKeeper cannot serve brokers, "" if it can or that is unknown.
     """
 
     info: ClusterInfo
@@ -53,7 +53,8 @@ def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
     """Find brokers that do not serve clients, and partitions that are offline or under-replicated.
 
     Exit code 1 when there are any, no controller answers, or ZooKeeper does not run. A partition is offline
-    when its leader does not answer, whatever the metadata says; a broker that does not answer is in no ISR.
+    when its leader does not answer, whatever the metadata says; a broker that does not answer counts as out of
+    every ISR.
     """
     local = None if bootstrap else find_cluster(data)
     faults = process_faults(local) if local else {}
@@ -78,7 +79,7 @@ def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
 
 def process_faults(local: LocalCluster) -> dict[int, str]:
-    """Return by id why a broker's process cannot serve clients, for brokers that are down or paused."""
+    """Return by broker id why its process cannot serve clients; only brokers that are down or paused."""
     faults = {}
     for broker in local.record.brokers:
         if fault := _fault_of(local.process(broker.id)):
@@ -110,7 +111,7 @@ def _nothing_answers(
 
 
 async def observe(admin: Admin, faults: Mapping[int, str]) -> Observed:
-    """Ask every broker of the metadata, without those in `faults`, and every leader."""
+    """Ask every broker in the metadata, except those in `faults`, about the partitions that it leads."""
     info, topics = await admin.describe()
     brokers, leaders = await admin.probe(info, topics, info.brokers.keys() - faults.keys())
     silent = {

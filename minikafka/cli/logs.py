@@ -93,7 +93,7 @@ class Log:
 
 
 class LogReader:
-    """The logs of one broker, or of all brokers and ZooKeeper, also of brokers that are added meanwhile."""
+    """The logs of one broker, or of all brokers and ZooKeeper, including brokers that are added meanwhile."""
 
     def __init__(self, directory: ClusterDirectory, broker_id: int | None) -> None:
         self._directory = directory

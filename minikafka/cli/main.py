@@ -75,7 +75,7 @@ class _Commands(Group):
         return command
 
     def suggestions(self, ctx: click.Context, name: str) -> list[str]:
-        """Return the names of commands that `name` may stand for, else those of the groups."""
+        """Return the commands that `name` may stand for; if none is similar, commands within the groups."""
         found = super().suggestions(ctx, name)
         if found:
             return found

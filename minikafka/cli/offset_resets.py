@@ -85,7 +85,7 @@ def chosen_scenario(given: Mapping[str, Any]) -> Scenario:
 
 
 def write_csv(plan: Plan, *, with_group: bool) -> Iterator[str]:
-    """Yield the lines of `--export`: topic, partition, offset, behind the group if there are several."""
+    """Yield the lines of `--export`: topic, partition and offset, with the group in front if `with_group`."""
     for group, offsets in plan.items():
         for tp, offset in offsets.items():
             out = io.StringIO()
@@ -97,7 +97,7 @@ def write_csv(plan: Plan, *, with_group: bool) -> Iterator[str]:
 def read_csv(text: str, groups: Sequence[str]) -> Plan:
     """Return the plan in a file that `--export` has written. Raises MinikafkaError.
 
-    Lines without a group belong to the only one of `groups`. Groups that are not named there are left out.
+    Lines without a group require a single group in `groups`. Lines of groups not in `groups` are ignored.
     """
     plan: Plan = {group: {} for group in groups}
     for number, row in enumerate(csv.reader(io.StringIO(text)), start=1):
@@ -131,7 +131,7 @@ def clamped(
     end: Mapping[TopicPartition, int],
     warn: Callable[[str], None],
 ) -> dict[TopicPartition, int]:
-    """Return the offsets, those outside of their log replaced by its nearest end, with a warning each."""
+    """Return the offsets; replace each one outside of its log by the start or end of the log, and warn."""
     found = {}
     for tp, offset in wanted.items():
         found[tp] = max(first[tp], min(offset, end[tp]))

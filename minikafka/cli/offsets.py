@@ -119,7 +119,7 @@ async def resolve(
 ) -> tuple[dict[int, int], dict[int, int] | None]:
     """Return by partition the first offset to read, and the offset before which to stop, if any.
 
-    A stop that no record has reached yet is the end that the partition has now. Raises KafkaError, for
+    A stop beyond the last record is replaced by the current end of the partition. Raises KafkaError, for
     example for an offset that a partition does not have.
     """
     first = await client.list_offsets(topic, "earliest", partitions)

@@ -50,9 +50,9 @@ def up(
 ) -> None:
     """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
-    The cluster keeps running after the command has returned. Processes that already run are left alone; where
-    the configuration differs from theirs, the differences are printed to standard error, with what takes effect
-    now and what needs a restart. So are the URLs of the brokers' Prometheus metrics.
+    The cluster keeps running after the command has returned. Processes that already run are left alone; if
+    the configuration differs from theirs, standard error shows each difference, and whether it takes effect now
+    or needs a restart. It also shows the URLs of the brokers' Prometheus metrics.
     """
     from minikafka.cli.config_files import (
         errors_name_file,

@@ -27,10 +27,10 @@ _VIA: Final = "--via-zookeeper"
 
 
 class _Reassign(click.Command):
-    """The command, whose `--via-zookeeper` leaves a TOPIC-PARTITION behind it to the arguments."""
+    """The command; a TOPIC-PARTITION after `--via-zookeeper` is an argument, not the value of the option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; only a HOST:PORT is the value of the option in front of it."""
+        """Parse the arguments; the word after `--via-zookeeper` is its value only if it contains a colon."""
         following = [*args[1:], ""]
         explicit = [
             f"{_VIA}=" if arg == _VIA and ":" not in after else arg

@@ -1,4 +1,4 @@
-"""`reassign --via-zookeeper`: the request in `/admin/reassign_partitions`, as the tool of KAFKA-42 makes it.
+"""`reassign --via-zookeeper`: the request in `/admin/reassign_partitions`, as in the tool of KAFKA-42.
 
 Invariant: an interrupted command takes back what the controller has not begun, and says what it has begun.
 """
@@ -59,7 +59,7 @@ class MoveByNode:
             return await self._give_up(request, current)
         except asyncio.CancelledError:
             if task := asyncio.current_task():
-                task.uncancel()  # what follows has its own time limit
+                task.uncancel()  # `_give_up` has its own time limit
             click.echo("Interrupted.", err=True)
             await self._give_up(request, current)
             raise

@@ -150,8 +150,8 @@ _COLUMNS: Final[Mapping[str, Writer]] = {
 def write_json(record: ConsumedRecord) -> bytes:
     """Return a line with one JSON object, in the form that `produce --json` reads.
 
-    Keys and values are strings or null. Bytes that are not UTF-8 are null, and stand as base64 in
-    `key_base64` or `value_base64`.
+    Keys and values are strings or null. For bytes that are not UTF-8 they are null, and `key_base64` or
+    `value_base64` holds the bytes.
     """
     fields = {
         "topic": record.topic,

@@ -33,7 +33,7 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 
 class Item(NamedTuple):
-    """One record with its partition (None: by its key), and where the input has it."""
+    """One record with its partition (None: by its key) and its place in the input."""
 
     record: Record
     partition: int | None

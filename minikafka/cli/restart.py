@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 NAMING_MS: Final = 1_000
-"""Time of --timeout that is left for the error that names the partitions."""
+"""Part of --timeout that is reserved for the error that names the partitions not in sync."""
 
 
 @click.command()
@@ -33,7 +33,7 @@ NAMING_MS: Final = 1_000
 def restart(
     broker_ids: tuple[int, ...], rolling: bool, config: str | None, data: str | None
 ) -> None:
-    """Restart the brokers ID (default: all) with the keys that cluster.toml has now.
+    """Restart the brokers ID (default: all) with the current keys of cluster.toml.
 
     Without --rolling the brokers stop at the same time and hand over no leaderships. With it each broker hands
     over its leaderships, and the next one follows when every replica on a running broker is in sync again; if
@@ -91,7 +91,7 @@ async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
 
 
 def _wait_ms(ends: float | None, now: float) -> int:
-    """Return the time for a wait in a command that ends then (s), so that the wait can name the partitions."""
+    """Return the time limit of a wait that must name the partitions before the command ends at `ends` (seconds)."""
     from minikafka.cluster.local import WAIT_MS
 
     return WAIT_MS if ends is None else max(round((ends - now) * 1000) - NAMING_MS, 0)

@@ -260,7 +260,7 @@ def delete(
 async def _delete(
     admin: Admin, names: tuple[str, ...], wait: bool, timeout: float | None, *, shown: bool
 ) -> dict[str, Outcome]:
-    """Delete topics, with `wait` until they are gone; return the outcomes by name.
+    """Delete topics, and if `wait` is set, wait until they are gone; return the outcomes by name.
 
     The outcome is REQUEST_TIMED_OUT for each topic that still exists after `timeout` seconds (None: no
     limit).

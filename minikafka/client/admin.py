@@ -48,7 +48,7 @@ BROKER_TIMEOUT_MS: Final = 10_000
 LOG_DIRS_TIMEOUT_MS: Final = 1_000
 """Time for one broker to return its log directories; a broker that is slower is left out."""
 POLL_MS: Final = 200
-"""Time between two looks at a reassignment; the Kafka protocol sends no notification of its end."""
+"""Interval at which a reassignment is polled; the Kafka protocol sends no notification of its end."""
 METADATA_LAG_MS: Final = 5_000
 """Maximum time that metadata may lag behind the controller after the end of a reassignment."""
 
@@ -145,7 +145,7 @@ class Admin:
         )
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, Outcome]:
-        """Mark topics for deletion, which the controller then does; return the outcomes by name."""
+        """Mark topics for deletion; return the outcomes by name. The controller then deletes the topics."""
         return await self._controller.send_items(
             versions.DELETE_TOPICS,
             names,

@@ -1,4 +1,4 @@
-"""The client: topics, produce, fetch and offsets, through changes of leader and with retries.
+"""The client of a cluster: topics, produce, fetch and offsets, with retries and across leader changes.
 
 Invariant: one client's records for one partition are appended in the order of the `produce` calls. With
 acks=all (-1) each record is appended exactly once while the client lives, because batches carry a
@@ -37,7 +37,7 @@ BATCH_BYTES: Final = 512 * 1024
 """Approximate maximum size of one batch; half of `message.max.bytes`."""
 RECORD_OVERHEAD_BYTES: Final = 32
 KEYLESS_BYTES: Final = 16 * 1024
-"""Size of the records without key that go to one partition before the next one, as in Kafka's
+"""Records without key go to one partition until it got this many bytes, then to the next one, as in Kafka's
 producer (KIP-794).
 """
 _SEQUENCE_MODULUS: Final = 2**31
@@ -55,9 +55,9 @@ class Produced(NamedTuple):
 
 
 class NotProduced(KafkaError):
-    """Some records of one `produce` call were not appended.
+    """Some records of one `produce` call were not acknowledged.
 
-    `index`: position in the call of the first record that failed, in the first partition that failed.
+    `index`: position in the call of one of them: the first one that failed in its partition.
     `stored`: number of records of the call that were acknowledged.
     """
 
@@ -186,9 +186,9 @@ class Client:
 
         `partition`: one for all records, or one per record. Where it is None, a record goes to the
         partition of its key. Records without key fill one partition with KEYLESS_BYTES, then the next
-        one; each call begins with another partition. `codec`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
-        A timestamp of -1 becomes the current time. A batch over `max.message.bytes` is sent in halves.
-        Raises NotProduced, which contains how many records were appended.
+        one; each call begins with the partition after the last one used. `codec`: 0 none, 1 gzip, 2 snappy,
+        3 lz4, 4 zstd. A timestamp of -1 becomes the current time. A batch over `max.message.bytes` is sent in
+        halves. Raises NotProduced, which contains how many records were acknowledged.
         """
         chosen = await self._choose_partitions(topic, records, partition)
         wall_ms = self._clock.wall_ms()
@@ -382,8 +382,8 @@ class Client:
         """Yield the records of a topic, in order within each partition, through every change of leader.
 
         `start`: earliest, latest, one offset for all partitions, or an offset by partition. `until_end`:
-        stop at the end that each partition has now, or before an offset by partition; otherwise wait for
-        new records forever. `on_end(partition, offset)` is called when a partition has no further
+        stop at the current end of each partition, or before the given offset of each partition; if false,
+        wait for new records forever. `on_end(partition, offset)` is called when a partition has no further
         record. Raises KafkaError for errors that are not retriable, for example OFFSET_OUT_OF_RANGE.
         """
         reader = consumer.Consumer(
@@ -430,9 +430,10 @@ class Client:
     ) -> GroupConsumer:
         """Return a new member of a group: `async with` it, then `async for record in` it.
 
-        `topics`: names, or a pattern (`re.compile`) that whole names must match. The callbacks get the
-        partitions that this member has received, that it must give up (and may still commit), or that it has
-        lost, without which `on_revoked` is called; they may be coroutine functions. Raises ConfigError.
+        `topics`: names, or a pattern (`re.compile`) that whole names must match. The callbacks may be coroutine
+        functions. `on_assigned` gets the partitions that the member has received, `on_revoked` those that it
+        must give up and may still commit, `on_lost` (default: `on_revoked`) those that it has lost. Raises
+        ConfigError.
         """
         return GroupConsumer(
             group,
@@ -453,7 +454,7 @@ class Client:
     async def list_offsets(
         self, topic: str, at: Start, partitions: Sequence[int] | None = None
     ) -> dict[int, int]:
-        """Return by partition the earliest or latest offset, or that of the first record at a time.
+        """Return by partition the earliest or latest offset, or that of the first record at or after a time.
 
         A time is in Unix ms; the offset is -1 where every record is older. Latest is the high watermark.
         """

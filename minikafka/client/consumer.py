@@ -202,7 +202,7 @@ class Consumer:
         await self._pause(f"{detail}: {code.name}")
 
     async def _pause(self, reason: str) -> None:
-        """Wait for the backoff after a failure that may pass, and discard the metadata."""
+        """Wait for the backoff after a transient failure, and discard the metadata."""
         logger.debug("reading %s pauses: %s", self._topic, reason)
         self._metadata.invalidate()
         await self._clock.sleep(BACKOFF_MS)

@@ -134,7 +134,7 @@ class Metadata:
         return self._cluster, topics
 
     async def any_address(self) -> Address:
-        """Return the address of a broker that can answer requests to any broker. Raises OSError."""
+        """Return the address of some broker, for a request that any broker can answer. Raises OSError."""
         if not self._cluster.brokers:
             await self.describe(())
         return self._candidates()[0]

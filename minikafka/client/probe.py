@@ -1,6 +1,6 @@
-"""Asking every broker and every leader for an answer, as a client that uses them would.
+"""A check of which brokers and partition leaders answer a client's request.
 
-Metadata names a broker that has died until its session expires; its answer, or the lack of it, does not lie.
+Metadata still lists a dead broker until its session expires; only a response shows that a broker is alive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LATEST: Final = -1
 
 
 class Probed(NamedTuple):
-    """The answers: of each broker, and of the leader of each partition that one of these brokers leads."""
+    """The outcome of the request for each broker, and for each partition that one of these brokers leads."""
 
     brokers: dict[int, Outcome]
     partitions: dict[TopicPartition, Outcome]
@@ -32,7 +32,7 @@ class Probed(NamedTuple):
 async def probe(
     network: Network, cluster: ClusterInfo, topics: Sequence[TopicInfo], ids: Iterable[int]
 ) -> Probed:
-    """Ask these brokers for the end of each partition that they lead, all at the same time, once."""
+    """Ask these brokers, all at the same time and once, for the end of each partition that they lead."""
     led: defaultdict[int, dict[TopicPartition, int]] = defaultdict(dict)
     for topic in topics:
         for number, info in topic.partitions.items():
@@ -72,7 +72,7 @@ async def _ask(
 
 
 def _offsets_request(led: Mapping[TopicPartition, int]) -> Any:
-    """Return a ListOffsets request for partitions by leader epoch; the mapping may be empty."""
+    """Return a ListOffsets request. `led`: leader epoch by partition; may be empty."""
     topics: defaultdict[str, list[dict[str, int]]] = defaultdict(list)
     for tp, epoch in led.items():
         topics[tp.topic].append(

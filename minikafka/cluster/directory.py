@@ -38,7 +38,7 @@ _SECRET_BYTES: Final = 32
 _LOCK_TIMEOUT_MS: Final = 60_000
 _LOCK_POLL_MS: Final = 20
 PORTS_VARIABLE: Final = "MINIKAFKA_PORTS"
-"""The environment variable with the first and the last port that clusters draw, "20000-24999"."""
+"""The environment variable with the range of ports to draw from: its first and last port, "20000-24999"."""
 _LOWEST_FREE_PORT: Final = 15_000
 _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _DRAWS_MAX: Final = 10_000
@@ -47,7 +47,7 @@ _DRAWS_MAX: Final = 10_000
 class ClusterError(MinikafkaError):
     """A request that the cluster cannot fulfil; the text is one line for the user.
 
-    `hint`: what to type on the command line, which the text does not contain.
+    `hint`: the command or option that helps. The text does not contain it; only the command line shows it.
     """
 
     def __init__(self, text: str, hint: str = "") -> None:
@@ -69,9 +69,10 @@ class BrokerRecord:
 class ClusterRecord:
     """The content of `cluster.json`.
 
-    `zookeeper`: host:port[/chroot]. `owner`: the process with which an attached cluster ends. `retired`:
-    brokers left out of a smaller cluster; they keep their ports for their return. `configured`: the numbers
-    of cluster.toml that the last start used, by key, by which a later start sees what was edited.
+    `zookeeper`: host:port[/chroot]. `owner`: the process that started an attached cluster; the cluster ends
+    with it. `retired`: brokers left out of a smaller cluster; they keep their ports for their return.
+    `configured`: the numbers of cluster.toml that the last start applied, by key; a later start compares them
+    with the file to find the edited ones.
     """
 
     brokers: tuple[BrokerRecord, ...]
@@ -127,7 +128,7 @@ class ClusterDirectory:
         return self.path / "logs"
 
     def logged_brokers(self) -> list[int]:
-        """Return the ids of the brokers that have a log: those of the cluster, or of a failed first start."""
+        """Return the ids of the brokers in the record; if a first start failed, of those with a log file."""
         record = self.read()
         if record is not None:
             return [broker.id for broker in record.brokers]
@@ -149,7 +150,7 @@ class ClusterDirectory:
     def cluster_id(self, broker_id: int) -> str | None:
         """Return the cluster id stored in the broker's data; None before its first start.
 
-        None too if the file is damaged: the broker says so when it starts.
+        Also None if the file is damaged; the broker reports the damage when it starts.
         """
         file = self.broker_data(broker_id) / checkpoints.META_PROPERTIES
         try:
@@ -165,7 +166,7 @@ class ClusterDirectory:
     def read(self) -> ClusterRecord | None:
         """Return the record; None if no cluster was ever started in this directory.
 
-        Raises ClusterError if the record is invalid, or a file is in the place of the directory.
+        Raises ClusterError if the record is invalid, or if the path of the directory is a file.
         """
         try:
             return _decode(parse_json(self._record_file.read_bytes()))
@@ -191,16 +192,16 @@ class ClusterDirectory:
         write_private(self._record_file, json.dumps(_encode(record), indent=1) + "\n")
 
     def remember(self) -> Memory:
-        """Return the present content of the directory, to which `Memory.restore` returns."""
+        """Return a snapshot of the directory's content, for `Memory.restore`."""
         return Memory(self)
 
     def configuration_files(self) -> list[Path]:
-        """Return the record, the secret and the brokers' files, as far as they exist."""
+        """Return the existing files among the record, the secret and the brokers' configuration files."""
         files = [self._record_file, self.path / "secret", *self.path.glob("broker-*.toml")]
         return [file for file in files if file.is_file()]
 
     def data_directories(self) -> list[Path]:
-        """Return the directories with the data of ZooKeeper and of the brokers, as far as they exist."""
+        """Return the existing data directories of ZooKeeper and of the brokers, ledgers included."""
         found = [self.zookeeper, *self.path.glob("broker-*")]
         return [directory for directory in found if directory.is_dir()]
 
@@ -250,8 +251,8 @@ class ClusterDirectory:
     async def locked(self, clock: Clock) -> AsyncIterator[None]:
         """Hold the lock of the cluster, so that only one command at a time changes it.
 
-        The lock is released when its process ends. A directory that was created for the lock, and got nothing
-        else, is removed. Raises ClusterError after a minute of waiting.
+        The lock is released after the block, or when its process ends. A directory that was created for the
+        lock, and contains nothing else afterwards, is removed. Raises ClusterError after a minute of waiting.
         """
         is_new = not self.path.exists()
         deadline = clock.now() + _LOCK_TIMEOUT_MS
@@ -273,7 +274,7 @@ class ClusterDirectory:
 
 
 class Memory:
-    """The content of a data directory before a start: its files and record, and which data it had."""
+    """A snapshot of a data directory before a start: configuration files, and a list of data directories."""
 
     def __init__(self, directory: ClusterDirectory) -> None:
         self._directory = directory
@@ -282,9 +283,9 @@ class Memory:
         self._has_record = directory.read() is not None
 
     def restore(self) -> None:
-        """Undo what a failed start has written, whose processes have ended.
+        """Undo the writes of a failed start. Its processes must have ended.
 
-        If there was no cluster before, that includes the data directories that the start has created.
+        If there was no cluster before, the data directories that the start has created are removed too.
         """
         for file in self._directory.configuration_files():
             if file not in self._files:
@@ -310,8 +311,9 @@ def write_private(file: Path, text: str) -> None:
 def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:
     """Return free ports outside `taken`, drawn from the range of `MINIKAFKA_PORTS`.
 
-    Without that they are below the system's range for outgoing connections, of which any could use the port of a
-    broker that is down. Raises ClusterError if there are not enough, or the variable is not a range.
+    Without the variable, the ports are below the system's range for outgoing connections, so that no
+    connection takes the port of a broker that is down. Raises ClusterError if too few ports are free, or if
+    the variable is not a range.
     """
     first, last = _port_range()
     found: list[int] = []
@@ -325,7 +327,7 @@ def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:
 
 
 def _port_range() -> tuple[int, int]:
-    """Return the first and the last port to draw. Raises ClusterError."""
+    """Return the first and the last port of the range. Raises ClusterError if the variable is not a range."""
     given = os.environ.get(PORTS_VARIABLE)
     if given:
         first, _, last = given.partition("-")
@@ -355,7 +357,7 @@ def is_free(port: int) -> bool:
 
 
 def _is_same_file(file: IO[bytes], path: Path) -> bool:
-    """Return False if the open file was removed, after which another process may lock a new one."""
+    """True if `path` still names the open file: if that was removed, another process may lock a new file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -39,7 +39,7 @@ from minikafka.zk.managed import ManagedZooKeeper
 SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key
 PORT_WAIT_MS: Final = 2_000
 DYING_MS: Final = 500
-"""Time for a broker that was just killed to disappear, before it counts as running."""
+"""Time for a broker that was just killed to end; one that still exists after this time counts as running."""
 POLL_MS: Final = 50
 
 
@@ -47,7 +47,8 @@ POLL_MS: Final = 50
 class Launcher:
     """The start of one cluster as requested.
 
-    `spawned`: the processes started so far. `postponed`: what running processes prevent for now.
+    `spawned`: the processes started so far. `postponed`: a text for each setting that cannot take effect
+    while processes run.
     """
 
     directory: ClusterDirectory
@@ -58,7 +59,7 @@ class Launcher:
     spawned: list[ProcessId] = field(default_factory=list)
     postponed: list[str] = field(default_factory=list)
     saved: ClusterRecord | None = None
-    """The record as this start has last written it."""
+    """The record that this start wrote last; None if it has written none."""
 
     @property
     def record(self) -> ClusterRecord:
@@ -195,7 +196,7 @@ class Launcher:
         self.saved = record
 
     def _secret(self, record: ClusterRecord) -> str:
-        """Return the secret of the cluster; a new one from the configuration waits until no broker runs."""
+        """Return the cluster's secret. A new one in the configuration is postponed while a broker runs."""
         given = self.request.config.broker.get(SECRET_KEY)
         if given is not None and self.running.running_ids(record):
             stored = self.directory.secret(self.rng)
@@ -260,13 +261,13 @@ class Launcher:
         self._save(self.record.with_broker(replace(broker, process=process)))
 
     async def _check_ports(self, brokers: Collection[BrokerRecord]) -> None:
-        """Raise ClusterError if a broker that is down cannot have its ports."""
+        """Raise ClusterError if a port of a broker that is down is in use."""
         for broker in brokers:
             if is_alive(broker.process) or find_broker(self.directory.broker_file(broker.id)):
                 continue
             for port in (broker.port, broker.control_port):
                 if not await self._wait_until_free(port):
-                    text = f"port {port} of broker {broker.id} is in use: stop what listens there"
+                    text = f"port {port} of broker {broker.id} is in use: stop the process that listens there"
                     raise ClusterError(f"{text}, or choose other ports", "minikafka up --port 0")
 
     async def _wait_until_free(self, port: int) -> bool:

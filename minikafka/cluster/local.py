@@ -52,9 +52,9 @@ WAIT_MS: Final = 60_000
 SHOWN_MAX: Final = 5
 """Maximum number of partitions that an error names."""
 NOTED_LINES: Final = 15
-"""Lines of each broker's log in an exception that leaves `with LocalCluster()`."""
+"""Number of lines of each broker's log that are added to an exception in `with LocalCluster()`."""
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
-"""A controlled shutdown may retry for Kafka's three times five seconds; then the broker is killed."""
+"""Time until a broker in controlled shutdown is killed. Kafka's default is 3 retries, 5 s apart."""
 
 T = TypeVar("T")
 
@@ -65,10 +65,10 @@ class LocalCluster:
     `data`: the data directory (None: a temporary one, which `stop` removes). `config`: Kafka keys for all
     brokers, or a whole ClusterConfig. `brokers`: number of brokers. `port`: port of broker 1, the others
     follow (0: free ports). `zookeeper`: host:port[/chroot] of servers to use instead of a managed one. The
-    last three default to what the directory remembers, then to the configuration. A `start` that fails
-    leaves the directory as it was. Methods raise
-    ClusterError; `start` also raises ConfigError for invalid keys, which `with` turns into ClusterError.
-    Raises TypeError for values that are not numbers.
+    last three default to the values stored in the directory, then to the configuration. If the start of the
+    whole cluster fails, the directory is left as it was. Methods raise ClusterError; `start` also raises
+    ConfigError for invalid keys, which `with` turns into ClusterError. The constructor raises TypeError if
+    `brokers` or `port` is not a whole number.
 
     `async with LocalCluster() as cluster` starts and stops it; `with LocalCluster() as cluster` does so
     without an event loop. An exception that leaves the block gets the last lines of each broker's log.
@@ -181,8 +181,9 @@ class LocalCluster:
     ) -> None:
         """Start one broker, or all that are down (and ZooKeeper); return when they serve clients.
 
-        Raises ClusterError if they do not within `timeout_ms`. After a failure or a cancellation the
-        processes that this call has started are killed, and nothing is remembered of it.
+        Raises ClusterError if a broker does not serve clients within `timeout_ms`. After a failure or a
+        cancellation the processes that this call has started are killed. If it was to start all brokers, the
+        files of the directory are restored too.
         """
         launcher = self._launcher()
         if broker_id is not None:
@@ -253,9 +254,9 @@ class LocalCluster:
     async def reconfigure(
         self, brokers: Collection[int]
     ) -> dict[int, list[SettingChange] | OSError | KafkaError]:
-        """Give running brokers the settings in their files, to apply those that need no restart.
+        """Send running brokers the settings in their files; they apply those that need no restart.
 
-        Return by broker id every difference from what the broker was started with, or the error of the call.
+        Return, by broker id, every difference from the broker's former settings, or the error of the call.
         """
 
         async def call(broker_id: int) -> list[SettingChange] | OSError | KafkaError:
@@ -319,8 +320,8 @@ class LocalCluster:
     async def hold(self, step: str, brokers: Collection[int] | None = None) -> None:
         """Block a named step: `operation.step` of `controller/steps.py`, or `broker.METHOD`.
 
-        On all brokers that run and are not paused (or only on these), so that whichever is controller
-        stops there. Brokers that are started later block nothing.
+        The step is blocked on `brokers`, by default on all that run and are not paused, so that it blocks
+        whichever broker is the controller. Brokers that are started later do not block.
         """
         await self._call_gates(HOLD_STEP, step, brokers)
 
@@ -355,7 +356,7 @@ class LocalCluster:
     async def leader_of(self, topic: str, partition: int, timeout_ms: int = WAIT_MS) -> int:
         """Return the id of the partition's leader; wait while there is none.
 
-        Raises ClusterError after `timeout_ms`, and soon if no broker knows the partition.
+        Raises ClusterError after `timeout_ms`, or after about a second if no broker knows the partition.
         """
         tp = TopicPartition(topic, partition)
         state = await self.state()
@@ -377,7 +378,7 @@ class LocalCluster:
     ) -> None:
         """Wait until the ISR of every partition is these brokers (None: all its replicas).
 
-        Raises ClusterError after `timeout_ms`, and soon if no broker knows the topic.
+        Raises ClusterError after `timeout_ms`, or after about a second if no broker knows the topic.
         """
         known = {tp.topic for tp in (await self.state()).partitions}
         if topic not in known and not await self._brokers_know(TopicPartition(topic, 0)):
@@ -430,7 +431,7 @@ class LocalCluster:
     ) -> dict[int, Mapping[str, Any] | OSError | KafkaError]:
         """Make one control-plane call to these brokers (None: all that run).
 
-        Return by broker id the response, or the error if the call failed.
+        Return, by broker id, the response or the error of the call.
         """
         record = self.record
         ids = self._running.running_ids(record) if brokers is None else brokers
@@ -491,7 +492,7 @@ class BlockingCluster:
         self._is_closed = False
 
     def open(self) -> BlockingCluster:
-        """Start the cluster. Raises ClusterError, also in a thread that runs an event loop."""
+        """Start the cluster. Raises ClusterError if that fails, or if an event loop runs in this thread."""
         try:
             self._run(self._cluster.__aenter__())
         except BaseException:

@@ -1,9 +1,9 @@
 """Planning of a cluster: which brokers it has, and which ports they get.
 
 Invariant: a broker that was ever part of the cluster keeps its ports, also while the cluster is smaller,
-unless other ports are requested. A port chosen here is not in use by another process or broker. What is
-asked for counts in this order: an argument, a configuration file that the user has named or edited since
-the last start, what the cluster had before, an unchanged `cluster.toml`.
+unless other ports are requested. A port chosen here is not in use by another process or broker. Where
+several sources give a number, the first of these is used: the argument; a configuration file that the user
+has named, or a value edited since the last start; the former cluster; an unchanged `cluster.toml`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Request(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The cluster to start. `postponed`: what the configuration asks for and what running processes prevent."""
+    """The cluster to start. `postponed`: a text for each setting that must wait while processes run."""
 
     record: ClusterRecord
     postponed: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ def plan(
 
 
 class _Planner:
-    """The making of one plan; collects what is postponed."""
+    """The computation of one plan; collects the settings that are postponed."""
 
     def __init__(
         self, before: ClusterRecord | None, request: Request, rng: Rng, running: Running
@@ -111,7 +111,7 @@ class _Planner:
         return Plan(record, tuple(self._postponed.values()))
 
     def _configured(self) -> dict[str, int]:
-        """Return the numbers of the configuration, as they were before where they are postponed."""
+        """Return the numbers of the configuration; a postponed number has its former value."""
         known = self._before.configured if self._before else {}
         given = self._request.config.numbers
         applied = {name: n for name, n in given.items() if name not in self._postponed}
@@ -135,7 +135,7 @@ class _Planner:
         return count
 
     def _first_port(self) -> int | None:
-        """Return the port of broker 1, 0 for free ports, None for those that the brokers have."""
+        """Return the port of broker 1, 0 to choose free ports, None if the brokers keep their ports."""
         request, before = self._request, self._before
         if request.port is not None:
             return request.port
@@ -170,7 +170,7 @@ class _Planner:
     def _brokers(
         self, count: int, first: int | None
     ) -> tuple[tuple[BrokerRecord, ...], tuple[BrokerRecord, ...], set[int]]:
-        """Return the brokers to start, the retired brokers, and all ports that are taken by brokers."""
+        """Return the brokers to start, the retired brokers, and all ports that the cluster uses."""
         before = self._before
         known = (
             {broker.id: broker for broker in (*before.brokers, *before.retired)} if before else {}
@@ -199,7 +199,7 @@ class _Planner:
 
 
 def _moved(broker: BrokerRecord, first: int) -> BrokerRecord:
-    """Return the broker with the port that follows from the first port; unchanged if that exceeds 65535."""
+    """Return the broker with its port counted from the first one; unchanged if that port exceeds 65535."""
     port = first + broker.id - 1
     return replace(broker, port=port) if port <= PORT_MAX else broker
 

@@ -25,7 +25,7 @@ POLL_MS: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
 """The option of prctl(2) that sets which signal a process gets when its parent dies."""
 _STATE, _STARTED = 0, 19
-"""Indexes of the fields 3 and 22 of /proc/PID/stat (proc(5)), counted behind the command name."""
+"""Indexes of fields 3 and 22 of /proc/PID/stat (proc(5)) among the fields after the command name."""
 
 
 class ProcessId(NamedTuple):
@@ -144,7 +144,7 @@ def die_with(parent: int) -> None:
 
 
 def find_broker(config_file: Path) -> ProcessId | None:
-    """Return a running `minikafka broker --config FILE` of this user, also one started by hand; else None."""
+    """Return this user's running `minikafka broker --config FILE`, even one started by hand; else None."""
     for pid, words in _command_lines():
         is_ours = "broker" in words and Path(words[0]).name.startswith(("python", "minikafka"))
         if is_ours and _config_of(pid, words) == config_file:
@@ -178,7 +178,7 @@ def _config_of(pid: int, words: Sequence[str]) -> Path | None:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat behind the command name; None if there is no such process."""
+    """Return the fields of /proc/PID/stat after the command name; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

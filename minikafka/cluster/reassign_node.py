@@ -1,8 +1,8 @@
 """A reassignment request in `/admin/reassign_partitions`, as the tool of KAFKA-42 makes it (K2, K7).
 
-Invariant: a request is taken back only in one operation that shows that no topic node has changed since it was
-read without the reassignment. The controller writes a topic node only while the request is still there, so
-either the request is taken back, or the reassignment begins.
+Invariant: the multi that takes a request back also checks the versions of the topic nodes, which did not
+contain the reassignment when they were read. The controller writes a topic node only while the request is
+still there, so either the request is taken back, or the reassignment begins.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class ReassignmentNode:
     async def submit(self) -> None:
         """Create the node.
 
-        Raises ClusterError if there is one, as the controller takes one request at a time, and if a target broker
-        is not registered: the controller would wait for it without end.
+        Raises ClusterError if the node exists, because the controller takes one request at a time, or if a
+        target broker is not registered, because the controller would wait for it forever.
         """
         names, _ = await self._coordination.children(registrations.DIRECTORY)
         alive = registrations.ids(names, Faults())
         if missing := {broker for target in self._plan.values() for broker in target} - set(alive):
             unknown, known = (", ".join(map(str, sorted(ids))) for ids in (missing, alive))
-            raise ClusterError(f"broker {unknown} is not alive; alive are {known}")
+            raise ClusterError(f"broker {unknown} is not alive; the live brokers are {known}")
         request = admin_requests.reassignments(self._plan)
         try:
             await self._coordination.create(request.path, request.data)
@@ -73,7 +73,7 @@ class ReassignmentNode:
             await watch.wait()
 
     async def take_back(self) -> list[TopicPartition]:
-        """Take the partitions that the controller has not begun to move out of the node; return them."""
+        """Remove from the node the partitions whose reassignment has not begun; return them."""
         while True:
             node = await get_one(self._coordination, admin_requests.REASSIGNMENTS)
             nodes = await self._topic_nodes()
@@ -95,7 +95,7 @@ class ReassignmentNode:
             try:
                 await self._coordination.multi([*unchanged, change])
             except MultiFailed:
-                continue  # the controller has begun, or finished, meanwhile
+                continue  # the controller has begun or ended a reassignment meanwhile
             return waiting
 
     def _asked(self, node: Node | None) -> list[TopicPartition]:

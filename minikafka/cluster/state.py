@@ -35,7 +35,8 @@ _TOOL: Final = -1
 class PartitionView:
     """The state of one partition.
 
-    While its leader does not answer, `leader` and the offsets are None, and epoch and ISR the last known.
+    While its leader does not answer, `leader` and the values of its log are None; `leader_epoch` and
+    `isr` are the last known ones.
     """
 
     replicas: tuple[int, ...]
@@ -48,9 +49,9 @@ class PartitionView:
     size: int | None
     """Bytes of the leader's log."""
     earliest_timestamp: int | None
-    """Unix ms of the first batch of the log; None if the log has no record, too."""
+    """Unix ms of the first batch of the log; also None if the log has no record."""
     compaction: Mapping[str, Any] | None
-    """`LogCleaner.report` of the leader; None if the topic is not compacted, too."""
+    """`LogCleaner.report` of the leader; also None if the topic is not compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,10 @@ class ClusterState:
         )
 
     def not_in_sync(self, ids: Collection[int]) -> list[TopicPartition]:
-        """Return the partitions with a replica on one of these brokers that is not in the ISR, or no leader.
+        """Return the partitions on these brokers that have no leader, or a replica there outside the ISR.
 
-        A broker that does not answer is in no ISR, as a paused one, which its leaders have not noticed yet.
+        A broker that does not answer counts as outside every ISR: its leaders may not have noticed yet that
+        it is paused.
         """
         running = set(ids)
         return [
@@ -124,7 +126,7 @@ async def call_all(
 ) -> dict[int, Mapping[str, Any] | OSError | KafkaError]:
     """Make one control-plane call to each of these brokers concurrently.
 
-    Return by broker id the answer, or the error of a failed call. The result is empty if no broker was ever
+    Return, by broker id, the answer or the error of the call. The result is empty if no broker was ever
     started, because the cluster id is unknown then.
     """
     control_plane = control_plane_of(directory, ids, clock, rng)

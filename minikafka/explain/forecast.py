@@ -48,7 +48,7 @@ def _without_election(names: str, is_offline: bool, reason: str) -> str:
 
 
 def _grouped(values: Mapping[TopicPartition, Any]) -> Iterator[tuple[Any, str]]:
-    """Yield each value with the names of its partitions, the first partition first."""
+    """Yield each value with the names of its partitions, ordered by first partition."""
     groups: dict[Any, list[TopicPartition]] = {}
     for tp in sorted(values):
         groups.setdefault(values[tp], []).append(tp)
@@ -72,7 +72,7 @@ def _elected(lines: Sequence[Line]) -> set[TopicPartition]:
 
 
 def _refused(lines: Sequence[Line]) -> dict[TopicPartition, str]:
-    """Return by partition why no leader was elected."""
+    """Return, by partition, why no leader was elected."""
     return {
         tp: line["reason"]
         for line in _decisions(lines, "refuse")
@@ -93,7 +93,7 @@ def _writes(lines: Sequence[Line]) -> Iterator[Mapping[str, Any]]:
 
 
 def _states(lines: Sequence[Line]) -> dict[TopicPartition, Leadership]:
-    """Return by partition the last leader and ISR that would be written."""
+    """Return the last leader and ISR that would be written, by partition."""
     found = {}
     for operation in _writes(lines):
         match = _STATE.fullmatch(operation["path"])
@@ -105,7 +105,7 @@ def _states(lines: Sequence[Line]) -> dict[TopicPartition, Leadership]:
 
 
 def _assigned(lines: Sequence[Line]) -> dict[TopicPartition, tuple[int, ...]]:
-    """Return by partition the replicas after a reassignment, for partitions that are reassigned."""
+    """Return the replicas after the reassignment, by partition; only partitions that are reassigned."""
     moving: set[TopicPartition] = set()
     found: dict[TopicPartition, tuple[int, ...]] = {}
     for operation in _writes(lines):

@@ -1,4 +1,4 @@
-"""Collects the picture of a partition: from running brokers, from ZooKeeper, and from dead brokers' files.
+"""Collection of a partition's `Picture`: from running brokers, from ZooKeeper, and from dead brokers' files.
 
 Invariant: no step waits longer than the time limit of one call, even if brokers are dead or paused.
 """
@@ -20,7 +20,7 @@ from minikafka.rpc.messages import EXPLAIN
 
 
 def ledger_lines(found: LocalCluster, topic: str) -> list[Line]:
-    """Return the ledger lines of all brokers; of lines about partitions, only those that name the topic."""
+    """Return the ledger lines of all brokers, without those about partitions of other topics only."""
     record = found.record
     return read_all([found.directory.broker_ledger(b.id) for b in record.brokers], topic)
 

@@ -29,7 +29,7 @@ from minikafka.ledger.record import (
 Line = Mapping[str, Any]
 _DELETED: Final = "NonExistentReplica"
 _MARK_FIELDS: Final = {"ControllerElected": "deletions", "DeletionsChanged": "topics"}
-"""Events that carry the topics marked for deletion, and the field with those topics."""
+"""Events that contain the topics marked for deletion, and the name of the field that lists them."""
 
 
 class Reference(NamedTuple):

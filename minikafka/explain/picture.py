@@ -19,7 +19,7 @@ SILENT: Final = "silent"
 PAUSED: Final = "paused"
 DOWN: Final = "down"
 BEING_DELETED: Final = ("ReplicaDeletionStarted", "ReplicaDeletionIneligible")
-"""States of replicas that must be deleted and still exist."""
+"""States of replicas that must be deleted but still exist."""
 Answer = Mapping[str, Any]
 
 
@@ -138,7 +138,7 @@ class Picture:
 
     @cached_property
     def assignment(self) -> ReplicaAssignment:
-        """The assigned replicas, preferred first; sorted by id if only replica states in the ledger name them."""
+        """The assigned replicas, preferred first; sorted by id if known only from the ledger's replica states."""
         if self.nodes is not None and self.nodes.assignment is not None:
             return self.nodes.assignment
         view = self.controller["partition"] if self.controller else None

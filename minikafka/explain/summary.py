@@ -54,7 +54,7 @@ class Story:
         }
 
     def summarize(self, history: Sequence[Chain]) -> None:
-        """Set the summary of each chain, oldest first; "" for a chain without news."""
+        """Set the summary of each chain, oldest first; "" for a chain that changed nothing that matters."""
         state: Written | None = None
         for chain in history:
             states = sorted(written_states(chain.lines, self._tp), key=lambda s: s.zxid)
@@ -131,7 +131,7 @@ class Story:
     # The end of a broker.
 
     def _ends(self, event: Line) -> dict[int, _End]:
-        """Return by broker how each registration ended that an event of the controller misses."""
+        """Return, by broker id, the end of each registration that this event no longer lists."""
         before, now = self._before.get(event["cause"], {}), event["brokers"]
         return {
             int(id_): self._end_of(int(id_), epoch, event)
@@ -140,7 +140,7 @@ class Story:
         }
 
     def _end_of(self, broker: int, epoch: int, event: Line) -> _End:
-        facts = self._facts_of_life(broker, epoch)
+        facts = self._facts_of_registration(broker, epoch)
         restart, cut = facts.get("started"), facts.get("session lost")
         has_restarted = restart is not None and restart <= event["time"] + _CLOCK_SLACK_MS
         until = restart if restart is not None and has_restarted else event["time"]
@@ -158,8 +158,8 @@ class Story:
         is_known = restart is not None or cut is not None
         return _End(f"{verb if is_known else 'died or did not answer'}; its session expired")
 
-    def _facts_of_life(self, broker: int, epoch: int) -> dict[str, int]:
-        """Return the times of a broker's facts after a registration, the first of each name."""
+    def _facts_of_registration(self, broker: int, epoch: int) -> dict[str, int]:
+        """Return when each fact of the broker first occurred after a registration, up to the next restart."""
         live = (line["time"] for line in self._events if line["brokers"].get(str(broker)) == epoch)
         began = next(live)
         found: dict[str, int] = {}
@@ -171,7 +171,7 @@ class Story:
         return found
 
     def _died_at(self, broker: int, until: int) -> int | None:
-        """Return when other brokers lost their connection to it, after its own last line."""
+        """Return when another broker first lost its connection to this one after this one's last line."""
         alive = self._last_words.before(broker, until)
         times = [
             line["time"]
@@ -231,7 +231,7 @@ _ALWAYS_TOLD: Final = frozenset(
 )
 """Events that get a sentence even if they changed neither leader nor ISR."""
 _CLOCK_SLACK_MS: Final = 50
-"""Lines of different brokers this close together may have been written in the other order."""
+"""Lines of different brokers that are this close in time may have been written in the reverse order."""
 _FOREVER: Final = 2**63
 
 
@@ -249,7 +249,7 @@ class _Newest:
 
 
 def _live_before(events: Sequence[Line]) -> dict[str, Mapping[str, int]]:
-    """Return by event the brokers that lived before it, with their epochs."""
+    """Return, by event id, the brokers that were alive before the event, with their epochs."""
     found: dict[str, Mapping[str, int]] = {}
     live: Mapping[str, int] = {}
     for line in events:

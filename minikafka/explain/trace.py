@@ -166,7 +166,7 @@ def ids(brokers: Iterable[int]) -> str:
 
 
 def join_names(partitions: Sequence[TopicPartition]) -> str:
-    """Return the names of partitions; of many the first ones and the number of the others."""
+    """Return the names of the partitions: at most the first _NAMES_MAX, and the number of the others."""
     names = ", ".join(map(str, partitions[:_NAMES_MAX]))
     more = len(partitions) - _NAMES_MAX
     return f"{names} and {more} more" if more > 0 else names
@@ -215,7 +215,7 @@ def _describe_request(line: Line) -> str:
 
 
 def _describe_state(state: Line) -> str:
-    """Return what a request says about partitions."""
+    """Return one state of a request in words: its partitions with their leader, or the order to stop them."""
     names = join_names(partitions_of(state["partitions"]))
     if "delete" in state:
         return f"{'delete' if state['delete'] else 'stop'} {names}"

@@ -88,14 +88,14 @@ class Connections:
         if connection is not None and connection.deadline is None:
             connection.deadline = self._clock.call_later(READ_TIMEOUT_MS, connection.end)
 
-    def request_is_whole(self, handler: RequestHandler) -> None:
+    def request_received(self, handler: RequestHandler) -> None:
         """End the time limit: a whole request was received."""
         connection = self._open.get(handler)
         if connection is not None and connection.deadline is not None:
             connection.deadline.cancel()
             connection.deadline = None
 
-    def is_signed(self, handler: RequestHandler) -> None:
+    def mark_signed(self, handler: RequestHandler) -> None:
         """Note that a request on the connection had a valid signature."""
         connection = self._open.get(handler)
         if connection is not None:

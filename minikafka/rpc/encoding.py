@@ -1,6 +1,6 @@
 """Bodies of the control plane: maps with text keys in msgpack, within limits.
 
-A partition of a LeaderAndIsr takes 30 bytes and its topic's name, so `BODY_MAX_BYTES` is enough for
+A partition of a LeaderAndIsr takes 30 bytes plus its topic's name, so `BODY_MAX_BYTES` is enough for
 `messages.ROWS_MAX` partitions in one request.
 """
 

@@ -61,7 +61,7 @@ STEPS: Final = "steps"
 block.
 """
 GATE_CALLS: Final = frozenset({HOLD_STEP, RELEASE_STEP, STEPS})
-"""Calls of a tool to the gate at a broker's named steps (`broker/step_gate.py`)."""
+"""Calls by which a tool blocks, releases and watches a broker's named steps (`broker/step_gate.py`)."""
 
 ROWS_MAX: Final = 262_144
 """Maximum number of partitions, brokers or topics in one body."""

@@ -137,7 +137,7 @@ class _Server:
     async def _respond(self, request: web.Request) -> web.Response:
         """Verify the headers, then the body's hash, then decode the body and call the handler."""
         if self._metrics is not None and (request.method, request.raw_path) == METRICS:
-            self._connections.request_is_whole(request.protocol)
+            self._connections.request_received(request.protocol)
             return await self._metrics_page(self._metrics)
         sealed = self._verifier.verify(
             request.method,
@@ -149,13 +149,13 @@ class _Server:
         if isinstance(sealed, str):
             logger.warning("control-plane call from %s refused: %s", request.remote, sealed)
             return _refusal(401)
-        self._connections.is_signed(request.protocol)
+        self._connections.mark_signed(request.protocol)
         if "Content-Encoding" in request.headers:
             return _refusal(415)
         if request.method != "POST":
             return _refusal(405)
         body = await request.read()
-        self._connections.request_is_whole(request.protocol)
+        self._connections.request_received(request.protocol)
         if not hmac.compare_digest(body_hash(body), sealed.body_hash):
             return _refusal(401)
         try:
@@ -187,7 +187,7 @@ class _Server:
     async def _handle(self, call: Call, sealed: Sealed) -> dict[str, Any]:
         if call.method not in STATE_CHANGES:
             return await self._handler(call)
-        # A call that its sender gave up may be read after later calls.
+        # A call that its sender has abandoned may be read after later calls.
         if sealed.sequence <= self._latest.get(sealed.incarnation, 0):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "overtaken by a later state change")
         self._latest.pop(sealed.incarnation, None)

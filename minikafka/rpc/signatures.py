@@ -3,8 +3,8 @@
 Pure: times are passed in. The signature covers method, path, hash of the body, cluster id, sender,
 target, wall time and nonce, so a server can refuse an unauthenticated call from its headers alone,
 before it reads a byte of the body. Invariant of a `Verifier`: a call is accepted only by the broker
-that it was signed for, and a nonce only once, while its time is within `WINDOW_MS` of the server's;
-it is remembered for that long.
+that it was signed for, only while its time is within `WINDOW_MS` of the server's, and only once: its
+nonce is remembered for as long as the call could be accepted, twice `WINDOW_MS`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NONCE: Final = "X-Minikafka-Nonce"
 BODY_HASH: Final = "X-Minikafka-Body"
 SIGNATURE: Final = "X-Minikafka-Signature"
 NONCES_MAX: Final = 200_000
-"""Maximum number of calls within one window; a control plane sees a few per second."""
+"""Maximum number of remembered nonces; further calls are refused. A few calls per second are usual."""
 _NONCE: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 

@@ -14,11 +14,11 @@ from time import perf_counter_ns
 from typing import Final
 
 PAUSE_NS: Final = 500_000
-"""A longer gap between two reads ends the polling, and so does a longer yield: another process computes."""
+"""Polling ends after a longer gap between two reads, or a longer yield, in which another process ran."""
 DENSE_READS: Final = 8
 """Reads without a pause before polling begins. Steady traffic of 1,000 records/s does not reach this number."""
 HELD_READS: Final = 1_024
-"""Reads without polling after a long yield, so that a computing process is rarely in the way."""
+"""Reads without polling after a long yield, so that polling seldom competes with another process."""
 
 
 class BusyPoll:

@@ -28,12 +28,12 @@ class CleanerProcesses:
         self._idle: list[Process] = []
         self._retiring: asyncio.TimerHandle | None = None
         self._throttle: IO[bytes] | None = None
-        """The file that the `Throttle` of every process uses; it is open from the first process until `close`."""
+        """The file that the `Throttle` of every process uses; opened for the first process, closed by `close`."""
 
     async def clean(
         self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], Awaitable[None]]
     ) -> Mapping[str, Any]:
-        """See Cleaners."""
+        """Carry out a task in an idle or a new process (see `Cleaners.clean`)."""
         process = self._idle.pop() if self._idle else await self._started()
         is_idle = False
         try:
@@ -60,7 +60,7 @@ class CleanerProcesses:
                 *command, stdin=PIPE, stdout=PIPE, limit=_LINE_MAX, pass_fds=(shared,)
             )
         except OSError as error:
-            raise CleaningFailed(f"no process can be started: {error}") from error
+            raise CleaningFailed(f"the cleaner process cannot be started: {error}") from error
 
     def _keep(self, process: Process) -> None:
         self._idle.append(process)
@@ -69,14 +69,14 @@ class CleanerProcesses:
         self._retiring = asyncio.get_running_loop().call_later(_KEPT_S, self._retire)
 
     def _retire(self) -> None:
-        """Let the idle processes end: they notice the end of their input."""
+        """Close the input of the idle processes, which ends them."""
         while self._idle:
             process = self._idle.pop()
             assert process.stdin is not None
             process.stdin.close()
 
     async def close(self) -> None:
-        """See Cleaners."""
+        """End the idle processes, and close the shared file."""
         if self._retiring is not None:
             self._retiring.cancel()
         while self._idle:
@@ -90,14 +90,17 @@ async def _exchange(
     task: Mapping[str, Any],
     on_group: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> tuple[str, dict[str, Any]]:
-    """Return the last message about the task, its kind and its content. Raises CleaningFailed."""
+    """Send a task, pass its groups to `on_group`, and return the last message: its kind and its content.
+
+    Raises CleaningFailed.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps(task).encode() + b"\n")
     while True:
         line = await process.stdout.readline()
         if not line:
-            raise CleaningFailed(f"the cleaner process ended with {await process.wait()}")
+            raise CleaningFailed(f"the cleaner process ended with exit code {await process.wait()}")
         kind, content = json.loads(line)
         if kind != "group":
             return kind, content
@@ -110,5 +113,5 @@ async def _end(process: Process) -> None:
         process.kill()
     await process.wait()
     process.stdin.close()
-    with suppress(OSError):  # the task was not read to its end
+    with suppress(OSError):  # the process had not read the whole task
         await process.stdin.wait_closed()

@@ -1,6 +1,6 @@
 """The process that cleans logs for a broker: tasks are lines of its input, results lines of its output.
 
-It ends when its input ends, in the middle of a cleaning too: the broker is gone, or has aborted the cleaning.
+It ends when its input ends, even during a cleaning: the broker is gone, or has aborted the cleaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minikafka.log.cleaner.task import CleanedGroup, CleaningTask
 from minikafka.runtime.storage import DiskStorage
 
 _NICE: Final = 5
-"""The broker itself comes first where processors are few."""
+"""Niceness of the process, so that the broker itself comes first when processors are scarce."""
 _GC_THRESHOLD: Final = 100_000
 
 
@@ -32,10 +32,10 @@ _TIME: Final = Struct("d")
 
 
 class Throttle:
-    """Limits the bytes per second of all cleaner processes of a broker together, by pauses.
+    """A limit on the bytes per second of all cleaner processes of a broker together; computes their pauses.
 
-    `shared` is the descriptor of a file that they share: the monotonic time, in seconds, until which the bytes that
-    were counted so far take at their rate. It is empty at first.
+    `shared`: descriptor of a file that all of them use. It contains the monotonic time, in seconds, at which
+    the bytes counted so far are done at the allowed rate. It is empty at first.
     """
 
     def __init__(self, shared: int) -> None:
@@ -56,7 +56,7 @@ class Throttle:
 def serve(
     tasks: BinaryIO, results: BinaryIO, throttle: Throttle, has_ended: Callable[[], bool]
 ) -> None:
-    """Carry out one task after the other until the input ends; `has_ended` tells it during a task."""
+    """Carry out one task after the other until the input ends; during a task, `has_ended` checks for that."""
 
     def send(kind: str, content: Mapping[str, Any]) -> None:
         results.write(json.dumps([kind, content]).encode() + b"\n")

@@ -1,7 +1,7 @@
 """Check for a processor quota of this process's control group (cgroups(7): `cpu.max`, `cpu.cfs_quota_us`).
 
-In a container with a quota, busy polling uses up the time that brokers need: after that they are
-stopped for the rest of a period of 100 ms.
+In a container with a quota, busy polling uses up the processor time that brokers need. They are
+then stopped for the rest of a period of 100 ms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Returns freed memory to the operating system.
+"""The return of freed memory to the operating system.
 
-The C library keeps what large requests have freed between objects that live on: a series of 60 attacks left 318 MB, of
-which it returned 141 MB when it was asked to.
+The C library keeps memory that large requests have freed if it lies between objects still in use. After a
+series of 60 attacks 318 MB were left; the C library returned 141 MB of them on request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minikafka.base.ports import Clock
 
 _EVERY_MS: Final = 5_000
 GROWTH: Final = 16 << 20
-"""Bytes by which the process must have grown: a trim takes up to 30 ms, in which large allocations wait."""
+"""Growth of the process, in bytes, before a trim, which takes up to 30 ms and delays large allocations."""
 _STATM: Final = Path("/proc/self/statm")
 Trim = Callable[[], object]
 

@@ -23,7 +23,7 @@ SLICES_MAX: Final = 1024
 """IOV_MAX of Linux: `writev` refuses more slices in one call."""
 BACKLOG: Final = 1024
 _ENDED: Final = getattr(select, "POLLRDHUP", 0)
-"""With this, `poll` reports an end of file behind bytes that were not read (Linux); it always reports a reset."""
+"""Makes `poll` report an end of file even before all bytes are read (Linux); a reset is always reported."""
 
 
 class SocketConnection(asyncio.BufferedProtocol):
@@ -86,7 +86,7 @@ class SocketConnection(asyncio.BufferedProtocol):
         except BlockingIOError:
             taken = 0
         except OSError as error:
-            self._error = error.with_traceback(None)  # which keeps the callers' objects in a cycle
+            self._error = error.with_traceback(None)  # a traceback keeps the callers' objects alive
             self.abort()
             return
         if taken != size:
@@ -109,7 +109,10 @@ class SocketConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def has_ended(self) -> bool:
-        """Return True if the peer has closed or reset the connection; the event loop does not notice while paused."""
+        """Return True if the peer has closed or reset the connection.
+
+        While reading is paused, the event loop does not notice that.
+        """
         if not self._open:
             return True
         asked = select.poll()
@@ -159,7 +162,10 @@ class SocketTransport:
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> Listener:
-        """Accept TCP connections; port 0 takes a free port. Raises OSError, and ConfigError for the protocol."""
+        """Accept TCP connections; port 0 takes a free port.
+
+        Raises OSError, and ConfigError unless `security` is PLAINTEXT.
+        """
         require_plaintext(security)
         loop = asyncio.get_running_loop()
         if port == 0:
@@ -178,7 +184,7 @@ class SocketTransport:
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> StreamHandler:
-        """Open a TCP connection. Raises OSError, and ConfigError for the protocol."""
+        """Open a TCP connection. Raises OSError, and ConfigError unless `security` is PLAINTEXT."""
         require_plaintext(security)
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(

@@ -40,7 +40,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 EVENT_XID: Final = protocol.WATCH_XID
 PING_XID: Final = protocol.PING_XID
 LENGTH: Final = struct.Struct("!i")
-"""The length before every frame; the same format as the xid before every request."""
+"""Format of the length that precedes every frame, and of the xid at the start of every request."""
 REPLY: Final = struct.Struct("!iqi")
 """Header of every response: xid, zxid of the server, error code."""
 PING: Final[bytes] = protocol.PingRequest().serialize(PING_XID)
@@ -353,7 +353,7 @@ def _results(payload: bytes, count: int, kinds: Mapping[int, _ParseResult]) -> l
     return results
 
 
-# Parsers of one operation's result in a multi or MultiRead; each also returns the offset behind it.
+# Parsers of one operation's result in a multi or MultiRead; each also returns the offset after it.
 
 
 def _error_result(payload: bytes, offset: int) -> tuple[int, int]:
@@ -389,7 +389,7 @@ def _children_result(payload: bytes, offset: int) -> tuple[list[str], int]:
 
 
 def _buffer_at(payload: bytes, offset: int) -> tuple[bytes, int]:
-    """Return the bytes of a buffer, b"" for null, and the offset behind it. Raises ValueError."""
+    """Return the bytes of a buffer, b"" for null, and the offset after it. Raises ValueError."""
     (size,) = LENGTH.unpack_from(payload, offset)
     start = offset + LENGTH.size
     end = start + max(size, 0)

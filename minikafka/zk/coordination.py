@@ -237,7 +237,7 @@ class ZooKeeperCoordination:
                         reason = error
                     if await self.connected() != generation:
                         raise StaleSession(f"the session of generation {generation} is over")
-                    if self.connection == connection:  # the server answered without a verdict
+                    if self.connection == connection:  # the connection was not lost
                         await self._clock.sleep(_RETRY_MS)
         except TimeoutError:
             raise reason from None

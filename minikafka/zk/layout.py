@@ -1,10 +1,10 @@
 """The paths and the JSON of Kafka 3's znodes.
 
-Pure. Invariant: an Apache Kafka 3 cluster in ZooKeeper mode can read all data encoded here, and the reverse; no
-fields are added to Kafka's. Anyone may write to ZooKeeper, so every field is checked, names and numbers by
-`base/names.py`: malformed data raises ValueError with a text that names the fault. The caller adds the path. Where
-a node lists partitions, `skip` is called with the fault of each row that can name no partition, and the other rows
-count, as in Kafka; without `skip` such a row is refused with the node.
+Pure. Invariant: an Apache Kafka 3 cluster in ZooKeeper mode can read all data encoded here, and all its data
+can be decoded here; no fields are added to Kafka's. Anyone may write to ZooKeeper, so every field is checked,
+names and numbers by `base/names.py`: malformed data raises ValueError with a text that names the fault; the
+caller adds the path. In a node that lists partitions, a row with an impossible topic name or partition number
+is skipped, as in Kafka, and `skip` is called with its fault. Without `skip` the whole node is refused.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _state_fields(data: bytes) -> tuple[int, int, tuple[BrokerId, ...], int]:
     leader, epoch = _int(fields, "leader"), _int(fields, "leader_epoch")
     controller_epoch = _int(fields, "controller_epoch")
     if leader < -1 or min(epoch, controller_epoch) < 0:
-        raise ValueError("a negative number")
+        raise ValueError("leader is below -1, or an epoch is negative")
     return leader, epoch, isr, controller_epoch
 
 
@@ -269,21 +269,24 @@ def decode_config(data: bytes) -> dict[str, str]:
 
 
 def encode_config_change(kind: str, name: str) -> bytes:
-    """Return a notification that settings were written (R71). `kind`: `topics` or `brokers`; `name`: of the node."""
+    """Return a notification that settings were written (R71).
+
+    `kind`: `topics` or `brokers`; `name`: the name of the settings node.
+    """
     return _encode({"version": 2, "entity_path": f"{kind}/{name}"})
 
 
 def decode_config_change(data: bytes) -> tuple[str, str]:
     """Return (kind, name) of the settings node that a notification names, in versions 1 and 2. Raises ValueError.
 
-    The name of a topic or broker is a possible one; other kinds have no effect, and their names are not checked.
+    The name is checked if the kind is `topics` or `brokers`; notifications of other kinds have no effect.
     """
     fields = parse_json(data)
     parts: list[Any] = [fields.get("entity_type"), fields.get("entity_name")]
     if "entity_path" in fields:
         parts = str(fields["entity_path"]).split("/", 1)
     if len(parts) != 2 or not all(type(part) is str and part for part in parts):
-        raise ValueError("neither entity_path nor entity_type and entity_name say whose settings")
+        raise ValueError("neither entity_path nor entity_type and entity_name name a settings node")
     kind, name = parts
     if kind == "topics":
         parse_topic(name)

@@ -38,7 +38,7 @@ SIGTERM_EXIT: Final = 143
 _EXPECTED_EXITS: Final = frozenset({0, SIGTERM_EXIT, -signal.SIGTERM, -signal.SIGKILL})
 
 _JARS: Final = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-*")
-"""The jars that a server needs; without a logging provider it prints only errors at its start."""
+"""The jars that a server needs. None is a logging provider, so it prints only errors at its start."""
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # The heap is large enough for about 500,000 partitions; a nearly full heap is very slow.
 _FLAGS: Final = (
@@ -70,7 +70,7 @@ _DIE_WITH_PARENT: Final = (
     "os.execv(sys.argv[2], sys.argv[2:])"
 )
 _STATE, _STARTED = 0, 19
-"""Indexes of the fields 3 and 22 of /proc/PID/stat (proc(5)), counted behind the command name."""
+"""Indexes of fields 3 and 22 of /proc/PID/stat (proc(5)) among the fields after the command name."""
 
 
 class ServerFailed(MinikafkaError):
@@ -208,7 +208,7 @@ class ManagedZooKeeper:
             await self._clock.sleep(POLL_MS)
 
     async def status(self) -> Mapping[str, str]:
-        """Return the values of the monitoring word `srvr` by name, in lower case; empty if it does not serve."""
+        """Return the values of the monitoring word `srvr` by lower-case name; {} if the server does not serve."""
         answer = await self.four_letter_word("srvr")
         if not answer.startswith("Zookeeper version"):
             return {}
@@ -231,8 +231,8 @@ class ManagedZooKeeper:
     def is_running(self) -> bool:
         """True if the process that was started last still exists, running or paused.
 
-        It exists until it can be reaped. /proc shows it as a zombie before that, while the last threads
-        of the JVM still hold its port.
+        A killed process counts as existing until it can be reaped: /proc may show a zombie earlier, while
+        the last threads of the JVM still hold the port.
         """
         try:
             reaped, status = os.waitpid(self.pid, os.WNOHANG) if self.pid else (0, 0)

@@ -125,9 +125,10 @@ class Session:
     def submit(self, call: Call[Answer], generation: int | None = None) -> asyncio.Future[Answer]:
         """Send a request, or queue it while too many are unanswered; the order of calls is kept.
 
-        Raises NotConnected, StaleSession, TooLarge, Closed. The future completes with the response, a
-        ServerVerdict, NotConnected (never sent) or OutcomeUnknown, the last two at the latest after the
-        session timeout. Cancelling the future does not undo a request that was sent.
+        Raises NotConnected, StaleSession, TooLarge, Closed. The future completes with the response,
+        or fails with a ServerVerdict, NotConnected (the request was never sent) or OutcomeUnknown. Without a
+        response it fails after the session timeout at the latest. Cancelling the future does not undo a
+        request that was sent.
         """
         self._check_open()
         is_stale = generation != self.generation or self.state is SessionState.EXPIRED

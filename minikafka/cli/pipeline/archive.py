@@ -30,7 +30,7 @@ from minikafka.cli.pipeline.launch import (
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --continuous: the time between two looks for new records.",
+    help="With --continuous: interval at which new records are read.",
 )
 @click.option(
     "--records-per-file",
@@ -38,7 +38,7 @@ from minikafka.cli.pipeline.launch import (
     default=1_000_000,
     show_default=True,
     metavar="N",
-    help="Most offsets that one file covers.",
+    help="Maximum number of offsets that one file covers.",
 )
 @skip_lost_option
 @launch_options

@@ -29,7 +29,7 @@ from minikafka.cli.pipeline.launch import (
     "--origin-header",
     metavar="KEY",
     callback=not_blank,
-    help="Add a header that tells repeated records of a crash (docs/spark.md).",
+    help="Add a header by which records repeated after a crash are recognized (docs/spark.md).",
 )
 @click.option(
     "--compression",

@@ -38,7 +38,7 @@ _MASTERS: Final = re.compile(r"local(\[.+\]|-cluster\[.+\])?|spark://\S+:\d+.*|y
 
 
 def _master(context: click.Context, option: click.Parameter, value: str) -> str:
-    """Refuse what Spark would refuse with the stack of its Java process."""
+    """Refuse a malformed URL in one line; Spark would print the stack trace of its Java process."""
     if not _MASTERS.fullmatch(value):
         known = "local, local[N], spark://HOST:PORT, yarn or k8s://…"
         raise click.BadParameter(f"{value!r} is no master of Spark: name {known}")
@@ -47,7 +47,7 @@ def _master(context: click.Context, option: click.Parameter, value: str) -> str:
 
 @dataclass(frozen=True)
 class Launch:
-    """The common options of a command, and the running of its pipeline."""
+    """The common options of a command; `run` runs its pipeline with them."""
 
     bootstrap: str | None
     data: str | None
@@ -64,8 +64,8 @@ class Launch:
     def run(self, name: str, work: Work, *, brokers: Iterable[str] = ()) -> None:
         """Run a pipeline, print its summary, and end with exit code 1 if that is not `ok`.
 
-        `brokers`: the bootstrap servers of each cluster that must answer before Spark starts. A stream waits
-        a minute for brokers that restart, which would be long for a wrong address.
+        `brokers`: the bootstrap servers of each cluster that must answer before Spark starts. Otherwise a wrong
+        address would be noticed after a minute, for which a stream waits for brokers that restart.
         """
         for servers in dict.fromkeys(brokers):
             run_with_client(lambda client: client.describe_cluster(), servers)
@@ -93,7 +93,7 @@ class Launch:
 
 
 def launch_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the common options; they become `launch`. The command fails in one line without pyspark."""
+    """Add the common options; they become `launch`. Without pyspark the command fails with one line."""
 
     @bootstrap_option
     @data_option
@@ -116,7 +116,7 @@ def launch_options(command: Callable[..., None]) -> Callable[..., None]:
     @timeout_option
     @json_option
     @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
-    @click.option("--debug", is_flag=True, help="Show Spark's warnings and its whole errors.")
+    @click.option("--debug", is_flag=True, help="Show Spark's warnings and its complete errors.")
     @wraps(command)
     def with_launch(
         bootstrap: str | None,
@@ -142,12 +142,12 @@ continuous_option = click.option(
     "available_now",
     default=True,
     show_default=True,
-    help="End when all that is there now was read, or run until Ctrl-C.",
+    help="End after the records that exist at the start, or run until Ctrl-C.",
 )
 skip_lost_option = click.option(
     "--skip-lost",
     is_flag=True,
-    help="Go on behind records that were deleted before they were read.",
+    help="Skip records that were deleted before they were read, instead of failing.",
 )
 checkpoint_option = click.option(
     "--checkpoint",

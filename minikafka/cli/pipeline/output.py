@@ -18,7 +18,7 @@ from minikafka.runtime.clock import SystemClock
 class TerminalDisplay:
     """Progress on standard error: bars on a terminal, else lines; nothing unless `shown`.
 
-    Rows go to standard output, or with `as_json`, whose document is there, to standard error.
+    Tables go to standard output; with `as_json`, which prints its document there, to standard error.
     """
 
     def __init__(self, *, shown: bool, as_json: bool = False) -> None:
@@ -43,7 +43,7 @@ class TerminalDisplay:
             click.echo(text, err=True)
 
     def table(self, table: Table) -> None:
-        """Print the rows of a table, which are a user's data, with its names and values unchanged."""
+        """Print a table of the user's data, with the names and values unchanged."""
         console = plain_console()
         console.stderr = self._as_json
         console.print(_grid(table, table.columns, _data))

@@ -19,7 +19,11 @@ from minikafka.cli.pipeline.launch import Launch, launch_options
     help="Directory of the archive.",
 )
 @click.option("--to", metavar="TOPIC", callback=not_blank, help="Topic to write (default: TOPIC).")
-@click.option("--append", is_flag=True, help="Write also behind records that the topic holds.")
+@click.option(
+    "--append",
+    is_flag=True,
+    help="Write after the records that the topic already holds, instead of failing.",
+)
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),

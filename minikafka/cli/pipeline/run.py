@@ -23,7 +23,7 @@ from minikafka.cli.pipeline.launch import Launch, launch_options
     "--available-now/--continuous",
     "available_now",
     default=None,
-    help="End when all that is there now was read, or run until Ctrl-C (default: the file's trigger).",
+    help="End after the records that exist at the start, or run until Ctrl-C (default: the file's trigger).",
 )
 @launch_options
 def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool | None) -> None:

@@ -40,7 +40,7 @@ _MOVED: Final = (
 
 
 class GroupListing(NamedTuple):
-    """A group as its coordinator lists it; `protocol_type` is empty for offsets without members."""
+    """A group as its coordinator lists it; `protocol_type` is empty for a group with offsets only."""
 
     group: str
     protocol_type: str
@@ -245,7 +245,7 @@ class GroupAdmin:
         return {name: found[name] for name in wanted}
 
     async def _find(self, groups: Sequence[str]) -> list[Node]:
-        """Return the coordinators of these groups, in order. Raises KafkaError of the first without one."""
+        """Return the coordinators of these groups, in order. Raises the KafkaError of the first group without one."""
         body = request(versions.FIND_COORDINATOR, key_type=0, coordinator_keys=groups)
         address = await self._metadata.any_address()
         api = versions.FIND_COORDINATOR
@@ -272,7 +272,7 @@ def _description(group: Any, node: Node) -> GroupDescription:
 
 
 def _partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Return the partitions of a member; none if another program wrote something else there."""
+    """Return the partitions in a member's assignment; none if it is not in the format of consumers."""
     try:
         return tuple(sorted(decode_assignment(assignment).partitions))
     except ProtocolViolation:

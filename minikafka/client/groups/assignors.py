@@ -2,8 +2,8 @@
 
 An assignor gets the subscription of every member and the number of partitions of every topic, and returns
 the partitions of each member. `range` and `roundrobin` give exactly what Kafka's assignors of these names
-give. The sticky ones move as few partitions as a balanced result allows; which partitions move is their own
-choice, as it is between Kafka's and librdkafka's. Under the eager protocol members give up everything before
+give. The sticky ones move as few partitions as a balanced result allows; they may choose other partitions to
+move than Kafka's do, as librdkafka's also may. Under the eager protocol members give up everything before
 they join; `cooperative-sticky` lets them keep what does not move, and moves a partition in two rebalances:
 its owner gives it up in the first one and its new owner gets it in the second one (KIP-429).
 """
@@ -123,7 +123,7 @@ def _all_partitions(members: Members, counts: Counts) -> list[TopicPartition]:
 
 
 def _previous(member: Member) -> Owned:
-    """Return what a member of an eager sticky group had before; its user data says it."""
+    """Return the partitions that a `sticky` member had before, and their generation, from its user data."""
     try:
         reader = Reader(member.subscription.user_data or b"")
         partitions = reader.partitions() if reader.left else ()
@@ -133,7 +133,7 @@ def _previous(member: Member) -> Owned:
 
 
 def _still_owned(member: Member) -> Owned:
-    """Return what a cooperative member owns; old clients name the generation in the user data only."""
+    """Return what a cooperative member owns; old clients put the generation into the user data only."""
     subscription = member.subscription
     generation = subscription.generation
     data = subscription.user_data or b""
@@ -204,7 +204,7 @@ def _move_one(shares: Shares, readers: Mapping[str, Collection[str]]) -> bool:
 
 
 def _sticky_user_data(owned: Owned) -> bytes | None:
-    """Return version 1 of the user data of Kafka's StickyAssignor; None from a member that had nothing."""
+    """Return version 1 of the user data of Kafka's StickyAssignor; None for a member that had nothing."""
     if owned.generation == NO_GENERATION:
         return None
     return encode_partitions(owned.partitions) + _GENERATION.pack(owned.generation)
@@ -233,7 +233,7 @@ def is_cooperative(assignors: Iterable[Assignor]) -> bool:
 
 
 def choose_assignors(names: Sequence[str]) -> list[Assignor]:
-    """Return the assignors with these names. Raises ConfigError for an unknown name, or if there is none."""
+    """Return the assignors with these names. Raises ConfigError for an unknown name or no name."""
     unknown = [name for name in names if name not in ASSIGNORS]
     if unknown or not names:
         known = ", ".join(ASSIGNORS)

@@ -45,10 +45,10 @@ class Commits:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, retry: bool = True
     ) -> None:
-        """Commit offsets. Raises KafkaError, for UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID and
-        REBALANCE_IN_PROGRESS because the partitions may belong to another member.
+        """Commit offsets. Raises KafkaError.
 
-        `retry`: repeat while the coordinator moves or loads.
+        UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID and REBALANCE_IN_PROGRESS mean that the
+        partitions may belong to another member. `retry`: retry while the coordinator moves or loads.
         """
         if not offsets:
             return

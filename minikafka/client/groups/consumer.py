@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 CLOSE_TIMEOUT_MS: Final = 10_000
 """Time for the last commit and for leaving the group."""
 MISSING_TOPIC_MS: Final = 1_000
-"""Time between two looks at the metadata while a subscribed topic does not exist."""
+"""Interval at which metadata is refreshed while a subscribed topic does not exist."""
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Topics that no pattern matches."""
 
@@ -202,13 +202,13 @@ class GroupConsumer:
         self._reset(partitions, LATEST)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions until they are resumed. Raises ValueError."""
+        """Stop returning records of these partitions until they are resumed. Raises ValueError."""
         for tp in partitions:
             self._require(tp)
             self._fetching.places[tp].is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these partitions again. Raises ValueError."""
+        """Continue to return records of these partitions. Raises ValueError."""
         for tp in partitions:
             self._require(tp)
             self._fetching.places[tp].is_paused = False
@@ -224,7 +224,7 @@ class GroupConsumer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None
     ) -> None:
-        """Commit offsets (None: behind the last record returned of each partition), and wait for the answer.
+        """Commit offsets and wait for the response. None: those after the last returned record of each partition.
 
         Raises KafkaError, for example ILLEGAL_GENERATION when the partitions have gone to other members.
         """

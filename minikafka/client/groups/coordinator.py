@@ -1,4 +1,4 @@
-"""The coordinator of a group: found by FindCoordinator, kept until it fails or says that it is not it."""
+"""The coordinator of a group: found by FindCoordinator, used until it fails or refuses as NOT_COORDINATOR."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from minikafka.wire import versions
 class Coordinator:
     """The broker that coordinates one group.
 
-    `parking`: connections of their own for requests that wait at the coordinator (JoinGroup, SyncGroup), and
-    heartbeats. Commits would otherwise queue behind a JoinGroup, because a broker answers in order.
+    `parking`: separate connections for heartbeats and for the requests that the coordinator may hold (JoinGroup,
+    SyncGroup). Commits would otherwise queue behind a JoinGroup, because a broker answers in order.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from minikafka.wire.versions import FETCH
 logger = logging.getLogger(__name__)
 
 BUFFERED_BYTES_MAX: Final = 2 * PARTITION_BYTES
-"""A partition with this much unread data is not fetched: one response in work, and the next one."""
+"""A partition with this many unread bytes, those of two responses, is not fetched."""
 UNKNOWN: Final = -1
 """Position of a partition whose offset was not looked up."""
 
@@ -40,7 +40,7 @@ class Place:
     """The place of the consumer in one partition.
 
     `position`: offset of the next record to return. `fetch_offset`: that of the next fetch. `epoch`: leader epoch of
-    the batch that ends before `position`, -1 if unknown; `former_epoch`: that before the last returned record.
+    the batch that ends before `position`, -1 if unknown; `former_epoch`: `epoch` before the last returned record.
     """
 
     __slots__ = (
@@ -133,7 +133,7 @@ class Fetching:
         self.without_position.difference_update(partitions)
 
     def move(self, tp: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Go on at this offset of a partition, if it was not given up meanwhile; UNKNOWN: it must be looked up.
+        """Continue a partition at this offset, if it is still assigned; UNKNOWN: the offset must be looked up.
 
         `epoch`: leader epoch of the record before the offset.
         """
@@ -146,7 +146,7 @@ class Fetching:
                 self.without_position.discard(tp)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the known positions, as they are committed."""
+        """Return the known positions in the form in which they are committed."""
         return {
             tp: OffsetAndMetadata(place.position, leader_epoch=place.epoch)
             for tp, place in self.places.items()
@@ -154,7 +154,7 @@ class Fetching:
         }
 
     def position_before(self, record: ConsumedRecord) -> OffsetAndMetadata:
-        """Return the position before the record that was returned last from its partition, which is still assigned."""
+        """Return the position before `record`, the last one returned of its partition, which is still assigned."""
         place = self.places[TopicPartition(record.topic, record.partition)]
         return OffsetAndMetadata(record.offset, leader_epoch=place.former_epoch)
 
@@ -175,7 +175,7 @@ class Fetching:
         return None
 
     def offer(self, tp: TopicPartition) -> None:
-        """Put a partition with fetched records, such as a resumed one, in the order of `next_record`."""
+        """Add a partition, such as a resumed one, to the queue of `next_record` if it has fetched records."""
         if tp in self.places and self.places[tp].records and tp not in self._turn:
             self._turn.append(tp)
 
@@ -215,7 +215,7 @@ class Fetching:
         """Take one partition of a response; return False if the offset lies outside of the log."""
         place = self.places.get(tp)
         if place is None or place.fetch_offset != offset:
-            return True  # it was given up, or the application has sought another position
+            return True  # it was given up, or its position was changed by a seek
         code = error_code(answer.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             return False

@@ -46,7 +46,7 @@ JOIN_GRACE_MS: Final = 5_000
 
 
 class GroupMember:
-    """The member's requests. `late`: True if the application asked for no record for too long."""
+    """The member's requests. `late`: returns True if the application has not asked for a record for too long."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class GroupMember:
         self.membership = Membership(settings.group_instance_id)
         self.failure: KafkaError | None = None
         self.led: Mapping[str, int] | None = None
-        """Number of partitions by topic that this member assigned as the leader (0: the topic does not exist);
-        None if it does not lead.
+        """The partition counts by topic that this member, as the leader, based its assignment on (0: the topic does
+        not exist); None if it does not lead.
         """
         self._coordinator = coordinator
         self._metadata = metadata
@@ -215,7 +215,7 @@ class GroupMember:
         return {info.name: len(info.partitions) for info, code in found if code is ErrorCode.NONE}
 
     async def _after(self, reaction: Reaction, code: ErrorCode) -> None:
-        """Prepare another attempt. Raises KafkaError if there is none."""
+        """Prepare another attempt to join: wait, or forget the coordinator. Raises KafkaError for FAIL."""
         if reaction is Reaction.FAIL:
             self._fail(code)
         if reaction is Reaction.FIND_COORDINATOR:

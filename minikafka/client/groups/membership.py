@@ -1,11 +1,12 @@
 """One member's view of its group: member id, generation, state, and what each error code means for it.
 
-Pure: the consumer sends requests and tells the outcome; the `Reaction` says what to do next. The rules are
-those of Kafka's ConsumerCoordinator:
+Pure: the consumer sends requests and passes in each outcome; the returned `Reaction` is the next step. The
+rules are those of Kafka's ConsumerCoordinator:
 
 - A member that the coordinator does not know (UNKNOWN_MEMBER_ID) forgets its id, its generation and its
   partitions; after ILLEGAL_GENERATION it keeps its id.
-- A rebalance does not end a generation: until the member joins again, its commits and heartbeats name it.
+- A rebalance does not end a generation: until the member joins again, its commits and heartbeats
+  name that generation.
 - The response to a request of an earlier generation changes nothing.
 """
 
@@ -21,7 +22,7 @@ NO_MEMBER_ID: Final = ""
 
 
 class State(Enum):
-    """The stage of a member between two rebalances."""
+    """The stages of a member on its way to an assignment."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"
@@ -92,7 +93,7 @@ joins again afterwards.
 
 
 class Generation(NamedTuple):
-    """The identity that a request names: the coordinator refuses it when the group has moved on."""
+    """The generation and member id that a request names; the coordinator refuses those of an old generation."""
 
     number: int
     member_id: str
@@ -153,7 +154,7 @@ class Membership:
     ) -> Reaction:
         """Return the reaction to a response, and change the membership as its code demands.
 
-        `sent`: the identity that the request had. `member_id`: that of a MEMBER_ID_REQUIRED.
+        `sent`: the identity that the request had. `member_id`: the id in a MEMBER_ID_REQUIRED response.
         """
         if code is ErrorCode.NONE:
             return Reaction.GO_ON

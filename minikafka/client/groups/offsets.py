@@ -27,7 +27,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class NoOffset(MinikafkaError):
-    """A partition has no committed offset, or none that exists, and `auto_offset_reset` is none."""
+    """A partition has no committed offset, or a position outside its log, and `auto_offset_reset` is none."""
 
 
 def commit_request(

@@ -1,4 +1,4 @@
-"""Collects the picture of a group: from running brokers, from its commits, and from the ledgers of all brokers.
+"""Collection of a `GroupPicture`: from running brokers, the group's commits, and the ledgers of all brokers.
 
 Invariant: nothing is written, and no step waits longer than the time limit of one call.
 """
@@ -38,13 +38,13 @@ from minikafka.ledger.reader import Line, read_group
 from minikafka.rpc.messages import EXPLAIN_GROUP
 
 TIMEOUT_MS: Final = 3_000
-"""Time for all questions about offsets."""
+"""Maximum time to read the lags; also the delivery timeout of the client."""
 _AWAY_MAX: Final = 20
-"""Maximum number of partitions without leader that are looked at."""
+"""Maximum number of partitions without an answering leader whose pictures are collected."""
 _LAGS_MAX: Final = 100
-"""Maximum number of partitions, those with the largest lag, whose earlier lag is looked up."""
+"""Maximum number of partitions whose earlier lags are read: those with the largest lags now."""
 _RECORDS_MAX: Final = 200_000
-"""Maximum number of commits that are read, of all groups in the partition."""
+"""Maximum number of records that are read from a partition of `__consumer_offsets`, of all its groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Sources:
     """The sources of the picture."""
 
     ask: Callable[[str, dict[str, Any]], Awaitable[Mapping[int, Any]]]
-    """Makes a control-plane call to all brokers that run; an answer, or an exception, by broker."""
+    """Calls the control plane of all brokers that run; returns the answer or the exception, by broker id."""
     lines: Callable[[], list[Line]]
     """Returns the ledger lines about the group."""
     partition: Callable[[TopicPartition], Awaitable[Picture]]
@@ -113,13 +113,13 @@ async def ask_brokers(
 
 
 def _last_partition(past: Iterable[Entry]) -> int | None:
-    """Return the partition of `__consumer_offsets` that held the group, as the last line that names it says."""
+    """Return the partition of `__consumer_offsets` in the last line that names one; None if no line does."""
     lines = [line for entry in past for line in entry.lines]
     return next((line["partition"] for line in reversed(lines) if "partition" in line), None)
 
 
 def _commits_in(value: bytes | None) -> list[Commit]:
-    """Return the commit in a value; none for a tombstone."""
+    """Return the commit in a record's value; [] for a tombstone."""
     if value is None:
         return []
     found = read_offset(value)
@@ -174,7 +174,7 @@ class OffsetsReader:
     async def _offsets(
         self, partitions: Iterable[TopicPartition], at: int
     ) -> dict[TopicPartition, int]:
-        """Return the offsets of the partitions at a time (`LogOffsets`)."""
+        """Return the offset of each partition at a timestamp, Unix ms or LATEST (see `LogOffsets`)."""
         wanted = dict.fromkeys(partitions, at)
         return await self._client.log_offsets(wanted) if wanted else {}
 
@@ -192,7 +192,7 @@ class OffsetsReader:
         async for record in self._client.consume(
             GROUP_TOPIC, start={self._number: first}, until_end={self._number: end}
         ):
-            with suppress(ValueError):  # no reader can tell what such a record means
+            with suppress(ValueError):  # skip records that are not readable
                 key = read_key(record.key or b"")
                 if isinstance(key, OffsetKey) and key.group == self._group and key.tp in wanted:
                     found[key.tp] += _commits_in(record.value)
@@ -201,7 +201,7 @@ class OffsetsReader:
     async def _past_ends(
         self, commits: Mapping[TopicPartition, list[Commit]]
     ) -> dict[TopicPartition, dict[int, int]]:
-        """Return by partition the offsets of the first records since each sample time."""
+        """Return, by partition and sample time, the offset of the first record since then."""
         found: defaultdict[TopicPartition, dict[int, int]] = defaultdict(dict)
         times = sample_times(commits)
         for number in range(SAMPLES):

@@ -25,7 +25,7 @@ _MEMBERS: Final = (commands.MEMBER_ADDED, commands.MEMBER_REMOVED, commands.MEMB
 _ENDS: Final = (commands.STABLE, commands.EMPTY)
 _MOVES: Final = (commands.LOADED, commands.UNLOADED, commands.DEAD)
 _SAME_CALL_MS: Final = 50
-"""A change of the members is the cause of a rebalance that the same coordinator started within this time."""
+"""A change of the members causes a rebalance if the same coordinator started that within this time."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Entry:
 
     lines: list[Line]
     interrupted: str = ""
-    """Why the rebalance did not end; "" if it ended or goes on."""
+    """Why the rebalance did not end; "" if it ended or is in progress."""
     start: Line | None = field(init=False)
     """The line that says why the rebalance was started; None for other facts, or if the ledger no longer has it."""
 
@@ -53,7 +53,7 @@ class Entry:
 
     @property
     def is_open(self) -> bool:
-        """True for a rebalance that goes on."""
+        """True for a rebalance in progress."""
         return (
             self.is_rebalance
             and not self.interrupted
@@ -144,7 +144,7 @@ def history(lines: Iterable[Line]) -> list[Entry]:
     for line in lines:
         fact = line["fact"]
         if fact == commands.PREPARING:
-            while rebalance and rebalance[-1]["fact"] in _MEMBERS:  # after the others have joined
+            while rebalance and rebalance[-1]["fact"] in _MEMBERS:  # perhaps the cause of this one
                 waiting.insert(0, rebalance.pop())
             close("the next one began")
             causes = [each for each in waiting if _caused(each, line)]

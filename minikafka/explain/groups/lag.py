@@ -1,8 +1,9 @@
 """The lag of a group by partition: records that are written and not committed, and how their number changes.
 
-The commits in `__consumer_offsets` and the timestamps of the records tell the lag at earlier times too, so one look
-is enough. Pure. Invariant: the lag at a time is the end of the partition at that time minus the offset that was
-committed then; where one of them is unknown there is no lag for that time.
+The lags at earlier times follow from the commits in `__consumer_offsets` and the timestamps of the records,
+so the offsets need not be observed over time. Pure. Invariant: the lag at a time is the end of the partition
+at that time minus the offset that was committed then; where one of them is unknown there is no lag for that
+time.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Final, NamedTuple
 from minikafka.base.model import TopicPartition
 
 WINDOW_MS: Final = 10 * 60_000
-"""The commits of this time are read."""
+"""Maximum age of the commits that are read."""
 SAMPLES: Final = 6
-"""Number of times at which the lag of a partition is compared."""
+"""Number of moments whose lags are compared."""
 QUIET_MS: Final = 30_000
 """A partition with lag and without a commit for this long is stuck. Consumers commit every 5 s by default."""
 _TREND_MIN: Final = 3
@@ -46,7 +47,7 @@ class Lag:
     committed_at: int
     end: int
     former_end: int
-    """The end QUIET_MS ago."""
+    """The end of the partition QUIET_MS ago."""
     now: int
     past: tuple[Past, ...] = ()
 
@@ -57,12 +58,12 @@ class Lag:
 
     @property
     def is_stuck(self) -> bool:
-        """True if there have been records to read for a while, and nothing was committed since then."""
+        """True if there were records to read, and no commit, during the last QUIET_MS."""
         return self.former_end > self.committed and self.now - self.committed_at >= QUIET_MS
 
     @property
     def grows(self) -> bool:
-        """True if every lag of the later half of the time was larger than every lag of the earlier half."""
+        """True if every lag in the later half of `past` is larger than every lag in the earlier half."""
         if len(self.past) < _TREND_MIN:
             return False
         middle = len(self.past) // 2
@@ -71,7 +72,7 @@ class Lag:
 
 
 def sample_times(commits: Mapping[TopicPartition, Sequence[Commit]]) -> dict[str, list[int]]:
-    """Return by topic the times at which to compare lags: SAMPLES from the first commit to the last one."""
+    """Return the times at which to compare lags, by topic: SAMPLES from the first to the last commit."""
     found = {}
     for topic in {tp.topic for tp in commits}:
         times = [
@@ -99,5 +100,5 @@ def past_lags(
 
 
 def end_at(offset: int, current_end: int) -> int:
-    """Return the end of a partition at a time; `offset`: of the first record since then, -1 if there was none."""
+    """Return the end of a partition at a time. `offset`: the first record since then, -1 if there is none."""
     return current_end if offset < 0 else offset

@@ -24,9 +24,10 @@ Answer = Mapping[str, Any]
 class GroupPicture:
     """Everything known about one group. `wall_ms`: when it was collected, in Unix milliseconds.
 
-    `answers`: the answers of the brokers to the call `explain_group`, by broker. `history`: what the ledgers say.
-    `home`: the partition of `__consumer_offsets` that holds the group, None where nothing is wrong with it.
-    `away`: the partitions that the group reads and that have no leader that answers. `lags`: None if unknown.
+    `answers`: the answers of the brokers to the call `explain_group`, by broker id. `history`: the entries in
+    the ledgers. `home`: the partition of `__consumer_offsets` that holds the group; None if the coordinator
+    reports the group and waits for no write. `away`: the partitions that the group reads and that have no
+    leader, or one that does not answer. `lags`: None if unknown.
     """
 
     group: str

@@ -29,15 +29,15 @@ from minikafka.explain.why import Finding, explain
 from minikafka.groups import commands
 
 SLOW_MS: Final = 5_000
-"""A rebalance that waits for this long is held up: members learn of it by their heartbeats, every 3 s."""
+"""A longer rebalance is a problem: members learn of a rebalance by their next heartbeat, within 3 s."""
 UNWRITTEN_MS: Final = 30_000
-"""A commit that could not be written is explained for this time, and only until a later one was written."""
+"""A commit that could not be written is reported for this time, unless a later commit was written."""
 RECENT_MS: Final = 5 * 60_000
-"""Rebalances and refused commits of this time are explained."""
+"""Maximum age of the rebalances and refused commits that are explained."""
 _RETURNS_MIN: Final = 2
 """A client that was removed and joined again this often is in a loop."""
 _REPEATS_MIN: Final = 3
-"""The same member that causes this number of rebalances otherwise is in a loop."""
+"""A client that stays and causes this number of rebalances, all for one reason, is in a loop."""
 _SHOWN: Final = 5
 """Maximum number of members and partitions of one finding."""
 _PREPARING: Final = "PreparingRebalance"
@@ -46,7 +46,7 @@ _STABLE: Final = "Stable"
 _EMPTY: Final = "Empty"
 _COMINGS_AND_GOINGS: Final = (commands.MEMBER_ADDED, commands.MEMBER_REMOVED)
 _STEADY: Final = (commands.JOINED, commands.LEFT)
-"""Causes that are no sign of a loop unless the same client comes back."""
+"""Causes that are normal unless the same client leaves and joins again and again."""
 
 
 def explain_group(picture: GroupPicture) -> list[Finding]:
@@ -224,7 +224,7 @@ def _loop(picture: GroupPicture) -> Iterator[Finding]:
 def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
     """Yield the clients that were removed and joined again.
 
-    A client that leaves a group without other members holds nobody up, and may come back as often as it likes.
+    A client that leaves on its own as the only member is not counted: no other member has to wait.
     """
     causes: defaultdict[str, list[Line]] = defaultdict(list)
     returns: Counter[str] = Counter()
@@ -247,7 +247,7 @@ def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _disturbs(entry: Entry, removal: Line) -> bool:
-    """True unless the member left on its own and no other member was left when the rebalance began."""
+    """True unless the member left on its own and was the only one, so that no other member had to wait."""
     has_others: bool = entry.start is not None and entry.start["members"] > 0
     return has_others or removal["trigger"] != commands.LEFT
 
@@ -263,7 +263,7 @@ def _said(line: Line) -> str:
 
 
 def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
-    """Yield the members that stay and cause rebalances again and again."""
+    """Yield the clients that stay in the group and cause rebalances again and again."""
     starts = [entry.start for entry in recent if entry.start is not None]
     found = Counter(
         (client_of(line["member"]), line["trigger"])
@@ -285,7 +285,7 @@ def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _refusals(picture: GroupPicture) -> Iterator[Finding]:
-    """Yield the commits that were refused, by member and error, and that commits cannot be written."""
+    """Yield the last refused commit of each member and error, then any failure to write commits."""
     lines = _recent(picture, [entry.lines[0] for entry in picture.history])
     refused: dict[tuple[str, int], Line] = {}
     for line in lines:
@@ -305,7 +305,7 @@ def _refusals(picture: GroupPicture) -> Iterator[Finding]:
 
 
 def _unwritten(picture: GroupPicture, lines: Sequence[Line]) -> Iterator[Finding]:
-    """Yield that commits cannot be written, unless one was written after the last failure or none was tried since."""
+    """Yield a finding if commits failed during the last UNWRITTEN_MS, after the last one that was written."""
     report = picture.report
     written = max((time for *_, time in report["offsets"]), default=-1) if report else -1
     since = max(written, picture.wall_ms - UNWRITTEN_MS)
@@ -325,7 +325,7 @@ def _unwritten(picture: GroupPicture, lines: Sequence[Line]) -> Iterator[Finding
 
 
 def _why_refused(picture: GroupPicture, line: Line) -> Iterator[Finding]:
-    """Yield the removal of the member before the refused commit, or what else explains the error."""
+    """Yield the cause of a refusal: the member's earlier removal, else the one that the error implies."""
     removals = [
         each
         for entry in picture.history

@@ -27,7 +27,7 @@ def member_name(member_id: str, instance_id: str | None = None) -> str:
 
 
 def client_of(member_id: str) -> str:
-    """Return the client id or instance id with which a member id begins."""
+    """Return the client id or instance id at the beginning of a member id."""
     found = _ID.fullmatch(member_id)
     return found[1][:-9] if found else member_id
 
@@ -90,7 +90,7 @@ def _started(line: Line) -> str:
 
 
 def last_of(line: Line) -> str:
-    """Return which member joined last, as a clause that may be empty."""
+    """Return a clause that names the member that joined last; "" if none is recorded."""
     return f", {member_name(line['last'], line.get('last_instance'))} last" if line["last"] else ""
 
 

@@ -13,11 +13,11 @@ from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import Node
 
 DELETIONS: Final = layout.DELETE_TOPICS
-"""Its children are the names of the topics marked for deletion (A13)."""
+"""Parent of the deletion marks; each is named after the topic to delete (A13)."""
 REASSIGNMENTS: Final = layout.REASSIGN_PARTITIONS
-"""Holds the target replicas of partitions to reassign (A11)."""
+"""Node with the target replicas of partitions to reassign (A11)."""
 PREFERRED_ELECTION: Final = layout.PREFERRED_ELECTION
-"""Holds the partitions to give back to their preferred replicas (A12)."""
+"""Node with the partitions whose preferred replicas should lead again (A12)."""
 
 Targets: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
 """Target replicas by partition."""
@@ -39,7 +39,7 @@ def deletion_mark(topic: str) -> Create:
 
 
 def targets(node: Node | None, faults: Faults) -> Targets:
-    """Return the reassignments asked for by `REASSIGNMENTS`: none if it is absent; report what is not readable."""
+    """Return the reassignments in `REASSIGNMENTS`, {} if it is absent; report unreadable parts."""
     if node is None:
         return {}
     try:
@@ -68,10 +68,10 @@ def asks_for(node: Node | None, plan: Mapping[TopicPartition, tuple[BrokerId, ..
 def without(
     node: Node, finished: Mapping[TopicPartition, tuple[BrokerId, ...]]
 ) -> Set | Delete | None:
-    """Return the operation that takes finished reassignments out of `REASSIGNMENTS`, at the node's version.
+    """Return the operation that removes finished reassignments from `REASSIGNMENTS`, at the node's version.
 
-    A reassignment is finished if the node still asks for the target in `finished`. The node is deleted when none is
-    left, and when it is not readable. None when there is nothing to take out.
+    A partition stays if the node asks for another target than `finished`. The node is deleted when no
+    partition is left, and when it is not readable. Return None when there is nothing to remove.
     """
     try:
         wanted = layout.decode_reassignments(node[0], _ignore)
@@ -90,7 +90,7 @@ def _ignore(_: ValueError) -> None:
 
 
 def preferred_election(node: Node | None, faults: Faults) -> tuple[TopicPartition, ...] | None:
-    """Return the partitions named by `PREFERRED_ELECTION`: None if it is absent; report what is not readable."""
+    """Return the partitions in `PREFERRED_ELECTION`, None if it is absent; report unreadable parts."""
     if node is None:
         return None
     skip = partial(faults.report, PREFERRED_ELECTION)

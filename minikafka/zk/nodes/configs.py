@@ -12,12 +12,12 @@ from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import Node, NodeReader
 
 TOPICS: Final = "topics"
-"""Kind of an entity whose settings are a topic's."""
+"""Kind of an entity that is a topic."""
 BROKERS: Final = "brokers"
-"""Kind of an entity whose settings are one broker's, or with the name `ALL_BROKERS` those of all brokers."""
+"""Kind of an entity that is one broker or, with the name `ALL_BROKERS`, all brokers."""
 ALL_BROKERS: Final = layout.ALL_BROKERS
 CHANGES: Final = layout.CONFIG_CHANGES
-"""Its children are the change notifications."""
+"""Parent of the change notifications."""
 TOPIC_CONFIGS: Final = layout.TOPIC_CONFIGS
 """Parent of the topics' settings nodes."""
 
@@ -30,7 +30,7 @@ class Entity(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change notification: its creation (Unix milliseconds), and whose settings changed, None if unreadable."""
+    """A change notification: its creation time (Unix milliseconds), and its entity, None if not readable."""
 
     created: int
     entity: Entity | None
@@ -79,7 +79,10 @@ async def existing(nodes: NodeReader, entities: Sequence[Entity]) -> set[Entity]
 
 
 def write(entity: Entity, settings: Mapping[str, str], version: int | None) -> Create | Set:
-    """Return the operation that replaces an entity's settings at `version` (-1: any), or creates them (None)."""
+    """Return the operation that writes an entity's settings.
+
+    `version`: the version that the node must have, -1 for any; None creates the node.
+    """
     path, data = path_of(entity), layout.encode_config(settings)
     return Create(path, data) if version is None else Set(path, data, version)
 

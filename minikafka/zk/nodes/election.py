@@ -21,7 +21,10 @@ def fence(version: int) -> Check:
 
 
 def candidacy(broker_id: BrokerId, epoch: int, version: int, wall_ms: int) -> list[MultiOp]:
-    """Return the operations of one multi that elects the broker (R1): `version` is that of the epoch before."""
+    """Return the operations of one multi that elects the broker (R1).
+
+    `version`: the version of `/controller_epoch` before the election.
+    """
     return [
         Create(layout.CONTROLLER, layout.encode_controller(broker_id, wall_ms), ephemeral=True),
         fence(version),
@@ -30,7 +33,7 @@ def candidacy(broker_id: BrokerId, epoch: int, version: int, wall_ms: int) -> li
 
 
 def resignation(controller_version: int, epoch_version: int) -> list[MultiOp]:
-    """Return the operations of one multi that deletes `/controller`, both nodes at these versions."""
+    """Return the operations of one multi that deletes `/controller` if both nodes have these versions."""
     return [fence(epoch_version), Delete(layout.CONTROLLER, controller_version)]
 
 

@@ -40,7 +40,7 @@ async def announce_log_dir_failure(coordination: Coordination, broker_id: Broker
 async def read_isr_changes(
     nodes: NodeReader, names: Sequence[str], faults: Faults
 ) -> list[TopicPartition]:
-    """Return the partitions named by these notifications, each once; report what is not readable.
+    """Return the partitions named by these notifications, each once; report parts that are not readable.
 
     Raises CoordinationError.
     """
@@ -60,7 +60,7 @@ async def read_isr_changes(
 async def read_log_dir_failures(
     nodes: NodeReader, names: Sequence[str], faults: Faults
 ) -> list[BrokerId]:
-    """Return the brokers named by these notifications, each once; report what is not readable.
+    """Return the brokers named by these notifications, each once; report parts that are not readable.
 
     Raises CoordinationError.
     """

@@ -21,7 +21,7 @@ def path_of(tp: TopicPartition) -> str:
 
 
 def partitions_path(topic: str) -> str:
-    """Return the path of the parent of a topic's partitions; it exists once the controller has created one."""
+    """Return the path of the parent of a topic's partition nodes; the controller creates it with the first."""
     return layout.partitions_path(topic)
 
 

@@ -12,7 +12,7 @@ Node: TypeAlias = tuple[bytes, Stat]
 
 
 class NodeReader(Protocol):
-    """Reads the data of many nodes; the Coordination port is one, and a reader that also sets watches another."""
+    """A reader of the data of many nodes: the Coordination port, or a reader that also sets watches."""
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Return data and Stat of each path, in order; None where there is no node. Raises CoordinationError."""

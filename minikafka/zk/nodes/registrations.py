@@ -13,7 +13,7 @@ from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
 
 DIRECTORY: Final = layout.BROKER_IDS
-"""Its children are the ids of the registered brokers."""
+"""Parent of the registrations; each is named after its broker's id."""
 
 
 def path_of(broker_id: BrokerId) -> str:
@@ -52,7 +52,7 @@ async def read(
 async def create(coordination: Coordination, broker: Broker, wall_ms: int, generation: int) -> Stat:
     """Register the broker in the session of this generation; return the node's Stat.
 
-    Raises NodeExists when the id is registered already, StaleSession when the session is another one.
+    Raises NodeExists when the id is registered already, StaleSession when that session is over.
     """
     data = layout.encode_broker(broker, wall_ms)
     path = layout.broker_path(broker.id)

@@ -11,7 +11,7 @@ from minikafka.zk import layout
 from minikafka.zk.nodes.reader import NodeReader
 
 DIRECTORY: Final = layout.TOPICS
-"""Its children are the names of the topics."""
+"""Parent of the topic nodes; each is named after its topic."""
 
 
 class Topic(NamedTuple):

@@ -202,7 +202,9 @@ async def test_unknown_partition_is_reported_when_the_controller_has_refused_it(
     async with MemoryCluster() as cluster:
         bench = Bench(cluster)
         await bench.begin()
-        with pytest.raises(ClusterError, match=r"^broker 7 is not alive; alive are 0, 1, 2$"):
+        with pytest.raises(
+            ClusterError, match=r"^broker 7 is not alive; the live brokers are 0, 1, 2$"
+        ):
             await ReassignmentNode(bench.session, {T0: (1, 7)}).submit()
         assert not bench.has_node
         unknown = TopicPartition("t", 9)

@@ -71,7 +71,7 @@ EXISTS = (
 )
 LINES = {
     EXISTS: (
-        '/tmp/w already exists: name another directory, or in a file mode = "append" or "overwrite"'
+        '/tmp/w already exists: name another directory, or set mode = "append" or "overwrite" in the file'
     ),
     UNREACHABLE: (
         "no broker answers (127.0.0.1:1: [Errno 111] Connection refused): "
@@ -88,7 +88,7 @@ LINES = {
     NO_TOPIC: "clicks: no such topic: minikafka topics list shows the topics",
     LOST: (
         "offset 7 of clicks-0 is not in the log: "
-        "--skip-lost reads the rest, in a file failOnDataLoss = false of the source"
+        "--skip-lost reads the rest (in a file: failOnDataLoss = false for the source)"
     ),
     NO_TIME: (
         'The event time `ts` has the invalid type "BIGINT", but expected "TIMESTAMP": convert it in a '

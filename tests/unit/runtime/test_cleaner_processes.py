@@ -156,7 +156,7 @@ async def test_killed_process_fails_the_cleaning(
 ) -> None:
     running, process = await begun(cleaners, given)
     os.kill(process, signal.SIGKILL)
-    with pytest.raises(CleaningFailed, match="ended with -9"):
+    with pytest.raises(CleaningFailed, match="ended with exit code -9"):
         await running
 
 
