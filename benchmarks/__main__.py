@@ -34,7 +34,7 @@ RECORD_BYTES = 1024 + kafka.ONE_RECORD_OVERHEAD
 IDLE_SECONDS = 1.0
 LAGGING_REQUESTS = 1_000
 CHECK = "minikafka.records.check.enable"
-"""The targets are for brokers that do not walk the records; the produce loads run again on brokers that do."""
+"""Key: check produced records. The targets are for brokers without it; produce loads also run with it."""
 
 
 def main() -> None:

@@ -1,6 +1,4 @@
-"""Cost of appends to a real file: a leader's with a flush per 64 batches, and a follower's whole
-fetches.
-"""
+"""Cost of appends to a real file: by a leader, with a flush per 64 batches; by a follower, per fetch."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ EPOCH = 3
 
 @contextmanager
 def fresh_log() -> Iterator[Log]:
-    """Return an empty log in a new directory."""
+    """Yield an empty log in a new directory."""
     with tempfile.TemporaryDirectory() as directory:
         log = Log.open(
             DiskStorage(), f"{directory}/t-0", TopicPartition("t", 0), TopicConfig(), clean=True
@@ -37,7 +35,7 @@ def fresh_log() -> Iterator[Log]:
 
 
 def after_ticks(operations: int, tick: Callable[[], None], log: Log) -> int:
-    """Run as many ticks as the operations need, and return the log end offset."""
+    """Run ticks of 64 batches until all operations are done, and return the log end offset."""
     for _ in range(-(-operations // TICK)):
         tick()
     return log.written_log_end_offset

@@ -171,7 +171,7 @@ async def fill(client: Client, records: int, rng: Random) -> None:
 
 
 async def latencies(client: Client, seconds: float) -> list[float]:
-    """Return the rising milliseconds of single produce requests, 500 a second."""
+    """Return the sorted latencies in ms of single produce requests, sent at 500 per second."""
     found = []
     begun = due = perf_counter()
     while due < begun + seconds:

@@ -21,7 +21,7 @@ SIMULATED_BROKERS = 5
 SIMULATED_REPLICAS = 3
 LOADED = 100_000
 RELIEVED = 50_000
-"""Number of partitions of which one broker in five leads 10,000."""
+"""Number of all partitions; the broker that is shut down, one of five, leads 10,000 of them."""
 REAL = (1_000, 3_000)
 SETTLE_SECONDS = 3.0
 """Time for the last effects of a creation, before a broker is stopped; scaled with the partitions."""
@@ -105,7 +105,7 @@ async def _real(scale: float, number: int) -> AsyncIterator[Row]:
         )
         what = f"real brokers: create {partitions:,} x 3"
         yield Row(what, {"seconds": round(created.seconds, 3)}, CREATE[whole])
-        # The target holds for a third of the leaders; a broker has more after others were down.
+        # The target is for a third of the leaders; a broker leads more after other brokers were down.
         is_a_third = moved.leaders <= partitions // 3 + 1
         whose = "the controller" if moved.is_controller else "a broker"
         yield Row(

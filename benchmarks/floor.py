@@ -204,7 +204,7 @@ async def serve(role: str, port: int) -> None:
 def running_floor() -> Iterator[int]:
     """Run a leader and two followers as processes; yield the leader's port."""
     command = [sys.executable, "-m", "benchmarks.floor"]
-    # They end with this process, even after SIGKILL.
+    # The started processes end with this one, even if this one is killed with SIGKILL.
     start = partial(subprocess.Popen, text=True, preexec_fn=partial(die_with, os.getpid()))
     leader: subprocess.Popen[str] = start([*command, "leader", "0"], stdout=subprocess.PIPE)
     processes: list[subprocess.Popen[str]] = [leader]

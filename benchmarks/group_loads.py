@@ -195,7 +195,7 @@ def sync(members: Sequence[Member]) -> float:
 def answer_last(
     members: Sequence[Member], send: Callable[[Member], None], receive: Callable[[Member], None]
 ) -> float:
-    """Send a request of each member; return the seconds from the last one to the last response."""
+    """Send one request per member; return the seconds from the last one to the last response."""
     for member in members[:-1]:
         send(member)
         time.sleep(SETTLE_SECONDS)

@@ -2,8 +2,9 @@
 
     python -m benchmarks.group_memory
 
-It allocates them in the core, as JoinGroup and OffsetCommit requests do, and counts with tracemalloc. Members send the
-metadata and get the assignment of a consumer with one topic of a name of eleven characters.
+The core allocates them as it does for JoinGroup and OffsetCommit requests; tracemalloc counts the bytes. The
+metadata and the assignment of each member are those of a consumer of one topic, whose name has eleven
+characters.
 """
 
 from __future__ import annotations

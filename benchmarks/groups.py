@@ -66,14 +66,17 @@ ROWS: Final = (COMMIT, FLOOR, JOINED, SYNCED, THIRD, READ, FAILOVER, QUIET, IDLE
 
 
 class Options(NamedTuple):
-    """The parameters of a round: the share of the requests, and the port of the floor."""
+    """The parameters of a round: the factor for the number of requests, and the port of the floor."""
 
     scale: float
     floor_port: int
 
 
 class Scenario(NamedTuple):
-    """A load that adds one figure per row and round; `warm_up`: rounds next to Kafka that are not counted."""
+    """A load that adds one figure per row and round.
+
+    `warm_up`: rounds that are not counted, if Kafka is measured too.
+    """
 
     name: str
     run: Callable[[Cluster, Options], Awaitable[Mapping[Row, float]]]

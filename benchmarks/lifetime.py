@@ -2,7 +2,7 @@
 
 Everything that a run stores lies in one temporary directory, which is removed however the run ends, except by
 SIGKILL. SIGTERM, SIGHUP and SIGINT cancel the run, so that every `finally` ends its processes; while the directory is
-removed they do nothing. Invariant: while a run has begun, its file system keeps `ROOM_LEFT` free bytes.
+removed they do nothing. A run also ends when its file system has less than `ROOM_LEFT` free bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOM_LEFT: Final = 1 << 30
 """Free bytes at which a run ends early."""
 LOOK_SECONDS: Final = 0.2
 _SIGNALLED: Final = 128
-"""Exit code of a process that a signal ended, less the number of the signal."""
+"""Exit code after a signal is this plus the number of the signal, as in a shell."""
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
@@ -31,7 +31,7 @@ Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def live(run: Coroutine[Any, Any, None], runner: Runner) -> None:
-    """Run to the end or to a signal, then leave nothing behind; the exit code after a signal is the shell's."""
+    """Run to the end or to a signal, then remove the run's directory; exit with 128 + N after signal N."""
     ended = _Ended()
     with closing(run), _handled(ended.by_signal), scratch_directory() as directory:
         try:
@@ -41,7 +41,7 @@ def live(run: Coroutine[Any, Any, None], runner: Runner) -> None:
 
 
 def live_blocking(work: Callable[[], None]) -> None:
-    """Do work that never yields to an event loop, with the same end as a run; it needs no more than `ROOM_LEFT`."""
+    """Do blocking work; it ends like a run, but may begin with only `ROOM_LEFT` free bytes."""
     ended = _Ended()
     with _handled(ended.by_signal), scratch_directory() as directory:
 
@@ -98,7 +98,7 @@ def _alarms(look: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _handled(handler: Any) -> Iterator[None]:
-    """Handle the signals that end a run so, while no loop handles them."""
+    """Let `handler` handle the signals that end a run, while no event loop handles them."""
     before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield

@@ -30,7 +30,7 @@ class CatchUp(NamedTuple):
 
     @property
     def gigabytes_per_second(self) -> float:
-        """Record bytes per second, in thousand millions."""
+        """Record bytes per second, in units of 10^9."""
         return self.bytes / self.seconds / 1e9
 
 

@@ -1,10 +1,10 @@
 """The latency of a producer while a consumer that lags reads old records of another topic from the same broker.
 
 Three kinds of loads take turns: without the consumer; with a consumer that reads as much from another process,
-which has the same answer in a file; and with the consumer at the broker. The second kind shows what the machine's
-processors and its network cost, the third what the broker adds. The consumer is a process of its own and reads at most
-READ_BYTES_PER_SECOND, nearly what a network of 1 Gbit/s carries. It gets the processor only when nobody else wants it
-(SCHED_IDLE), as one on another machine takes none from the brokers.
+which sends the same response from a file; and with the consumer at the broker. The second kind shows what the
+machine's processors and its network cost, the third what the broker adds. The consumer is a process of its own and
+reads at most READ_BYTES_PER_SECOND, nearly what a network of 1 Gbit/s carries. It gets the processor only when nobody
+else wants it (SCHED_IDLE), because a consumer on another machine takes none from the brokers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ PIECE_BYTES = 256 << 10
 class Lagging(NamedTuple):
     """The p99 (ms) of all requests of a load, and the bytes that were read from the broker.
 
-    `alone`: without a consumer; `elsewhere`: with one that reads from another process; `beside`: from the broker.
+    `alone`: the p99 without a consumer; `elsewhere`: with one that reads from another process; `beside`: with
+    one that reads from the broker.
     """
 
     alone: float
@@ -54,21 +55,21 @@ class Lagging(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The p99 with the consumer at the broker by the one with the consumer elsewhere."""
+        """The p99 with the consumer at the broker, divided by the p99 with the consumer elsewhere."""
         return self.beside / self.elsewhere
 
     @property
     def ratio_to_alone(self) -> float:
-        """The p99 with the consumer at the broker by the one without a consumer."""
+        """The p99 with the consumer at the broker, divided by the p99 without a consumer."""
         return self.beside / self.alone
 
 
 def run(
     old: str, topic: str, read_at: Leader, leader: Leader, end: int, *, rounds: int, count: int
 ) -> Lagging:
-    """Produce `count` requests per round to `topic`, in turns without and with readers of `old` up to `end`.
+    """Produce `count` requests per round and load to `topic`; consumers read `old` up to `end`.
 
-    `read_at` and `leader`, the leaders of both, are the same broker. Raises LoadError.
+    `read_at`, the leader of `old`, and `leader`, that of `topic`, are the same broker. Raises LoadError.
     """
     alone, elsewhere, beside, total = list[int](), list[int](), list[int](), 0
     count //= TURNS
@@ -90,7 +91,7 @@ def _p99(latencies: list[int]) -> float:
 
 @contextmanager
 def _stand_in(topic: str, leader: Leader) -> Iterator[Leader]:
-    """Run a process that answers every fetch as the leader answers the first; yield its address."""
+    """Run a process that answers every fetch with the leader's first response; yield its address."""
     with Session(leader.host, leader.port) as session:
         session.socket.sendall(_fetch(topic, leader, 0))
         data = session.receive()

@@ -1,4 +1,4 @@
-"""A data source that has its rows ready: what Spark itself takes for rows that come from Python.
+"""A data source whose rows are ready: it shows how long Spark itself takes for rows from Python.
 
 The rows have the columns of a topic. Every task builds one Arrow batch and yields it again and again, so
 that only Spark's transfer of Arrow batches and the rest of the query take time.
@@ -27,7 +27,7 @@ KEY_BYTES: Final = 12
 VALUE_BYTES: Final = 88
 """With its key, the content of a record takes 100 bytes."""
 BATCH_ROWS: Final = 20_000
-"""As many as the source makes of records of 100 bytes."""
+"""As many rows per batch as the source `minikafka` makes of records of 100 bytes."""
 _CONSTANT: Final = b'{"user":"someone","action":"view","page":"/'
 
 

@@ -43,7 +43,7 @@ from minikafka.spark.wire.deadline import Deadline
 
 JARS: Final = "MINIKAFKA_SPARK_KAFKA_JARS"
 RECORD_BYTES: Final = 124
-"""What the sink counts for a record of 100 bytes: two numbers of records a batch follow from it."""
+"""Bytes that the sink counts for a record of 100 bytes; `batch` times this is the batch size of a topic."""
 PARTITIONS: Final = 6
 MICRO_BATCHES: Final = 3
 """Micro-batches of a stream. The first one also compiles the query's code."""
@@ -325,7 +325,7 @@ def rounds(runs: Mapping[str, Callable[[], None]], records: int, count: int) -> 
 
 
 def show(title: str, rates: Rates) -> None:
-    """Print the medians of million rows per second, and ours as a multiple of each other one."""
+    """Print the medians in million rows per second, and ours divided by each of the others."""
     medians = {name: statistics.median(found) for name, found in rates.items()}
     cells = [f"{OURS} {medians[OURS]:.2f} M/s"]
     for name, median in medians.items():

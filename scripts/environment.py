@@ -15,7 +15,7 @@ from __future__ import annotations
 import signal
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Until `main` restores the handler: an exception raised during an import can get lost.
+    # Until `main` restores the handler, SIGINT kills: KeyboardInterrupt in an import can get lost.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import ctypes

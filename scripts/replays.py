@@ -1,4 +1,4 @@
-"""What holds for the output of streams whose drivers, executors and brokers died: pure checks.
+"""Checks of the output of streams whose drivers, executors and brokers died; all are pure functions.
 
 `exactly_once` compares a table with its source topic, `at_least_once` a copied topic. Both return
 problems in words, none if all is well.
@@ -83,7 +83,7 @@ def at_least_once(
 
 
 def _out_of_order(copies: Iterable[Copy]) -> list[Place]:
-    """Return the records whose first copy is behind that of a later record of the same source partition."""
+    """Return the records whose first copy is after that of a later record of the same source partition."""
     seen: set[Place] = set()
     last: dict[tuple[int, int], int] = {}
     found = []

@@ -57,7 +57,7 @@ VALUE_BYTES = 100
 QUIET_SECONDS = (0.5, 4.0)
 """Range of the time between the end of a fault and the next one."""
 SHORT_LIVED = "-XX:TieredStopAtLevel=1"
-"""Options of a driver's Java, which is killed before full optimization would pay."""
+"""Java option of a driver: it is killed before full optimization would pay off."""
 PROGRESS_SECONDS = 300.0
 """Maximum time without a micro-batch: the start of a driver and a failover take a fraction of it."""
 CHECK_SECONDS = 1_800.0
@@ -297,7 +297,7 @@ class Faults:
     async def _kill_executor(self) -> None:
         assert self._standalone is not None
         if running := self._standalone.executors():
-            # The next micro-batch may begin between a look and the kill.
+            # Note the batch twice: the next micro-batch may begin between the first note and the kill.
             self._note_batch_in_progress()
             os.kill(self.chance.choice(sorted(running)), signal.SIGKILL)
             self._note_batch_in_progress()
@@ -336,7 +336,7 @@ async def under_load(
 
 
 def numbers_in(directory: Path) -> set[int]:
-    """Return the numbers of the micro-batches that a directory of a checkpoint has files of."""
+    """Return the numbers of the micro-batches that have a file in this directory of a checkpoint."""
     return {int(file.name) for file in directory.glob("[0-9]*")}
 
 
@@ -352,7 +352,7 @@ def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy]]:
 def settings(
     cluster: LocalCluster, directory: Path, stream: Stream, reading: Reading
 ) -> dict[str, list[str]]:
-    """Write what the producer sent and a consumer read; return the settings of their check."""
+    """Write the histories of the producer and of a consumer; return the settings for their check."""
     sent, received = directory / "sent.jsonl", directory / "read.jsonl"
     write_rows(sent, stream.history.rows("producer", SOURCE))
     write_rows(received, reads(reading))

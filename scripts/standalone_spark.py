@@ -23,7 +23,7 @@ from minikafka.cluster.processes import die_with
 die_with(os.getppid())
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""Replaces itself by a program that the kernel kills when the process that started it ends."""
+"""Python program that becomes the given one, which the kernel kills when the process that started it ends."""
 START_SECONDS = 60
 END_SECONDS = 10
 

@@ -176,7 +176,10 @@ def conformance() -> str:
 def conformance_page(
     rows: Iterable[Any], claims: Mapping[str, Iterable[str]], outcomes: Path
 ) -> str:
-    """Return the page of these rows, with the results of the tests that claim them from the file `outcomes`."""
+    """Return the page of these rows, with the results of the tests that claim them.
+
+    `outcomes`: the file with the results.
+    """
     results = importlib.import_module("support.row_results")
     recorded = results.read(outcomes)
     statuses = [

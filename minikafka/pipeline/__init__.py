@@ -1,1 +1,1 @@
-"""Spark jobs for people: what `minikafka pipeline` runs, on the driver."""
+"""The Spark jobs that `minikafka pipeline` runs; this code runs on the driver."""

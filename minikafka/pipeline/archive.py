@@ -37,12 +37,12 @@ from minikafka.spark.wire.leaders import Position
 
 RECORDS_PER_FILE: Final = 1_000_000
 _ROUNDS_PER_JOB: Final = 2
-"""Files per core that one Spark job writes; they become part of the archive when it has ended."""
+"""Files per core that one Spark job writes; they become part of the archive when the job has ended."""
 
 
 @dataclass(frozen=True)
 class ArchiveSettings:
-    """What to archive. `interval_s`: None ends when all that is there now was archived."""
+    """What to archive. `interval_s`: pause between passes; None for one pass over what exists now."""
 
     servers: str
     topics: tuple[str, ...]
@@ -50,10 +50,10 @@ class ArchiveSettings:
     interval_s: float | None = None
     records_per_file: int = RECORDS_PER_FILE
     skip_lost: bool = False
-    """Go on behind records that were deleted before they were archived, and list them."""
+    """Continue after records that were deleted before they were archived, and list them."""
 
     def read_options(self) -> ReadOptions:
-        """Return how tasks read: whole committed records with headers, and nothing is skipped."""
+        """Return the options of tasks: read committed records with headers; lost records are an error."""
         options = {
             SERVERS: self.servers,
             SUBSCRIBE: ",".join(self.topics),
@@ -74,7 +74,7 @@ class _Run:
     lost: list[dict[str, Any]] = field(default_factory=list)
 
     def total(self, fact: str) -> int:
-        """Return the sum of a fact over the files."""
+        """Return the sum of this number, `records` or `bytes`, over the new files."""
         return sum(file[fact] for file in self.files)
 
 
@@ -169,7 +169,7 @@ class _Archiving:
             raise PipelineError(f"{text}; archive to a new directory") from error
 
     def _missing(self, tp: TopicPartition, begin: Position, end: Position) -> Iterator[Tile]:
-        """Yield the ranges without a file: those behind the archive's end, and gaps that nothing explains."""
+        """Yield the ranges without a file: those after the archive's end, and gaps not listed as lost."""
         tiles, runs = self._directory.tiles(tp), self._directory.runs()
         lost = listed_tiles(runs, tp, "lost")
         once = [tile.start for tile in (*tiles, *listed_tiles(runs, tp, "files"))]
@@ -196,7 +196,7 @@ def _entry(tp: TopicPartition, tile: Tile) -> dict[str, Any]:
 
 
 def listed_tiles(runs: Sequence[dict[str, Any]], tp: TopicPartition, what: str) -> list[Tile]:
-    """Return the ranges of a partition that runs list under `files` or `lost`."""
+    """Return the ranges of a partition that the runs list under `what`: `files` or `lost`."""
     return [
         Tile(entry["start"], entry["end"])
         for facts in runs

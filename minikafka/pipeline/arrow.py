@@ -13,7 +13,7 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def map_in_arrow(table: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
-    """Return the batches that the function yields for those of each task.
+    """Return a table of the batches that the function yields, given the batches of each task.
 
     This is `DataFrame.mapInArrow`, which refuses to work without pandas although it uses none.
     """

@@ -1,7 +1,7 @@
-"""What the query of a stream computes, kept in its checkpoint and compared at the next start.
+"""The settings of a stream's query, kept in its checkpoint and compared at the next start.
 
-Spark compares only the types of the state, and only when there is new data: another length of the windows
-would go unnoticed, and its counts would be mixed with the old ones.
+Spark compares only the types of the state, and only when there is new data. Without this check, windows
+of another length would go unnoticed, and their counts would be mixed with the old ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minikafka.pipeline.failures import PipelineError
 
 _FILE: Final = "minikafka-query.json"
 _STATE: Final = "state"
-"""Spark's directory of groups and aggregates; without one any query may continue."""
+"""Spark's directory of groups and aggregates; any query may continue a checkpoint without one."""
 _SHOWN_MAX: Final = 20
 
 

@@ -1,7 +1,7 @@
 """Records as columns of a view, and columns as records.
 
-A record that cannot be decoded does not fail the query: its columns are null, as far as they cannot be
-read, and `_malformed` holds its text.
+A record that cannot be decoded does not fail the query: the columns that cannot be read are null, and
+`_malformed` holds its text.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _parsed(decode: Decode, schema: StructType) -> Column:
 
 
 def observed(frame: DataFrame, name: str | Observation) -> DataFrame:
-    """Return the same rows, and have Spark count them, and the malformed ones, under this name.
+    """Return the same rows; Spark will count them, and the malformed ones, under this name.
 
     A stream takes a name, a table an Observation.
     """
@@ -89,7 +89,9 @@ def with_watermark(frame: DataFrame, watermark: Watermark | None, view: str) -> 
 
 
 def as_json(frame: DataFrame, key: str | None) -> DataFrame:
-    """Return each row as a record: the value a JSON object of all columns, the key the text of a column."""
+    """Return each row as a record. Its value is a JSON object of all columns, its key the text of the
+    column `key`, if that is given.
+    """
     if key is not None and key not in frame.columns:
         raise ConfigError(
             f"[sink] encode: there is no column {key} for the key: the columns are "

@@ -1,4 +1,4 @@
-"""Running a pipeline: its Spark session, the end of it in every case, and Ctrl-C.
+"""Running a pipeline: its Spark session, which is stopped in every case, and Ctrl-C.
 
 The contract of a pipeline: a module of this package with a frozen dataclass of settings and
 `run(spark, settings, report) -> Summary`. It starts no session and stops none, prints nothing, raises
@@ -51,8 +51,8 @@ def execute(
     """Start Spark, do the work, stop Spark, and return the result of the work.
 
     `limit_s`: maximum time for starting Spark and for the work.
-    Raises MinikafkaError for whatever fails, with the error of Spark as its cause, and after `limit_s`;
-    KeyboardInterrupt after the jobs and streams were cancelled.
+    Raises MinikafkaError for any failure, with the error of Spark as its cause, and after `limit_s`.
+    Ctrl-C cancels the jobs and streams, then raises KeyboardInterrupt.
     """
     logging.getLogger(_ERRORS_OF_QUERIES).disabled = not settings.debug
     job = _Job(name, work, settings, report)
@@ -71,7 +71,7 @@ def execute(
 
 
 class _Job:
-    """A pipeline in a thread of its own, with its session: Ctrl-C must not break a connection to Java.
+    """A pipeline and its session in a thread of their own, so that Ctrl-C breaks no connection to Java.
 
     Spark finds data sources in Python only in a thread that has started the session.
     """

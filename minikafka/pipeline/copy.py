@@ -34,7 +34,7 @@ class CopySettings:
     compression: str = "none"
     trigger: Trigger = AVAILABLE_NOW
     skip_lost: bool = False
-    """Go on behind records that were deleted before they were read."""
+    """Continue after records that were deleted before they were read."""
 
 
 def run(spark: SparkSession, settings: CopySettings, report: Report) -> Summary:

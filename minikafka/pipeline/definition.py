@@ -29,7 +29,7 @@ _DELAY: Final = re.compile(
     re.IGNORECASE,
 )
 _SELECTIONS: Final = {"subscribe": "topic", "subscribePattern": "pattern", "assign": "assign"}
-"""The options that choose what a source reads, and their keys in the file."""
+"""Options of the data source that choose what it reads, each with its key in the file."""
 _API_TIMEOUT: Final = "kafka.default.api.timeout.ms"
 _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
 
@@ -75,7 +75,10 @@ class Step:
 
 @dataclass(frozen=True)
 class TopicSink:
-    """Records in a topic. `as_json`: the value is a JSON object of all columns; `key`: a column, with it."""
+    """Records in a topic. `as_json`: the value is a JSON object of all columns.
+
+    `key`, only with `as_json`: the column whose text is the record's key.
+    """
 
     options: Mapping[str, str]
     mode: str = "append"
@@ -118,7 +121,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the command line gives: it replaces the values of the file."""
+    """Values of the command line; the trigger and the checkpoint replace those of the file."""
 
     servers: Callable[[], str]
     """The brokers of sources and sinks that name none."""
@@ -223,7 +226,7 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
 
 
 def source_defaults(trigger: Trigger | None) -> dict[str, str]:
-    """Return the options of sources that are other than the data source's own defaults."""
+    """Return the defaults of pipelines for source options, where they differ from the data source's."""
     found = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
     return found | ({"maxOffsetsPerTrigger": MAX_OFFSETS_PER_TRIGGER} if trigger else {})
 

@@ -1,7 +1,7 @@
 """Errors of Spark as one line that a person can act on.
 
-Spark's texts hold its classes, a SQLSTATE, the plan of the query and the stack of Java. Of these only the
-sentence about the mistake is left, and for frequent mistakes what to do about them.
+Spark's texts hold its classes, a SQLSTATE, the plan of the query and the stack of Java. This module
+keeps only the sentence about the mistake, and adds what to do about frequent mistakes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import MinikafkaError
 
 _OURS: Final = re.compile(r"\bminikafka(?:\.\w+)+\.\w+: (?P<text>[^\n]+)")
-"""An error of minikafka that a Python worker has raised, behind whatever Spark says about it."""
+"""An error of minikafka that a Python worker has raised, inside the text that Spark adds."""
 _CONDITION: Final = re.compile(r"\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?P<text>[^\n]*)")
-"""Spark's errors have names, such as `[TABLE_OR_VIEW_NOT_FOUND]`."""
+"""An error with one of Spark's names, such as `[TABLE_OR_VIEW_NOT_FOUND]`."""
 _ENDING: Final = re.compile(r"\s*SQLSTATE: .*")
 _WRAPPERS: Final = re.compile(
     r"PYTHON_EXCEPTION|PYTHON_(?:STREAMING_)?DATA_SOURCE\w*_ERROR|STREAM_FAILED|TASK_WRITE_FAILED|FAILED_EXECUTE_UDF|"
@@ -97,14 +97,14 @@ _ADVICE: Final = (
     ),
     (
         re.compile(r"Path (?:file:)?(.+) already exists\. Set mode as .+"),
-        r'\1 already exists: name another directory, or in a file mode = "append" or "overwrite"',
+        r'\1 already exists: name another directory, or set mode = "append" or "overwrite" in the file',
     ),
     (
         re.compile(r"(.+); set failOnDataLoss to false to read the rest"),
-        r"\1: --skip-lost reads the rest, in a file failOnDataLoss = false of the source",
+        r"\1: --skip-lost reads the rest (in a file: failOnDataLoss = false for the source)",
     ),
 )
-"""Errors of the data source, which name its options, and the same in terms of the commands."""
+"""Errors of the data source, whose advice names its options, and the same with advice for the commands."""
 
 
 def explain(error: BaseException) -> MinikafkaError:
@@ -139,7 +139,7 @@ def _joined(text: str, fix: str) -> str:
 
 
 def _sentence(texts: list[str]) -> str:
-    """Return what says most: our own error, else one that Spark names, else one of Python or Java."""
+    """Return the clearest sentence: our own error, else one that Spark names, else one of Python or Java."""
     joined = "\n".join(texts)
     found = [match["text"] for match in _OURS.finditer(joined)] or list(_named(joined))
     found += [match["text"] for match in _RAISED.finditer(joined)]

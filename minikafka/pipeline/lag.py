@@ -141,7 +141,7 @@ async def _sample(client: Client, groups: Sequence[str], now_ms: int) -> list[di
             "partition": tp.partition,
             "committed": at.offset,
             "end": ends[tp],
-            # A commit may be newer than the end that was asked for just before it.
+            # After an unclean election the log may end below the committed offset.
             "lag": max(ends[tp] - at.offset, 0),
         }
         for name, offsets in committed.items()

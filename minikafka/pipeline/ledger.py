@@ -1,4 +1,4 @@
-"""What the ledgers of brokers tell about elections, ISRs and controllers, per partition and broker.
+"""What the ledgers of brokers show about elections, ISRs and controllers, per partition and broker.
 
 Every state of a partition that ZooKeeper accepted is in a line with its zxid, which orders the states.
 Lines that are missing or cut off only hide what they reported: a state between two known ones, or a
@@ -34,7 +34,7 @@ _STATE_PATH: Final = r"^/brokers/topics/([^/]+)/partitions/(\d+)/state$"
 _PARTITION: Final = ("topic", "partition")
 _NOBODY: Final = -1
 _SIGN_MS: Final = 120_000
-"""Maximum time between the first sign of a dead leader and the election that replaces it."""
+"""Maximum time between a sign of a dead leader and the election that replaces it."""
 _WIDTHS_MS: Final = (1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
 _BARS_MAX: Final = 60
 _ROWS: Final = 20
@@ -157,7 +157,11 @@ def _states(lines: DataFrame) -> DataFrame:
 
 
 def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
-    """Return each change of a leader: its event, how long that took, and the time since its first sign."""
+    """Return each change of a leader: its event, and two durations up to the change.
+
+    `election_ms` begins at the event. `recovery_ms` begins at the last sign before the change, a
+    follower's lost connection to the old leader, or at the event if that was earlier.
+    """
     changes = states.where("leader_before != leader").select(
         "time", *_PARTITION, f.col("leader_before").alias("from"), f.col("leader").alias("to"),
         "leader_epoch", "cause",
@@ -228,7 +232,7 @@ def _partitions(states: DataFrame, elections: DataFrame) -> DataFrame:
 
 
 def _isr_changes() -> tuple[Column, Column]:
-    """Return how many brokers left and joined the ISR with a state; null for the first known one."""
+    """Return how many brokers left and joined the ISR since the state before; null if none is known."""
     is_known = f.col("isr_before").isNotNull()
     left = f.size(f.array_except("isr_before", "isr"))
     joined = f.size(f.array_except("isr", "isr_before"))
@@ -259,7 +263,7 @@ def _brokers(states: DataFrame, elections: DataFrame, lines: DataFrame) -> DataF
 
 
 def _terms(lines: DataFrame) -> DataFrame:
-    """Return the terms of controllers: until the resignation, else until the next election."""
+    """Return the terms of controllers; a term ends with the resignation, else with the next election."""
     own = lines.where("kind = 'election' AND outcome IN ('won', 'resigned')")
     terms = own.groupBy("epoch", "broker").agg(
         f.min(f.when(f.col("outcome") == "won", f.col("time"))).alias("won"),
@@ -277,7 +281,7 @@ def _terms(lines: DataFrame) -> DataFrame:
 
 
 def _table(name: str, table: DataFrame, settings: LedgerSettings) -> Table:
-    """Return the first rows of a table, after it was written."""
+    """Write the table to `output`, if that is set, and return its first rows."""
     if settings.output:
         table.write.mode("overwrite").parquet(f"{settings.output}/{name}")
     rows = table.limit(_ROWS).collect()

@@ -30,7 +30,7 @@ class Package:
     def submit_command(self, master: str, job: str) -> str:
         """Return the shell command that submits a job with these files.
 
-        The driver's own workers see only PYTHONPATH: without it a stream finds no data source.
+        The driver's own Python workers use only PYTHONPATH: without it a stream finds no data source.
         """
         words = [f"PYTHONPATH={self.code}", "spark-submit", "--master", master]
         words += ["--py-files", str(self.code)]

@@ -55,7 +55,7 @@ th:first-child, td:first-child {{ text-align: left }}
 
 @dataclass(frozen=True)
 class Series:
-    """One line or one colour of bars: values at times."""
+    """The values of one line, or of the bars of one colour, each with its time."""
 
     name: str
     times: Sequence[datetime]
@@ -177,7 +177,7 @@ def _draw_bars(axes: Axes, picture: Picture) -> None:
 
 
 def _short(name: str) -> str:
-    """Return a name that fits the legend; a `_` in front would hide it there."""
+    """Return a name that fits the legend, which would omit a name that begins with `_`."""
     short = name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + "…"
     return "\u200b" + short if short.startswith("_") else short
 

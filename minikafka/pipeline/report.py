@@ -18,11 +18,11 @@ from minikafka.pipeline.summary import Table
 _INTERVAL_S: Final = 0.5
 """Time between two looks at Spark's stages."""
 _TASKS: Final = "Spark"
-"""The name of the bar of tasks below that of a stream, which has the name of the step."""
+"""Name of the bar of Spark's tasks below the bar of a stream; without a stream it has the step's name."""
 
 
 class Bar(NamedTuple):
-    """One row of the display: work done of a total (None: unknown), and a note behind it."""
+    """One row of the display: work done of a total (None: unknown), and a note after it."""
 
     name: str
     done: int
@@ -77,7 +77,7 @@ class Report:
                 self._stages.remove(name)
 
     def note(self, text: str) -> None:
-        """Tell something that happened, on a line of its own."""
+        """Print an event on a line of its own."""
         self._display.note(text)
 
     def table(self, table: Table) -> None:

@@ -37,13 +37,13 @@ from minikafka.spark.source.subscription import SUBSCRIBE
 from minikafka.spark.tasks import run_tasks
 
 _BATCH_BYTES: Final = str(512 << 10)
-"""Half of Kafka's `max.message.bytes`: the batches of a partition wait for each other."""
+"""Half of Kafka's default `max.message.bytes`; large, because a partition has one batch in flight."""
 _RETENTION: Final = "retention.ms"
 
 
 @dataclass(frozen=True)
 class RestoreSettings:
-    """What to restore. `to`: the topic to write; `append`: also behind records that it holds."""
+    """What to restore. `to`: the topic to write; `append`: write also after records that it holds."""
 
     servers: str
     directory: str
@@ -53,7 +53,7 @@ class RestoreSettings:
     compression: str = "none"
 
     def read_options(self) -> ReadOptions:
-        """Return how the topic is read back: what is missing is a difference, not an error."""
+        """Return the options for reading the topic back; lost records are a difference, not an error."""
         options = {
             SERVERS: self.servers,
             SUBSCRIBE: self.to,
@@ -123,7 +123,11 @@ def _sources(directory: ArchiveDirectory, topic: str) -> list[_Source]:
 def _ends_of_target(
     settings: RestoreSettings, options: ReadOptions, sources: Sequence[_Source]
 ) -> Positions:
-    """Return the ends of the target's partitions. Raises `PipelineError` if the target does not suit."""
+    """Return the ends of the target's partitions.
+
+    Raises `PipelineError` if the target does not exist, has too few partitions, or is not empty without
+    `append`.
+    """
     needed = sources[-1].partition + 1
     try:
         first = planning.first_positions(options)
@@ -141,8 +145,8 @@ def _ends_of_target(
     held = sum(latest[tp].offset - first[tp].offset for tp in latest)
     if held and not settings.append:
         text = f"the topic {settings.to} is not empty: it holds {held:,} offsets"
-        text += "; restore to a new topic, or give --append to write behind them"
-        raise PipelineError(f"{text} (what an interrupted restore left is no complete copy)")
+        text += "; restore to a new topic, or give --append to write after them"
+        raise PipelineError(f"{text} (an interrupted restore leaves an incomplete copy)")
     return latest
 
 

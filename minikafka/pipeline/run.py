@@ -61,7 +61,7 @@ def _run_stream(
 
 
 def _query(definition: Definition) -> dict[str, str]:
-    """Return what must stay the same as long as a checkpoint with state is used."""
+    """Return the settings that must stay the same as long as a checkpoint with state is used."""
     schemas = {f"schema of {one.name}": one.decode.schema for one in definition.sources}
     return schemas | {f"step {one.name}": " ".join(one.sql.split()) for one in definition.steps}
 
@@ -89,7 +89,7 @@ def _views(
 def _summary(definition: Definition, counts: Counts, facts: Mapping[str, Fact]) -> Summary:
     """Return the summary, with a table of the sources if there are several.
 
-    The console reads no further than its rows, so that counts would mislead.
+    There are no counts for the console: Spark stops reading when it has the rows to print.
     """
     if isinstance(definition.sink, ConsoleSink):
         return Summary(definition.name, facts)

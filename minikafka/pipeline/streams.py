@@ -35,7 +35,7 @@ _LAST_EVENTS_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Trigger:
-    """When micro-batches start. `interval`: None ends the stream when all that is there now was read."""
+    """When micro-batches start. `interval`: None reads the records that exist now, then ends the stream."""
 
     interval: str | None = None
 
@@ -82,8 +82,8 @@ def run_stream(
 ) -> StreamTotals:
     """Start the query, show its micro-batches until it ends, and return what it did.
 
-    The writer has everything but the trigger. A stream by time runs until Ctrl-C or an error. Raises
-    Spark's error if the query fails.
+    The writer is complete but for its trigger. A stream with an interval runs until Ctrl-C or an error.
+    Raises Spark's error if the query fails.
     """
     counter = _Counter(report, name)
     spark.streams.addListener(counter)
@@ -109,7 +109,7 @@ class _Run:
         self.ended = threading.Event()
 
     def add(self, progress: StreamingQueryProgress) -> None:
-        """Count a progress event; one without rows is of a trigger that found nothing."""
+        """Count a progress event; it is no micro-batch if the trigger found no rows."""
         self.behind = offsets_of(progress)
         if progress.sink.numOutputRows >= 0:
             self.written = (self.written or 0) + progress.sink.numOutputRows

@@ -37,7 +37,7 @@ class Summary:
             raise ValueError(f"a fact and a table have the same name: {', '.join(sorted(both))}")
 
     def with_facts(self, **more: Fact) -> Summary:
-        """Return the same summary with more facts behind the others."""
+        """Return the same summary with more facts after the others."""
         return Summary(self.title, {**self.facts, **more}, self.tables, self.ok)
 
     def document(self) -> dict[str, object]:

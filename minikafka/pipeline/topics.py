@@ -1,4 +1,4 @@
-"""What pipelines ask a cluster on the driver, besides reading and writing records."""
+"""Requests of pipelines from the driver to a cluster, besides reading and writing records."""
 
 from __future__ import annotations
 

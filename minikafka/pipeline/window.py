@@ -1,7 +1,8 @@
-"""Counts per window of time: tumbling or sliding, in all or by key, of a topic's records.
+"""Counts of a topic's records per window of time, tumbling or sliding, in total or by key.
 
-Without a checkpoint the whole topic is read once, and every window is complete as of now. With one it
-is a stream: a window is written once, when the watermark has passed its end, and the next run goes on.
+Without a checkpoint the whole topic is read once, and the windows count all records that exist now. With
+one it is a stream: a window is written once, when the watermark has passed its end, and the next run
+continues from there.
 Each micro-batch writes a directory of its own, which a repetition replaces, so every reader of the
 Parquet files sees each window once.
 """
@@ -39,8 +40,9 @@ _PLACES: Final = ("topic", "partition")
 class WindowSettings:
     """What to count. Durations in seconds.
 
-    `by`, `value`, `time`: `$.field` of a JSON value; `by` also `key`, `topic` or `partition`; `time` None
-    is the record's timestamp. `parquet` and `to` are a directory and a topic to write to.
+    `by`, `value` and `time` name a field of a JSON value as `$.field`. `by` may also be `key`, `topic` or
+    `partition`; a `time` of None is the record's timestamp. `parquet` is a directory and
+    `to` a topic to write to.
     """
 
     servers: str
@@ -57,7 +59,7 @@ class WindowSettings:
     trigger: Trigger = AVAILABLE_NOW
     plot: str | None = None
     skip_lost: bool = False
-    """Go on behind records that were deleted before they were read."""
+    """Continue after records that were deleted before they were read."""
 
     def query(self) -> dict[str, str | None]:
         """Return the options that must stay the same as long as a checkpoint is used."""

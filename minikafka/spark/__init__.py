@@ -36,7 +36,7 @@ def register(spark: SparkSession) -> None:
 
 @contextmanager
 def _variables_of_streams(environment: dict[str, str]) -> Iterator[None]:
-    """Let the environment hold the variables of streams while Spark copies it for a source.
+    """Add the variables of streams to the environment while Spark copies it for a source.
 
     All streams share that copy, an unguarded HashMap. Two streams that start at once and both add a
     variable can leave it with a wrong size: then every executor fails with `OptionalDataException`.

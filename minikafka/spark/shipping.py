@@ -26,7 +26,7 @@ _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(path: Path) -> None:
-    """Write the archive, replacing a file at `path` at once."""
+    """Write the archive; it replaces a file at `path` atomically."""
     found = running_archive()
     data = _archive_bytes() if found is None else found.read_bytes()
     path.parent.mkdir(parents=True, exist_ok=True)

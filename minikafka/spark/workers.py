@@ -1,8 +1,8 @@
-"""How the classes of the data source reach Spark's Python workers: by name, as all classes that are installed.
+"""How the classes of the data source reach Spark's Python workers: by name, like all installed classes.
 
 A worker whose Python lacks this package, or one that it needs, would only report a missing module.
-Classes with the metaclass `Shipped` are loaded by a function that is sent as code, so that the error
-tells which Python that is and how to choose another one.
+Classes with the metaclass `Shipped` are loaded by a function that is sent as code. Its error tells which
+Python lacks the module, and how to choose another one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of anomalies: one row for each finding of a check, with where it is and how much it covers."""
+"""The table of anomalies: one row for each finding of a check, with its place and its count."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ KINDS: Final = {
     "lost": "acknowledged, and on no replica",
     "missing": "acknowledged, and not on each replica that must hold it",
     "moved": "acknowledged at one offset, and only at another",
-    "duplicated": "there once more than it was sent",
-    "reordered": "directly behind a later send of its producer",
+    "duplicated": "in the log more often than it was sent",
+    "reordered": "directly after a later send of its producer",
     "diverging": "offsets at which replicas differ, or some lack a record",
     "aborted_visible": "of an aborted transaction, and visible",
-    "failed_present": "failed for sure, and there",
+    "failed_present": "definitely failed, and in the log",
     "read_differs": "read, and not what the logs hold",
     "read_back": "read at or below an offset that the consumer had passed",
     "gaps": "offsets without a record",
@@ -26,7 +26,7 @@ KINDS: Final = {
     "sequence_back": "batches whose sequence a producer had used before",
     "corrupt": "batches that are damaged, or whose records do not decode",
 }
-"""Each kind of anomaly, and what its count counts."""
+"""Each kind of anomaly, and what the column `count` of such an anomaly counts."""
 COLUMNS: Final = (
     "kind",
     "topic",
@@ -51,7 +51,10 @@ _TYPES: Final = {
 
 
 def finding(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
-    """Return the rows of a table as anomalies; columns that it lacks and that are not given are null."""
+    """Return the rows of a table as anomalies of a kind, with `columns` instead of its own.
+
+    A column that is in neither of them is null; `count` is 1 unless `columns` has it.
+    """
     assert kind in KINDS
     given: dict[str, Column] = {"count": f.lit(1), **columns}
     chosen = [f.lit(kind).alias("kind")]

@@ -15,11 +15,11 @@ _REPLICA: Final = ("broker", *PARTITION)
 _HALF_SEQUENCES: Final = 1 << 30
 """Half of the sequences of a producer: a larger step back is the wrap from 2,147,483,647 to 0."""
 _VARYING: Final = 0x47
-"""Attributes in which a cleaned replica may differ: the codec, and that it states a delete horizon."""
+"""Attribute bits in which a cleaned replica may differ: the codec, and the flag of a delete horizon."""
 
 
 def batch_findings(found: DataFrame, table: DataFrame) -> Iterator[DataFrame]:
-    """Yield the anomalies that batch headers show; equal findings of several replicas are one."""
+    """Yield the anomalies that batch headers show; equal findings of several replicas become one row."""
     limits = f.broadcast(table.select(*_REPLICA, "dense_from", "start", "end", "torn_from"))
     joined = found.join(limits, list(_REPLICA))
     is_torn = f.col("fault").isNotNull() & (f.col("base_offset") >= f.greatest("torn_from", "end"))
@@ -49,7 +49,7 @@ def _order_findings(in_order: DataFrame) -> Iterator[DataFrame]:
     yield _of_replicas(in_order.where(hollow), "gaps", count=inside, detail=f.lit("within a batch"))
     yield _of_replicas(in_order.where(base < f.col("previous_end")), "overlapping")
     lower = in_order.where("fault IS NULL AND leader_epoch < previous_epoch")
-    text = f.format_string("epoch %d behind epoch %d", "leader_epoch", "previous_epoch")
+    text = f.format_string("epoch %d after epoch %d", "leader_epoch", "previous_epoch")
     yield _of_replicas(lower, "epochs_decreasing", detail=text)
 
 
@@ -72,7 +72,7 @@ def _sequence_findings(batches: DataFrame) -> DataFrame:
 
 
 def _of_replicas(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
-    """Return anomalies of batches, one for all replicas that have the same."""
+    """Return the rows as anomalies of batches; equal ones of several replicas become one row."""
     given = {"offset": f.col("base_offset"), **columns}
     found = finding(table, kind, brokers=f.array("broker"), **given)
     same = found.groupBy("kind", *PARTITION, "offset", "count", "detail")
@@ -155,7 +155,7 @@ def _holders(records: DataFrame, limits: DataFrame) -> DataFrame:
 
 
 def _whole() -> Column:
-    """Return a hash of all that replicas must have in common of a record."""
+    """Return a hash of everything in a record that must be the same on all replicas."""
     return f.xxhash64(
         f.col("leader_epoch"),
         f.col("attributes").bitwiseAND(f.lit(~_VARYING)),

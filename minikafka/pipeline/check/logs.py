@@ -27,7 +27,7 @@ from minikafka.spark.replicas.headers import (
 from minikafka.spark.replicas.records import CHOSEN, RECORDS, read_faults, read_records
 
 VISIBLE, ABORTED, OPEN = 0, 1, 2
-"""States of a batch: not of a transaction or of a committed one, of an aborted one, of one without end."""
+"""States of a batch: in no transaction or a committed one; in an aborted one; in one that is still open."""
 PARTITION: Final = ("topic", "partition")
 LIMITS: Final = (
     "broker int, topic string, partition int, start long, dense_from long, high_watermark long, end long,"
@@ -39,7 +39,7 @@ _TASK_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True)
 class Limits:
-    """Up to where one replica counts."""
+    """The offsets up to which one replica is checked."""
 
     replica: Replica
     end: int
@@ -117,7 +117,8 @@ def is_control() -> Column:
 def groups(valid: DataFrame, table: DataFrame) -> DataFrame:
     """Return one row for each distinct batch, with the brokers that hold it and whether it is `shared`.
 
-    What a replica holds above its own high watermark counts only where no replica has committed more.
+    A batch above the high watermark of its own replica is left out if another replica has committed
+    its offsets.
     """
     own = f.broadcast(table.select("broker", *PARTITION, "start", "high_watermark", "committed"))
     counting = valid.join(own, ["broker", *PARTITION]).where(

@@ -2,8 +2,8 @@
 
 Invariant: a record in the logs explains at most one send. Records that no send explains by their offset
 are the *surplus*; sends of the same content claim them in this order: acknowledged without an offset,
-acknowledged at another offset (moved), unknown, aborted, failed. What is left was duplicated if the content
-was sent at all, else it is of a producer without a history.
+acknowledged at another offset (moved), unknown, aborted, failed. A record that is left over was duplicated
+if its content was sent at all, else it is of a producer without a history.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _PLACE: Final = (*PARTITION, "offset")
 _CLAIMS: Final = ("somewhere", "missing", "unknown", "aborted", "failed")
 """Sends that may explain a surplus record, the strongest claim first."""
 _BROADCAST_MAX: Final = 100_000
-"""Contents that every task may hold, so that the sends need no shuffle to find theirs."""
+"""Maximum number of contents to broadcast to all tasks, which saves a shuffle of the sends."""
 
 
 def present(records: DataFrame, table: DataFrame) -> DataFrame:
     """Return one row per offset with a data record: what the replicas hold there.
 
-    `content` is that of most replicas, `variants` each content with its brokers, `expected` the brokers
-    that must hold the offset; both are null for records that all those replicas share.
+    `content`: the one that most replicas hold; `variants`: each content with its brokers; `expected`: the
+    brokers that must hold the offset. Records of shared batches have null for `variants` and `expected`.
     """
     data = records.where(~is_control() & f.col("fault").isNull())
     content = content_of(f.col("value")).alias("content")
@@ -86,7 +86,7 @@ class Matched:
     surplus: DataFrame
     """Visible records that no send explains by its offset."""
     claims: DataFrame
-    """Per topic and content of the surplus: how many records, and how many sends of each claim."""
+    """Per topic and content: how many surplus records, and how many sends with each claim to them."""
 
 
 def match(sends: DataFrame, logs: DataFrame, table: DataFrame) -> Matched:
@@ -111,13 +111,18 @@ def _is_there() -> Column:
 
 
 def _is_missing() -> Column:
-    """True for an acknowledged send that is not at its offset, though nothing may have removed it."""
+    """True for an acknowledged send that is not at its offset, although neither retention nor the
+    cleaner can have removed it.
+    """
     is_removed = f.col("content").isNull() & (f.col("offset") < f.col("floor"))
     return f.col("sent").isNotNull() & ~f.col("matched") & ~f.coalesce(is_removed, f.lit(False))
 
 
 def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFrame:
-    """Return `found` and the number of sends of each claim, by content of the surplus or of missing sends."""
+    """Return, by topic and content, the number of surplus records (`found`) and of sends with each claim.
+
+    Contents: those of surplus records, of missing sends, and of sends without an offset.
+    """
     key = ("topic", "content")
     found = surplus.groupBy(*key).agg(
         f.count(f.lit(1)).alias("found"), f.min(f.struct(*PARTITION[1:], "offset")).alias("first")
@@ -201,7 +206,7 @@ def _lost(matched: Matched) -> Iterator[DataFrame]:
 
 
 def _reordered(matched: Matched) -> DataFrame:
-    """Return records directly behind a later send of their producer, moved ones where they were found."""
+    """Return records that directly follow a later send of their producer; moved ones count where found."""
     columns = ("producer", "sequence", *_PLACE)
     unique = matched.claims.where("found = 1 AND missing = 1").select(
         "topic", f.col("content").alias("sent"), "first"
@@ -213,7 +218,7 @@ def _reordered(matched: Matched) -> DataFrame:
     there = matched.joined.where("matched").select(*columns).unionByName(moved.select(*columns))
     before = Window.partitionBy("producer", *PARTITION).orderBy("offset")
     ordered = there.withColumn("before", f.lag("sequence").over(before))
-    text = f.format_string("behind sequence %d", "before")
+    text = f.format_string("after sequence %d", "before")
     return finding(ordered.where("before > sequence"), "reordered", detail=text)
 
 
@@ -231,4 +236,4 @@ def read_findings(reads: DataFrame, logs: DataFrame, table: DataFrame) -> Iterat
     yield finding(joined.where(_is_there() & (f.col("state") == ABORTED)), "aborted_visible", **who)
     before = Window.partitionBy("consumer", *PARTITION).orderBy("position")
     back = reads.withColumn("before", f.lag("offset").over(before)).where("offset <= before")
-    yield finding(back, "read_back", **who, detail=f.format_string("behind offset %d", "before"))
+    yield finding(back, "read_back", **who, detail=f.format_string("after offset %d", "before"))

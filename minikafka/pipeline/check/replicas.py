@@ -1,4 +1,4 @@
-"""The log directories of brokers: which replicas and segment files they hold, and up to where each counts.
+"""The log directories of brokers: which replicas and segment files they hold, and their checkpoints.
 
 Runs on the driver and reads names and checkpoint files only. Invariant: nothing is changed, and a
 directory that no broker has used is refused, so that a wrong path is not taken for an empty cluster.
@@ -42,15 +42,15 @@ class Replica(NamedTuple):
     dense_from: int
     """The offset from which the cleaner has removed nothing; the start, if the log was never compacted."""
     high_watermark: int | None
-    """None without a checkpoint: the whole log counts."""
+    """None without a checkpoint; the whole log then counts as committed."""
     torn_from: int | None
     """The recovery point, from which an unclean stop may leave a damaged end; None after a clean stop."""
 
 
 def log_directories(paths: Iterable[str]) -> list[Path]:
-    """Return the log directories among `paths`; a directory of a cluster stands for those of its brokers.
+    """Return the log directories among `paths`, and those of all brokers for the directory of a cluster.
 
-    Raises PipelineError for a path that holds neither, and if they are of several clusters.
+    Raises PipelineError for a path that is neither, and if the directories are of several clusters.
     """
     found: list[Path] = []
     for path in map(Path, paths):
@@ -86,7 +86,7 @@ def running_brokers(directories: Iterable[Path]) -> list[int]:
 
 
 def _is_locked(file: Path) -> bool:
-    """True if a broker holds the lock file; a shared lock for a moment shows that, and writes nothing."""
+    """True if a broker holds the lock file. The test takes a shared lock briefly; it writes nothing."""
     try:
         with file.open("rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -129,7 +129,7 @@ def _broker(directory: Path) -> int:
         return parse_number(_properties(directory)["broker.id"])
     except (KeyError, ValueError) as error:
         file = directory / checkpoints.META_PROPERTIES
-        raise PipelineError(f"{file} states no broker id: {error}") from error
+        raise PipelineError(f"{file} has no valid broker.id: {error}") from error
 
 
 def _properties(directory: Path) -> dict[str, str]:
@@ -185,4 +185,6 @@ def _offsets(file: Path) -> dict[TopicPartition, int]:
     except FileNotFoundError:
         return {}
     except (ValueError, IndexError) as error:
-        raise PipelineError(f"{file} is invalid ({error}): move it away, and all counts") from error
+        raise PipelineError(
+            f"{file} is invalid ({error}): move it away to check without it"
+        ) from error

@@ -103,7 +103,7 @@ class ArchiveDirectory:
         _sync(place)
 
     def write_run(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Write what a run added; a run that goes on replaces its own record."""
+        """Write what a run has added so far, in place of what the same run wrote before."""
         place = self.path / _RUNS
         place.mkdir(exist_ok=True)
         draft = place / f"{name}.draft"

@@ -1,7 +1,7 @@
 """One task of a restore: the files of one partition, in order, into one partition of a topic.
 
-Invariant: the records of a partition are written in their order by one producer, so what a failed
-attempt has written is a beginning of them; the next attempt writes the rest.
+Invariant: the records of a partition are written in their order by one producer, so a failed
+attempt leaves a prefix of them in the topic; the next attempt writes the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from minikafka.spark.source.readers import read_range
 
 _COLUMNS: Final = ["key", "value", "timestamp", "headers", "offset"]
 _RUNS_MAX: Final = 1_000
-"""Runs of a partition that are listed one by one; more of them become one per file."""
+"""Maximum number of runs of a partition to list; if there are more, those of each file become one."""
 
 
 class Digest:
@@ -85,7 +85,7 @@ class Runs:
 
 
 def _joined(runs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Join runs without a gap that follow each other, as those at the borders of files."""
+    """Join adjacent runs that hold a record at each offset, such as those at the borders of files."""
     found: list[tuple[int, int, int, int]] = []
     for start, end, before, records in runs:
         if found:

@@ -21,7 +21,7 @@ from minikafka.spark.source.readers import decoded_groups
 from minikafka.spark.wire.leaders import Position
 
 EPOCH_KEY: Final = b"minikafka.leader.epoch"
-"""Key in a file's metadata: no record of the file or before it has a later leader epoch."""
+"""Metadata key of a file for a leader epoch: no record in the file or before it has a later one."""
 TOPIC_ID_KEY: Final = b"minikafka.topic.id"
 """Key of the id of the topic that was archived; empty if the topic had none."""
 _ROW_GROUP_BYTES: Final = 32 << 20
@@ -88,7 +88,7 @@ def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def end_of(path: str, offset: int) -> Position:
-    """Return the end of a file's tile, which is at this offset, as a position in the topic's history."""
+    """Return the end of a file's tile: this offset, with the leader epoch and topic id of the file."""
     metadata = pq.read_schema(path).metadata or {}
     topic_id = metadata.get(TOPIC_ID_KEY, b"").decode()
     return Position(offset, int(metadata[EPOCH_KEY]), topic_id)

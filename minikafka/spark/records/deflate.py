@@ -24,7 +24,7 @@ def deflate(codec: int, data: memoryview) -> memoryview:
     """Return the compressed records; codec 0 leaves them as they are. Snappy is raw, as librdkafka writes it."""
     if not codec:
         return data
-    if codec == _SNAPPY:  # as bytes: the view of a buffer would have its capacity
+    if codec == _SNAPPY:  # asbytes: a view of a pyarrow buffer would be as long as its capacity
         return memoryview(pa.Codec("snappy").compress(data, asbytes=True))
     if codec == _LZ4:
         return memoryview(_lz4(data))

@@ -48,7 +48,7 @@ class Rows:
     headers: pa.Array | None
     """Lists of (key string, value binary)."""
     numbers: Numbers
-    """Numbers of the rows in the task, for messages."""
+    """Number of each row within the task, for error messages."""
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -86,7 +86,7 @@ def _content(rows: Rows) -> Numbers:
 
 
 def _header_bytes(headers: pa.Array) -> Numbers:
-    """Return about how many bytes the headers of each record take: names, values and 2 bytes for each."""
+    """Return about how many bytes the headers of each record take: names, values and 2 bytes per header."""
     counts = np.asarray(pc.fill_null(pc.list_value_length(headers), 0)).astype(np.int64)
     pairs = headers.flatten()
     names = _lengths(pairs.field("key").cast(pa.binary()))
@@ -99,7 +99,10 @@ def _header_bytes(headers: pa.Array) -> Numbers:
 def encode(
     rows: Rows, codec: int, producer: Producer, sequence: int, checksum: Checksum
 ) -> bytearray:
-    """Return one batch with base offset 0. `sequence`: that of its first record; `codec` as in its attributes."""
+    """Return one batch with base offset 0.
+
+    `sequence`: of the first record; `codec`: its number in the attributes.
+    """
     records = deflate(codec, _records(rows))
     first = int(rows.timestamps[0])
     batch = bytearray(_HEADER.size + len(records))
@@ -167,7 +170,7 @@ def _data(column: pa.Array) -> memoryview:
 
 
 def content(rows: Rows) -> memoryview:
-    """Return timestamp, key, value and headers of each record as bytes, which depend on nothing else.
+    """Return bytes that depend only on the timestamp, key, value and headers of each record.
 
     Equal bytes mean equal records in the same order, however they were cut into batches.
     """

@@ -95,7 +95,7 @@ def find(data: Bytes, section_starts: Positions, counts: Positions) -> tuple[Pos
 
 
 def _between_zeros(data: Bytes) -> Positions:
-    """Return the first position after each zero byte that a number and another zero byte follow, in order."""
+    """Return, in order, each position after a zero byte if 1 to `INT_BYTES` bytes lead to the next."""
     zeros = np.concatenate(([-1], np.flatnonzero(data == 0)))
     gaps = np.diff(zeros)
     return zeros[:-1][(gaps > 1) & (gaps <= INT_BYTES + 1)] + 1

@@ -1,7 +1,7 @@
 """The batches in the segment files of replicas: where each lies, what its header says, and a digest of its bytes.
 
 One task reads whole segment files, memory-mapped; nothing is decompressed. Invariant: every byte of a file
-is in exactly one row, or in the zeros behind the last batch of a preallocated file. Bytes that are not a
+is in exactly one row, or in the zeros after the last batch of a preallocated file. Bytes that are not a
 valid batch make a row with a `fault`; after one whose length is wrong the rest of the file is not read.
 """
 

@@ -119,7 +119,7 @@ def _runs(places: Iterable[_Place], open_file: Callable[[str], _Opened]) -> Iter
 
 
 def _section(data: bytes) -> Section:
-    """Return the records of a batch; if they do not decompress, bytes that are no record."""
+    """Return the records of a batch; if they do not decompress, no bytes, which do not decode either."""
     try:
         return whole(memoryview(data))
     except CorruptBatch:
@@ -128,7 +128,7 @@ def _section(data: bytes) -> Section:
 
 
 def _decoded_or_faults(table: pa.RecordBatch, run: _Run) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a run; if it is invalid, those of each valid batch and a fault for each other."""
+    """Yield the records of a run; if it is invalid, those of its valid batches and faults for the others."""
     try:
         yield _decoded(table, run)
     except MinikafkaError as error:

@@ -1,7 +1,7 @@
 """The options of a write, with the names of Spark's own Kafka sink and of Kafka's producer.
 
-Invariant: every accepted option has an effect. What this sink always does (acks=all, idempotence)
-may be said, but not changed.
+Invariant: every accepted option has an effect. The options for what this sink always does
+(acks=all, idempotence) accept no other value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kafka's default partitioner for whole columns: murmur2 of the key, or shares of rows without one.
+"""Kafka's default partitioner for whole columns: murmur2 of the key; rows without a key share a partition.
 
 A key goes to the same partition as with the Java client: its 32-bit murmur2 hash, sign bit cleared,
 modulo the number of partitions.

@@ -91,7 +91,7 @@ class IdempotentProducer:
                 raise Unreachable("no broker gives out a producer id")
 
     def _send_heads(self) -> None:
-        """Send the first batch of each partition, one request per leader, and take the outcomes."""
+        """Send the first batch of each partition, one request per leader, and handle the responses."""
         by_leader: dict[Address, list[TopicPartition]] = {}
         for tp in self._waiting:
             if address := self._leaders.address(tp):
@@ -119,7 +119,7 @@ class IdempotentProducer:
     def _take_outcomes(
         self, address: Address, connection: Connection | None, tps: list[TopicPartition]
     ) -> set[TopicPartition]:
-        """Return the partitions whose batch must be sent again."""
+        """Handle a leader's response; return the partitions whose batch must be sent again."""
         if connection is None:
             return set(tps)
         try:

@@ -33,10 +33,10 @@ from minikafka.spark.wire.leaders import Leaders
 from minikafka.spark.workers import Shipped
 
 _BUFFER_BYTES: Final = 8 << 20
-"""Rows that a task gathers before it sends them, so that batches are large with many partitions too."""
+"""Bytes of rows that a task gathers before it sends them, for large batches even with many partitions."""
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-"""Spark's own properties of a task of a stream."""
+"""Properties that Spark sets for the tasks of a stream: ids of its query and of the micro-batch."""
 
 
 @dataclass

@@ -23,10 +23,10 @@ def waiting(start: Mapping[TopicPartition, Position], end: Positions) -> dict[To
 
 
 def limited(start: Mapping[TopicPartition, Position], end: Positions, most: int) -> Positions:
-    """Return ends that take about `most` offsets, shared among partitions by what waits in them.
+    """Return ends that take about `most` offsets, in proportion to what waits in each partition.
 
     A partition with records gets at least one offset, as in Spark's own source, so that none
-    starves; the sum may exceed `most` by that.
+    starves; therefore the sum may exceed `most`.
     """
     sizes = waiting(start, end)
     total = sum(sizes.values())
@@ -48,7 +48,7 @@ class Patience:
         """When the last batch was taken, or the first one refused."""
 
     def is_over(self, offsets: int, now_ms: int) -> bool:
-        """True if a batch of so many offsets may be taken now."""
+        """True if a batch of this many offsets may be taken now."""
         if self._last_ms is None:
             self._last_ms = now_ms
         if offsets < self._least and now_ms - self._last_ms < self._longest_ms:

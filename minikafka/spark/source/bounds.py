@@ -33,7 +33,7 @@ class Bound:
     numbers: int | Mapping[TopicPartition, int]
     """One number for all partitions, or one for each."""
     by_time: bool = False
-    """The numbers are Unix milliseconds instead of offsets; EARLIEST and LATEST stay what they are."""
+    """The numbers are Unix milliseconds instead of offsets; EARLIEST and LATEST keep their meaning."""
 
     def number(self, tp: TopicPartition) -> int:
         """Return the offset or time of one partition, EARLIEST or LATEST."""

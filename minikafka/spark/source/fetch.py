@@ -154,7 +154,7 @@ class RangeReader:
         if earliest <= self._offset <= latest:
             self._leaders.wait_and_refresh([self._tp], self._deadline)
             return
-        text = f"offset {self._offset} of {self._tp} is not in the log any more, which holds {earliest} to {latest}"
+        text = f"offset {self._offset} of {self._tp} is no longer in the log, which holds {earliest} to {latest}"
         report_loss(text, fail=self._fail_on_data_loss)
         self._offset = min(earliest, self._end) if self._offset < earliest else self._end
         self.start = self._offset

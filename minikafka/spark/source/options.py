@@ -93,7 +93,7 @@ class ReadOptions:
     max_offsets: int | None
     """Most records of one micro-batch, over all partitions."""
     min_offsets: int | None
-    """Records to wait for, at most `max_delay_ms`."""
+    """Offsets that a micro-batch waits for, at most for `max_delay_ms`."""
     max_delay_ms: int
     min_partitions: int | None
     max_records: int | None

@@ -1,7 +1,7 @@
 """Asks the cluster which offsets there are, and plans the ranges that a batch or micro-batch reads.
 
 Each function opens its own connections and closes them: between two micro-batches brokers may die,
-topics may be deleted and made again, and nothing of what was known before is taken for granted.
+topics may be deleted and created again, so nothing is remembered.
 Invariant: 0 <= start < end <= end of the log at planning time for every range, so a retried task
 reads the same records. The end of the log is the high watermark, under read_committed the last
 stable offset.
@@ -56,7 +56,7 @@ class _Cluster:
         return found
 
     def _find_partitions(self) -> tuple[list[TopicPartition], list[str]]:
-        """Return the partitions that exist, and what was named and does not."""
+        """Return the partitions that exist, and the named topics or partitions that do not."""
         subscription = self.options.subscription
         listed = self.leaders.list_topics() if subscription.pattern else ()
         topics = subscription.names(listed)
@@ -68,11 +68,11 @@ class _Cluster:
         return found, sorted(set(topics) - {tp.topic for tp in found})
 
     def ends(self, partitions: Sequence[TopicPartition], which: int) -> Positions:
-        """Return one end of each log, EARLIEST or LATEST."""
+        """Return the start (EARLIEST) or the end (LATEST) of each log."""
         return self.leaders.list_offsets(dict.fromkeys(partitions, which), self.deadline)
 
     def resolve(self, bound: Bound, earliest: Positions, latest: Positions) -> Positions:
-        """Return the bound as an offset of every partition; -1 where no record is so late."""
+        """Return the bound as an offset of every partition; -1 without a record from that time on."""
         _check_named(bound, latest)
         if bound.by_time:
             wanted = {tp: bound.number(tp) for tp in latest}
@@ -85,7 +85,11 @@ class _Cluster:
         }
 
     def start(self, earliest: Positions, latest: Positions) -> Positions:
-        """Return where a new query starts. Raises `ConfigError` by `startingOffsetsByTimestampStrategy`."""
+        """Return where a new query starts.
+
+        Raises `ConfigError` for a time after the last record, if `startingOffsetsByTimestampStrategy` is
+        `error`.
+        """
         bound = self.options.starting
         found = self.resolve(bound, earliest, latest)
         late = [tp for tp, position in found.items() if position.offset < 0]
@@ -100,7 +104,7 @@ class _Cluster:
         report_loss(text, fail=self.options.fail_on_data_loss)
 
     def inside(self, tp: TopicPartition, offset: int, first: int, last: int) -> int:
-        """Return the offset, or the nearest one in the log if it is outside and that is allowed."""
+        """Return the offset; if it is outside of the log, report the loss and return the nearest in it."""
         if not first <= offset <= last:
             self.report_loss(
                 f"offset {offset} of {tp} is not in the log, which holds {first} to {last}"
@@ -197,11 +201,11 @@ def _ends_before(latest: Position, start: Position) -> bool:
 
 
 def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Positions:
-    """Return `start`, and for partitions that only `end` has, or whose topic was created again, their
-    earliest offset.
+    """Return `start` for the partitions of `end`; the earliest offset for those that are new, or whose
+    topic was created again.
 
-    Reports topics that were created again, and the loss of partitions that are gone, and of the first
-    records of new ones.
+    Reports as lost: topics that were created again, partitions that are gone, and the first records
+    of new partitions that do not start at 0.
     """
     if gone := sorted(str(tp) for tp in start.keys() - end.keys()):
         text = (
@@ -230,8 +234,8 @@ def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Posi
 def plan_stream(options: ReadOptions, start: Positions, end: Positions) -> list[OffsetRange]:
     """Return the ranges of a micro-batch, one per task. Raises as `plan_batch`.
 
-    Where the log was truncated below `start`, the loss is reported; a query that may go on reads
-    the records that took the place of the lost ones.
+    Where the log was truncated below `start`, the loss is reported; a query that may continue
+    then reads the records that replaced the lost ones.
     """
     begin = known_starts(options, start, end)
     kept = _kept_offsets(options, begin, end)
@@ -248,10 +252,10 @@ def plan_stream(options: ReadOptions, start: Positions, end: Positions) -> list[
 def _kept_offsets(
     options: ReadOptions, begin: Positions, end: Positions
 ) -> dict[TopicPartition, int]:
-    """Return up to which offset the log still holds what was read, where that may have changed.
+    """Return the offset up to which each log still holds what was read, where that may have changed.
 
-    Within one leader epoch a log never gets shorter, and epochs never fall: otherwise it is the log
-    of another topic, which holds nothing of what was read.
+    Within one leader epoch a log never gets shorter, and epochs never fall. A log for which that does
+    not hold is of another topic: the offset is 0.
     """
     known = {tp: at for tp, at in begin.items() if at.leader_epoch >= 0}
     kept = {
@@ -284,7 +288,7 @@ def _truncation(tp: TopicPartition, begin: Position, kept: int) -> str:
     if not kept:
         return (
             f"{tp} was deleted and created again, or lost all records: offset {begin.offset} was"
-            f" read in leader epoch {begin.leader_epoch}, and the log starts anew"
+            f" read in leader epoch {begin.leader_epoch}, and the log has started again"
         )
     return (
         f"records {kept} to {begin.offset - 1} of {tp}, which were read, are not in the log any more:"

@@ -70,7 +70,7 @@ class BatchReader(_Reader, DataSourceReader, metaclass=Shipped):
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
-    """A stream: Spark asks for the end of each micro-batch, writes it to the checkpoint, and then for its ranges.
+    """A stream. Spark asks for the end of a micro-batch, writes it to the checkpoint, then asks for ranges.
 
     One instance on the driver lives as long as the query. Its state only limits batches and reports
     progress: after a restart everything follows from the checkpoint.
@@ -84,7 +84,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
         self._latest: Positions = {}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts, by `startingOffsets` and the options before it."""
+        """Return where a new query starts, by `startingOffsets` or an option that overrides it."""
         with one_line_errors():
             return to_json(planning.first_positions(self._options))
 
@@ -124,7 +124,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
         return to_json(self._latest) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the ranges of a micro-batch. Raises `DataLost` if what was read is not in the log any more."""
+        """Return the ranges of a micro-batch. Raises `DataLost` if records that were read are lost."""
         with one_line_errors():
             ranges = planning.plan_stream(self._options, from_json(start), from_json(end))
             return [RangePartition(wanted) for wanted in ranges]

@@ -36,11 +36,11 @@ class Unreachable(MinikafkaError):
 
 @dataclass(frozen=True)
 class _Question:
-    """A request to the leaders that asks one number of each partition."""
+    """A request to the leaders for one number per partition."""
 
     api: tuple[int, int]
     request: Callable[[Mapping[TopicPartition, tuple[int, int]]], bytes]
-    """Takes partitions and their (leader epoch, number asked with)."""
+    """Builds the request from the (leader epoch, time or epoch to ask for) of each partition."""
     parse: Callable[[memoryview], dict[TopicPartition, protocol.OffsetResponse]]
 
 
@@ -93,7 +93,7 @@ class Leaders:
     def find(
         self, ask: Callable[[], tuple[Found, Sequence[str]]], deadline: Deadline
     ) -> tuple[Found, Sequence[str]]:
-        """Return what `ask` returns: the thing found, and the names of topics or partitions it lacks.
+        """Return the result of `ask`: what it found, and the names of missing topics or partitions.
 
         Asks again for a few seconds while a name is missing, and until the deadline while no broker
         answers; then raises `Unreachable`.
