@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, compared with Apache Kafka 3.9: it prints ours, and we read its.
+"""The records of `__consumer_offsets`, compared with Apache Kafka 3.9: Kafka prints ours, and we read Kafka's.
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
 """

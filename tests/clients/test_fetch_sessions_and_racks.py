@@ -1,4 +1,4 @@
-"""Consumers in fetch sessions and in racks: librdkafka, kafka-python, and Java's console consumer if it is there."""
+"""Consumers in fetch sessions and in racks: librdkafka, kafka-python and, with Kafka's jars, Java's consumer."""
 
 from __future__ import annotations
 

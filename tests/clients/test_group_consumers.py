@@ -160,7 +160,7 @@ def described(bootstrap: str, group: str) -> Any:
 
 
 async def wait_for_members(cluster: LocalCluster, group: str, count: int) -> None:
-    """Wait until so many members have all partitions between them."""
+    """Wait until this number of members have all partitions among them."""
     while True:
         found = await asyncio.to_thread(described, cluster.bootstrap, group)
         if found is not None and len(found.members) == count and found.state.name == "STABLE":

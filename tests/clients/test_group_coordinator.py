@@ -72,7 +72,7 @@ def prepare(host: str, port: int) -> None:
 def wait(
     session: Session, api: int, version: int, error_of: Callable[[Any], int], **values: Any
 ) -> None:
-    """Repeat a request until it is answered without an error, or as Kafka answers its repetition."""
+    """Repeat a request until it succeeds, or until the topic that it creates exists."""
     deadline = time.monotonic() + 30
     while error_of(session.ask(api, version, **values)) not in (
         ErrorCode.NONE,

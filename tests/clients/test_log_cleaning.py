@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def cleaned_by_kafka(lines: list[str], file: Path) -> list[int]:
-    """Clean with Kafka's Cleaner, one line at a time; return the end offsets."""
+    """Do one cleaning with Kafka's Cleaner for each line; return the end offset of each."""
     file.write_text("\n".join(lines) + "\n")
     command = ["java", "-cp", f"{JARS}/*", str(PROGRAM), str(file)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

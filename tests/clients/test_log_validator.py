@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 async def test_batches_are_refused_as_by_kafka(tmp_path: Path) -> None:
-    """Except that batches are also refused that Kafka accepts and its consumer cannot read."""
+    """Batches that Kafka accepts although its consumer cannot read them are refused, too."""
     cases = batches()
     file = tmp_path / "batches"
     with file.open("wb") as out:

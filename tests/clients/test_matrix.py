@@ -1,4 +1,4 @@
-"""One scenario with every client library: what it writes, how it shares a group, and what it reads after a death.
+"""One scenario with every client library: what it writes, how it shares a group, what it reads after kills.
 
 The outcomes are the table of docs/clients.md (`pytest --record-rows`).
 """
@@ -34,7 +34,7 @@ def client(request: pytest.FixtureRequest) -> MatrixClient:
 def commands(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[list[str]]]]:
-    """The commands of the drivers by client. All are built at once: the first clients are tested meanwhile."""
+    """The commands of the drivers by client. All are built concurrently, while the first clients are tested."""
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     params = [call.params.get("client") for call in calls if call is not None]
     chosen = {client for client in params if isinstance(client, MatrixClient)}

@@ -51,7 +51,7 @@ def memory(pid: int, name: str) -> int:
 
 
 def forget_largest(pid: int) -> None:
-    """Let VmHWM begin again."""
+    """Reset VmHWM to the current memory."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 

@@ -1,7 +1,7 @@
 """Real processes that are killed at named steps of an operation: it ends as the documents promise.
 
 These are some of the cases that `tests/conformance/controller/test_crash_points.py` runs in memory, one for each
-way in which a step, a victim and real sockets, files and sessions may meet.
+way in which a step and a victim may interact with real sockets, files and sessions.
 """
 
 from __future__ import annotations

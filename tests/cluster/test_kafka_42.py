@@ -28,7 +28,10 @@ def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStage
 
 @pytest.mark.row("K7", "K3")
 async def test_2b_the_broker_is_not_able_to_start_the_replicas(stage: RealStage) -> None:
-    """Nothing is resumed; the admin command is killed and reports it, and the move can be withdrawn and retried."""
+    """The new broker never starts its replica; the interrupted command reports that nothing was completed.
+
+    The move can then be withdrawn and retried.
+    """
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await stage.cluster.hold(NOT_STARTING, [cast.newcomer])
@@ -43,7 +46,7 @@ async def test_2b_the_broker_is_not_able_to_start_the_replicas(stage: RealStage)
             outcome = (await client.admin.alter_reassignments({move.tp: None}))[move.tp]
             assert outcome.ok, outcome
             await stage.cluster.release(NOT_STARTING, [cast.newcomer])
-            # In the order of a move that is under way: those that were to stay come first, as in Kafka.
+            # Replicas that would have stayed come first, because the move was cancelled on its way, as in Kafka.
             origin = {0: (cast.follower, cast.leader)}
             await eventually(
                 lambda: not missing_replicas(stage, "t", origin),
@@ -54,7 +57,7 @@ async def test_2b_the_broker_is_not_able_to_start_the_replicas(stage: RealStage)
 
 
 def start_command(stage: RealStage, move: Move) -> subprocess.Popen[str]:
-    """`minikafka reassign`, which waits for the end."""
+    """Start `minikafka reassign`, which waits until the move is complete."""
     replicas = ",".join(map(str, move.target))
     words = ["reassign", "-t", "t", "-p", "0", "--replicas", replicas]
     return subprocess.Popen(
@@ -67,7 +70,7 @@ def start_command(stage: RealStage, move: Move) -> subprocess.Popen[str]:
 
 @pytest.mark.row("K10", "J6", "J7")
 async def test_4b_the_broker_does_not_complete_the_leader_state_change(stage: RealStage) -> None:
-    """The controller does not wait; the partition is unavailable, which shows, until the broker completes it."""
+    """The controller does not wait; no broker reports itself as the leader until this one completes the change."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("B3")

@@ -31,7 +31,7 @@ class Stream:
         self.batches: list[int] = []
         """Rows of each micro-batch of the last run."""
         self.behind: list[OffsetsBehind | None] = []
-        """How far each of them left the topic behind."""
+        """Number of offsets that were still unread after each of them."""
 
     def run(self, **given: str) -> None:
         options = {"kafka.bootstrap.servers": self._bootstrap, "startingOffsets": "earliest"}

@@ -1,4 +1,4 @@
-"""One broker of Apache Kafka 3.9 with its ZooKeeper, for tests that compare with it, and programs on its jars.
+"""One broker of Apache Kafka 3.9 with its ZooKeeper, for comparisons, and Java programs run with its jars.
 
 MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13 and all that it depends on).
 """

@@ -34,7 +34,10 @@ BIG_MAP: Final = 128 << 20
 
 
 def task(log: Log, wall_ms: int, uncleanable: int | None = None, **other: Any) -> CleaningTask:
-    """Return the cleaning of a log below this offset, without a high watermark in its way, with other fields."""
+    """Return the task that cleans a log below this offset (None: to its end), whatever its high watermark.
+
+    `other`: fields of the task to replace.
+    """
     end = log.log_end_offset
     dirt = dirt_of(log, end if uncleanable is None else uncleanable, wall_ms)
     made = task_of(
@@ -159,7 +162,7 @@ def batches_of(data: bytes) -> Iterable[tuple[Header, bytes]]:
 
 
 def described(data: bytes) -> list[tuple[Any, ...]]:
-    """Return each batch as its header, without what depends on the compressor, and its records."""
+    """Return each batch as its header, without the fields that depend on the compressor, and its records."""
     found = []
     for header, batch in batches_of(data):
         fields = list(header)

@@ -197,4 +197,4 @@ CLIENTS: Final = (
     MatrixClient("franz-go", "1.18.1", _franz_go),
     MatrixClient("java", "3.9.1", _java),
 )
-"""kafkajs has no lz4 and zstd of its own, no static members and no cooperative assignor (its 2.2)."""
+"""kafkajs 2.2 has no lz4 and zstd of its own, no static members and no cooperative assignor."""

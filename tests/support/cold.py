@@ -68,7 +68,7 @@ class Tasks:
 
 
 class Controller:
-    """A controller role that a test decides."""
+    """The controllership as one broker sees it: a test sets which broker is the controller."""
 
     def __init__(self, broker_id: int, controller_id: int) -> None:
         self.is_active = broker_id == controller_id
@@ -116,7 +116,7 @@ class Calls:
 
 
 class Replicas:
-    """Hosted replicas, and the errors of others, as a test decides."""
+    """The hosted replicas, and the errors for other partitions, all set by the test."""
 
     def __init__(self) -> None:
         self.hosted: dict[TopicPartition, Any] = {}
@@ -243,7 +243,7 @@ class Cold:
         )
 
     def forget_what_is_marked(self) -> None:
-        """Show topics that are marked for deletion without leaders, as the controller does first."""
+        """Remove the leaders of topics marked for deletion from the metadata: the controller's first step."""
         marked = [
             state(topic, partition, entry.replicas, leader=LEADER_DURING_DELETE)
             for topic, partitions in self.metadata.topics.items()
@@ -253,7 +253,7 @@ class Cold:
         self.update(*marked)
 
     def lead_what_is_created(self) -> None:
-        """Elect the first replica of each new partition and show it, as the controller does."""
+        """Make the first replica of each new partition its leader in the metadata, as the controller does."""
         for path, node in self.ensemble.nodes.items():
             name = path.rpartition("/")[2]
             if path != layout.topic_path(name) or name in self.metadata.topics:
@@ -266,7 +266,7 @@ class Cold:
 
 
 def finished(steps: Steps) -> Any:
-    """Take all steps; return the response."""
+    """Run the steps of a handler to their end; return the response."""
     try:
         while True:
             next(steps)
@@ -275,7 +275,7 @@ def finished(steps: Steps) -> Any:
 
 
 def decoded(api: int, version: int, answer: Any) -> Any:
-    """Return the decoded response of a handler, by way of its bytes; its steps are taken."""
+    """Return the response of a handler, encoded and decoded again; run its steps if it returned steps."""
     body = finished(answer) if isinstance(answer, Generator) else answer
     return decode_response(api, version, encode_response(1, api, version, body)[4:])
 
@@ -309,6 +309,6 @@ def state(
 
 
 def context(version: int, software: str = "") -> RequestContext:
-    """Return the context of a request of this version, from a client whose handler answers at once."""
+    """Return the context of a request of this version, whose handler responds by its return value."""
     connection = ClientConnection(1, "PLAINTEXT", "127.0.0.1:50000", software=software)
     return RequestContext(connection, "client", version, lambda response: None)

@@ -256,7 +256,7 @@ class ControllerBench(Candidate):
         return path in self.ensemble.nodes
 
     def first(self, what: str, about: str) -> int:
-        """Return the position of the first such event in the trace."""
+        """Return the position of the first event (what, about) in the trace."""
         return next(i for i, event in enumerate(self.trace) if event == (what, about))
 
 

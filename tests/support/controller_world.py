@@ -1,7 +1,7 @@
-"""The pure controller machine over the ZooKeeper in memory: its requests are kept, its picture is checked.
+"""The pure controller machine over the ZooKeeper in memory: its requests are kept, its context is checked.
 
 `World` gives the machine events and carries out its effects at once, without a loop; the nodes that it writes
-and reads are those of an `Ensemble`. The invariants of the picture are checked after every step.
+and reads are those of an `Ensemble`. The invariants of its `Context` are checked after every step.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def run_steps(nodes: StateNodes, steps: Generator[Any, Any, Any]) -> Any:
 def read_of(
     nodes: StateNodes, question: ReadLeaderAndIsr | ReadUncleanSettings, unclean: set[str]
 ) -> Outcome:
-    """Return the answer to a question that only reads."""
+    """Return the outcome of an effect that only reads ZooKeeper."""
     if isinstance(question, ReadLeaderAndIsr):
         return LeaderAndIsrRead({tp: nodes[tp] for tp in question.partitions if tp in nodes})
     return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
@@ -367,7 +367,7 @@ class World:
         ]
 
     def answer_of(self, question: Effect) -> Outcome:
-        """Apply the machine's question to ZooKeeper, and return the outcome."""
+        """Carry out an effect that awaits an outcome, on ZooKeeper; return the outcome."""
         if isinstance(question, WriteLeaderAndIsr):
             return write_states(self.nodes, question.states)
         if isinstance(question, WriteAssignments):
@@ -382,7 +382,7 @@ class World:
     def write_assignments(
         self, topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
     ) -> dict[str, str]:
-        """Change the partitions of topic nodes; return why it failed, by topic."""
+        """Change the partitions of topic nodes; return the reason for each topic that failed."""
         failed = {}
         for topic, changes in topics.items():
             if topic not in self.topics:
@@ -395,7 +395,7 @@ class World:
         return failed
 
     def give_topic_ids(self, topics: Mapping[str, bytes | None]) -> dict[str, bytes]:
-        """Give ids to topics without one: the name, padded; a topic with partitions gets none."""
+        """Write the topics' ids; a topic without one gets its padded name, or none if it has state nodes."""
         given = {}
         for topic, topic_id in topics.items():
             if topic_id is None and any(tp.topic == topic for tp in self.nodes):
@@ -446,7 +446,7 @@ class World:
         return self.handle(DeletionsChanged(self.deletions))
 
     def deleted(self, broker_id: int, *partitions: TopicPartition, error: int = 0) -> World:
-        """Answer for a broker that it deleted its replicas, or the error that prevented it."""
+        """Give the machine a broker's StopReplica response: its replicas are deleted, or the error."""
         epoch = self.brokers[broker_id].epoch
         return self.handle(StopReplicaAnswered(broker_id, epoch, dict.fromkeys(partitions, error)))
 

@@ -45,7 +45,7 @@ _UNFENCED: Final = (
 )
 """Operation and path of writes that any broker makes at any time, besides its registration and its ISRs."""
 _ANY_BROKER: Final = re.compile(r"/(config|admin)/.+")
-"""What an administrator's request writes: checked, but not always from the controller's session."""
+"""Nodes that administrators' requests write, with the check, but also from sessions of other brokers."""
 _OTHER_SYSTEMS: Final = re.compile(r"/zookeeper(/.*)?")
 
 

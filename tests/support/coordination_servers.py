@@ -68,7 +68,7 @@ class Zookeeper(Protocol):
         """Accept connections again."""
 
     async def end_session(self, session_id: int, password: bytes) -> None:
-        """End a session as another client may that has its password."""
+        """End a session, as any client that has its password can."""
 
     async def has(self, client: Any, path: str) -> bool:
         """True if the observer sees the node, whose path is relative to the client's root."""
@@ -196,5 +196,5 @@ class InMemory:
 
 
 def _conform(apache: Apache, memory: InMemory) -> tuple[Zookeeper, Zookeeper]:
-    """For the type checker."""
+    """Let the type checker compare both classes with the protocol."""
     return apache, memory

@@ -53,7 +53,7 @@ def garbage(chance: random.Random) -> bytes:
 
 
 def places(chance: random.Random) -> str:
-    """Return the path of a node that the controller reads, with a name that only an outsider gives."""
+    """Return the path of a node that the controller reads and that an outsider could have written."""
     name = chance.choice([name for name in [*IDS, "t"] if name and "/" not in name])
     number = chance.randrange(5)
     return chance.choice(

@@ -47,7 +47,7 @@ class Unanswered(Exception):
 
 
 class GroupClient:
-    """Requests to the coordinator of one group; `home` is the broker that is asked for it first."""
+    """Requests to the coordinator of one group; `home` is the broker that is asked first for the coordinator."""
 
     def __init__(self, cluster: MemoryCluster, group: str, home: int = 0) -> None:
         self.cluster = cluster

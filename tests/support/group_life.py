@@ -109,7 +109,7 @@ class Life:
     def __init__(
         self, cluster: MemoryCluster, group: str, count: int, topic: str = "t", static: int = 0
     ) -> None:
-        """`static`: the number of members, the first ones, that have an instance id."""
+        """`static`: this number of members, the first ones, have an instance id."""
         self.cluster = cluster
         self.group = group
         self.members = [
@@ -179,7 +179,7 @@ class Faults:
         return loop
 
     def begin(self, fault: str, broker: int) -> Callable[[], Awaitable[None]]:
-        """Begin the fault at once, in the middle of whatever runs; return the rest of it."""
+        """Begin the fault at once, in the middle of whatever runs; return the function that completes it."""
         session = self.cluster.sessions[broker].session_id
         if fault == "kill":
             self.cluster.kill(broker)

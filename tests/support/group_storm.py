@@ -422,7 +422,7 @@ class GroupStorm:
     # Invariants.
 
     def check_assignment(self, client: Client, assignment: bytes) -> None:
-        """A member got bytes: they are those of its generation, for it, and the only ones of the generation."""
+        """Check that a member got its own bytes of the only assignment of its generation."""
         nonce, generation, owner = assignment.decode().split()
         assert int(generation) == client.generation
         assert owner == client.instance or owner == client.member
@@ -448,7 +448,7 @@ class GroupStorm:
                 self.check_log(group)
 
     def check_log(self, group: Group) -> None:
-        """The next coordinator would load the members, the generation and the assignments of this one."""
+        """Check that the next coordinator would load the group's members, generation and assignments."""
         value = self.written()
         assert value.generation == group.generation
         assert value.leader == group.leader
@@ -457,7 +457,7 @@ class GroupStorm:
         }
 
     def check_joined(self, host: Host, response: JoinResponse) -> None:
-        """A member joined the current generation; if that is stable, the log knows the member."""
+        """Check that a member joined the current generation and, if that is stable, that it is in the log."""
         group = host.coordinator.groups[GROUP]
         assert group.state in (COMPLETING, STABLE)
         assert response.generation == group.generation

@@ -208,7 +208,7 @@ class Librdkafka(IdempotentProducer):
         self.queue: list[int] = []
         self.queued = 0
         self.ends: dict[int, int] = {}
-        """Last record of each batch that is sent again, by its first: a batch is never cut again."""
+        """First -> last record of each batch to be sent again, because such a batch keeps its bounds."""
         self.not_before: dict[int, float] = {}
         self.in_flight = 0
         self.drains = False

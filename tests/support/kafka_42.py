@@ -1,7 +1,8 @@
 """What the tests of KAFKA-42 have in common: one partition on its way to other brokers.
 
-The mail's stages are: 1 register an ISR listener, 2 start new replicas, 3 wait until they are in sync, 4 elect a
-leader among them, 5 stop old replicas, 6 write the new assignment, 7 take the partition out of the admin path.
+The stages in KAFKA-42's design mail are: 1 register an ISR listener, 2 start new replicas, 3 wait until they are in
+sync, 4 elect a leader among them, 5 stop old replicas, 6 write the new assignment, 7 take the partition out of the
+admin path.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Move:
         await self.stage.write(layout.REASSIGN_PARTITIONS, data)
 
     async def up_to(self, step: str) -> None:
-        """Write the admin node, and wait until the controller stands before the step."""
+        """Write the admin node, and wait until the controller is held before the step."""
         await self.stage.hold(f"reassignment.{step}")
         await self.submit()
         assert await self.stage.held(f"reassignment.{step}") == self.cast.controller
@@ -61,7 +62,7 @@ class Move:
     def missing(self) -> str:
         """Return the part of the promised result that does not show yet, "" if all of it does."""
         if self.request is not None:
-            return "it is still asked for"
+            return "the reassignment is still requested"
         return missing_replicas(self.stage, self.tp.topic, {0: self.target})
 
     async def complete(self) -> None:

@@ -13,7 +13,7 @@ from minikafka.log.cleaner.task import CleanedGroup, CleaningTask
 
 
 class MemoryCleaners:
-    """Steps on a storage in memory, limited by the clock. `tasks` are those that were begun."""
+    """Steps on a storage in memory, at the rate of the task by the clock. `tasks` are those begun so far."""
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._storage = storage
@@ -21,7 +21,7 @@ class MemoryCleaners:
         self.tasks: list[CleaningTask] = []
         self.running = 0
         self._due = 0.0
-        """The time (ms) until which the bytes of all tasks so far take at their rate."""
+        """The clock's time (ms) before which the next step must not begin, to keep to the rate."""
 
     async def clean(
         self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], Awaitable[None]]

@@ -64,7 +64,7 @@ class MemoryServer:
 
 
 class MemoryControlPlane:
-    """Controller RPC by a plain call; one table of servers by port is the network."""
+    """Controller requests by plain calls; the network is one table of servers by port."""
 
     def __init__(
         self, servers: dict[int, MemoryServer], delay: Callable[[], float] = lambda: 0
@@ -118,7 +118,7 @@ class MemoryControlPlane:
 
 
 async def _handle(server: MemoryServer, call: Call, answer: asyncio.Future[dict[str, Any]]) -> None:
-    """Put what the handler returns or raises into the answer, unless the caller has given up."""
+    """Set the handler's result or exception as the answer, unless the caller has given up."""
     try:
         result = await server.handler(call)
     except Exception as error:  # noqa: BLE001  (it is the caller's)

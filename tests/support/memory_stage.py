@@ -70,7 +70,7 @@ class MemoryStage(Stage):
         self.cluster.brokers.pop(broker, None)
 
     def _event(self, broker: int) -> asyncio.Event:
-        """Set when the broker is killed."""
+        """Return the event that is set when the broker is killed."""
         return self._ended.setdefault(broker, asyncio.Event())
 
     async def start(self, broker: int | None = None) -> None:
@@ -111,7 +111,7 @@ Scenario = Callable[..., Coroutine[Any, Any, None]]
 def on_memory_stage(scenario: Scenario) -> Callable[..., None]:
     """Make a test of a scenario: it runs on a new cluster under the schedule of each seed of `SEEDS`.
 
-    The test has the scenario's arguments but for the first, the stage.
+    The test has the scenario's arguments without the first one, the stage.
     """
 
     @pytest.mark.parametrize("seed", SEEDS)

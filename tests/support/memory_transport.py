@@ -143,7 +143,7 @@ class MemoryLink:
         return self._context.get(PROCESS)
 
     def start(self) -> None:
-        """Tell the handler of the connection, in its own context."""
+        """Tell the handler, in its own context, that it is connected."""
         if self._context.get(PROCESS) is PROCESS.get():
             self._handler.connected(self)
         else:
@@ -193,7 +193,7 @@ class MemoryLink:
         self._loop.call_soon(callback, context=self._context)
 
     def _pump(self) -> None:
-        """Hand over what the other end has room for."""
+        """Move as many queued bytes to the other end as it has room for."""
         room = self._window_bytes - len(self.other._inbox)
         if room > 0 and self._queue:
             self.other._inbox += self._queue[:room]
@@ -215,7 +215,7 @@ class MemoryLink:
             self._call_soon(self._read)
 
     def _read(self) -> None:
-        """One piece; an end of file when there is none and the other end has left."""
+        """Pass one piece to the handler; end if there is none and the other end has left."""
         self._reading = False
         if self._paused or self._closing:
             return
@@ -244,5 +244,5 @@ class MemoryLink:
 
 
 def _conforms(transport: MemoryTransport, link: MemoryLink) -> tuple[Transport, Link]:
-    """For the type checker: the twin has the ports' shapes."""
+    """Let the type checker compare both classes with the ports."""
     return transport, link

@@ -163,13 +163,16 @@ class ControlledShutdown(Operation):
 
 
 class Reassignment(Operation):
-    """Three partitions move to the follower and the newcomer: one leader leaves, one stays, one leaves entirely."""
+    """A move of three partitions to the follower and the newcomer.
+
+    Partition 0 gets another leader, 1 keeps its leader, and 2 gets only new replicas.
+    """
 
     name = REASSIGNMENT
     victims = ("controller", "leader", "follower", "newcomer")
     waits_for = ("follower", "newcomer")
     by_node = ("U1", "A2", "B1", "B6", "B7")
-    """Steps that are passed on the way of a request in ZooKeeper; the others are asked of the controller."""
+    """Steps that are tested with a request in ZooKeeper; the others with one to the controller."""
 
     def __init__(self, stage: Stage, cast: Cast, topic: str, step: str) -> None:
         super().__init__(stage, cast, topic, step)
@@ -265,7 +268,7 @@ OPERATIONS = {kind.name: kind for kind in (Creation, Deletion, ControlledShutdow
 
 
 def staged(stage: Stage, cast: Cast, operation: str, step: str, topic: str) -> Operation:
-    """Return the operation in a form that passes the step."""
+    """Return the operation, in a variant that goes through the step."""
     kind = Superseded if (operation, step) == (REASSIGNMENT, "U3") else OPERATIONS[operation]
     return kind(stage, cast, topic, step)
 

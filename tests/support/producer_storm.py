@@ -78,7 +78,7 @@ class Storm:
         return TOPIC in broker.metadata.topics
 
     async def blow(self) -> None:
-        """Do one thing to one broker, more often than not the leader."""
+        """Inject one fault into one broker, usually the leader, or heal all of them."""
         what = self.chance.choice(FAULTS)
         leaders = self.leaders() or list(BROKERS)
         broker = leaders[0] if self.chance.random() < 0.6 else self.chance.choice(BROKERS)

@@ -25,7 +25,7 @@ from scripts.load import high_watermark
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PAUSE_SECONDS = 0.005
 END_SECONDS = 60.0
-"""How long a writer may take to end, and a reader to get on."""
+"""Maximum time for a writer to end, and for a reader to get its next records."""
 
 
 class Client(Protocol):
@@ -51,8 +51,8 @@ def _compression(codec: str) -> str | None:
 class ConfluentKafka:
     """confluent-kafka: librdkafka behind Python, with at most `in_flight` unanswered requests per broker.
 
-    With more than one, an idempotent producer of librdkafka 2.16 computes all the time, on two processors, from the
-    death of a leader until it knows the next one. So writers with a codec have one.
+    With more than one, an idempotent producer of librdkafka 2.16 uses up two processors from the death of a
+    leader until it knows the next one. So writers with a codec have only one.
     """
 
     name = "confluent-kafka"

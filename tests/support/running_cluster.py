@@ -65,7 +65,8 @@ async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
 async def heal(cluster: LocalCluster) -> None:
     """Resume and start every process, then wait until every topic is fully replicated and every broker knows it.
 
-    kafka-python asks for end offsets until its time is over without reading the metadata again.
+    The last condition is for kafka-python: it repeats a request for end offsets until its timeout, without
+    reading the metadata again.
     """
     for broker in BROKERS:
         process = cluster.process(broker)

@@ -1,4 +1,4 @@
-"""An administrator's client without a network: partitions in a dictionary, which move when they are looked at.
+"""An administrator's client without a network: partitions in a dictionary, moved by questions about them.
 
 A reassignment completes at the `looks`-th question about it, unless one of its new brokers is in `paused`; the
 answers are those that a controller would give.
@@ -133,7 +133,7 @@ class ScriptedAdmin(Admin):
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Deleted]:
-        """Move the starts of logs, which end at `ends`."""
+        """Set the log start offsets; an offset beyond the end in `ends` is refused."""
         results = {}
         for tp, offset in before.items():
             end = self.ends.get(tp, 0)

@@ -25,7 +25,7 @@ Callback = tuple[asyncio.Handle, contextvars.Context]
 TURN_SECONDS = 0.000_02
 """Virtual time that one callback takes."""
 TURNS_MAX = 2_000_000
-"""A run that takes longer than this is taken for one that does not end."""
+"""Number of callbacks after which a run is considered endless."""
 HELD_UP = 0.2
 """Chance, per turn, that another process is held up from now on, or none."""
 

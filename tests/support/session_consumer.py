@@ -58,7 +58,7 @@ class SessionConsumer:
         partition_max_bytes: int = 1 << 20,
         epoch: int | None = None,
     ) -> int:
-        """Send one fetch and process its response; return the error code of the whole."""
+        """Send one fetch and process its response; return the error code of the whole response."""
         changed = {
             key: offset for key, offset in self.positions.items() if self.sent.get(key) != offset
         }

@@ -174,7 +174,7 @@ class SoloConfigs:
 
 
 class SoloConfigChanges:
-    """A ConfigChanges that never has any."""
+    """A ConfigChanges that never reports a change."""
 
     async def start(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""A few brokers in memory that speak just enough Kafka for a client, and misbehave on request.
+"""A few brokers in memory that serve just the Kafka APIs that a client needs, and misbehave on request.
 
 Every broker answers from the same state, and only the leader of a partition serves it. Frames are read and made
 with `minikafka.wire`, which has tests of its own.

@@ -1,7 +1,7 @@
 """Whole brokers in the process of the test, with sockets, disks and Apache ZooKeeper around them.
 
 They are started as `minikafka broker` starts them; only the process is that of the test. A broker that "dies" stops
-without a controlled shutdown: its session ends, and nobody took its leaderships over before.
+without a controlled shutdown: its session ends while it still leads its partitions.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
 
 
 async def in_thread(work: Callable[[KazooClient], object], server: ManagedZooKeeper) -> object:
-    """Return what `work` makes of the server with an independent client (kazoo)."""
+    """Return the result of `work`, called with an independent client (kazoo) of the server."""
 
     def run() -> object:
         kazoo = KazooClient(server.connect)

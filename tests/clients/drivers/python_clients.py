@@ -41,7 +41,10 @@ def until_input_ends() -> threading.Event:
 
 
 class Interruptible:
-    """A call that SIGINT ends, which is sent when standard input ends: then, and from then on, it returns {}."""
+    """A blocking call that is interrupted, by a SIGINT to itself, when standard input ends.
+
+    The interrupted call and all later ones return {}.
+    """
 
     def __init__(self, call: Callable[[], dict[Any, Any]]) -> None:
         self._call = call

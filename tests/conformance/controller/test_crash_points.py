@@ -2,7 +2,7 @@
 
 Every step of creation, reassignment, deletion and controlled shutdown is held in turn, and there the controller,
 or the leader or a follower of what is being changed, is killed: whole brokers in memory, in virtual time, under
-several schedules. `tests/cluster/test_crash_points.py` does some of it to real processes.
+several schedules. `tests/cluster/test_crash_points.py` repeats some of it with real processes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """KAFKA-42: its failure table, and its six tests under their own names, on whole brokers in memory.
 
 Each test runs under several schedules. The step numbers are the stages listed in `support/kafka_42.py`.
-`tests/cluster/test_kafka_42.py` does some of it to real processes.
+`tests/cluster/test_kafka_42.py` repeats some of it with real processes.
 """
 
 from __future__ import annotations

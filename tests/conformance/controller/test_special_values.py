@@ -31,9 +31,9 @@ NEEDS = {
 }
 """Values that need another one, in Kafka too."""
 NOT_STARTING = [("log.cleaner.threads", INT_MAX), ("log.cleaner.dedupe.buffer.size", -1)]
-"""Values with which neither a broker of Kafka nor one of these starts: the buffer is too small for the threads."""
+"""Values with which no broker starts, here or in Kafka: the buffer is too small for the threads."""
 ENDLESS = ("controlled.shutdown.max.retries", INT_MAX)
-"""With this value the last broker asks for ever, as Kafka's does, so it is not asked to stop."""
+"""With this value the last broker retries controlled shutdown for ever, as in Kafka, so it is not stopped."""
 
 
 def values(keys: dict[str, Key]) -> list[tuple[str, float]]:

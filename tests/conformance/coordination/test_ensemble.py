@@ -120,7 +120,7 @@ async def test_many_sessions_survive_the_death_of_their_server(
 async def test_sync_shows_writes_that_another_client_made_elsewhere(
     ensemble: list[ManagedZooKeeper], connect: Connect
 ) -> None:
-    """A client of the leader needs it too: the leader's own `sync` may be ahead of what it has applied."""
+    """Also at ZooKeeper's leader, which may answer `sync` before it has applied all committed writes."""
     clients = [await connect(one.connect) for one in ensemble]
     await clients[0].create("/a", b"0")
     for version in range(60):

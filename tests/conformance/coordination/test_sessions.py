@@ -32,7 +32,7 @@ LEASE_EXPIRED, EXPIRED, CLOSED = (
 
 
 FIVE_ATTEMPTS_S = 0.35
-"""The shortest pauses between five attempts: half of 50, 100, 200 and 400 ms, less what timers are early."""
+"""Least sum of the pauses between five attempts: half of 50, 100, 200 and 400 ms, less a margin."""
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ async def test_request_that_is_never_answered_ends_with_the_session_timeout(
 async def test_idle_session_stays_alive_by_pings(proxy: Proxy, connect: Connect) -> None:
     client = await connect(proxy.connect, session_ms=1_000)
     await client.create("/e", b"", ephemeral=True)
-    await answered_pings(proxy, 6)  # three a session timeout
+    await answered_pings(proxy, 6)  # three per session timeout
     await lives(client, connections=1)
     assert client.seen == []
 
@@ -410,7 +410,7 @@ async def test_session_closes_after_its_task_registry(
     assert not await exists_for_others(server, client, "/e")
 
 
-# The bound on what is under way.
+# The bound on requests in progress.
 
 
 async def test_number_of_requests_in_flight_is_bounded(
@@ -443,7 +443,7 @@ async def test_bytes_in_flight_are_bounded_to_four_mebibytes(
     await asyncio.sleep(0.1)
     assert proxy.seen.count(SET_DATA) == 4
     proxy.heal()
-    async with asyncio.timeout(3):  # at once, not at the end of their time
+    async with asyncio.timeout(3):  # at once, not at their timeouts
         results = await asyncio.gather(*writes, return_exceptions=True)
     kinds = [type(result) for result in results]
     assert kinds == [OutcomeUnknown] * 4 + [NotConnected] * 3, "what was queued was never sent"

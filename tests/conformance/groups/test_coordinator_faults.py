@@ -70,7 +70,7 @@ def nothing(broker: int, number: int, name: str) -> None:
 
 @pytest.mark.parametrize(("fault", "first"), [("kill", 0), ("pause", 1), ("move", 2)])
 def test_no_commit_is_lost_when_the_coordinator_goes_at_a_step(fault: str, first: int) -> None:
-    """Two of five steps for each fault: a commit has six, so that every kind of step has its turn."""
+    """Each fault is tested at two of every five steps: a commit has six, so every kind of step is reached."""
     reached = []
     for step in count():
         if step % 5 not in (first, first + 2):

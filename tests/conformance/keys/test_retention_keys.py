@@ -34,7 +34,7 @@ def run(scenario: Scenario, configs: dict[str, str] | None = None, **config: obj
 
 
 async def produce(user: Client, count: int = 1, timestamp: int = -1) -> None:
-    """Produce so many batches of one record, of the current time without a timestamp."""
+    """Produce this number of batches of one record; without a timestamp the current time is used."""
     for _ in range(count):
         await user.produce("t", [Record(timestamp=timestamp, value=b"v" * 100)], partition=0)
 

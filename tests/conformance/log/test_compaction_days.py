@@ -16,7 +16,7 @@ from minikafka.record.batch import records
 from minikafka.replication.partition import Partition
 
 KEYED, AGED = TopicPartition("keyed", 0), TopicPartition("aged", 0)
-"""Compacted, and compacted with a retention of `KEPT_MS`."""
+"""A compacted partition, and one that is compacted and has a retention of `KEPT_MS`."""
 OFTEN = [b"often-%d" % number for number in range(6)]
 RARELY = [b"rarely-%d" % number for number in range(80)]
 """Keys that get about one record in two days, so that their delete markers live out their time."""
@@ -28,7 +28,7 @@ KEPT_MS = 12 * HOUR
 LATE_MS = STEP + MINUTE
 """What is due is done at the next step at the latest."""
 CLEANED_MS = MAX_LAG_MS + SEGMENT_MS + LATE_MS
-"""Age at which a record has been in a cleaning."""
+"""Age at which every record has been through a cleaning."""
 DELETE_DELAY_MS = 2 * SECOND
 
 
@@ -84,7 +84,7 @@ class Days(days.Days):
         assert not suffixes & {"deleted", "cleaned", "swap"}
 
     def check_retention(self, replica: Partition, last: dict[bytes, int]) -> None:
-        """Whole segments go when their last record is old enough; one without records goes later."""
+        """Check that retention removed only old records, and left no segment whose records are all old."""
         log, now = replica.log, self.cluster.clock.wall_ms()
         gone = [self.written[AGED][at] for at in last.values() if at < log.log_start_offset]
         first = log.segments[log.segments.count_below(log.log_start_offset)]
@@ -102,10 +102,10 @@ class Days(days.Days):
         *,
         is_there: bool,
     ) -> None:
-        """A record leaves after its successor or, if it is a delete marker, after its time, and not before.
+        """Check that a replaced record and an old delete marker are removed in time, and not too early.
 
-        `away_ms`: how long the broker was down, so that it could not clean. As in Kafka it keeps a record whose
-        delete marker came and went meanwhile (`delete.retention.ms`).
+        `away_ms`: time for which the broker was down and could not clean. As in Kafka it keeps a record whose delete
+        marker was written and removed meanwhile (`delete.retention.ms`).
         """
         now = self.cluster.clock.wall_ms()
         at, key, value = written[offset]

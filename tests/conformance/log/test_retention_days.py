@@ -102,7 +102,7 @@ class Days(days.Days):
         )
 
     def check_bounds(self, tp: TopicPartition, replica: Partition) -> None:
-        """What is young enough is there, and what is too old or too much is gone."""
+        """Check that young records are there, and that segments beyond the retention by time or size are gone."""
         log, now = replica.log, self.cluster.clock.wall_ms()
         first = log.segments[log.segments.count_below(log.log_start_offset)]
         is_empty = log.log_start_offset == log.log_end_offset

@@ -24,7 +24,7 @@ async def create(cluster: LocalCluster, *names: str, partitions: int = 3) -> Non
 
 
 def content(rows: list[dict], *more: str) -> list[str]:
-    """Return what a producer decides of each row, in an order of its own."""
+    """Return the columns that a producer sets (and `more`) of each row as text, sorted."""
     return sorted(str([row[name] for name in (*CONTENT, *more)]) for row in rows)
 
 

@@ -112,7 +112,7 @@ async def test_batch_of_csv_is_written_as_parquet(spark, client, pipeline, tmp_p
     with pytest.raises(Exception, match="PATH_ALREADY_EXISTS") as caught:
         pipeline(text)
     assert str(explain(caught.value)).endswith(
-        'already exists: name another directory, or in a file mode = "append" or "overwrite"'
+        'already exists: name another directory, or set mode = "append" or "overwrite" in the file'
     )
 
 

@@ -22,7 +22,7 @@ START = SystemClock().wall_ms() // (10 * MINUTE) * 10 * MINUTE
 
 
 def at(minute: float, user: str, ms: int = 1) -> Record:
-    """Return a record whose JSON says who did what how long, `minute` minutes after the start."""
+    """Return a record with this user and value as JSON, `minute` minutes after the start."""
     value = json.dumps({"user": user, "ms": ms}).encode()
     return Record(key=user.encode(), value=value, timestamp=START + int(minute * MINUTE))
 
