@@ -312,7 +312,7 @@ class _ClosingOnFailure:
         self._failed = failed
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Do nothing: `__exit__` does the work."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         """Call `failed` for an Exception and suppress it; let every other BaseException propagate."""

@@ -41,7 +41,10 @@ class ConfigUpdates:
         await self._replicas.topics_configured(topics)
 
     def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:
-        """Apply the settings of all brokers, and of this one, to replicas and controller."""
+        """Apply the dynamic settings to replicas and controller.
+
+        `cluster`: the settings for all brokers. `own`: those for this broker only.
+        """
         before = self._settings.replication_rates
         has_changed = self._settings.load(cluster, own)
         if self._settings.replication_rates != before:

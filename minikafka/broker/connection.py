@@ -4,8 +4,9 @@ A tick is one `buffer_updated`: every whole request is parsed, then the logs are
 sent, in the order of the requests. Produce and Fetch are handled in place, every other API by `ColdRequests`
 in a later turn of the event loop, as is a Fetch of many partitions. When too many requests wait, parsing and
 reading stop. They also stop at a Produce request of many partitions, or one whose records take long to check.
-The rest of the buffer is parsed in a turn of `ColdTurns`. Otherwise each pass of the event loop would serve
-all connections, and every other client would wait for them.
+The requests left in the buffer are parsed later, in a turn of `ColdTurns`, whose length is limited. Without
+these turns, all connections could parse their buffers in one pass of the event loop, and every other client
+would wait for that.
 Invariant: no response is sent before the records it acknowledges are written.
 """
 

@@ -211,7 +211,11 @@ class ConsumerFetch:
     def _read_to_the_end(
         self, topic: bytes, row: FetchPartition, part: PartitionData
     ) -> Partition | None:
-        """Return the partition if nothing is left to read from the offset of the row on, otherwise None."""
+        """Return the partition if there are no records to send from the row's fetch offset on, else None.
+
+        `part` is the result of the read. If it is an error, a divergence or a redirection to another replica,
+        return None too.
+        """
         if part.error or part.size or part.diverging is not None or part.preferred != LEADER:
             return None
         partition = self.fetches.replicas.find(topic, row[0])

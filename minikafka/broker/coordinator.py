@@ -240,7 +240,10 @@ class Controller(Protocol):
 
 
 class Coordinator(Protocol):
-    """The part that one broker has in its cluster, in one coordination mode."""
+    """One broker's interface to its cluster, in one coordination mode.
+
+    With it the broker registers itself and reaches the shared ISRs, topics, settings and the controller.
+    """
 
     @property
     def isrs(self) -> IsrStore:

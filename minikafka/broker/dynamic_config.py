@@ -69,7 +69,10 @@ class DynamicConfig:
         self.current = static
 
     def load(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> bool:
-        """Apply the settings of the two nodes; True if `current` has changed."""
+        """Apply the settings of the node `<default>` (`cluster`) and of this broker's node (`own`).
+
+        Return True if `current` has changed.
+        """
         self.cluster = _usable(cluster, "<default>")
         self.own = _usable(own, str(self.static.broker_id))
         before = self.current

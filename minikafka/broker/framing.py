@@ -37,8 +37,8 @@ class FramedStream:
     Subclasses implement `parse(buf, view, start, end)`, which returns the position of the first frame that it
     did not handle, and `finish()`, which is called after every parse. Both may raise ProtocolViolation, which
     closes the connection. A subclass whose `parse` can leave a whole frame in the buffer implements
-    `stopped()`: it stops reading, and calls `buffer_updated(0)` to continue. A subclass that returns False
-    from `may_receive` does the same.
+    `stopped()`, which stops reading; later it calls `buffer_updated(0)` to continue. A subclass whose
+    `may_receive` returns False must also stop reading, and call `buffer_updated(0)` later.
     """
 
     __slots__ = (

@@ -152,7 +152,7 @@ class LogCleaner:
         return chosen
 
     def dirt(self, partition: Partition) -> Dirt | None:
-        """Return how dirty a compacted log is; None if the log is not compacted, or not cleanable."""
+        """Return the dirty part of a compacted log; None if the log is not compacted or cannot be cleaned."""
         if not self._is_served(partition) or partition.tp in self.uncleanable:
             return None
         log = partition.log

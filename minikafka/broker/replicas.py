@@ -198,7 +198,10 @@ class ReplicaManager:
         return self._appends.append(tp, batch)
 
     def before_write(self, append: Callable[[], None]) -> None:
-        """Call `append` once, before the logs are written at the end of this tick or of the next turn."""
+        """Call `append` once, just before logs are written.
+
+        That is at the end of this tick; outside of a tick, in the next turn of the event loop.
+        """
         self.purgatory.before_write(append)
 
     def reader(self, tp: TopicPartition) -> PartitionReader:

@@ -79,7 +79,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Later(Enum):
-    """The type of `LATER`."""
+    """The type of `LATER`; an enum, so that type checkers can tell `LATER` from a response."""
 
     LATER = "later"
 

@@ -96,7 +96,10 @@ def partitions_file(file: str) -> list[TopicPartition]:
 
 
 def offsets_file(file: str) -> dict[TopicPartition, int]:
-    """Read an offset by partition in the JSON of kafka-delete-records. Raises UsageError and OSError."""
+    """Return the offset of each partition in a JSON file for kafka-delete-records; -1: its high watermark.
+
+    Raises UsageError and OSError.
+    """
     offsets: dict[TopicPartition, int] = {}
     for at, entry in enumerate(_entries(file, _OFFSETS_SHAPE)):
         where = f"{file}: partitions[{at}]"

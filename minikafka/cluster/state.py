@@ -77,10 +77,10 @@ class ClusterState:
         )
 
     def not_in_sync(self, ids: Collection[int]) -> list[TopicPartition]:
-        """Return the partitions on these brokers that have no leader, or a replica there outside the ISR.
+        """Return the partitions on these brokers that have no leader or a replica out of sync on one of them.
 
-        A broker that does not answer counts as outside every ISR: its leaders may not have noticed yet that
-        it is paused.
+        A replica counts as out of sync if it is outside the ISR, or if its broker does not answer: the leader
+        may not have noticed yet that the broker is paused.
         """
         running = set(ids)
         return [

@@ -228,8 +228,9 @@ class Reassignments:
             yield from self._continue(touched)
 
     def on_topics_removed(self, topics: Iterable[str]) -> None:
-        """Drop the reassignments of topics whose nodes somebody else deleted; the topics are still
-        known.
+        """Drop the reassignments of topics whose nodes somebody else deleted.
+
+        Must be called before the context forgets the topics.
         """
         context = self._context
         over = {

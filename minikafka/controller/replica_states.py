@@ -166,7 +166,7 @@ class ReplicaStateMachine:
     def _record_refusal(
         self, tp: TopicPartition, broker: BrokerId, target: ReplicaStatus, why: Refusal
     ) -> None:
-        """Record for the ledger that the replica could not be moved."""
+        """Record for the ledger why the replica could not change to the state `target`."""
         previous = self._context.replica_status(tp, broker).value
         refused = Decision(REFUSE, REPLICA, broker, previous, target.value, reason=why.value)
         self._state_changes.record(refused, tp)

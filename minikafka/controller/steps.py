@@ -1,8 +1,9 @@
 """The named steps of the controller's operations, at which a test or a user can hold or kill the
 controller.
 
-The machine announces a step before it performs the step. The letters of a reassignment are those of
-KIP-455; the number in brackets is the stage of the KAFKA-42 proposal that the step covers (K4).
+The machine announces a step before it performs the step. The steps of a reassignment (`U1`, `A1`, …)
+are named as in KIP-455. In their descriptions, `(stage N)` is the stage of the KAFKA-42 proposal that
+the step covers (K4).
 Invariant: the names are part of the ledger format and of the step gate's interface, and never
 change.
 """

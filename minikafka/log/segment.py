@@ -368,7 +368,7 @@ class Segment:
         return size, next_offset
 
     def offset_at(self, end: int) -> int:
-        """Return the offset behind the batch that ends at this position."""
+        """Return the first offset after the batch that ends at this byte position."""
         position, next_offset = self.entry_at_or_before(end)
         for _, header in self.headers(position, end, _FIND_BYTES):
             next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1

@@ -51,7 +51,7 @@ CONTINUOUS: Final = Trigger("1 second")
 
 
 def parse_trigger(text: str) -> Trigger | None:
-    """Return the trigger that a text names, None for one batch. Raises ConfigError."""
+    """Return the trigger that `text` names; None if it is "batch", which is no stream. Raises ConfigError."""
     if text == "batch":
         return None
     if text == "available-now":

@@ -217,9 +217,10 @@ def _zstd_header_bytes(descriptor: int) -> int:
 
 
 def _zstd_blocks(data: memoryview, position: int) -> tuple[int, bool]:
-    """Return the end of the next blocks, and whether the last one of the frame is among them.
+    """Return the position after the next blocks, and True if they include the last block of the frame.
 
-    Their content is at most 128 KiB, the maximum of one compressed block; empty blocks are limited in number.
+    The next blocks are those whose content is at most 128 KiB together, the maximum of one compressed block.
+    They are at most `_ZSTD_BLOCKS_AT_ONCE`, because blocks may be empty. Raises CorruptBatch.
     """
     room = _ZSTD_BLOCK_BYTES
     for number in range(_ZSTD_BLOCKS_AT_ONCE):

@@ -134,11 +134,12 @@ def judge(
     room: int = AT_ONCE_BYTES,
     wall_ms: int = 0,
 ) -> int | Walk:
-    """Return the error code of the records in the produced batch [start, end), 0 if consumers can read them.
+    """Return 0 if consumers can read the records of the produced batch [start, end), otherwise an error code.
 
-    Return a `Walk` if that takes several steps, if the batch is larger than `room` bytes, or if it gets another
-    codec. An invalid header gives 0: `check_produced` refuses it. The CRC is not checked here. `wall_ms` is
-    the time (Unix ms) from which the limits of timestamps count.
+    Return a `Walk` instead if the check takes several steps: for a batch that is compressed, must get another
+    codec, is larger than `room` bytes, or is refused by the compiled reader. Also return 0 for an invalid
+    header, which `check_produced` refuses. The CRC is not checked here. `wall_ms` is the current time (Unix
+    ms), with which timestamps are compared.
     """
     size = end - start
     size_max, needs_keys, wanted, _, _, distances = rules
@@ -324,7 +325,10 @@ class Walk:
         return _INVALID
 
     def _chunks(self) -> Iterator[Buffer]:
-        """Yield the records in pieces of at most 32 KiB; what is inflated is compressed again if necessary."""
+        """Yield the decompressed records in pieces of at most 32 KiB. Raises CorruptBatch.
+
+        If the topic has another codec than the batch, each piece is also compressed with the topic's codec.
+        """
         codec = self._header[ATTRIBUTES] & CODEC_MASK
         for chunk in inflate(codec, self._batch[HEADER_BYTES:]):
             self.inflated += len(chunk)

@@ -42,8 +42,9 @@ class SessionFetch(Protocol):
 
 
 class CachedPartition:
-    """One partition in a session: the consumer's last row, and the offsets that it was last sent.
+    """One partition in a session.
 
+    `row` is from the latest request that named the partition, the offsets are from its latest response.
     `partition` is the replica that has this object among its readers, or None.
     """
 

@@ -99,7 +99,10 @@ class Follower:
     # ---- followed partitions
 
     def add(self, partition: Partition) -> None:
-        """Follow this partition in its current leader epoch; it is reconciled even if the leader stays (R45)."""
+        """Follow the partition in its current leader epoch.
+
+        Its log is first compared with the leader's, even if the leader is the same as before (R45).
+        """
         key = (partition.topic, partition.tp.partition)
         self._drop(key)
         followed = self.followed[key] = self.unreconciled[key] = Followed(partition)

@@ -248,7 +248,7 @@ def decode_settings(body: object) -> dict[str, str]:
 
 
 def encode_changes(changes: Iterable[SettingChange]) -> Body:
-    """Return the response to reconfigure."""
+    """Return the response to the call `reconfigure`: the settings that differ in the broker's file."""
     return {"changes": [list(change) for change in changes]}
 
 

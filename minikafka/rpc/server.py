@@ -49,7 +49,7 @@ class HttpControlPlane(ControlPlaneClient):
     def __init__(
         self, secret: bytes, cluster_id: str, sender_id: int, clock: Clock, rng: Rng
     ) -> None:
-        """`sender_id`: the broker's id, also the target of every call that it accepts; -1 for a tool."""
+        """`sender_id`: this broker's id, -1 for a tool. Received calls must be addressed to this id."""
         super().__init__(secret, cluster_id, sender_id, clock, rng)
         self._verifier = Verifier(secret, cluster_id, sender_id)
         self._servers: list[_Server] = []

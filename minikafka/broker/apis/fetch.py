@@ -162,7 +162,10 @@ class FetchApi:
         self.consumers.begin_large(LargeRequest(self.consumers, steps, self.refused))
 
     def _large_steps(self, body: bytearray, version: int, correlation: int) -> Steps:
-        """Decode a request, and handle it if it is a follower's. Raises ProtocolViolation."""
+        """Decode a request in steps, then handle a follower's fetch or return a consumer's, not begun yet.
+
+        Raises ProtocolViolation.
+        """
         now = self.consumers.clock.now()
         request = yield from decode_in_steps(body, memoryview(body), 0, len(body), version)
         if request.replica_id < 0 or version != FOLLOWER_VERSION:
@@ -182,7 +185,10 @@ class FetchApi:
         return None
 
     def is_full(self) -> bool:
-        """True while no request is parsed: too much is unsent, a large fetch runs, or too many wait."""
+        """True while no further request may be parsed.
+
+        The reason is a large fetch, too many fetches that wait, or too many unsent bytes.
+        """
         return self.consumers.is_full()
 
     def close(self) -> None:

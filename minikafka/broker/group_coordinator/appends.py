@@ -33,7 +33,10 @@ class Log(Protocol):
         """Append a batch as leader; the future is done when it is committed or has failed."""
 
     def before_write(self, append: Callable[[], None]) -> None:
-        """Call `append` once, before the logs are written at the end of this tick or of the next turn."""
+        """Call `append` once, just before logs are written.
+
+        That is at the end of this tick; outside of a tick, in the next turn of the event loop.
+        """
 
 
 class Batch(NamedTuple):

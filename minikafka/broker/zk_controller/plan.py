@@ -49,7 +49,7 @@ _TICKET: Final = 0
 
 
 class _Lines:
-    """A ledger in memory that keeps the kinds of lines a plan shows."""
+    """The ledger of a plan, in memory. It keeps only lines of the kinds in `_SHOWN`."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -106,12 +106,17 @@ class Planner:
         }
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the lines of the plan, in order.
+        """Return the ledger lines of the plan, in order.
 
-        `question`: `operation`, and `broker` (kill-broker), `targets` ([topic, partition, brokers or None]
-        each; reassign), `topics` (delete-topic), `partitions` ([topic, partition] each, None: all, or all of
-        `topics`) and `unclean` (elect). Raises KafkaError INVALID_REQUEST for a malformed question,
-        BROKER_NOT_AVAILABLE and UNKNOWN_TOPIC_OR_PARTITION for what does not exist.
+        `question` has the key `operation`; the other keys depend on its value:
+        - kill-broker: `broker`.
+        - reassign: `targets`, a list of [topic, partition, brokers]. None in place of the brokers cancels.
+        - delete-topic: `topics`.
+        - elect: `unclean`, and `partitions`, a list of [topic, partition]. None stands for all partitions of
+          `topics`, or of the cluster if `topics` is absent.
+
+        Raises KafkaError: INVALID_REQUEST for a malformed question, BROKER_NOT_AVAILABLE for a broker that is
+        not alive, UNKNOWN_TOPIC_OR_PARTITION.
         """
         make = self._questions.get(str(question.get("operation")))
         if make is None:

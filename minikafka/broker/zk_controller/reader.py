@@ -46,7 +46,7 @@ _READS_IN_FLIGHT: Final = 256
 
 
 class Signal(Enum):
-    """A part of ZooKeeper to read again; the value is the controller's state during the read (D14)."""
+    """A part of ZooKeeper to read again. Its value is the name of the controller's state meanwhile (D14)."""
 
     CONTROLLER = "ControllerChange"
     BROKERS = "BrokerChange"

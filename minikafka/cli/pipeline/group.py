@@ -36,7 +36,7 @@ _COMMANDS: Final = {
 
 
 class _Pipelines(Group):
-    """The commands of the table; `--help` shows the summaries without importing them."""
+    """The group of the commands in `_COMMANDS`. `--help` shows their summaries without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

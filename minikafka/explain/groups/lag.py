@@ -53,7 +53,7 @@ class Lag:
 
     @property
     def records(self) -> int:
-        """Number of records behind the committed offset."""
+        """Number of offsets from the committed offset to the end of the partition."""
         return max(self.end - self.committed, 0)
 
     @property

@@ -158,8 +158,9 @@ def rebuilt(
     kept: Sequence[bool],
     horizon: int,
 ) -> bytes:
-    """Return the batch with some of its records; `decoded` are those that are `kept`.
+    """Return the batch with only the records that stay.
 
+    `kept` has a flag for each record of the batch, True if it stays. `decoded`: the records that stay.
     `horizon`: the delete horizon of the batch (Unix ms), `NO_TIMESTAMP` without one.
     """
     attributes = header[ATTRIBUTES] & ~DELETE_HORIZON

@@ -114,7 +114,8 @@ class ReadOptions:
 def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
     """Parse Spark's option map. Raises `ConfigError`.
 
-    Without a mode the rules that depend on it are left out: Spark asks for the columns first.
+    Without a mode, the rules that differ between batches and streams are not checked. Spark asks for the
+    columns before it tells which of them it reads.
     """
     options = OptionMap(given, DEFAULTS, _REFUSED)
     if mode is not None:

@@ -89,7 +89,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
             return to_json(planning.first_positions(self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of the options, which Spark passes on to `latestOffset` if it applies."""
+        """Return the read limit that the options set.
+
+        Spark passes it to `latestOffset`, or `ReadAllAvailable` if the trigger requires that.
+        """
         if self._options.max_offsets:
             return ReadMaxRows(self._options.max_offsets)
         return (

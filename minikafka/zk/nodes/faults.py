@@ -34,7 +34,7 @@ class Faults:
             del self._logged[next(iter(self._logged))]
 
     def keep(self, directory: str, names: Iterable[str]) -> None:
-        """Forget the children of the directory except those with these names: they are gone."""
+        """Forget the faults of nodes below the directory, except its existing children `names`."""
         there = {f"{directory}/{name}" for name in names}
         below = [path for path in self._logged if path.startswith(f"{directory}/")]
         for path in below:
