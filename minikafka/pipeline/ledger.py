@@ -163,9 +163,13 @@ def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
     follower's lost connection to the old leader, or at the event if that was earlier.
     """
     changes = states.where("leader_before != leader").select(
-        "time", *_PARTITION, f.col("leader_before").alias("from"), f.col("leader").alias("to"),
-        "leader_epoch", "cause",
-    )  # fmt: skip
+        "time",
+        *_PARTITION,
+        f.col("leader_before").alias("from"),
+        f.col("leader").alias("to"),
+        "leader_epoch",
+        "cause",
+    )
     events = (
         lines.where("kind = 'event'")
         .groupBy("cause")
