@@ -76,8 +76,6 @@ class InternalAppends:
             waiting = self._waiting[partition] = PartitionAppends(partition, self._forget)
         waiting.pending.append(PendingAppend(required, partition.appended_base, done))
         partition.produce_waits(waiting)
-        if required <= partition.high_watermark:  # a duplicate that is committed already
-            self._purgatory.ready[waiting] = None
         self._purgatory.finish_soon()
         return done
 
