@@ -1,8 +1,9 @@
-"""The batches in the segment files of replicas: where each lies, what its header says, and a digest of its bytes.
+"""The batches in the segment files of replicas: their positions, header fields and digests of their bytes.
 
-One task reads whole segment files, memory-mapped; nothing is decompressed. Invariant: every byte of a file
-is in exactly one row, or in the zeros after the last batch of a preallocated file. Bytes that are not a
-valid batch make a row with a `fault`; after one whose length is wrong the rest of the file is not read.
+One task reads whole segment files, memory-mapped; nothing is decompressed. The result is a table with one
+row for each batch, in which an invalid batch has a `fault`. Invariant: no byte of a file is in two rows,
+and none is left out but the zeros after the last batch of a preallocated file, and the rest of the file
+after a batch whose length is wrong.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ ABORT: Final = 0
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _PREFIX_BYTES: Final = 12
 _CRC_FROM: Final = 21
+_PIECE_BYTES: Final = 1 << 20
 _MAGIC: Final = 2
 _MARKER: Final = Struct(">hh")
 _DIGEST_BYTES: Final = 16
@@ -64,7 +66,7 @@ _ARROW: Final = pa.schema(
 
 
 class Batch(NamedTuple):
-    """One batch of a segment file; if `fault` is set, only the place and the base offset are known."""
+    """One batch of a segment file; if `fault` is set, rely on its position, size and base offset only."""
 
     position: int
     size: int
@@ -107,12 +109,12 @@ def _in_file(path: str, base_offset: int, check: Checksum | None) -> Iterator[Ba
 
 
 def walk(data: memoryview, base_offset: int, check: Checksum | None) -> Iterator[Batch]:
-    """Yield the batches in the bytes of a segment file, the invalid ones with a fault."""
+    """Yield the batches in the bytes of a segment file; an invalid batch has a `fault`."""
     position, expected = 0, base_offset
     while position < len(data):
         fault, size = _broken_frame(data, position)
         if fault is not None:
-            if any(data[position : position + _PREFIX_BYTES]):
+            if not _is_zero(data, position):
                 left = min(len(data) - position, INFLATED_MAX)
                 yield Batch(position, left, expected, expected, fault=fault)
             return
@@ -123,8 +125,14 @@ def walk(data: memoryview, base_offset: int, check: Checksum | None) -> Iterator
         expected = batch.last_offset + 1
 
 
+def _is_zero(data: memoryview, position: int) -> bool:
+    """Return True if every byte from the position to the end is zero."""
+    pieces = (data[at : at + _PIECE_BYTES] for at in range(position, len(data), _PIECE_BYTES))
+    return all(bytes(piece).count(0) == len(piece) for piece in pieces)
+
+
 def _broken_frame(data: memoryview, position: int) -> tuple[str | None, int]:
-    """Return what is wrong with the length of the batch at the position, and its whole size."""
+    """Return the fault in the length of the batch at the position, or None, and the size of the batch."""
     left = len(data) - position
     if left < _HEADER.size:
         return f"the file ends within a batch header, {left} bytes after its start", 0

@@ -49,7 +49,7 @@ _FILES_MAX: Final = 16
 
 
 class _Place(NamedTuple):
-    """Where the batch of one row of the table lies."""
+    """The file, position and offsets of the batch in one row of the table."""
 
     row: int
     path: str
@@ -61,7 +61,7 @@ class _Place(NamedTuple):
     last_offset: int
 
     def follows(self, before: _Place) -> bool:
-        """True if both batches can be decoded together."""
+        """True if this batch can be decoded together with the batch `before`."""
         is_same = (self.topic, self.partition) == (before.topic, before.partition)
         return is_same and before.last_offset < self.base_offset
 
@@ -119,7 +119,10 @@ def _runs(places: Iterable[_Place], open_file: Callable[[str], _Opened]) -> Iter
 
 
 def _section(data: bytes) -> Section:
-    """Return the records of a batch; if they do not decompress, no bytes, which do not decode either."""
+    """Return the decompressed records of a batch.
+
+    If they do not decompress, the result has no bytes, so that decoding fails and reports the batch.
+    """
     try:
         return whole(memoryview(data))
     except CorruptBatch:

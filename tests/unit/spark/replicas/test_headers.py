@@ -35,8 +35,15 @@ def test_markers_tell_how_their_transaction_ended():
     assert ends == [ABORT, 1]
 
 
-def test_zeros_behind_the_last_batch_are_the_end():
+def test_zeros_after_the_last_batch_are_the_end():
     assert len(found(FIRST + bytes(1000))) == 1
+    assert len(found(FIRST + bytes(5))) == 1
+
+
+def test_zeros_before_further_bytes_are_a_fault():
+    _, hole = found(FIRST + bytes(1000) + SECOND)
+    assert (hole.position, hole.size) == (len(FIRST), 1000 + len(SECOND))
+    assert hole.fault == "invalid batch length 0"
 
 
 def test_batch_with_a_wrong_checksum_is_named_and_the_next_one_is_read():
