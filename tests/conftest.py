@@ -10,6 +10,7 @@ import asyncio
 import gc
 import inspect
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
@@ -49,12 +50,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    accept_interrupts()
     keep_compiled_modules()
     compile_java_once()
     config.pluginmanager.register(RowOutcomes(), RowOutcomes.NAME)
     config.pluginmanager.register(MatrixOutcomes())
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         give_own_ports(int(worker.removeprefix("gw")))
+
+
+def accept_interrupts() -> None:
+    """Handle SIGINT also where the suite runs in the background of a script, which lets its commands ignore it.
+
+    Without this, the processes that tests start and interrupt would ignore it too.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def keep_compiled_modules() -> None:
