@@ -38,7 +38,7 @@ class History:
         return len(self.payloads)
 
     def sent(self, payload: Payload) -> int:
-        """Add a send with an unknown outcome; return its ticket."""
+        """Add a send with an unknown outcome; return its ticket, the argument of `acked` and `failed`."""
         ticket = len(self.payloads)
         self.payloads.append(payload)
         self.partitions.append(-1)

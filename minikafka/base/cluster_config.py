@@ -1,7 +1,7 @@
 """The content of `cluster.toml`: the number of brokers, their ports, and keys for all brokers or single ones.
 
 Invariant: an existing config object is valid; an invalid value is a ConfigError that names the key
-and the fix. `docs/configuration.md` is generated from the table.
+and the fix. `docs/configuration.md` is generated from the table of keys, `_CLUSTER_KEYS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minikafka.base.keys import Key, Kind, flatten, parse_all, unknown_key
 from minikafka.base.toml import read_toml, table_of
 
 _REPLICAS: Final = 3
-"""Most replicas by default: of new topics without a configuration file, of __consumer_offsets in any case."""
+"""Maximum default replication factor of __consumer_offsets and, without a cluster.toml, of new topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,9 @@ class ClusterConfig:
 
     `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys
     of single brokers by id, from `[broker.N]`. `given`: names of the keys in `[cluster]` and `[zookeeper]`
-    that the file sets. `was_named`: the user has named the file, so its numbers take precedence over those of
-    the existing cluster even if the file has not changed. `replicates_topics`: see `topic_defaults`.
+    that the file sets. `was_named`: the user has named the file, so its number of brokers and its port take
+    precedence over those of the existing cluster even if the file has not changed. `replicates_topics`: there
+    is no configuration file, so new topics are replicated (`topic_defaults`).
     """
 
     brokers: int = 3
@@ -42,7 +43,7 @@ class ClusterConfig:
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
-        """Return the table of `[cluster]` and `[zookeeper]` by section and name."""
+        """Return the keys of `[cluster]` and `[zookeeper]` by dotted name, such as `cluster.brokers`."""
         return _CLUSTER_KEYS
 
     @classmethod
@@ -77,9 +78,9 @@ class ClusterConfig:
         return {name: number for name, number in found.items() if name in self.given}
 
     def topic_defaults(self, brokers: int) -> dict[str, object]:
-        """Return the broker keys for replicated new topics: min(3, `brokers`) replicas, and how many must be in sync.
+        """Return the broker keys for new topics: min(3, `brokers`) replicas, and how many must be in sync.
 
-        Return {} unless `replicates_topics`: a configuration file is used as it is.
+        Return {} if there is a configuration file: nothing is added to its keys.
         """
         if not self.replicates_topics:
             return {}
@@ -88,7 +89,7 @@ class ClusterConfig:
         return {"default.replication.factor": replicas, "min.insync.replicas": in_sync}
 
     def keys_of(self, broker_id: int) -> dict[str, object]:
-        """Return the keys that the file sets for one broker."""
+        """Return the keys that the file sets for a broker; `[broker.N]` overrides `[broker]`."""
         return {**self.broker, **self.overrides.get(broker_id, {})}
 
 
@@ -157,7 +158,11 @@ def _check_cluster_keys(keys: Mapping[str, object]) -> None:
 
 
 def _is_key_of_a_broker(table: str, key: str) -> bool:
-    """True if `key` is a broker key and TABLE.key is not: `listeners` in `[broker.advertised]` is no such key."""
+    """True if `key` in the table `[broker.TABLE]` can only be meant as the key of one broker.
+
+    That is: `key` is a broker key, but TABLE.key is not. So `listeners` in `[broker.advertised]` is not meant
+    as the key of a broker `advertised`, because `advertised.listeners` is a broker key.
+    """
     keys = BrokerConfig.keys()
     return key in keys and f"{table}.{key}" not in keys
 

@@ -478,7 +478,7 @@ def _from_broker_key(
 class TopicConfig:
     """Settings of one topic: its own overrides, and the broker's values for all other keys.
 
-    Keys without an effect here (`Key.waits_for`) are checked and stored like the others.
+    Keys that have no effect in minikafka (`Key.waits_for`) are checked and stored like the others.
     """
 
     cleanup_policy: tuple[str, ...] = _from_broker_key("log.cleanup.policy")
@@ -557,7 +557,7 @@ _TOPIC_KEYS: Final = table(TopicConfig)
 
 
 def _check_broker(config: BrokerConfig) -> None:
-    """Check rules that involve several keys. Raises ConfigError."""
+    """Check rules for several keys, and set an empty `log_dirs` from `log_dir`. Raises ConfigError."""
     if "broker.id" not in config.given:
         raise ConfigError("broker.id is required: give each broker a different number from 0")
     if not config.log_dirs:
@@ -577,7 +577,7 @@ def _check_broker(config: BrokerConfig) -> None:
 
 
 def check_cleaner(config: BrokerConfig) -> None:
-    """Check the memory of the log cleaner, as Kafka does. Raises ConfigError."""
+    """Raise ConfigError if the log cleaner's buffer is too small for its threads, as Kafka does."""
     if config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads <= _DEDUPE_BYTES_MIN:
         raise ConfigError(
             "log.cleaner.dedupe.buffer.size must be above 1 MiB (1048576) for each of log.cleaner.threads"

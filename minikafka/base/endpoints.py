@@ -63,7 +63,7 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def require_plaintext(security: SecurityProtocol) -> None:
-    """Raise ConfigError for a security protocol that a transport of this version cannot provide."""
+    """Raise ConfigError for any security protocol except PLAINTEXT, the only one that is implemented."""
     if security is not PLAINTEXT:
         raise ConfigError(
             f"security protocol {security.value} is not implemented yet: use PLAINTEXT"

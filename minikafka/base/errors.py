@@ -124,7 +124,7 @@ _RETRIABLE: Final = frozenset(
 
 
 def code_name(code: int | str) -> str:
-    """Return Kafka's name of an error code, given as a number or its digits; other text unchanged."""
+    """Return Kafka's name of an error code, given as a number or as digits. Return anything else as text."""
     try:
         return ErrorCode(int(code)).name
     except ValueError:
@@ -190,7 +190,7 @@ class RecordsGone(MinikafkaError):
 
 
 class IllegalTransition(MinikafkaError):
-    """A state machine was asked for a move that its transition table does not allow."""
+    """A state machine was asked for a change of state that its transition table does not allow."""
 
 
 class CoordinationError(MinikafkaError):
@@ -202,7 +202,7 @@ class NotConnected(CoordinationError):
 
 
 class OutcomeUnknown(CoordinationError):
-    """The request was sent but got no response, so it may have been applied. Read back before acting."""
+    """The request was sent but got no response: the caller must read the nodes to learn if it was applied."""
 
 
 class StaleSession(CoordinationError):

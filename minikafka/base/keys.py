@@ -42,13 +42,13 @@ _WHOLE_NUMBERS: Final = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One row of a table of keys.
+    """One configuration key: its type, default, bounds and documentation.
 
     `low`/`high`: bounds of a number, or of the length of a PASSWORD that is set; `excluded`: a number
     between the bounds that is not allowed. `choices`: the allowed words of a STRING or LIST;
     `form`: the pattern of a LIST's words, unless the list is `*` alone. `synonyms`: broker keys from
-    which a topic key takes its value, the first that is set, each with the factor between the
-    units. `waits_for`: the feature that minikafka lacks and
+    which a topic key takes its default, each with the factor from the broker key's unit to the topic
+    key's unit; the first one that is set counts. `waits_for`: the feature that minikafka lacks and
     without which the key is only checked, stored and shown; empty for a key with an effect.
     """
 
@@ -178,7 +178,7 @@ class Key:
 
 
 def key(kind: Kind, default: Any, doc: str, **rest: Any) -> Any:
-    """Return a dataclass field that is a row of the table of keys."""
+    """Return a dataclass field that defines a `Key`; `rest` are further fields of the `Key`."""
     return field(default=default, metadata={"key": Key(kind, default, doc, **rest)})
 
 
@@ -220,7 +220,7 @@ def parse_all(keys: Mapping[str, Key], values: Mapping[str, object]) -> dict[str
 def usable(
     keys: Mapping[str, Key], values: Mapping[str, str]
 ) -> tuple[dict[str, str], list[ConfigError]]:
-    """Return the valid entries, and a description of what is wrong with each of the others."""
+    """Return the valid entries of `values`, and a ConfigError for each invalid one."""
     kept, faults = {}, []
     for name, value in values.items():
         try:

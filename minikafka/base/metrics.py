@@ -42,9 +42,10 @@ class Counter:
 
 
 class Histogram:
-    """Whole numbers from 0, with quantiles that are at most an eighth too high.
+    """A distribution of whole numbers from 0; its quantiles are at most an eighth too high.
 
-    Quantiles cover the values since the last `rotate` and the period before it; `count` and `total` cover all values.
+    `rotate` begins a new period. Quantiles cover the values of the current and of the previous period;
+    `count` and `total` cover all values.
     """
 
     __slots__ = ("_previous", "_recent", "count", "total")
@@ -63,11 +64,11 @@ class Histogram:
         self._recent[_bucket(value)] += 1
 
     def rotate(self) -> None:
-        """Begin a new period; quantiles forget the one before the last."""
+        """Begin a new period; quantiles then cover it and the period that has just ended."""
         self._previous, self._recent = self._recent, _no_values()
 
     def quantile(self, share: float) -> float:
-        """Return a value that `share` of the recent values do not exceed; NaN if there are none."""
+        """Return a value that the fraction `share` of recent values does not exceed; NaN without values."""
         counts = [a + b for a, b in zip(self._recent, self._previous, strict=True)]
         left = share * sum(counts)
         if not left:
@@ -90,7 +91,7 @@ Read: TypeAlias = Callable[[], Iterable[Sample]]
 
 
 class Metric(NamedTuple):
-    """Everything registered under one name: its samples are read when they are needed."""
+    """A metric: a name, and the functions that read the samples registered under it."""
 
     name: str
     kind: Kind
@@ -106,7 +107,7 @@ class Metric(NamedTuple):
 class Metrics:
     """The registry of one broker. A name is Kafka's bean, such as `kafka.server:type=ReplicaManager,name=LeaderCount`.
 
-    A name of another form, such as `process_open_fds`, is also the name for Prometheus.
+    A name of another form, such as `process_open_fds`, is used for Prometheus unchanged.
     """
 
     def __init__(self) -> None:
@@ -121,19 +122,22 @@ class Metrics:
         return counter
 
     def gauge(self, name: str, help: str, read: Callable[[], Number], **labels: str) -> None:
-        """Register a value that `read` returns. Raises ValueError if name and labels are in use."""
+        """Register a gauge whose value `read` returns. Raises ValueError if name and labels are in use."""
         self._add(name, Kind.GAUGE, help, labels, lambda: (Sample(labels, read()),))
 
     def computed_counter(
         self, name: str, help: str, read: Callable[[], Number], **labels: str
     ) -> None:
-        """Register a count that `read` returns. Raises ValueError if name and labels are in use."""
+        """Register a counter whose value `read` returns. Raises ValueError if name and labels are in use."""
         self._add(name, Kind.COUNTER, help, labels, lambda: (Sample(labels, read()),))
 
     def histogram(
         self, name: str, help: str, existing: Histogram | None = None, **labels: str
     ) -> Histogram:
-        """Register a histogram, by default a new one, and return it. Raises ValueError as `counter` does."""
+        """Register a histogram, by default a new one, and return it.
+
+        Raises ValueError if name and labels are in use.
+        """
         histogram = existing or Histogram()
         self._add(name, Kind.SUMMARY, help, labels, lambda: (Sample(labels, histogram),))
         self._histograms.append(histogram)
@@ -144,7 +148,7 @@ class Metrics:
         self._add(name, kind, help, None, read)
 
     def before_read(self, refresh: Callable[[], None]) -> None:
-        """Call `refresh` before the metrics are read, so that several gauges share one costly lookup."""
+        """Call `refresh` before every reading of the metrics: several gauges can share one costly lookup."""
         self._refreshes.append(refresh)
 
     def rotate(self) -> None:
@@ -153,13 +157,13 @@ class Metrics:
             histogram.rotate()
 
     def all(self) -> tuple[Metric, ...]:
-        """Return every metric, in the order of registration, ready to be read."""
+        """Call the functions of `before_read`; return every metric, in the order of registration."""
         for refresh in self._refreshes:
             refresh()
         return tuple(self._metrics.values())
 
     def totals(self) -> dict[str, Number]:
-        """Return the values without labels, by the last part of Kafka's name: `{"LeaderCount": 3, …}`."""
+        """Return the numbers without labels, by the last part of Kafka's name: `{"LeaderCount": 3, …}`."""
         return {
             _short_name(metric.name): value
             for metric in self.all()
@@ -234,7 +238,7 @@ def _short_name(name: str) -> str:
 
 
 def _bucket(value: int) -> int:
-    """Return the bucket of a value: exact below 16, then eight buckets for each doubling."""
+    """Return the index of a value's bucket: one bucket per value below 16, then eight for each doubling."""
     shift = max(value.bit_length() - _EXACT_BITS, 0)
     return 8 * shift + (value >> shift)
 

@@ -27,7 +27,7 @@ NO_EPOCH: Final = -1
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """Return 16 bytes as Kafka prints an id: 22 characters of URL-safe base64 without padding."""
+    """Return a topic id as Kafka prints it: 22 characters of URL-safe base64 without padding."""
     return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
@@ -71,8 +71,9 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """Ordered replicas of a partition; the first is the preferred one. `adding`/`removing` as in
-    KIP-455.
+    """Ordered replicas of a partition; the first is the preferred one.
+
+    `adding` and `removing`: the replicas that a reassignment in progress adds and removes (KIP-455).
     """
 
     replicas: tuple[BrokerId, ...]
@@ -139,7 +140,7 @@ class PartitionState(NamedTuple):
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
     offline: tuple[BrokerId, ...] = ()
-    """UpdateMetadata only: replicas on brokers that are not alive."""
+    """UpdateMetadata only: replicas whose broker is gone or shutting down, or whose log directory failed."""
     is_new: bool = False
     """LeaderAndIsr only: the replica may be created in any good log directory (R67)."""
 
@@ -198,7 +199,7 @@ ControllerRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | Sto
 
 @dataclass(frozen=True, slots=True)
 class ControllerResponse:
-    """A broker's response: an error code for the request, and one per partition if there are any."""
+    """A broker's response: an error code for the whole request, and the error codes of single partitions."""
 
     error: int
     partitions: tuple[tuple[TopicPartition, int], ...] = ()

@@ -4,7 +4,7 @@ Whoever can write to ZooKeeper or to a log directory can write anything there. P
 for that: `int` takes the digits of every script, `1_000`, spaces and signs, and `json` takes `NaN`, a field named
 twice, other encodings than UTF-8 and half of a surrogate pair, which no encoder can write again. Pure. Invariant: a
 returned name or number can be part of a path and be sent to any client; anything else raises ValueError with a text
-that names the fault. The caller adds the path.
+that names the fault. The caller adds the path of the node or file to that text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHOWN: Final = 60
 
 
 def parse_number(text: str, high: int = INT_MAX) -> int:
-    """Return the number written in decimal as 0 to `high`, without sign, spaces or leading zeros."""
+    """Return the number that the text writes in decimal: 0 to `high`, no sign, spaces or leading zeros."""
     if not _NUMBER.fullmatch(text) or int(text) > high:
         raise ValueError(f"{text[:_SHOWN]!a} is not a whole number from 0 to {high}")
     return int(text)
@@ -51,7 +51,7 @@ def parse_topic(name: object) -> str:
 
 
 def parse_topic_id(text: str) -> bytes:
-    """Return the 16 bytes of a topic id as `topic_id_text` writes it."""
+    """Parse a topic id in the form that `topic_id_text` returns; return its 16 bytes."""
     try:
         topic_id = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -69,7 +69,7 @@ def parse_cluster_id(text: object) -> str:
 
 
 def parse_text(text: object) -> str:
-    """Return the text if it can be encoded: JSON may hold half of a surrogate pair."""
+    """Return the text if UTF-8 can encode it. Half of a surrogate pair, which JSON allows, is refused."""
     if not isinstance(text, str):
         raise ValueError(f"{str(text)[:_SHOWN]!a} is not text")
     try:
@@ -107,7 +107,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def parse_replica_directory(name: str) -> TopicPartition:
-    """Return the partition whose replica lies in a directory of this name, such as `topic-0`."""
+    """Return the partition of the replica in a directory of this name, such as `topic-0`."""
     topic, _, partition = name.rpartition("-")
     return TopicPartition(parse_topic(topic), parse_number(partition))
 

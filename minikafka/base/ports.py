@@ -24,7 +24,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class DeferredBytes(Protocol):
-    """Bytes of a response that are read when they can be sent. `left`: the number not read yet."""
+    """Bytes of a response that are read when they can be sent. `left`: number of bytes not read yet."""
 
     left: int
 
@@ -78,7 +78,7 @@ class Rng(Protocol):
 
 
 class Tasks(Protocol):
-    """The tasks of one broker process: named, kept, and cancelled on close."""
+    """The asyncio tasks of one broker process: named, referenced until they end, and cancelled by `close`."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> Awaitable[None]:
         """Start a task; an exception that leaves it is logged and passed to the owner's `on_crash`."""
@@ -102,8 +102,9 @@ class Cleaners(Protocol):
     ) -> Mapping[str, Any]:
         """Carry out an encoded `CleaningTask`; return the encoded `CleaningOutcome`.
 
-        `on_group` is awaited with each encoded `CleanedGroup`, one after the other; an exception ends the cleaning.
-        Raises CleaningFailed, and StorageFailed. Its work has ended when the call returns, raises or is cancelled.
+        `on_group` is awaited with each encoded `CleanedGroup`, one after the other; if it raises, the
+        cleaning ends. No part of the cleaning is running when this call returns, raises or has been
+        cancelled. Raises CleaningFailed, and StorageFailed.
         """
 
     async def close(self) -> None:
@@ -119,7 +120,7 @@ class File(Protocol):
         """Read at most this many bytes at a position; fewer only at the end of the file."""
 
     def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
-        """Write all slices at a position; return the number of bytes."""
+        """Write all slices at a position; return the number of bytes written."""
 
     def size(self) -> int:
         """Return the size of the file in bytes."""
@@ -149,7 +150,8 @@ class Storage(Protocol):
         self, path: str, data: bytes, *, private: bool = False, sync: bool = True
     ) -> None:
         """Replace a file as a whole (temporary file, fsync, rename, fsync of the directory).
-        `private`: mode 0600.
+
+        `private`: mode 0600. `sync` False: without fsync.
         """
 
     def exists(self, path: str) -> bool:
@@ -174,10 +176,13 @@ class Storage(Protocol):
         """Create a directory with its parents; False if it already existed."""
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
-        """Move a file or directory, and fsync the parent directory."""
+        """Rename a file or directory, and fsync the parent directory unless `sync` is False."""
 
     def link(self, path: str, other: str) -> bool:
-        """Add a hard link to the file; False if impossible (too many links, name taken, no such file)."""
+        """Create `other` as a hard link to the file `path`.
+
+        Return False if that is impossible: too many links, `other` exists, or `path` does not.
+        """
 
     def remove(self, path: str) -> None:
         """Delete one file; no error if it does not exist."""
@@ -192,14 +197,14 @@ class Storage(Protocol):
         """Return the (total, usable) bytes of the disk that holds the path."""
 
     def lock(self, path: str) -> File | None:
-        """Hold an exclusive lock file until it is closed; None if another process holds it."""
+        """Lock a file until the returned File is closed; return None if another process holds the lock."""
 
 
 class Link(Protocol):
     """The sending side of one byte-stream connection."""
 
     def send(self, slices: Sequence[Buffer]) -> None:
-        """Write at once if nothing is queued, else queue. The slices may be reused when this returns."""
+        """Write at once if nothing is queued, else queue. The caller may then reuse the buffers."""
 
     def queued_bytes(self) -> int:
         """Return the bytes accepted by `send` but not yet taken by the socket."""
@@ -261,7 +266,10 @@ class Transport(Protocol):
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> Listener:
-        """Accept connections; port 0 takes a free port. Raises OSError, and ConfigError for the protocol."""
+        """Accept connections; port 0 takes a free port.
+
+        Raises OSError, and ConfigError for a security protocol that is not implemented.
+        """
 
     async def connect(
         self,
@@ -270,7 +278,7 @@ class Transport(Protocol):
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> StreamHandler:
-        """Open a connection. Raises OSError, and ConfigError for the protocol."""
+        """Open a connection. Raises OSError, and ConfigError for an unimplemented security protocol."""
 
 
 class Stat(NamedTuple):
@@ -318,7 +326,7 @@ class WatchKind(Enum):
 
 
 class WatchSignal(Enum):
-    """The reason why a watch completed, never the change itself: read again."""
+    """The reason why a watch completed. It does not tell the change: the owner must read the node again."""
 
     CHANGED = "changed"
     RESYNC = "resync"
@@ -362,7 +370,7 @@ class Watch(Protocol):
     """A registered one-shot watch."""
 
     async def wait(self) -> WatchSignal:
-        """Wait until the watch fires, or until its owner must read everything again."""
+        """Wait until the watch fires (CHANGED), or until its owner must read all nodes again (RESYNC)."""
 
     def fired(self) -> bool:
         """True if the watch has fired."""
@@ -408,7 +416,7 @@ class Coordination(Protocol):
         """Connect; return when CONNECTED for the first time."""
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """True if the server cannot have expired this session yet, by the local monotonic clock."""
+        """True if, by the local monotonic clock, no server can expire the session in the next `margin_ms`."""
 
     def events(self) -> AsyncIterator[SessionEvent]:
         """Return an ordered stream of all session events from now on; each call returns its own stream."""
@@ -425,10 +433,10 @@ class Coordination(Protocol):
         """
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        """Return the node's Stat, or None."""
+        """Return the node's Stat, or None if the node does not exist."""
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        """Return the sorted names of the children."""
+        """Return the sorted names of the children, and the node's Stat."""
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         """Return the sorted names of each node's children, by MultiRead; None for a missing node."""
@@ -458,20 +466,19 @@ class Coordination(Protocol):
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """Apply all operations or none; return the Stats of creates and sets in order. Raises
-        `MultiFailed`.
+        """Apply all operations or none; return one result per operation. Raises `MultiFailed`.
 
-        The result is None for checks and deletes.
+        The result of a create or set is the new Stat, the result of a check or delete is None.
         """
 
     async def sync(self, path: str) -> None:
         """Wait until the connected server has caught up with the ensemble's leader."""
 
     def watch(self, kind: WatchKind, path: str) -> Watch:
-        """Register a watch, before the read of the same path with `watch=True` arms it."""
+        """Register and return a watch. The next read of the same path with `watch=True` arms it."""
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
-        """Remove the watch from the server and forget it (D10)."""
+        """Remove all watches of this kind on this path, also from the server (D10)."""
 
     async def close(self) -> None:
         """End the session, which deletes its ephemeral nodes."""
@@ -481,8 +488,9 @@ class Ledger(Protocol):
     """A record of events, one line per call, in order (`ledger/record.py`). Never raises."""
 
     def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
-        """Write one line with JSON-able fields. `cause`: id of the controller event behind it, ""
-        if there is none.
+        """Write one line with JSON-able fields.
+
+        `cause`: id of the controller event that caused the recorded fact, "" if no event caused it.
         """
 
 
@@ -490,7 +498,7 @@ class Gate(Protocol):
     """A point where an operation can be held at a named step (`controller/steps.py`), for tests."""
 
     async def reached(self, operation: str, step: str) -> None:
-        """Return at once, or when the held step is released."""
+        """Return at once if the step is not held, otherwise when it is released."""
 
 
 class Call(NamedTuple):
@@ -522,7 +530,7 @@ class ControlPlane(Protocol):
         target_id: int,
         timeout_ms: int,
     ) -> dict[str, Any]:
-        """Make one call to the broker `target_id`; if another broker has the address, it refuses the call.
+        """Make one call to the broker `target_id`; if another broker has the address, that broker refuses it.
 
         Raises OSError (TimeoutError included) if there is no response, KafkaError if the call is refused.
         """

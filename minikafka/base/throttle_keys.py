@@ -35,4 +35,4 @@ THROTTLES: Final[dict[str, Key]] = {
         ),
     )
 }
-"""Keys that only exist as dynamic ones."""
+"""The keys by name. A broker's configuration file cannot set them."""

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Traffic:
-    """The counts of Kafka's BrokerTopicMetrics. Appends are counted per flush of a log, not per batch.
+    """The counters of Kafka's BrokerTopicMetrics. Those of appends are increased once per flush of a log.
 
     `produce_requests` counts appended batches; a refused batch counts in `failed_produce_requests`
     only.
@@ -48,7 +48,7 @@ FIELDS: Final = Traffic.__slots__
 
 
 class TopicTraffic:
-    """The counters of every topic on one broker. Counts of topics that are gone stay in the total."""
+    """The counters of every topic on one broker. The total includes topics that are no longer hosted."""
 
     def __init__(self) -> None:
         self.by_topic: dict[str, Traffic] = {}

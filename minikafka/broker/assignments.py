@@ -16,7 +16,7 @@ PARTITIONS_MAX: Final = 10_000
 
 
 def check_room(partitions: int, room: int) -> None:
-    """Raise KafkaError(POLICY_VIOLATION) if this many partitions exceed the request's limit."""
+    """Raise KafkaError(POLICY_VIOLATION) if `partitions` exceeds what the request may still create."""
     if partitions > room:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"a request may create at most {PARTITIONS_MAX} partitions"
@@ -44,10 +44,13 @@ def assign(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """Return partition -> ordered replicas: leaders round-robin from `start`, followers `shift` further on.
+    """Return the ordered replicas of new partitions, by partition number.
 
-    The partitions are numbered from `first_partition`, the number of partitions that the topic already has.
-    If every broker has a rack, a partition's replicas are spread over as many racks as possible.
+    Leaders are assigned round-robin: partition 0 belongs to the broker at index `start` of the order.
+    `shift` says how far after its leader the followers of a partition begin; this distance grows by one step
+    after each round of leaders. The new partitions are numbered from `first_partition`, the number of
+    partitions that the topic already has. If every broker has a rack, a partition's replicas are spread over
+    as many racks as possible.
     """
     racks = {broker.id: broker.rack for broker in brokers}
     if all(rack is not None for rack in racks.values()):
@@ -72,9 +75,10 @@ def assign_more(
     count: int,
     numbers: Sequence[int],
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """Return the replicas of more partitions, with consecutive numbers, of a topic that has `count` partitions.
+    """Return the replicas of the new partitions `numbers` of a topic that has `count` partitions.
 
-    As in Kafka, the round starts at the preferred replica of partition 0, whose replicas are `first_replicas`.
+    `numbers` are consecutive. As in Kafka, the round-robin begins at the preferred replica of partition 0,
+    whose replicas are `first_replicas`.
     """
     ids = sorted(broker.id for broker in brokers)
     start = next((i for i, id_ in enumerate(ids) if id_ >= first_replicas[0]), 0)
@@ -109,7 +113,7 @@ def _invalid(reason: str) -> KafkaError:
 
 
 def _followers(order: Sequence[BrokerId], first: int, shift: int) -> list[BrokerId]:
-    """Return the other brokers, starting 1 + shift positions after the first one."""
+    """Return all brokers but `order[first]`, in order from the position after it, rotated left by `shift`."""
     others = len(order) - 1
     return [order[(first + 1 + (shift + i) % others) % len(order)] for i in range(others)]
 
@@ -120,7 +124,10 @@ def _pick(
     rack_count: int,
     replication_factor: int,
 ) -> tuple[BrokerId, ...]:
-    """Return the first candidates, each on an unused rack while there is one."""
+    """Return `replication_factor` of the candidates, in order.
+
+    While a rack is still unused, candidates on used racks are put after all others.
+    """
     picked: list[BrokerId] = []
     used: set[str | None] = set()
     passed: list[BrokerId] = []

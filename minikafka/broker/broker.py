@@ -1,10 +1,10 @@
 """One broker: its parts, and the order in which they start and stop.
 
-A start has two stages. `create_broker` joins the cluster with what exists before the cluster is known: the log
-directories, the ledger and the coordination mode. It returns a `Broker`, every part of which exists from the
-beginning; `Broker.start` makes it listen and register. Clock, randomness, storage, transport, tasks and
-coordination are arguments, so that production and tests in memory run the same broker. Invariant: the broker is
-registered only while it can answer, and gives its leaderships away before it leaves.
+A start has two stages. `create_broker` joins the cluster; this needs only the log directories, the ledger and
+the coordination mode. It returns a `Broker`, whose parts are all created; `Broker.start` makes it listen and
+register. Clock, randomness, storage, transport, tasks and coordination are arguments, so that production and
+tests in memory run the same broker. Invariant: the broker is registered only while it can answer, and gives
+its leaderships away before it leaves.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_MS: Final = 30_000
 _METRICS_PERIOD_MS: Final = 60_000
-"""Quantiles of histograms cover the current period and the one before."""
+"""Length of one period of the histograms, whose quantiles cover the current period and the one before."""
 
 
 class BrokerState(IntEnum):
@@ -75,7 +75,7 @@ class BrokerState(IntEnum):
 
 
 async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: CoordinationMode) -> Broker:
-    """Join the cluster and recover the logs; return the broker, which `start` then makes listen and register.
+    """Join the cluster, recover the logs, and return the broker, which listens and registers only in `start`.
 
     Raises ConfigError, StorageFailed, CoordinationError; the caller then closes `tasks`.
     """
@@ -138,7 +138,7 @@ class Broker:
             self._new_services(ports, cluster_id), self.replicas, ports.transport, ports.tasks
         )
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
-        """The broker as last registered, with the broker epoch; without endpoints until it listens."""
+        """This broker as it registers: its endpoints once it listens, and the last broker epoch."""
         self._has_registered = asyncio.Event()
         self._is_stopping = False
 
@@ -279,8 +279,8 @@ class Broker:
     async def _change_state(self, call: Call) -> dict[str, Any]:
         """Carry out a request of the controller.
 
-        A request that arrives before this broker has registered was sent to an earlier process of it. It
-        waits, because its broker epoch can be checked only after the registration.
+        A request that arrives before this broker has registered was meant for an earlier process of this
+        broker. The request waits for the registration, because its broker epoch can be checked only then.
         """
         request = messages.decode(call.method, call.body)
         await self._has_registered.wait()
@@ -343,7 +343,10 @@ class Broker:
     # ---- stop
 
     async def shutdown(self, *, controlled: bool = True) -> None:
-        """Give leaderships away if `controlled`, then stop every part and mark the shutdown as clean."""
+        """Stop every part, and mark the shutdown as clean.
+
+        If `controlled` and `controlled.shutdown.enable` are true, give the leaderships away before that.
+        """
         if self._is_stopping:
             return
         self._is_stopping = True
@@ -364,7 +367,7 @@ class Broker:
         self.ledger.close()
 
     async def _controlled_shutdown(self) -> None:
-        """Ask the controller to move every leadership away; stop anyway after the last attempt (R23)."""
+        """Ask the controller to move every leadership away; give up after the last attempt (R23)."""
         config = self.config
         self.replicas.leaving = True
         for attempt in range(1, config.controlled_shutdown_max_retries + 1):

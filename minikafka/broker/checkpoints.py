@@ -17,7 +17,10 @@ from minikafka.replication.partition import Partition
 
 
 class Checkpoints:
-    """The two checkpoint loops. `directory_failed(failure)` takes the log directory offline."""
+    """The two checkpoint loops.
+
+    After a failed write, `directory_failed(failure)` takes the log directory offline.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class Checkpoints:
         self._has_started = False
 
     def start(self) -> None:
-        """Start the loops, once the replicas of this broker are known; no effect if they run already."""
+        """Start the loops unless they run already; called when the replicas of this broker are known."""
         if not self._has_started:
             self._has_started = True
             self._tasks.spawn(self._checkpoint_high_watermarks(), "hw-checkpoint")

@@ -1,10 +1,10 @@
 """The cold requests of one connection: every API but Produce and Fetch, handled one at a time.
 
 Invariant: a cold request begins only after the responses to the earlier cold requests of its connection were
-sent, and the client has received all but 64 KiB of them, as in Kafka, which reads the next request of a
-connection only then. A connection therefore holds at most one cold response. Produce and Fetch do not wait
-for cold requests. A waiting request is a copy, unless it has a buffer of its own: the receive buffer is
-reused at the end of the tick.
+sent, and the client has received all but 64 KiB of them. (Kafka, too, reads the next request of a connection
+only after the response.) A connection therefore holds at most one cold response. Produce and Fetch do not
+wait for cold requests. A waiting request is a copy of its part of the receive buffer, which is reused at the
+end of the tick; a request that was received into a buffer of its own is not copied.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from minikafka.wire.versions import API_VERSIONS, NAMES, is_served
 logger = logging.getLogger(__name__)
 
 WAITING_MAX: Final = 64
-"""Waiting cold requests of one connection beyond which nothing is read or parsed until half as many wait."""
+"""When more cold requests of a connection wait, nothing is read or parsed until at most half as many wait."""
 LARGE_BYTES: Final = 16 << 10
-"""A request of at least this many bytes is decoded in steps, one such request of the broker at a time."""
+"""Requests of at least this many bytes are decoded in steps, and handled one at a time (`OneAtATime`)."""
 WAITING_BYTES_MAX: Final = 256 << 10
 """The same limit as `WAITING_MAX`, for the bytes of the waiting requests."""
 
 
 class ColdRequest(NamedTuple):
-    """One request, and the place of its response among the responses of the connection."""
+    """One request, and the slot that orders its response among the responses of the connection."""
 
     api: int
     version: int
@@ -117,11 +117,11 @@ class ColdRequests:
         self._bytes = 0
         self._current: ColdRequest | None = None
         self._steps: Generator[None, None, Any] | None = None
-        """The rest of the work for the current request, if it is done in steps."""
+        """The remaining steps of the current request; None if it is not handled in steps."""
         self._then: Callable[[ColdRequest, Any], None] = self._finish
-        """Takes the result of the steps: a decoded request or a response."""
+        """Called with the result of the steps: a decoded request or a response."""
         self._sending = Slot()
-        """The place of the last response; empty again when it has been sent."""
+        """The slot of the last response; its `answer` is None again when the response has been sent."""
         self._is_awaited = False
         """True while a task makes the response to the current request."""
         self._is_queued = False
@@ -143,7 +143,7 @@ class ColdRequests:
         return self.is_full
 
     def proceed(self) -> None:
-        """Ask for a turn to begin the next request or to go on with the current one, if that is possible now."""
+        """Queue for a call of `work` if the next request may begin or the current one has steps left."""
         if self._is_queued or self._closed:
             return
         if self._steps is None and (
@@ -157,7 +157,7 @@ class ColdRequests:
             self._turns.ask(self)
 
     def work(self) -> None:
-        """Handle the next request, or a slice of the current one."""
+        """Begin the next request, or take more steps of the current one."""
         self._is_queued = False
         if self._closed:
             return
@@ -190,7 +190,10 @@ class ColdRequests:
         self._bytes = 0
 
     def _begin(self, request: ColdRequest) -> None:
-        """Call the handler. Raises ProtocolViolation for a request that is not served or cannot be decoded."""
+        """Decode the request and call its handler.
+
+        Raises ProtocolViolation for a request that is not served or cannot be decoded.
+        """
         api, version = request.api, request.version
         if not is_served(api, version):
             if api != API_VERSIONS:
@@ -236,7 +239,7 @@ class ColdRequests:
             self._answer(request, answer)
 
     def _answer(self, request: ColdRequest, response: Entity | bytes | Steps) -> None:
-        """Answer a request whose handler did not return the response, or begin the steps to its response."""
+        """Send a response that was not ready when the handler returned, or begin the steps that make it."""
         if self._closed:
             return
         if isinstance(response, Generator):
@@ -249,7 +252,7 @@ class ColdRequests:
         self.proceed()
 
     def _work_on(self, request: ColdRequest) -> None:
-        """Take steps of the current request until it is answered or other connections have their turn."""
+        """Take steps of the current request until they are done or `TURN_MS` has passed."""
         steps, clock = self._steps, self._services.clock
         assert steps is not None
         end = clock.now() + TURN_MS
@@ -300,7 +303,8 @@ class ColdRequests:
 class _ClosingOnFailure:
     """A context manager that calls `failed(request, error)` for an Exception and suppresses it.
 
-    It takes a third of the time of one made from a generator, and every request enters it twice.
+    It takes a third of the time of a `contextlib.contextmanager`, which matters because every request enters
+    it twice.
     """
 
     __slots__ = ("_failed", "_request")

@@ -1,6 +1,7 @@
-"""The turns in which the cold requests, the large requests and the requests left in buffers are handled.
+"""The turns in which cold requests, large requests, and requests left in receive buffers are handled.
 
-Cold requests can take a thousand times as long as a record, and a client can send thousands of them at once.
+A turn is one callback of the event loop that serves some of the connections that wait. Cold requests can take
+a thousand times as long as a record, and a client can send thousands of them at once.
 Invariant: a turn takes about `TURN_MS` and handles at most one slice of work for each connection. Between two turns
 the event loop reads other sockets, so produce, fetch and the control plane wait for one turn at most.
 """
@@ -18,16 +19,16 @@ from minikafka.replication.purgatory import Purgatory
 logger = logging.getLogger(__name__)
 
 TURN_MS: Final = 2
-"""Time after which a turn ends, and after which a long answer gives way to other connections."""
+"""Time after which a turn ends, and after which a long request is interrupted until a later turn."""
 LARGE_MS: Final = 10_000
-"""Time for which a large request keeps others from beginning."""
+"""Time after which the next large request begins even if the current one is still in progress."""
 WAIT_MS: Final = 30_000
 """Close the connection of a large request that has waited this long: Kafka's clients wait no longer."""
 _REQUEST_COST: Final = 1
 _COST_PER_MS: Final = 10
-"""`Worker.used` grows by `_REQUEST_COST` per call of `work`, and by this per millisecond of it."""
+"""`Worker.used` grows by `_REQUEST_COST` per call of `work`, and by this per millisecond of the call."""
 _HEAD_START: Final = 100
-"""The same units: the work for the few requests with which a client begins."""
+"""In units of `Worker.used`: enough for the few requests with which a client begins (see `ColdTurns`)."""
 
 
 class Worker(Protocol):
@@ -39,18 +40,18 @@ class Worker(Protocol):
         """Handle one request, or a part of a long one."""
 
     def proceed(self) -> None:
-        """Ask for another turn if there is more to do and the client has received the earlier responses."""
+        """Queue for another turn if work is left and the client has received the earlier responses."""
 
     def give_up(self, reason: str) -> None:
         """Close the connection."""
 
 
 class OneAtATime:
-    """The connections with a large request, of which one is in progress; `begin(worker)` queues it for a turn.
+    """The connections with a large request, only one of which is handled at a time, to save memory.
 
-    A decoded request takes up to a hundred times as much memory as its bytes. `LARGE_MS` after a request has
-    begun, the next one begins even if it is still in progress, because a client may let its request wait for
-    any time.
+    A decoded request takes up to a hundred times as much memory as its bytes. A client can keep its request
+    in progress for any length of time, so the next request begins after `LARGE_MS` in any case.
+    `begin(worker)` queues the connection for a turn.
     """
 
     def __init__(self, clock: Clock, begin: Callable[[Worker], None]) -> None:
@@ -77,7 +78,7 @@ class OneAtATime:
             worker.give_up("its large request has waited for too long")
 
     def end(self, worker: Worker) -> None:
-        """End this connection's large request: begin the next one, or stop waiting if it had not begun."""
+        """Remove the connection; if its large request has begun, begin that of the next connection."""
         if self._current is worker:
             self._current = None
             assert self._limit is not None
@@ -93,8 +94,9 @@ class OneAtATime:
 class ColdTurns:
     """The connections that wait for a turn. Those with the smallest `used` are served first.
 
-    A connection that asks rarely is served before those that keep the broker busy: its `used` may be smaller
-    than theirs, but by at most `_HEAD_START`, however long it has asked for nothing.
+    A connection that asks rarely has a smaller `used` than those that keep the broker busy, and is served
+    before them. After a long pause its `used` is raised to `_HEAD_START` below the largest one served, so
+    that the pause does not give it priority for long.
     """
 
     def __init__(self, clock: Clock, purgatory: Purgatory) -> None:
@@ -103,10 +105,10 @@ class ColdTurns:
         self._queue: list[tuple[int, int, Worker]] = []
         self._asked = 0
         self._served = 0
-        """The largest `used` with which a connection was served."""
+        """The largest `used` that a connection had when it was served."""
         self._is_due = False
         self.large = OneAtATime(clock, self.ask)
-        """The large cold requests and fetches."""
+        """The connections with a large cold request or a large fetch."""
         self.large_produce = OneAtATime(clock, self.ask)
 
     def ask(self, worker: Worker) -> None:

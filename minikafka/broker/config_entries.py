@@ -33,7 +33,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One possible source of a key's value."""
+    """A value that one source has for a key, or for another key of the same setting; `name` is that key."""
 
     name: str
     value: str | None
@@ -75,7 +75,7 @@ def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
 
 
 def cluster_entries(settings: DynamicConfig) -> list[ConfigEntry]:
-    """Return the dynamic settings of all brokers, and nothing else."""
+    """Return the dynamic settings for all brokers, without defaults and settings of single brokers."""
     return [_cluster_entry(name, value) for name, value in settings.cluster.items()]
 
 
@@ -115,14 +115,14 @@ def _topic_synonyms(
 
 
 def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
-    """Return the sources of a broker's key, from the first one on that sets the key under this very name."""
+    """Return the synonyms of a broker's key by precedence, beginning with the first one of this very name."""
     found = _synonyms(settings, _FAMILIES.get(name, (name,)))
     first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
     return found[first:]
 
 
 def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, ...]:
-    """Return every source that has a value for one of the keys, in order of precedence."""
+    """Return a synonym for every source and every key of `names` for which it has a value, by precedence."""
     static = settings.static
     layers: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
         (Source.DYNAMIC_BROKER, settings.own.get),
@@ -145,7 +145,7 @@ def _default(name: str) -> str | None:
 
 
 def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
-    """True if the source sets this key and the key is a secret: it is reported as set, without its value."""
+    """True if this source is listed for a secret key, without its value; the defaults always are."""
     key = BrokerConfig.keys().get(name)
     if key is None or not key.sensitive:
         return False
@@ -157,4 +157,4 @@ _FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     for key in TopicConfig.keys().values()
     for name, _ in key.synonyms
 }
-"""Broker key -> the keys of the same setting, in all its units, the one that takes precedence first."""
+"""Broker key -> all keys of the same setting (such as `log.retention.ms` and `.minutes`), by precedence."""

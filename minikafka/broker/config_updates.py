@@ -56,9 +56,9 @@ class ConfigUpdates:
         self._apply()
 
     def file_changed(self, settings: Mapping[str, str]) -> list[SettingChange]:
-        """Apply the dynamic settings of the broker's file; return every difference from the present ones.
+        """Apply the dynamic settings of the changed broker file; return all settings that differ from before.
 
-        `settings` are those of the file without the secrets, which do not change. Raises KafkaError
+        `settings`: the settings in the file without the secrets, which keep their values. Raises KafkaError
         INVALID_CONFIG.
         """
         static = self._settings.static

@@ -118,15 +118,15 @@ class Connection(FramedStream):
         """True while nothing is read."""
         self.turns = turns
         self.used = 0
-        """The work for the requests that were left in the buffer, counted by the turns."""
+        """Cost so far of the requests that were left in the buffer (see `Worker.used`)."""
         self.is_due = False
-        """True from `turns.ask` to the end of that turn: reading earlier would serve it twice."""
+        """True from `turns.ask` to the end of that turn, to prevent a second `turns.ask` before it."""
         self.outbox = Outbox(ahead)
         self.sends = sends
         self.rooms = rooms
         self.waits_for_room = False
         self.is_waiting = False
-        """True if `_go_on` must be called when responses were sent or received: something may wait for it."""
+        """True if work waits for responses to be sent or received, after which `_go_on` must be called."""
         self.last_active = services.clock.now()
 
     def connected(self, link: Link) -> None:
@@ -135,7 +135,7 @@ class Connection(FramedStream):
         self.client.peer = link.peer()
 
     def disconnected(self, error: Exception | None) -> None:
-        """Drop everything that waits on this connection."""
+        """Drop the requests, fetches and responses that wait on this connection."""
         self.cold.close()
         self.fetch.close()
         self.produce.end_connection()
@@ -147,7 +147,7 @@ class Connection(FramedStream):
         self.closed(self)
 
     def drained(self) -> None:
-        """Continue what has waited for the client to receive earlier responses."""
+        """Continue the work that has waited for the client to receive earlier responses."""
         self.last_active = self.clock.now()
         if self.outbox.slices:
             self._send_more()
@@ -155,7 +155,7 @@ class Connection(FramedStream):
             self._go_on()
 
     def send(self, slices: Sequence[Slice]) -> None:
-        """Send responses, and continue what has waited for them to be sent."""
+        """Send responses, and continue the work that has waited until they were sent."""
         if self.outbox.slices or (len(slices) > 1 and has_deferred(slices)):
             self.outbox.add(slices)
             self._send_more()
@@ -165,7 +165,7 @@ class Connection(FramedStream):
             self._go_on()
 
     def _send_more(self) -> None:
-        """Send from the outbox what the client can receive in this turn; the rest waits."""
+        """Send from the outbox what the client accepts and one turn may send; keep the rest for later."""
         is_follower = self.fetch.session is not None
         most = FOLLOWER_TURN_BYTES if is_follower else self.sends.turn_bytes()
         try:
@@ -185,7 +185,7 @@ class Connection(FramedStream):
             self.is_waiting = True
 
     def _go_on(self) -> None:
-        """Parse and read again if little is left to answer and to send, and begin the next cold request."""
+        """Queue for parsing and reading if few responses are pending; begin the next cold request."""
         self.is_waiting = self._is_full()
         if self.paused:
             if self.is_waiting or len(self.answers.entries) >= ENTRIES_MAX // 2:
@@ -212,12 +212,12 @@ class Connection(FramedStream):
         self.is_waiting = True
 
     def work(self) -> None:
-        """Parse the requests that were left in the buffer, in turn with those of other connections."""
+        """Parse the requests that were left in the buffer; called in a turn of `ColdTurns`."""
         self.paused = False
         self.buffer_updated(0)
 
     def proceed(self) -> None:
-        """Read again; but if parsing has stopped again, ask for another turn as soon as it may continue."""
+        """Resume reading; if parsing has stopped again, queue for another turn as soon as it may continue."""
         self.is_due = False
         if self.paused:
             self._go_on()
@@ -227,7 +227,7 @@ class Connection(FramedStream):
     def _is_received(self, slot: Slot) -> bool:
         """True if the response of the slot was sent and the client has received nearly all of it.
 
-        Otherwise `cold.proceed` is called later.
+        After a result of False, `cold.proceed` is called later.
         """
         if (
             slot.answer is None
@@ -257,7 +257,7 @@ class Connection(FramedStream):
             self._pause()
 
     def stopped(self) -> None:
-        """Stop reading until there is room for the requests left in the buffer and the first may be handled."""
+        """Stop reading until the requests left in the buffer have been parsed in a later turn."""
         self._pause()
         self._go_on()
 
@@ -266,7 +266,7 @@ class Connection(FramedStream):
         self.link.pause_reading()
 
     def may_receive(self, size: int, start: int) -> bool:
-        """Return True if `rooms` have room for this large request; otherwise read nothing until they have."""
+        """Reserve memory for this large request; while none is free, return False and read nothing."""
         api = int.from_bytes(self._view[start + 4 : start + 6])
         if api not in self.routes:
             room = self.rooms.others
@@ -280,11 +280,11 @@ class Connection(FramedStream):
         return not self.waits_for_room
 
     def own_buffer_handled(self) -> None:
-        """Release the room of a Produce or Fetch request that was handled."""
+        """Release the memory reserved for a Produce or Fetch request, which was handled."""
         self.rooms.records.give(self)
 
     def room_given(self) -> None:
-        """Receive the request for which there was no room."""
+        """Receive the large request that waited: memory is now reserved for it."""
         self.waits_for_room = False
         self._go_on()
 
@@ -294,11 +294,11 @@ class Connection(FramedStream):
         self.link.abort()
 
     def _begun(self) -> None:
-        """Release the room of a cold request that no longer waits."""
+        """Release the memory reserved for a cold request, which no longer waits."""
         self.rooms.others.give(self)
 
     def is_abandoned(self) -> bool:
-        """True if the client has gone while nothing is read; a Produce request in progress is handled first."""
+        """True if the client has gone while nothing is read; False while a Produce request is in progress."""
         return self.paused and self.produce.pending is None and self.link.has_ended()
 
     def _refused(self, violation: ProtocolViolation) -> None:

@@ -43,22 +43,22 @@ _DIVERGES: Final = -1
 _STORAGE_ERROR_SINCE: Final = 6
 _ZSTD_SINCE: Final = 10
 _RACKS_SINCE: Final = 11
-"""The first versions of Fetch with KAFKA_STORAGE_ERROR, with zstd, and with reads from followers."""
+"""These three: the first Fetch versions with KAFKA_STORAGE_ERROR, zstd, and reads from followers."""
 
 ROWS_MAX: Final = 64
-"""At most this many partitions are handled at once, in one fetch or in a connection's fetches of a tick."""
+"""Maximum number of partitions handled at once: in one fetch, or in all fetches of a connection in a tick."""
 _STEP_ROWS: Final = 32
 """Partitions that one step of a larger fetch looks at: about 0.1 ms."""
 WAIT_ROWS_MAX: Final = 4_096
-"""A fetch of more partitions, without a session, does not wait: it would keep them all in memory."""
+"""A fetch of more partitions without a session is answered at once: waiting would keep them all in memory."""
 _Steps: TypeAlias = Generator[None, None, None]
 _Named: TypeAlias = tuple[bytes, FetchPartition]
-"""A topic, and the row of the request for one of its partitions."""
+"""A topic, and one of its partitions as decoded from the request (a "row")."""
 _Read: TypeAlias = tuple[bytes, FetchPartition, PartitionData]
 
 
 class ConsumerFetch:
-    """One fetch of a consumer until it is answered: a Waiter of the partitions, or the SessionFetch of a session."""
+    """A consumer's fetch until it is answered: a Waiter of partitions or, with a session, a SessionFetch."""
 
     __slots__ = (
         "arrived",
@@ -110,11 +110,11 @@ class ConsumerFetch:
         self.slot = fetches.answers.reserve()
         self.timer: Timer | None = None
         self.steps: _Steps | None = None
-        """The rest of the evaluation that is in progress."""
+        """The remaining steps of the evaluation; None while none is in progress."""
         self.done = self.has_work = self.is_large = self.is_overdue = self.is_updated = False
 
     def begin(self) -> None:
-        """Answer, or wait for the partitions and the timer."""
+        """Begin the fetch: answer it now, wait for records, or evaluate it in later turns."""
         if self.request.session_id:
             error = self._find_session()
             if error:
@@ -129,7 +129,10 @@ class ConsumerFetch:
         self.fetches.rows += len(self.rows)
 
     def _take_rows(self) -> bool:
-        """Set `rows` to the request's partitions (no session); answer and return False if there are none."""
+        """Set `rows` to the request's partitions; if it names none, answer and return False.
+
+        Only without a session.
+        """
         self.rows = [(topic, row) for topic, rows in self.request.topics for row in rows]
         if not self.rows:
             self._refuse(0)
@@ -152,7 +155,10 @@ class ConsumerFetch:
     # ---- the session
 
     def _find_session(self) -> int:
-        """Continue the session that the request names, or close it; return 0 or the error code."""
+        """Set `session` to the session that the request continues, or close the session that it ends.
+
+        Return 0 or the error code for the client.
+        """
         request = self.request
         cache = self.fetches.replicas.fetch_sessions.consumers
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -201,7 +207,7 @@ class ConsumerFetch:
     def _has_changed(
         self, session: ConsumerSession, topic: bytes, row: FetchPartition, part: PartitionData
     ) -> bool:
-        """Note in the session what was read of a partition; return True if the response must include it."""
+        """Record the read of a partition in the session; return True if the response must include it."""
         item = session.items.get((topic, row[0]))
         if item is None:
             return False
@@ -224,7 +230,7 @@ class ConsumerFetch:
         return partition
 
     def _new_session(self, found: list[_Read]) -> Generator[None, None, int]:
-        """Create a session with these partitions; return its id, 0 if there is no room for it."""
+        """Create a session with these partitions; return its id, or 0 if the session cache is full."""
         cache = self.fetches.replicas.fetch_sessions.consumers
         session = cache.create(len(found), self.fetches.clock.now())
         if session is None:
@@ -267,7 +273,7 @@ class ConsumerFetch:
             deque(self._evaluate(), maxlen=0)
 
     def _session_rows(self, session: ConsumerSession) -> int:
-        """Return how many partitions are evaluated: those that the request names, and the dirty ones."""
+        """Return how many partitions are evaluated: those in the request, and those that may have changed."""
         rows = len(session.dirty)
         if not self.is_updated:
             rows += sum(len(rows) for _, rows in self.request.topics)
@@ -275,7 +281,7 @@ class ConsumerFetch:
         return rows
 
     def work(self, until: int) -> None:
-        """Take steps of the evaluation until `until`, or to its end."""
+        """Take steps of the evaluation to its end, but at most until `until` (monotonic ms)."""
         if self.steps is None:
             self.has_work = False
             self.steps = self._evaluate()
@@ -336,7 +342,7 @@ class ConsumerFetch:
         return available >= wanted
 
     def _refusal(self, partition: Partition, row: FetchPartition) -> int:
-        """Return the error code of one row, _DIVERGES if its log diverges, 0 if it may be read."""
+        """Return the error code for a partition, _DIVERGES if its log diverges, or 0 if it may be read."""
         _, leader_epoch, offset, last_epoch, _, _ = row
         if self.is_leader_only:
             error = partition.check_leader_epoch(leader_epoch)
@@ -354,13 +360,13 @@ class ConsumerFetch:
         return 0
 
     def _preferred(self, partition: Partition, offset: int) -> BrokerId:
-        """Return the follower from which the consumer should read, or LEADER."""
+        """Return the follower from which the consumer should read, or LEADER if there is none."""
         fetches = self.fetches
         now = fetches.clock.now()
         return preferred_read_replica(partition, offset, self.rack, fetches.rack_of, now)
 
     def _end(self, partition: Partition) -> int:
-        """Return the offset at which a read of the partition ends."""
+        """Return the first offset that this fetch may not read: last stable offset or high watermark."""
         if self.request.read_committed:
             return partition.last_stable_offset
         return partition.high_watermark
@@ -403,9 +409,10 @@ class ConsumerFetch:
     def _read(
         self, topic: bytes, row: FetchPartition, left: int, deferred_from: int
     ) -> PartitionData:
-        """Return one partition with at most `left` bytes of records.
+        """Return the response data of one partition, with at most `left` bytes of records.
 
-        If `left` is at most `deferred_from`, even few records are deferred: they are read when they are sent.
+        The first batch of a response may be larger. Deferred records are read from the file only when they
+        are sent. Many records are always deferred; few records only if `left` is at most `deferred_from`.
         """
         number, _, offset, last_epoch, _, _ = row
         partition = self.fetches.replicas.find(topic, number)
@@ -443,7 +450,10 @@ class ConsumerFetch:
     def _records(
         self, partition: Partition, row: FetchPartition, left: int, deferred_from: int
     ) -> bytes | Deferred:
-        """Return records from the offset of the row on. Raises StorageFailed."""
+        """Return records from the fetch offset of `row` on; none if the next batch does not fit.
+
+        Raises StorageFailed.
+        """
         fetches = self.fetches
         _, _, offset, _, _, max_bytes = row
         _, end = partition.read_limit(self.request.read_committed)
@@ -473,7 +483,7 @@ class ConsumerFetch:
     # ---- the end
 
     def _refuse(self, error: int, session_id: int = 0) -> None:
-        """Answer without partitions."""
+        """Answer with this error code and without partitions."""
         self._send(encode_response(self.correlation, self.version, error, session_id, ()))
 
     def _send(self, answer: Sequence[Slice]) -> None:

@@ -18,11 +18,11 @@ from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Slot
 
 WAITING_MAX: Final = 16
-"""Number of fetches of one connection waiting for records at which no further request is parsed."""
+"""While this many fetches of one connection wait for records, no further request is parsed."""
 
 
 class Large(Protocol):
-    """A fetch that is evaluated in steps, or its request, which is first decoded in steps."""
+    """A large fetch in one of its two phases: its request is decoded in steps, then evaluated in steps."""
 
     @property
     def has_work(self) -> bool:
@@ -82,15 +82,15 @@ class ConsumerFetches:
     ) -> None:
         self.turns = turns
         self.refused = refused
-        """Closes the connection."""
+        """Called with the reason to close the connection."""
         self.large: Large | None = None
         """The fetch that is handled in steps. Until it is answered, no further request is parsed."""
         self.is_queued = False
         """True while `turns` will call `work`."""
         self.used = 0
-        """The work for this connection, counted by `turns`."""
+        """Cost so far of the large fetches of this connection (see `Worker.used`)."""
         self.rows = 0
-        """Partitions of the fetches of this tick; the connection sets it to 0."""
+        """Number of partitions in the fetches of this tick; the connection resets it when a tick begins."""
         self.max_bytes = replicas.config.fetch_max_bytes
         self.is_selecting = replicas.config.replica_selector_class is not None
         """True if consumers are sent to followers in their rack."""
@@ -101,14 +101,14 @@ class ConsumerFetches:
         self.requests = requests
         self.filled = filled
         self.positions: dict[Partition, tuple[int, int, int]] = {}
-        """(next offset, its byte position, layout generation of the log) after the last read by a consumer."""
+        """Per partition: (next offset, its byte position, layout generation of log) after the last read."""
         self.waiting: dict[WaitingFetch, None] = {}
         self.unsent: deque[tuple[Slot, int]] = deque()
-        """Responses that were perhaps not sent yet, with their record bytes; the sum is `unsent_bytes`."""
+        """Slots of responses that may not be sent yet, with their record bytes; sum: `unsent_bytes`."""
         self.unsent_bytes = 0
 
     def is_full(self) -> bool:
-        """True while no further request may be parsed: a fetch is large, many wait, or much is unsent."""
+        """True while nothing may be parsed: a large fetch is in progress, many wait, or much is unsent."""
         has_many = self.large is not None or len(self.waiting) >= WAITING_MAX
         return has_many or self.has_much_unsent()
 
@@ -125,13 +125,13 @@ class ConsumerFetches:
         self.refused(ProtocolViolation(reason))
 
     def proceed(self) -> None:
-        """Ask for a turn for the large fetch if there is work to do for it."""
+        """Queue for a turn if the large fetch has work to do."""
         if self.large is not None and self.large.has_work and not self.is_queued:
             self.is_queued = True
             self.turns.ask(self)
 
     def work(self) -> None:
-        """Take steps of the large fetch until it is answered or waits, or other connections have their turn."""
+        """Take steps of the large fetch until it is answered, waits for records, or `TURN_MS` has passed."""
         self.is_queued = False
         if self.large is not None:
             self.large.work(self.clock.now() + TURN_MS)

@@ -35,8 +35,8 @@ CONTROLLER_STATES: Final = {
     "LogDirChange": 11,
     "UncleanElectionEnabled": 13,
 }
-"""Kafka's number for each state in the controller's summary. UncleanElectionEnabled is 13 for single topics
-too, for which Kafka has 14."""
+"""Kafka's number for each state in the controller's summary. UncleanElectionEnabled is always 13
+here; Kafka has 14 if it concerns a single topic."""
 GAUGES: Final[dict[str, tuple[str, Callable[[Summary], int]]]] = {
     "KafkaController,name=ActiveControllerCount": (
         "1 on the active controller, else 0.",

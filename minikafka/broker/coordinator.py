@@ -1,10 +1,10 @@
-"""The Coordinator port: how a broker takes part in its cluster, whatever keeps the cluster's state.
+"""The Coordinator port: how a broker takes part in its cluster, whichever service keeps its state.
 
 A coordination mode implements these protocols; `broker/zookeeper/` is the only one. A broker joins its cluster
 with `CoordinationMode`, which then gives it a `Coordinator`. (The coordinators of consumer groups and transactions
-are something else: they live in brokers and use the log.)
+are something else: they run in brokers and store their state in logs.)
 
-Writes that only the active controller may do raise KafkaError NOT_CONTROLLER on other brokers. Where the
+Writes that only the active controller may do raise KafkaError NOT_CONTROLLER on other brokers. If the
 service that keeps the cluster's state does not answer, every method that awaits raises CoordinationError,
 unless it says otherwise.
 """
@@ -33,7 +33,7 @@ Overrides: TypeAlias = Mapping[str, str]
 """Settings of one topic or broker that differ from what it inherits, by Kafka key."""
 Assignment: TypeAlias = Mapping[int, ReplicaAssignment]
 PartitionPlan: TypeAlias = Callable[[Assignment], Awaitable[Assignment]]
-"""The replicas of a topic's partitions, by partition number."""
+"""Function that returns the partitions to add, by number, for the current assignment of a topic."""
 
 
 class IsrOutcome(Enum):
@@ -57,7 +57,7 @@ class IsrWrite(NamedTuple):
 
 
 class IsrStore(Protocol):
-    """Where a leader writes the ISR of its partitions (Kafka's AlterPartitionManager)."""
+    """The store to which a leader writes the ISR of its partitions (Kafka's AlterPartitionManager)."""
 
     async def write(
         self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
@@ -65,8 +65,8 @@ class IsrStore(Protocol):
         """Replace the state of a partition if it still has the version in `state`.
 
         Returns only when it is certain whether the state was written. The controller then sends a written
-        state to the other brokers. `is_wanted()` is called before each attempt; if it returns False, nothing
-        more is tried.
+        state to the other brokers. `is_wanted()` is called before each attempt; if it returns False, no
+        further attempt is made.
         """
 
 
@@ -97,7 +97,10 @@ class TopicStore(Protocol):
         """
 
     async def mark_for_deletion(self, topic: str) -> bool:
-        """Have the controller delete a topic; False if it was marked already. Raises KafkaError NOT_CONTROLLER."""
+        """Have the controller delete a topic; return False if already marked.
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
 
     async def add_partitions(self, topic: str, plan: PartitionPlan, *, validate_only: bool) -> None:
         """Add the partitions that `plan` returns for the current assignment of a topic.
@@ -160,7 +163,7 @@ class ConfigStore(Protocol):
 
 
 class Controller(Protocol):
-    """The cluster's controller for one broker: its id, and the requests it serves if it is this broker."""
+    """The controller as one broker sees it: its id and, if it is this broker, the requests it serves."""
 
     @property
     def controller_id(self) -> BrokerId:
@@ -296,4 +299,4 @@ class CoordinationMode(Protocol):
         """Connect, and return the cluster id; the first broker of a cluster creates it."""
 
     def coordinator(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Coordinator:
-        """Return this broker's part in the cluster that was joined; nothing happens before its `start`."""
+        """Return this broker's Coordinator in the joined cluster; it does nothing before its `start`."""

@@ -22,7 +22,7 @@ from minikafka.rpc.messages import SettingChange
 logger = logging.getLogger(__name__)
 
 RELEASE: Final = "3.3-IV3"
-"""The Kafka release whose API versions are served. User interfaces enable their features by it."""
+"""The Kafka release whose API versions are served. User interfaces enable features according to it."""
 RELEASE_KEY: Final = Key(
     Kind.STRING,
     RELEASE,
@@ -51,14 +51,14 @@ DYNAMIC: Final[dict[str, Key]] = {
     },
     **THROTTLES,
 }
-"""Keys that can be altered while a broker runs: of Kafka's list, those that exist here."""
+"""Keys that can be altered while a broker runs: those of Kafka's dynamic keys that exist here."""
 
 _STATIC: Final = {*BrokerConfig.keys(), RELEASE_KEY.name} - DYNAMIC.keys()
 """Keys that cannot be altered at run time: only the file sets them, or they are fixed."""
 
 
 class DynamicConfig:
-    """The three layers, and `current`, their result."""
+    """The three layers of a broker's settings, and `current`, the settings that result from them."""
 
     def __init__(self, static: BrokerConfig) -> None:
         self.static = static
@@ -96,7 +96,7 @@ class DynamicConfig:
         return leader, follower
 
     def reload(self, wanted: BrokerConfig) -> tuple[list[SettingChange], bool]:
-        """Take the dynamic settings of the changed file; return every difference, and whether `current` changed.
+        """Take the dynamic settings of the changed file; return all differences, and if `current` changed.
 
         The other settings of the file keep the values that the broker was started with.
         """

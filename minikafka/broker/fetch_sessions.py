@@ -16,7 +16,7 @@ from minikafka.replication.sessions import Responder, Session
 
 
 class FetchSessions:
-    """All fetch sessions. Those of consumers are in the cache `consumers`; all sessions take slots of it.
+    """All fetch sessions. Those of consumers are in the cache `consumers`, of which followers take slots.
 
     `lookup(topic, partition)` finds hosted partitions, `expand(partition, progress)` proposes a caught-up follower for
     the ISR.

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _EPOCHS_VERSION: Final = 4
 _FETCH: Final = 1
 _BODY: Final = 8
-"""Length prefix and correlation id."""
+"""Position of the body in a response frame, after the length prefix and the correlation id."""
 _ANSWER_WITHIN_MS: Final = 30_000
 """Kafka's replica.socket.timeout.ms: connect again to a leader that does not respond in this time."""
 _CONNECT_WITHIN_MS: Final = 10_000
@@ -89,7 +89,7 @@ class LeaderConnection(FramedStream):
         self.lost.set()
 
     def drained(self) -> None:
-        """Do nothing: requests are small, and none waits for room."""
+        """Do nothing: requests are small and never wait until the leader has received earlier ones."""
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
         """Append the records of every whole response; return the position of the first partial one."""
@@ -105,7 +105,7 @@ class LeaderConnection(FramedStream):
         return start
 
     def finish(self) -> None:
-        """Send the next requests: the received records are written."""
+        """Send the next requests; called when the received records have been written."""
         follower = self._fetcher.follower
         if follower.unreconciled and OFFSET_FOR_LEADER_EPOCH not in self._outstanding:
             # At most one such request in flight: only the partition's state tells its response from the
@@ -289,7 +289,7 @@ class Fetchers:
         on_awaited: Callable[[Partition], None],
         on_connection_lost: Callable[[BrokerId], None] = lambda leader: None,
     ) -> None:
-        """`on_awaited(partition)` is called when a high watermark for which consumers wait has moved.
+        """`on_awaited(partition)` is called when a high watermark for which consumers wait has advanced.
 
         `on_connection_lost(leader)` is called when the connection to a leader has ended while it was needed.
         """

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 SWEEP_MS: Final = 1_000
 """Time between two calls of `FrameRoom.sweep`."""
 _PROGRESS_MIN: Final = 64 << 10
-"""Bytes that must arrive between two sweeps while others wait."""
+"""Bytes of a request that must arrive between two sweeps while other requests wait for room."""
 _WAITS_MAX: Final = 30
 """Maximum number of sweeps for which a connection waits: 30 s, the default timeout of Kafka's clients."""
 
@@ -31,11 +31,11 @@ class Receiver(Protocol):
 
 
 class FrameRoom:
-    """At most `bytes_max` bytes of large requests, or a single larger one. The others wait, the oldest first.
+    """Memory for large requests: `bytes_max` bytes in all, or one larger request. Others wait in a queue.
 
-    A request gets its room before it is received, and keeps it until `give`. Invariant: a request with room
-    can be received and handled, whatever other clients do. While others wait, a client that stops sending is
-    disconnected.
+    Memory (its room) is reserved for a request before it is received, and released by `give`. Invariant: a
+    request with room can be received and handled, whatever other clients do. While others wait, a client that
+    stops sending is disconnected.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -44,12 +44,12 @@ class FrameRoom:
         self._held: dict[Receiver, int] = {}
         self._waiting: dict[Receiver, int] = {}
         self._waits: dict[Receiver, int] = {}
-        """Sweeps for which each connection has waited."""
+        """Number of sweeps during which each connection has waited."""
         self._seen: dict[Receiver, int] = {}
-        """Bytes that had arrived at the last sweep."""
+        """Bytes of each connection's request that had arrived at the last sweep."""
 
     def take(self, receiver: Receiver, size: int) -> bool:
-        """Return True if the connection has room for a request of this size now, else call `room_given` later."""
+        """Return True if room for `size` is reserved; else queue the request, and call `room_given` later."""
         if receiver in self._held:
             return True
         if receiver not in self._waiting and not self._waiting and self._fits(size):
@@ -59,7 +59,7 @@ class FrameRoom:
         return False
 
     def give(self, receiver: Receiver) -> None:
-        """Release the connection's room, or its place in the queue; give room to the next ones that wait."""
+        """Release the connection's room, or take it out of the queue; reserve room for the next that wait."""
         self._used -= self._held.pop(receiver, 0)
         self._seen.pop(receiver, None)
         self._waiting.pop(receiver, None)
@@ -99,16 +99,16 @@ class FrameRoom:
 
 
 class FrameRooms(NamedTuple):
-    """The room for Produce and Fetch requests, and that for all others."""
+    """The room for Produce and Fetch requests (`records`), and the room for all other requests."""
 
     records: FrameRoom
     others: FrameRoom
 
 
 RECORDS_FREE_MAX: Final = 1 << 20
-"""Bytes of a Produce or Fetch request that needs no room: the default `max.request.size` of producers."""
+"""Produce and Fetch requests up to this size need no room: the default `max.request.size` of producers."""
 
 
 def frame_rooms() -> FrameRooms:
-    """Return the rooms of one broker."""
+    """Return new, empty rooms for one broker."""
     return FrameRooms(FrameRoom(32 << 20), FrameRoom(32 << 20))

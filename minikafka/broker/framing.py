@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 _CAPACITY_MIN: Final = 16 << 10
 _CAPACITY_MAX: Final = 256 << 10
-"""The large buffer fits the L2 cache. A connection that receives little at once keeps the small one."""
+"""Size of the large buffer, which fits the L2 cache. Connections that receive little keep the small one."""
 _BUSY: Final = 8 << 10
 """A connection that receives more bytes than this at once gets the large buffer."""
 _FIRST_MAX: Final = 64 << 10
@@ -28,7 +28,7 @@ _GROWTH: Final = 4
 
 
 _HEADER_BYTES: Final = 14
-"""The first bytes of a frame, which tell its API; before them, the frame gets no buffer of its own."""
+"""Bytes at the start of a frame that contain its API key; until they arrive, it gets no buffer of its own."""
 
 
 class FramedStream:
@@ -93,7 +93,7 @@ class FramedStream:
         return self._big is not None
 
     def get_buffer(self, hint: int) -> Buffer:
-        """Return the part of the buffer for the next bytes."""
+        """Return the free part of the buffer, into which the next bytes are received."""
         if self._big is not None:
             return self._big_view[self._big_end :]
         if not self._write:
@@ -141,7 +141,7 @@ class FramedStream:
         self._view = memoryview(self._buf)
 
     def _move_to(self, capacity: int) -> None:
-        """Move the rest of the bytes to the front of the buffer, or of a larger buffer."""
+        """Move the unparsed bytes to the front of the buffer, or of a new buffer if `capacity` is larger."""
         rest = self._view[self._read : self._write]
         if capacity > self._capacity:
             self._allocate(capacity)

@@ -127,7 +127,7 @@ LOG: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
 
 
 def register_gauges(metrics: Metrics, replicas: ReplicaManager) -> None:
-    """Register every metric of the replicas and the topics that needs no counter of its own."""
+    """Register the metrics of replicas, logs, topics, throttles and fetch sessions."""
     _register_manager(metrics, replicas)
     _register_throttles(metrics, replicas.throttles)
     _register_logs(metrics, replicas)

@@ -1,7 +1,7 @@
-"""The long work for administrators' requests, done in parts between which other connections have their turn.
+"""The long work for administrators' requests, done in parts between which other connections are served.
 
 Invariant: one part of one request is done in each turn of the event loop, however many requests are in progress.
-A handler that awaits nothing returns `services.Steps` instead, which are taken in the turns of `ColdTurns`.
+A handler that awaits nothing does not use this module: it returns `services.Steps`, which `ColdTurns` runs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PART_ITEMS: Final = 256
 
 
 class GiveWay:
-    """The requests whose next part is due, in order."""
+    """The queue of requests that wait to do their next part."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def each(self, items: Iterable[Item], at_once: int = PART_ITEMS) -> AsyncIterator[Item]:
-        """Yield the items; give way to others after every `at_once` of them."""
+        """Yield the items; after every `at_once` of them, wait while other requests are served."""
         for number, item in enumerate(items, 1):
             yield item
             if not number % at_once:
@@ -36,14 +36,14 @@ class GiveWay:
     async def parts(
         self, items: Sequence[Item], size: int = PART_ITEMS
     ) -> AsyncIterator[Sequence[Item]]:
-        """Yield the items in parts, at least one; give way to others after each but the last."""
+        """Yield the items in parts, at least one; between two parts, wait while others are served."""
         for start in range(0, len(items) or 1, size):
             if start:
                 await self.turn()
             yield items[start : start + size]
 
     async def turn(self) -> None:
-        """Wait until the next part may be done."""
+        """Wait until this request may do its next part."""
         due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(due)
         if len(self._waiting) == 1:

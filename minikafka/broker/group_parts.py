@@ -1,6 +1,6 @@
-"""Large requests about groups, passed to the coordinator in parts between which other connections have their turn.
+"""Large requests about groups, passed to the coordinator in parts between which other connections are served.
 
-Each part is a request of its own for the coordinator: the offsets of a large commit are not written as one batch.
+The coordinator handles each part as a separate request: the offsets of a large commit are not one batch.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ AT_ONCE_ROWS: Final = 256
 Row = TypeVar("Row")
 Part = TypeVar("Part")
 Encode: TypeAlias = Callable[[int, Sequence[Any]], Steps]
-"""(version, outcomes) -> the steps to the response."""
+"""(version of the API, outcomes of the parts) -> the steps that make the response."""
 
 
 def in_rows(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Yield the rows in parts."""
+    """Yield the rows in parts of at most `PART_ROWS`."""
     for start in range(0, len(rows), PART_ROWS):
         yield rows[start : start + PART_ROWS]
 
 
 def by_topic(topics: Iterable[tuple[str, Sequence[Row]]]) -> Iterator[list[tuple[str, list[Row]]]]:
-    """Yield the rows of all topics in parts."""
+    """Yield the rows of all topics, with their topics, in parts of at most `PART_ROWS` rows."""
     part: list[tuple[str, list[Row]]] = []
     room = PART_ROWS
     for topic, rows in topics:
@@ -51,7 +51,7 @@ def answer_in_parts(
     encode: Encode,
     context: RequestContext,
 ) -> Steps:
-    """Call `call(part, respond)` for each part, in steps; answer when all have responded."""
+    """Call `call(part, respond)` for one part per step; answer when `respond` was called for every part."""
     outcomes = _Outcomes()
     for part in parts:
         call(part, outcomes.expect())
@@ -64,7 +64,7 @@ def answer_in_parts(
 
 
 class _Outcomes:
-    """The outcomes of the parts, in their order. `complete()` is called when the last one is there."""
+    """The outcomes of the parts, in their order. `complete()` is called when the last one has arrived."""
 
     def __init__(self) -> None:
         self.found: list[Any] = []
@@ -72,7 +72,7 @@ class _Outcomes:
         self.complete: Callable[[], None] | None = None
 
     def expect(self) -> Callable[[Any], None]:
-        """Return the function that takes the outcome of the next part."""
+        """Add a part; return the function to call with its outcome."""
         number = len(self.found)
         self.found.append(None)
         self.left += 1

@@ -1,7 +1,7 @@
 """Appends that the broker's own coordinators make to partitions it leads, acknowledged like acks=all.
 
 Invariant: a future succeeds only when the high watermark has passed its batch, and every future ends: with
-its offset, with a KafkaError, or cancelled by whoever awaits it.
+its offset, with a KafkaError, or cancelled by the code that awaits it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PendingAppend(NamedTuple):
 class InternalAppends:
     """The internal appends of all partitions.
 
-    `lookup(tp)` returns the hosted partition or None, `error_for(tp)` the error code of one that is not hosted.
+    `lookup(tp)` returns the partition, None if it is not hosted; `error_for(tp)` then returns the error code.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class InternalAppends:
         return done
 
     def close(self) -> None:
-        """Fail everything that waits, because the broker stops."""
+        """Fail every append that is not committed, because the broker stops."""
         for waiting in tuple(self._waiting.values()):
             waiting.fail_waiting(waiting.partition, _NOT_LEADER)
             waiting.drain()
@@ -93,7 +93,7 @@ class InternalAppends:
 class PartitionAppends:
     """The internal appends to one partition that wait for the high watermark: a ProduceWaiter.
 
-    `on_empty(self)` is called when none is left.
+    `on_empty(self)` is called when no append is left.
     """
 
     __slots__ = ("on_empty", "partition", "pending")
@@ -104,7 +104,7 @@ class PartitionAppends:
         self.pending: deque[PendingAppend] = deque()
 
     def fail_waiting(self, partition: Partition, error: int) -> None:
-        """Fail every append that is not committed; no effect if `partition` is another one."""
+        """Fail every append that is not committed; no effect if `partition` is not `self.partition`."""
         if partition is not self.partition:
             return
         self.drain()

@@ -1,4 +1,4 @@
-"""The ISR proposals of the partitions led here, written where the coordination mode keeps them (R26, S29).
+"""The ISR proposals of this broker as leader, written to the store of the coordination mode (R26, S29).
 
 Invariant: a proposal stays pending, and the high watermark waits for the maximal ISR, until it is certain
 whether the proposal was written. After a conflict it stays pending until the controller's next LeaderAndIsr.
@@ -25,7 +25,7 @@ state_change_logger = logging.getLogger("state-change")
 class IsrChanges:
     """The writer of ISR proposals to `store`.
 
-    It calls `on_committed(partition, moved)` for each proposal that was written; `moved`: the high watermark rose.
+    It calls `on_committed(partition, moved)` after each successful write. `moved`: the high watermark rose.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class IsrChanges:
         self._on_committed = on_committed
         self._ledger = ledger
         self.shrinks = self.expands = self.failures = 0
-        """Kafka's IsrShrinksPerSec, IsrExpandsPerSec and FailedIsrUpdatesPerSec."""
+        """Counts for Kafka's IsrShrinksPerSec, IsrExpandsPerSec and FailedIsrUpdatesPerSec."""
         self._queue: dict[Partition, None] = {}
         self._queued = asyncio.Event()
 
     def start(self) -> None:
-        """Start to write."""
+        """Start the task that writes proposals."""
         self._tasks.spawn(self._write_all(), "isr-changes")
 
     def propose(self, partition: Partition) -> None:
-        """Queue a partition that has a pending ISR."""
+        """Queue the pending ISR of a partition to be written."""
         self._queue[partition] = None
         self._queued.set()
 
@@ -82,7 +82,7 @@ class IsrChanges:
     def _apply(
         self, partition: Partition, proposal: IsrState, expected: int, written: IsrWrite
     ) -> None:
-        """Act on the outcome of a write that expected the state to have the version `expected`."""
+        """Act on the outcome of a write that was conditional on the stored state's version `expected`."""
         outcome, version, zxid = written
         if outcome is IsrOutcome.WRITTEN:
             self._note(partition, proposal, expected, "ok", actual=version, zxid=zxid)
@@ -126,7 +126,10 @@ class IsrChanges:
         zxid: int | None = None,
         error: str = "",
     ) -> None:
-        """Write one ledger line; the zxid is unknown when the answer was lost and the state was read again."""
+        """Write one ledger line.
+
+        A written proposal has no zxid if the response was lost and the state was read again.
+        """
         fields = {
             "topic": partition.tp.topic,
             "partition": partition.tp.partition,

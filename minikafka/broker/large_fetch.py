@@ -1,4 +1,4 @@
-"""A Fetch request of many partitions, in steps: the decoding, and for a follower the handling too."""
+"""A Fetch request of many partitions, decoded in steps; a follower's is also handled in steps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from minikafka.broker.consumer_fetch import ConsumerFetch
 from minikafka.broker.consumer_fetches import ConsumerFetches
 
 LARGE_BYTES: Final = 8 << 10
-"""A consumer's request of at least this many bytes (about 250 partitions) is decoded in later turns."""
+"""A consumer's request of at least this many bytes (about 250 partitions) is decoded in steps."""
 FOLLOWER_LARGE_BYTES: Final = 16 << 10
-"""A follower's request of at least this many bytes (about 550 partitions) is handled in later turns."""
+"""A follower's request of at least this many bytes (about 550 partitions) is handled in steps."""
 Steps: TypeAlias = Generator[None, None, ConsumerFetch | None]
-"""The steps of a request; they return the fetch of a consumer, None if they have handled a follower's."""
+"""A generator that decodes a request and returns a consumer's fetch, or None after handling a follower's."""
 
 
 class LargeRequest:
@@ -35,7 +35,10 @@ class LargeRequest:
         self._close = close
 
     def work(self, until: int) -> None:
-        """Take steps until `until`; then begin the fetch, or close the connection if it is malformed."""
+        """Take steps until `until` (monotonic ms); after the last step, begin a consumer's fetch.
+
+        If the request is malformed, close the connection.
+        """
         clock = self._fetches.clock
         try:
             next(self._steps)

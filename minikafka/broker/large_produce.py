@@ -1,6 +1,6 @@
-"""A Produce request of many partitions, handled in steps in turn with the cold requests of all connections.
+"""A Produce request of many partitions, handled in steps, between which the broker handles other connections.
 
-Invariant: what a step has appended is written before another connection has its turn.
+Invariant: the batches that were appended in a turn are written before another connection has its turn.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class LargeProduce:
         self._close = close
         self._steps: Generator[None, None, None] | None = None
         self.used = 0
-        """The work for this connection, counted by the turns."""
+        """The work done for this connection, counted by `ColdTurns`."""
 
     def begin(self, steps: Generator[None, None, None], *, has_many: bool) -> None:
-        """Take the steps in later turns; the broker handles one request with many partitions at a time."""
+        """Take the steps in later turns; the broker begins requests with `has_many` one at a time."""
         self._steps = steps
         if has_many:
             self._turns.large_produce.ask(self)
@@ -57,12 +57,12 @@ class LargeProduce:
         self._close(reason)
 
     def proceed(self) -> None:
-        """Ask for a turn if there are steps to take."""
+        """Ask `ColdTurns` for a turn if there are steps to take."""
         if self._steps is not None:
             self._turns.ask(self)
 
     def work(self) -> None:
-        """Take steps until the request is handled or other connections have their turn."""
+        """Take steps until the request is handled or the turn has taken `TURN_MS`."""
         steps = self._steps
         if steps is None:
             return

@@ -117,7 +117,10 @@ class KafkaListener:
         self._connections.pop(connection, None)
 
     async def _sweep(self) -> None:
-        """Look for overdue produces every 100 ms, for clients that have gone every second, for idle ones every 5 s."""
+        """Answer overdue produces every 100 ms.
+
+        Close abandoned connections every second, and idle ones every 5 s.
+        """
         clock = self._services.clock
         count = 0
         while True:
@@ -132,7 +135,7 @@ class KafkaListener:
                 self._close_idle(now)
 
     def _close_abandoned(self) -> None:
-        """Close connections of clients that have gone unnoticed, have waited too long, or send too slowly."""
+        """Close connections whose client has disconnected, has waited too long, or sends too slowly."""
         for connection in tuple(self._connections):
             if connection.is_abandoned():
                 connection.link.abort()
@@ -142,7 +145,7 @@ class KafkaListener:
     def _close_idle(self, now: int) -> None:
         """Close connections that were idle for longer than allowed; a negative limit means never, as in Kafka.
 
-        A client that has received nothing for this long is idle too, whatever it has requested.
+        A connection with unsent bytes is idle too if its client has received nothing for this long.
         """
         longest_ms = self._services.config.connections_max_idle_ms
         if longest_ms < 0:

@@ -40,7 +40,7 @@ class _Aborted(Exception):
 
 
 class _Cleaning(NamedTuple):
-    """A cleaning in progress. `following`: the segment after the cleaned ones; a truncation removes it."""
+    """A cleaning in progress. A truncation removes `following`, the segment after those that are cleaned."""
 
     partition: Partition
     log: Log
@@ -86,7 +86,7 @@ class LogCleaner:
         self._tasks.spawn(self._schedule(), "log-cleaner")
 
     async def close(self) -> None:
-        """Abort every cleaning, and begin no other."""
+        """Abort every cleaning, and begin no further one."""
         self._is_closed = True
         for tp in tuple(self._in_progress):
             self._abort(tp)
@@ -95,15 +95,15 @@ class LogCleaner:
     # ---- the RoleListener: a change of leadership may truncate the log
 
     def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Abort the cleaning of the partition."""
+        """Abort the cleaning of the partition, if one is in progress."""
         self._abort(tp)
 
     def became_follower(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Abort the cleaning of the partition."""
+        """Abort the cleaning of the partition, if one is in progress."""
         self._abort(tp)
 
     def stopped(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Abort the cleaning of the partition, and forget why it could not be cleaned."""
+        """Abort the cleaning of the partition, if one is in progress, and remove it from `uncleanable`."""
         self.uncleanable.pop(tp, None)
         self._abort(tp)
 
@@ -132,7 +132,7 @@ class LogCleaner:
                     await self._has_room.wait()
 
     async def _dirtiest(self) -> tuple[Partition, Dirt] | None:
-        """Return the log with the largest share of dirty bytes among those that are due, None if there is none."""
+        """Return the due partition with the largest share of dirty bytes; None if none is due."""
         chosen: tuple[Partition, Dirt] | None = None
         largest = 0.0
         turn_ends = self._clock.now() + _TURN_MS
@@ -152,7 +152,10 @@ class LogCleaner:
         return chosen
 
     def dirt(self, partition: Partition) -> Dirt | None:
-        """Return the dirty part of a compacted log; None if the log is not compacted or cannot be cleaned."""
+        """Return the dirty part of a compacted log: its offsets and sizes in bytes.
+
+        Return None if the log is not compacted or cannot be cleaned.
+        """
         if not self._is_served(partition) or partition.tp in self.uncleanable:
             return None
         log = partition.log
@@ -240,7 +243,7 @@ class LogCleaner:
             raise _Aborted
 
     async def _put_in_place(self, cleaning: _Cleaning, group: CleanedGroup) -> None:
-        """Replace the segments of a group by their copy; the fsyncs run in the executor."""
+        """Replace a group of segments by their compacted copy; the fsyncs run in the executor."""
         self._check(cleaning)
         log = cleaning.log
         if log.gaps.first_dirty_offset is None:

@@ -52,7 +52,7 @@ class MetadataCache:
         self.snapshot = Snapshot()
 
     def on_topics_deleted(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Call `listener(topics)` after updates that remove topics, or replace them under the same name."""
+        """Call `listener(topics)` after updates that remove topics, or show that they were recreated."""
         self._deletion_listeners.append(listener)
 
     @property
@@ -126,8 +126,9 @@ class MetadataCache:
                 listener(deleted)
 
     async def wait_until(self, predicate: Callable[[], bool], timeout_ms: float) -> bool:
-        """Wait until the predicate, evaluated after every update, is true; return False after the
-        timeout.
+        """Return True as soon as the predicate is true, False after the timeout.
+
+        The predicate is evaluated now and after every update.
         """
         if predicate():
             return True
@@ -156,7 +157,7 @@ def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
 def _still_true(
     old: Snapshot, topics: Mapping[str, Mapping[int, PartitionState]]
 ) -> Iterator[tuple[tuple[int, str, int, str], bytes]]:
-    """Yield the cached encodings of topics that did not change."""
+    """Yield (key, bytes) for the entries of the cache `encoded` whose topics did not change."""
     for key, answer in old.encoded.items():
         if topics.get(key[1]) is old.topics.get(key[1]):
             yield key, answer
@@ -165,7 +166,7 @@ def _still_true(
 def _without_remade(
     old: Snapshot, given: Mapping[str, bytes], changes: tuple[PartitionState, ...]
 ) -> Mapping[str, Mapping[int, PartitionState]]:
-    """Return the old topics without those that were deleted and created again, which have other ids."""
+    """Return the old topics without recreated ones: those in `changes` that have another id in `given`."""
     ids = old.topic_ids
     others = {topic for topic, id_ in given.items() if ids.get(topic, id_) != id_}
     if not others:
@@ -177,7 +178,7 @@ def _without_remade(
 def _merged(
     old: Mapping[str, Mapping[int, PartitionState]], changes: tuple[PartitionState, ...]
 ) -> dict[str, dict[int, PartitionState]]:
-    """Return the old topics with the changed partitions; only topics that change are copied."""
+    """Return `old` with the changed partitions; only the mappings of topics that change are copied."""
     if not changes:
         return old  # type: ignore[return-value]
     topics: dict[str, dict[int, PartitionState]] = dict(old)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
-"""Responses that wait for the socket of their client, their turns, and the budget for the records read for them.
+"""Responses that wait for their client to receive them, the order of sending, and the budget for records.
 
-Invariant: one connection holds at most `QUEUE_MARK_BYTES` and one piece of records that its client has not received.
+Invariant: a connection has in memory at most `QUEUE_MARK_BYTES` and one piece of records that were not
+received.
 """
 
 from __future__ import annotations
@@ -19,24 +20,25 @@ BUDGET_BYTES: Final = 64 << 20
 """Budget for records read but not yet received by clients; the less is left, the smaller the pieces."""
 PIECE_MAX: Final = 256 << 10
 PIECE_MIN: Final = 16 << 10
-"""Bytes that are read for a client even when the budget is used up: slow clients never stop the others."""
+"""Size of a piece even when the budget is used up, so that slow clients never stop the others."""
 _SHARES: Final = 8
 """A piece takes at most 1 / `_SHARES` of what is left of the budget."""
 CONSUMER_TURN_BYTES: Final = 128 << 10
 """Bytes sent to one consumer before the others have their turn."""
 SHORT_TURN_BYTES: Final = 16 << 10
 PRODUCE_MS: Final = 10
-"""For this long after a Produce request was answered, a consumer's turn sends only `SHORT_TURN_BYTES`."""
+"""For this many ms after a Produce request was answered, a consumer's turn sends only `SHORT_TURN_BYTES`."""
 FOLLOWER_TURN_BYTES: Final = 1 << 20
 """Bytes sent to one follower in a turn: producers wait for followers anyway."""
 LONG_YIELD_NS: Final = 500_000
 HELD_TURNS: Final = 256
-"""After a yield longer than `LONG_YIELD_NS`, this many turns do not yield: another process computes."""
+"""After a yield of the processor that took longer than `LONG_YIELD_NS`, this many turns do not yield: another
+process is using the processor."""
 _SLICES_MAX: Final = 64
 
 
 class ReadAhead:
-    """The records that were read for the clients of one broker and not received by them."""
+    """The count of bytes that were read for the clients of one broker and not yet received by them."""
 
     __slots__ = ("used",)
 
@@ -49,7 +51,7 @@ class ReadAhead:
 
 
 class SendTurns:
-    """The consumers with a response still to send, one in each turn of the event loop, in order of asking.
+    """The consumers with a response still to send: each turn of the event loop sends to one of them.
 
     Between two turns the event loop reads other sockets. Produce requests and followers therefore wait while
     about `SHORT_TURN_BYTES` are sent, however many consumers read old records. Each turn yields the processor
@@ -87,7 +89,7 @@ class SendTurns:
         self._is_due = False
 
     def ask(self, send: Callable[[], None]) -> None:
-        """Call `send` once, in its turn."""
+        """Call `send` once, in a turn of its own, after the calls that were asked for earlier."""
         self._queue.append(send)
         if not self._is_due:
             self._is_due = True
@@ -109,7 +111,7 @@ class SendTurns:
         send()
 
     def _yield(self) -> None:
-        """Yield the processor, unless a recent yield took long."""
+        """Yield the processor, except in the `HELD_TURNS` turns after a long yield."""
         if self._held:
             self._held -= 1
             return
@@ -120,7 +122,7 @@ class SendTurns:
 
 
 class Outbox:
-    """The unsent responses of one connection from the first one with deferred records on; mostly empty."""
+    """The unsent responses of one connection, from the first with deferred records on; mostly empty."""
 
     __slots__ = ("_ahead", "_counted", "slices")
 
@@ -139,9 +141,9 @@ class Outbox:
         self._count(0)
 
     def send(self, link: Link, most: int) -> bool:
-        """Send about `most` bytes if the client can receive them; return True if it can receive more now.
+        """Send about `most` bytes if the client can receive them.
 
-        Raises RecordsGone.
+        Return True if more is left, and the client can receive more now. Raises RecordsGone.
         """
         slices, left = self.slices, most
         while slices and left > 0 and link.queued_bytes() <= QUEUE_MARK_BYTES:

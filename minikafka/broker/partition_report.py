@@ -19,11 +19,11 @@ from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 
 CompactionOf = Callable[[Partition], dict[str, Any] | None]
-"""`LogCleaner.report`: the state of a compacted log, None for others."""
+"""The type of `LogCleaner.report`, which returns the state of a compacted log, and None for any other log."""
 
 
 def partition_asked(body: dict[str, Any]) -> TopicPartition:
-    """Return the partition named in the body of a call. Raises KafkaError INVALID_REQUEST."""
+    """Return the partition named in the body of an RPC call. Raises KafkaError INVALID_REQUEST."""
     topic, number = body.get("topic"), body.get("partition")
     if not isinstance(topic, str) or not isinstance(number, int):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "name a topic (text) and a partition (number)")
@@ -31,7 +31,7 @@ def partition_asked(body: dict[str, Any]) -> TopicPartition:
 
 
 def group_asked(body: dict[str, Any]) -> str:
-    """Return the group named in the body of a call. Raises KafkaError INVALID_REQUEST."""
+    """Return the group named in the body of an RPC call. Raises KafkaError INVALID_REQUEST."""
     group = body.get("group")
     if not isinstance(group, str):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "name a group (text)")
@@ -39,7 +39,7 @@ def group_asked(body: dict[str, Any]) -> str:
 
 
 def leaders_of(metadata: MetadataCache, group: dict[str, Any] | None) -> list[list[Any]]:
-    """Return topic, partition and leader of the partitions that a group reads, as clients see them.
+    """Return [topic, partition, leader] for the partitions that a group reads, from this broker's metadata.
 
     A group reads all partitions of the topics to which its members subscribe or, if there are none, of the
     topics with committed offsets. `group`: the group's report (`groups/report.py`), None if this broker has
@@ -62,7 +62,7 @@ def replica_of(
     tp: TopicPartition,
     now: int,
 ) -> dict[str, Any] | None:
-    """Return the state of the replica hosted here, None if there is none."""
+    """Return the state of this broker's replica of the partition, None if it hosts none."""
     partition = replicas.partition(tp)
     if partition is None:
         if tp not in replicas.logs.offline:
@@ -88,7 +88,10 @@ def replica_of(
 
 
 def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[str, Any]]:
-    """Return one row per replica: role, leader, ISR, offsets, bytes, waiting produce requests, directory (B1, B2)."""
+    """Return a dictionary for each replica that this broker hosts (B1, B2).
+
+    It has role, leader, ISR, offsets, bytes, waiting produce requests, log directory and compaction.
+    """
     return [
         {
             "topic": tp.topic,
@@ -120,7 +123,7 @@ def _role(partition: Partition) -> str:
 
 
 def _earliest_timestamp(partition: Partition) -> int | None:
-    """Return the timestamp (Unix ms) of the first batch of the log; None if there is none or it cannot be read."""
+    """Return the timestamp (Unix ms) of the log's first batch; None if there is none or it cannot be read."""
     try:
         timestamp = -1 if partition.offline else earliest_timestamp(partition.log)
     except StorageFailed:
@@ -138,7 +141,7 @@ def _pending(partition: Partition) -> dict[str, Any] | None:
 
 
 def _follower(progress: FollowerProgress, now: int) -> dict[str, Any]:
-    """Return the leader's knowledge of a follower; its offset is None before its first fetch of this epoch."""
+    """Return what the leader knows of a follower; the offset is None before a fetch in this leader epoch."""
     last_fetch = progress.item.last_fetch() if progress.item is not None else None
     return {
         "broker": progress.broker_id,
@@ -151,7 +154,7 @@ def _follower(progress: FollowerProgress, now: int) -> dict[str, Any]:
 def settings_of(
     replicas: ReplicaManager, config: BrokerConfig, tp: TopicPartition
 ) -> dict[str, Any]:
-    """Return the settings that `why` needs, by Kafka's keys; a topic's own only if it is hosted here."""
+    """Return the settings for `why` by Kafka's keys; the topic's only if this broker hosts the partition."""
     settings = {
         "delete.topic.enable": config.delete_topic_enable,
         "auto.leader.rebalance.enable": config.auto_leader_rebalance_enable,

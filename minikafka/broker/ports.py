@@ -21,7 +21,7 @@ from minikafka.base.ports import (
 class BrokerPorts:
     """Everything a broker gets from outside, besides its coordination mode.
 
-    `new_control_plane(cluster_id)` makes the RPC endpoint, whose signed requests name the cluster.
+    `new_control_plane(cluster_id)` returns the RPC endpoint, whose signed requests contain the cluster id.
     """
 
     clock: Clock

@@ -14,7 +14,7 @@ from minikafka.base.errors import CoordinationError
 
 
 class ProducerIds:
-    """The block of producer ids that this broker holds; `claim` returns the first and last id of a new block."""
+    """The producer ids that this broker hands out; `claim` claims a block, returns its first and last id."""
 
     def __init__(self, claim: Callable[[], Awaitable[tuple[int, int]]]) -> None:
         self._claim = claim

@@ -1,7 +1,7 @@
 """The checks of produced records (`record/walk.py`) that take longer than a tick may: a few steps per turn.
 
-Invariant: all walks of a broker together occupy the event loop for at most `TURN_MS` and one step between two looks
-at its sockets, and at most `ACTIVE_MAX` of them hold memory for inflated records.
+Invariant: the event loop reads its sockets again after all walks of a broker together have taken `TURN_MS`
+and one step at most, and the walks of at most `ACTIVE_MAX` requests hold memory for inflated records.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PendingWalks:
         self._done = None
 
     def step(self) -> bool:
-        """Take a step; return False if it was the last one."""
+        """Take one step of the first unfinished walk; return False if no walk is left."""
         if self._left and not _step(self._left[0]):
             self._left.popleft()
         return bool(self._left)
@@ -60,7 +60,7 @@ def _step(walk: Walk) -> bool:
 
 
 class RecordWalks:
-    """The pending walks of one broker, in turns."""
+    """The pending walks of one broker; those of at most `ACTIVE_MAX` requests are in progress."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

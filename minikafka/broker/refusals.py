@@ -1,7 +1,7 @@
 """The log of requests that this broker keeps refusing, with what it knows about the partition.
 
 Refusals are normal for a moment after an election. If they last, a broker has not received the result of the
-election, a high watermark stays behind, or a client does not read the metadata again.
+election, a high watermark does not advance, or a client does not read the metadata again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 LASTS_MS: Final = 5_000
 """Refusals are logged once they have lasted this long, with no pause between them longer than this."""
 AGAIN_MS: Final = 60_000
-"""Interval of further log lines about the same partition."""
+"""Interval between further log lines about the same kind of request for the same partition."""
 _PARTITIONS_MAX: Final = 1_000
 _PASSING: Final = frozenset(
     map(
@@ -38,7 +38,7 @@ _PASSING: Final = frozenset(
         ),
     )
 )
-"""Errors that a client expects to pass, so that it retries."""
+"""Errors that clients retry because they expect the cause to be temporary; only these are noted."""
 
 
 class _Run:
@@ -69,7 +69,7 @@ class Refusals:
         self._runs: dict[tuple[str, TopicPartition], _Run] = {}
 
     def note(self, api: str, tp: TopicPartition, error: int) -> None:
-        """Note a refused request, and log it if requests of its kind have been refused for `LASTS_MS`."""
+        """Note a refused request; log it if such refusals for the partition have lasted for `LASTS_MS`."""
         if error not in _PASSING:
             return
         now = self._clock.now()

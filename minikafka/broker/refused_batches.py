@@ -28,7 +28,7 @@ RETRIABLE: Final = frozenset(
 )
 """Errors after which a client sends the same batch again."""
 Producer = tuple[int, int, int]
-"""Producer id, epoch and first sequence number of a batch; producer id -1 without a producer."""
+"""Producer id, epoch and first sequence number of a batch; the id is -1 if the batch is not idempotent."""
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 
@@ -52,7 +52,7 @@ class Refusal:
         self.is_sent = False
 
     def applies_to(self, producer: Producer) -> bool:
-        """True if a batch of this producer is refused too."""
+        """True if a batch with this producer and first sequence number must be refused too."""
         producer_id, epoch, sequence = producer
         refused_id, refused_epoch, refused_sequence = self.producer
         return not self.is_sent or (
@@ -61,7 +61,11 @@ class Refusal:
         )
 
     def is_ended_by(self, producer: Producer) -> bool:
-        """True if this batch ends the refusal: it is the refused batch, sent again, or an earlier one."""
+        """True if a batch to which the refusal does not apply ends it.
+
+        It does if it has the same producer id: it is the refused batch, sent again, an earlier one, or one of
+        another producer epoch.
+        """
         return producer[0] == self.producer[0]
 
     def is_over(self, now: int) -> bool:

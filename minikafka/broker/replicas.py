@@ -71,10 +71,10 @@ _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _TURN_MS: Final = 50
-"""Longest time that a request of the controller may occupy the event loop without a pause."""
+"""Longest time (ms) that a request of the controller may occupy the event loop without a pause."""
 
 _Named = TypeVar("_Named", PartitionState, StopReplicaPartition)
-"""A partition in a request of the controller."""
+"""The type of a partition in a LeaderAndIsr or a StopReplica request."""
 
 
 class ReplicaManager:
@@ -145,7 +145,7 @@ class ReplicaManager:
             self._set_orphan_aside,
         )
         self.leaving = False
-        """True in controlled shutdown: follow no new leader, or it may add this broker to the ISR (R24, S24)."""
+        """True in controlled shutdown: follow no new leader, or it adds this broker to the ISR (R24, S24)."""
 
     def start(self) -> None:
         """Start the periodic work: ISR writes, lag checks, expiry of fetches, retention."""
@@ -205,7 +205,7 @@ class ReplicaManager:
         self.purgatory.before_write(append)
 
     def reader(self, tp: TopicPartition) -> PartitionReader:
-        """Return a reader from the log start offset up to the high watermark, for this leader epoch.
+        """Return a reader from the log start offset to the high watermark, for the current leader epoch.
 
         Raises KafkaError with NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """
@@ -258,7 +258,7 @@ class ReplicaManager:
         return ControllerResponse(_NONE)
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
-        """Read the settings of topics that are not loaded, or have new partitions and so may be new."""
+        """Read the settings of topics not loaded, or with new partitions: they may have been recreated."""
         named = {state.tp.topic for state in request.partitions}
         wanted = named.difference(self.configs.topics)
         wanted.update(state.tp.topic for state in request.partitions if state.is_new)
@@ -330,9 +330,9 @@ class ReplicaManager:
         partitions: Sequence[_Named],
         carry_out: Callable[[_Named], int],
     ) -> ControllerResponse:
-        """Carry out a request partition by partition; pause for clients and heartbeats if there are many.
+        """Carry out a request partition by partition; pause every `_TURN_MS` for clients and heartbeats.
 
-        A request of a newer controller that arrives during a pause ends this one.
+        If a newer controller's request arrives during a pause, stop and return the stale request's error.
         """
         begun = self.clock.now()
         self.purgatory.finish_tick(begun)
@@ -504,7 +504,7 @@ class ReplicaManager:
         self.purgatory.waiting.update(partition.waiting)
 
     def _connection_lost(self, leader: BrokerId) -> None:
-        """Note in the ledger when a leader was lost: it may have died long before its session expires."""
+        """Note the lost connection to a leader in the ledger: its session may expire much later."""
         self.ledger.record(BROKER, "", {"fact": "connection lost", "to": leader})
 
     def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
@@ -557,7 +557,7 @@ class ReplicaManager:
     def _advance_high_watermarks(self, now: int) -> None:
         """Advance the high watermarks that were held back by a follower which died or fell behind.
 
-        Requests that wait for the low watermark may go on too: it counts live followers only.
+        Also wake requests that wait for the low watermark, which depends on live followers only.
         """
         for partition in self.partitions.values():
             self._wake(partition)
@@ -576,7 +576,7 @@ class ReplicaManager:
             self.propose_expansion(partition, progress)
 
     def _isr_committed(self, partition: Partition, moved: bool) -> None:
-        """Propose the next follower, and answer the requests that waited for the high watermark."""
+        """Propose the next follower for the ISR; answer requests that waited for the high watermark."""
         self._maybe_expand_isr(partition, self.clock.now())
         if moved:
             self._high_watermark_moved(partition)

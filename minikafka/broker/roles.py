@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class RoleListener(Protocol):
-    """A component that loads and unloads state by the roles of partitions, such as a group coordinator.
+    """A component that loads and unloads state when roles change, such as a group coordinator.
 
     The calls are synchronous and arrive in the middle of a request of the controller, so a listener must return
     within a millisecond: longer work, such as reading the partition, goes into a task that it spawns.
@@ -39,7 +39,7 @@ class RoleListener(Protocol):
 
 
 class Roles:
-    """The last reported role of every hosted partition, and the listeners it is reported to."""
+    """The hosted partitions with their last reported leader epochs, and the listeners."""
 
     def __init__(self) -> None:
         self._listeners: list[RoleListener] = []
@@ -51,28 +51,28 @@ class Roles:
         self._listeners.append(listener)
 
     def leads(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Report that this broker has become leader."""
+        """Report that this broker has become leader of the partition."""
         self._epochs[tp] = leader_epoch
         self._report(lambda listener: listener.became_leader(tp, leader_epoch))
 
     def follows(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Report that this broker has become follower."""
+        """Report that this broker has become follower of the partition."""
         self._epochs[tp] = leader_epoch
         self._report(lambda listener: listener.became_follower(tp, leader_epoch))
 
     def stopped(self, tp: TopicPartition) -> None:
-        """Report that the partition is no longer hosted, unless that was the last report."""
+        """Report that the partition is no longer hosted, unless this was reported already."""
         leader_epoch = self._epochs.pop(tp, None)
         if leader_epoch is not None:
             self._report(lambda listener: listener.stopped(tp, leader_epoch))
 
     def stopped_all(self) -> None:
-        """Report that no partition is hosted any longer."""
+        """Report of every hosted partition that it is no longer hosted."""
         for tp in tuple(self._epochs):
             self.stopped(tp)
 
     def _report(self, call: Callable[[RoleListener], None]) -> None:
-        """Call every listener. A defect of one must not stop the controller's request or the other listeners."""
+        """Call every listener; an exception in one stops neither the others nor the controller's request."""
         for listener in self._listeners:
             try:
                 call(listener)

@@ -79,15 +79,16 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Later(Enum):
-    """The type of `LATER`; an enum, so that type checkers can tell `LATER` from a response."""
+    """An enum with the single value `LATER`, so that type checkers can tell it from a response."""
 
     LATER = "later"
 
 
 LATER: Final = Later.LATER
-"""Returned by a handler that calls `RequestContext.answer` instead of returning the response."""
+"""Result of a handler that does not return the response, but passes it to `RequestContext.answer` later."""
 Steps: TypeAlias = Generator[None, None, Entity | bytes | Literal[Later.LATER]]
-"""A generator that returns a response; other connections have their turn between its steps (< 1 ms)."""
+"""A generator that does a request's work in steps of less than 1 ms, and returns the response or LATER. It
+yields after each step, so that the broker can handle other connections in between."""
 
 
 @dataclass(slots=True)
@@ -96,7 +97,7 @@ class ClientConnection:
 
     `id` is unique among the connections this broker process ever accepted. `peer` is the client's host:port,
     `listener` the name of the listener that accepted the connection, `software` the name and version in the client's
-    last ApiVersions request, "" before one of version 3.
+    last ApiVersions request of version 3 or later, "" before that.
     """
 
     id: int
@@ -123,7 +124,7 @@ class RequestContext:
     def answer_with(
         self, encode: Callable[[int, Any], Entity | bytes | Steps]
     ) -> Callable[[Any], None]:
-        """Return a function that takes an outcome and answers with `encode(version, outcome)`."""
+        """Return a function that takes an outcome and answers the request with `encode(version, outcome)`."""
         version, answer = self.version, self.answer
         return lambda outcome: answer(encode(version, outcome))
 
@@ -132,5 +133,5 @@ Handler: TypeAlias = Callable[
     [Services, Entity, RequestContext],
     Entity | bytes | Literal[Later.LATER] | Steps | Awaitable[Entity | bytes | Steps],
 ]
-"""(services, request, context) -> the response entity, or its encoded body, or steps to either, or an awaitable of
-one of them, or LATER."""
+"""(services, request, context) -> the response entity, or its encoded body, or `Steps` that return either, or
+an awaitable of one of these, or LATER."""

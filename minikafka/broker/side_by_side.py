@@ -1,7 +1,7 @@
 """Awaiting several calls at once.
 
-Invariant: no call runs on after `all_of` has ended, in whatever way. An error is raised only after the other
-calls have ended, and cancelling `all_of` cancels them and waits for their end.
+Invariant: when `all_of` returns, raises or is cancelled, no call is still running. An error is raised only
+after the other calls have ended, and cancelling `all_of` cancels them and waits for their end.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final, TypeVar
 Result = TypeVar("Result")
 
 AT_ONCE: Final = 25
-"""`at_once` for calls that each handle one topic: their first steps take about 2 ms together."""
+"""Value of `at_once` for calls that each handle one topic: the first steps of this many take about 2 ms."""
 
 
 async def all_of(calls: Iterable[Awaitable[Result]], at_once: int | None = None) -> list[Result]:
     """Return the results of the calls, in order. Raises the first error, after all calls have ended.
 
-    `at_once`: begin at most this many calls at a time, and the next ones when these have ended. The first
-    steps of thousands of calls would block the event loop.
+    `at_once`: begin at most this many calls at a time, and the next ones when these have ended. Otherwise,
+    the first steps of thousands of calls would block the event loop. None: begin all calls at once.
     """
     waiting = iter(calls)
     outcomes: list[Result | BaseException] = []

@@ -1,7 +1,7 @@
-"""The gate at the named steps of a broker: open, except for held steps.
+"""A gate that can block a broker at named steps; it is open, except at the steps that are held.
 
-Steps are the controller's (`controller/steps.py`, as `operation.step`) and `broker.METHOD`, the
-moment before a broker carries out a controller request with that method. A controller blocked at a
+The names are `operation.step` for the controller's steps (`controller/steps.py`), and `broker.METHOD`
+for the moment before a broker carries out a controller request with that method. A controller blocked at a
 step handles nothing else and keeps its session; a blocked broker handles no other controller
 request and still serves clients. Invariant: while no step is held, passing costs one lookup in an
 empty dict; a held step blocks every operation that reaches it until it is released.
@@ -21,12 +21,12 @@ from minikafka.rpc import messages
 logger = logging.getLogger(__name__)
 
 AT_BROKER: Final = "broker"
-"""The operation in the names `broker.METHOD`: steps at which a broker, not the controller, can be held."""
+"""The first part of the names `broker.METHOD`: at these steps a broker is blocked, not the controller."""
 NAMES: Final = frozenset(
     [f"{operation}.{step}" for operation, steps in STEPS.items() for step in steps]
     + [f"{AT_BROKER}.{method}" for method in messages.STATE_CHANGES]
 )
-"""Every step that can be held."""
+"""The names of all steps that can be held."""
 
 
 class StepGate:
@@ -54,7 +54,7 @@ class StepGate:
         self._held.setdefault(step, asyncio.Event())
 
     def release(self, step: str) -> None:
-        """Stop holding this step, and let the blocked operation continue."""
+        """Stop holding this step, and let operations that are blocked at it continue."""
         released = self._held.pop(step, None)
         if released is not None:
             released.set()
@@ -65,7 +65,7 @@ class StepGate:
             self.release(step)
 
     async def reached(self, operation: str, step: str) -> None:
-        """Return at once, or when the held step is released."""
+        """Return at once if the step is not held, else when it is released."""
         if not self._held:
             return
         name = f"{operation}.{step}"
@@ -99,8 +99,9 @@ class StepGate:
                 _resolve(watcher)
 
     async def serve(self, call: Call, clock: Clock) -> dict[str, Any]:
-        """Handle one of `messages.GATE_CALLS`; return the held steps and the blocked ones. Raises
-        KafkaError.
+        """Handle one of `messages.GATE_CALLS`.
+
+        Return the held steps, and those at which an operation is blocked. Raises KafkaError.
         """
         if call.method == messages.STEPS:
             step, wait_ms = messages.decode_steps(call.body)

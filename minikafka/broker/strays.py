@@ -4,9 +4,9 @@ A stray is a replica whose partition was reassigned to other brokers while this 
 that died before it could send StopReplica. An orphan is a stray whose topic was deleted too.
 
 Invariant: files are deleted or moved only after an UpdateMetadata request that names every partition: the
-first one that a controller sends after this broker has registered (D5, R17). If it names no leader for a
-stray's partition, the stray is kept until a later request names one, because perhaps no other broker has the
-records. The files of an orphan are moved only if its topic does not exist in the cluster.
+first one that a controller sends after this broker has registered (D5, R17). If the request names no leader
+for a stray's partition, the stray is kept until a later request names one, because perhaps no other broker
+has the records. The files of an orphan are moved only if its topic does not exist in the cluster.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Strays:
         self._delete = delete
         self._set_aside = set_aside
         self._last_review = (NO_EPOCH, NO_EPOCH)
-        """(controller epoch, broker epoch) of the last metadata that named every partition."""
+        """(controller epoch, broker epoch) of the last UpdateMetadata request that named every partition."""
         self._undecided: set[TopicPartition] = set()
-        """Replicas that may be strays, until metadata decides it."""
+        """Replicas that may be strays, until a request passed to `delete_strays` decides it."""
 
     def names_every_partition(self, request: UpdateMetadataRequest) -> bool:
-        """True if the request names every partition: a controller's first since this broker registered."""
+        """True for a controller's first request since this broker registered: it names every partition."""
         sender = (request.controller_epoch, request.broker_epoch)
         if sender <= self._last_review:
             return False

@@ -19,7 +19,7 @@ _EVERY_REPLICA: Final = "*"
 
 
 class ReplicationThrottles:
-    """The throttle for what this broker sends as a leader, and for what it fetches as a follower."""
+    """The throttles of what this broker sends as leader (`leader`) and fetches as follower (`follower`)."""
 
     def __init__(self, broker_id: BrokerId, config: BrokerConfig, clock: Clock) -> None:
         self._broker_id = broker_id
@@ -29,12 +29,12 @@ class ReplicationThrottles:
         self.follower = Throttle(clock, windows, window_ms)
 
     def set_rates(self, leader: int, follower: int) -> None:
-        """Limit both directions to these rates in bytes per second."""
+        """Set the limits of the two throttles, in bytes per second."""
         self.leader.set_limit(leader)
         self.follower.set_limit(follower)
 
     def apply(self, partition: Partition, config: TopicConfig) -> None:
-        """Throttle the replica, or not, as the settings of its topic say."""
+        """Set or remove the throttles of the replica, according to the settings of its topic."""
         own = f"{partition.tp.partition}:{self._broker_id}"
         leaders = config.leader_replication_throttled_replicas
         followers = config.follower_replication_throttled_replicas

@@ -36,20 +36,20 @@ class TopicConfigs:
         return self._configs[topic]
 
     def keep(self, topics: Collection[str]) -> None:
-        """Drop all other topics, which are no longer hosted here."""
+        """Drop the settings of all topics but these, because the others are no longer hosted here."""
         for topic in self._configs.keys() - topics:
             del self._configs[topic], self._overrides[topic]
 
     async def load(self, topics: Iterable[str]) -> None:
-        """Read the topics that are not loaded. Raises CoordinationError."""
+        """Read the settings of those topics that are not loaded yet. Raises CoordinationError."""
         missing = sorted({topic for topic in topics if topic not in self._configs})
         if missing:
             await self.read(missing)
 
     async def read(self, topics: Iterable[str], *, latest: bool = False) -> None:
-        """Read the settings of the topics, loaded or not. Raises CoordinationError.
+        """Read the settings of the topics, even of those that are loaded. Raises CoordinationError.
 
-        `latest`: do not use a copy that may be old.
+        `latest`: do not use a cached copy, which may be old.
         """
         names = list(topics)
         for topic, stored in zip(

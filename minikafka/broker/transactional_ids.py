@@ -25,7 +25,7 @@ from typing import Final
 from minikafka.base.errors import ErrorCode
 
 REFUSAL: Final = "transactions are not supported yet"
-"""The error message, where a response has one."""
+"""The error message, for responses that have a field for one."""
 _LIBRDKAFKA: Final = "rdkafka"
 """Part of the software name or version that every known client built on librdkafka sends. librdkafka has sent
 both since its first version with transactions; wrappers add it to their version: "2.16.1-rdkafka-2.16.0"."""

@@ -22,14 +22,14 @@ from minikafka.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 TURN_MS: Final = 2
-"""Time after which a turn ends."""
+"""Milliseconds after which a turn ends, so that the event loop can read its sockets."""
 _STEPS_MAX: Final = 64
 """Maximum number of steps in one turn, even if the clock stands still."""
 _FILES_INTERVAL_MS: Final = 500
 _GROUP: Final = 256
 """Partitions whose log start offsets are made durable together."""
 _REMOVED_MAX: Final = 16
-"""The most segments that one step removes: each takes four renames."""
+"""Maximum number of segments that one step removes; each takes four renames."""
 
 
 class Upkeep:
@@ -63,7 +63,7 @@ class Upkeep:
         self.deleted_segments = self.deleted_bytes = 0
 
     def start(self) -> None:
-        """Start the loops."""
+        """Start the two loops."""
         self._tasks.spawn(self._keep_files(), "log-upkeep")
         self._tasks.spawn(self._retain(), "log-retention")
 
@@ -128,7 +128,7 @@ class Upkeep:
         return not plan.is_last
 
     async def _remove(self, logs: Sequence[Log]) -> None:
-        """Remove the segments below the log start offsets, once these are durable."""
+        """Make the log start offsets of these logs durable, then remove the segments below them."""
         marks = {
             log: (log.log_start_offset, log.layout_generation)
             for log in logs

@@ -123,8 +123,8 @@ def _addresses(running: Broker) -> str:
 def _relax_garbage_collector() -> None:
     """Collect garbage rarely: objects created at start are kept, and the per-batch path creates no cycles.
 
-    A collection blocks the event loop, so each one examines only the latest 10,000 objects, or what is left of the
-    latest 50,000.
+    A collection blocks the event loop, so each one examines only the latest 10,000 objects; after some of
+    these, one also examines the objects that survived them.
     """
     gc.collect()
     gc.freeze()

@@ -134,8 +134,8 @@ def consume(
     On standard error a line tells where a partition ends (-q: none).
 
     With --group, several commands share the partitions of one or more topics (none named: those that the group
-    has read before). Each begins behind the last committed offset; where there is none, at the beginning, or at
-    the end with -o end. Printed records are committed every few seconds and when the command ends, and lines on
+    has read before). Each begins at the committed offsets; where there is none, at the beginning, or at the
+    end with -o end. Printed records are committed every few seconds and when the command ends, and lines on
     standard error tell which partitions come and go (-q: none).
     """
     write = _writer(layout, key_delimiter, columns, as_json)
@@ -165,7 +165,10 @@ def consume(
 
 
 def _group_start(where: Range, partition: int | None) -> Literal["earliest", "latest"]:
-    """Return where a group begins without a committed offset. Raises UsageError for other options."""
+    """Return where a group begins in partitions without a committed offset: the choice of -o.
+
+    Raises UsageError for --partition, and for any other value of -o.
+    """
     if partition is not None:
         raise click.UsageError(
             "--partition cannot be used with --group: the group shares partitions"

@@ -21,7 +21,7 @@ END_CHECK_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The arguments of `consume --group`. Without `topics` it reads those with committed offsets of the group."""
+    """The arguments of `consume --group`. Without `topics` it reads those for which the group has offsets."""
 
     group: str
     topics: tuple[str, ...]

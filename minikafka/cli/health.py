@@ -111,7 +111,10 @@ def _nothing_answers(
 
 
 async def observe(admin: Admin, faults: Mapping[int, str]) -> Observed:
-    """Ask every broker in the metadata, except those in `faults`, about the partitions that it leads."""
+    """Return the state of the cluster, after a request to every broker that is not in `faults`.
+
+    Each broker in the metadata is asked about the partitions that it leads.
+    """
     info, topics = await admin.describe()
     brokers, leaders = await admin.probe(info, topics, info.brokers.keys() - faults.keys())
     silent = {

@@ -112,5 +112,5 @@ class LogReader:
         return [self._logs[name] for name in names]
 
     def shown(self, line: Line) -> str:
-        """Return a line as it is printed: with the name of its process, unless there is only one."""
+        """Return a line as it is printed: with the name of its process, unless only one process is shown."""
         return line.text if self._broker_id is not None else f"{line.name} | {line.text}"

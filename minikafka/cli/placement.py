@@ -1,7 +1,8 @@
 """Parsing of partitions and replica placements, as options or as the JSON files of Kafka's own tools.
 
 Invariant: a plan names each partition once and no broker twice for one partition; a violation is a
-UsageError (exit code 2) that names the place. Whether topics and brokers exist is checked by the cluster.
+UsageError (exit code 2) that names the option or the entry of the file. Whether topics and brokers exist is
+checked by the cluster.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def given_partitions(topics: Sequence[str], partitions: Sequence[int]) -> list[T
 
 
 def given_plan(partitions: Sequence[TopicPartition], replicas: Sequence[str]) -> Plan:
-    """Return the plan that gives each partition the replicas of the `--replicas` option in the same place.
+    """Return the plan in which the Nth partition gets the replicas of the Nth `--replicas` option.
 
     Raises UsageError if there are not as many options as partitions.
     """

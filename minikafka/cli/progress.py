@@ -22,7 +22,7 @@ BARS_MAX: Final = 16
 
 
 class Amount(NamedTuple):
-    """Amount of work done, and in total (None: unknown). `note` is printed behind the bar."""
+    """The amount of work done, and the total amount (None: unknown). `note` is printed after the bar."""
 
     done: int
     total: int | None

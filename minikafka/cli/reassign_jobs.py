@@ -184,7 +184,7 @@ class Move:
         return not self._rejected
 
     async def _report_interrupted(self, admin: Admin) -> None:
-        """After Ctrl-C, print which moves have completed and that the others continue."""
+        """Print, after Ctrl-C, which moves have completed, and that the others continue."""
         task = asyncio.current_task()
         if task:
             task.uncancel()  # the requests below have their own time limit

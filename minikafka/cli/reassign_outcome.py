@@ -37,7 +37,8 @@ class MoveState(Enum):
 class MoveResult(NamedTuple):
     """The result for one partition.
 
-    `replicas`: those it has, or is being moved to, if they are not the target. `error`: set if rejected.
+    `replicas`: for IN_PROGRESS, the current ones; for DIFFERENT, those that the partition has or is being
+    moved to, () if it does not exist. `error`: set if the move was rejected.
     """
 
     target: tuple[BrokerId, ...]

@@ -41,7 +41,7 @@ class MoveByNode:
             return await self.move(request)
 
     async def move(self, request: ReassignmentNode) -> bool:
-        """Do the job on an open connection."""
+        """Do the job over an open connection to ZooKeeper; return the result of `do`."""
         current = _replicas(await request.assignments())
         if not self._options.as_json:
             text = placement.as_text(current)

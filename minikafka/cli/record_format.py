@@ -27,7 +27,7 @@ def unescape(text: str) -> bytes:
     r"""Return text as UTF-8, with escapes replaced as in kcat.
 
     \n \r \t; \xNN is a byte in hexadecimal, \NNN in decimal or, with a leading zero, in octal; any other
-    character behind a backslash stands for itself.
+    character after a backslash stands for itself.
     """
     rest = text.encode(errors="surrogateescape")
     return _ESCAPE.sub(_unescaped, rest)
@@ -113,7 +113,7 @@ _TOKENS: Final[Mapping[str, Writer]] = {
 def line_writer(columns: Collection[str], delimiter: bytes | None) -> Writer:
     """Return a writer of lines: the columns, the key if there is a delimiter, and the value.
 
-    The columns look as in Kafka's console consumer, each with a tab behind it.
+    The columns look as in Kafka's console consumer, each followed by a tab.
     """
     parts = [_COLUMNS[name] for name in COLUMNS if name in columns]
 

@@ -1,4 +1,4 @@
-"""The input of `produce`: lines, lines of JSON, or whole files as records, with the place of each."""
+"""The input of `produce`: lines, lines of JSON, or whole files as records, each with its file and line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 
 class Item(NamedTuple):
-    """One record with its partition (None: by its key) and its place in the input."""
+    """One record with its partition (None: by its key). `place`: its line or file, for error messages."""
 
     record: Record
     partition: int | None
@@ -41,7 +41,7 @@ class Item(NamedTuple):
 
 
 class InvalidLine(MinikafkaError):
-    """A line of the input is not a record. The text says why, without the line's place."""
+    """A line of the input is not a record. The text says why, without the line's number and file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,10 @@ Parse: TypeAlias = Callable[[bytes, str], Item]
 async def line_items(
     files: Sequence[str], parse: Parse, *, skip_blank: bool
 ) -> AsyncIterator[tuple[list[Item], MinikafkaError | None]]:
-    """Yield the records of all lines of the files (none: standard input) as they arrive.
+    """Yield lists of the records of all lines of the files (none: standard input) as they arrive.
 
-    If a line is not a record, the last list ends before it and comes with the error, which names the
-    line.
+    Each list comes with None. If a line is not a record, the last list has only the records before that line
+    and comes with the error, which names the line.
     """
     for name in files or [""]:
         number = 0

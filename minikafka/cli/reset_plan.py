@@ -24,7 +24,7 @@ INACTIVE = ("Empty", "Dead")
 
 
 class Reset:
-    """The plan for some groups. `warn` gets a line for each thing that is not done as asked."""
+    """The plan for some groups. `warn` gets a line for each group or offset that differs from the request."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Reset:
     async def _at_time(
         self, partitions: Sequence[TopicPartition], wall_ms: int
     ) -> dict[TopicPartition, int]:
-        """Return the offsets of the first records from this time on; the end where all are older."""
+        """Return the offsets of the first records from this time on; the end of the log if all are older."""
         found = await self._look_up(partitions, max(0, wall_ms))
         older = [tp for tp, offset in found.items() if offset < 0]
         return found | await self._look_up(older, LATEST)

@@ -57,7 +57,7 @@ def restart(
 
 @contextmanager
 def _left_stopped(cluster: LocalCluster, ids: Sequence[int]) -> Iterator[None]:
-    """If the restart of these brokers does not succeed, name those that it leaves stopped."""
+    """Print which of these brokers are stopped if the block, which restarts them, raises an error."""
     try:
         yield
     except BaseException:
@@ -75,7 +75,7 @@ async def _restart_together(cluster: LocalCluster, ids: Sequence[int]) -> None:
 
 
 async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
-    """Restart brokers one by one; raises ClusterError if replicas do not get in sync in between."""
+    """Restart brokers one by one. Raises ClusterError if replicas do not get in sync before the next one."""
     import asyncio
 
     limit, now = time_limit(), asyncio.get_running_loop().time
@@ -98,7 +98,7 @@ def _wait_ms(ends: float | None, now: float) -> int:
 
 
 def _in_sync(cluster: LocalCluster) -> str:
-    """Return which replicas are in sync after `wait_until_in_sync`."""
+    """Return the line that says, after `wait_until_in_sync`, which replicas are in sync."""
     ids = [broker.id for broker in cluster.record.brokers]
     if away := [broker_id for broker_id in ids if cluster.process(broker_id) is None]:
         names = ", ".join(f"broker {broker_id}" for broker_id in away)

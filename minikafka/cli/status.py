@@ -42,8 +42,8 @@ def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
 
     A broker is `up`, `down` (no process) or `silent` (a process that does not answer). `backlog`: number of
     controller requests that the broker has not answered yet (C39), null when it has no channel. `metrics`:
-    the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7); without
-    it, leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null.
+    the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7).
+    Otherwise leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null.
     `compaction`: the dirty ratio of a compacted log, whether it is being cleaned, and why it is uncleanable.
     `controller_state`: what the controller reports, null when none answers.
     """

@@ -28,7 +28,10 @@ class Outcome(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """The result of DeleteRecords for one partition: the smallest log start offset of its live replicas, or -1."""
+    """The result of DeleteRecords for one partition.
+
+    `low_watermark`: the smallest log start offset of its live replicas, -1 if the request failed.
+    """
 
     outcome: Outcome
     low_watermark: int

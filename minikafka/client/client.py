@@ -57,7 +57,7 @@ class Produced(NamedTuple):
 class NotProduced(KafkaError):
     """Some records of one `produce` call were not acknowledged.
 
-    `index`: position in the call of one of them: the first one that failed in its partition.
+    `index`: position in the call of one such record: the first one that failed in its partition.
     `stored`: number of records of the call that were acknowledged.
     """
 
@@ -68,7 +68,7 @@ class NotProduced(KafkaError):
 
 
 class Fetched(NamedTuple):
-    """Records of one fetch; `next_offset` is the next fetch offset, behind any control batches."""
+    """Records of one fetch; `next_offset` is the next fetch offset, after any control batches."""
 
     records: list[Record]
     next_offset: int

@@ -243,7 +243,7 @@ def fetch_request(
 def consumed_batches(
     tp: TopicPartition, data: bytes | None, start: int, end: int | None = None
 ) -> Iterator[tuple[list[ConsumedRecord], int, int]]:
-    """Yield (records, offset behind the batch, leader epoch) of each whole batch of a response.
+    """Yield (records, offset after the batch, leader epoch) of each whole batch of a response.
 
     The records are those from `start` to before `end`; a batch may have none. Raises CorruptBatch.
     """

@@ -85,7 +85,7 @@ class Metadata:
         self._stale = True
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """Return the metadata of a topic. `create`: let the broker create it, if that is enabled there.
+        """Return the metadata of a topic. `create`: let the broker create it if its settings allow that.
 
         Raises KafkaError with the topic's code, and OSError.
         """

@@ -1,7 +1,7 @@
 """Retries of requests: a failed attempt is made again with fresh metadata, if its error is retriable.
 
 Invariant: the outcome is the attempt's result or a `KafkaError`: one that is not retriable, or the last
-one at the end of the time limit. It is NETWORK_EXCEPTION when no broker answered.
+error at the end of the time limit. The error is NETWORK_EXCEPTION when no broker answered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Retries:
-    """The retries of an attempt: it is called until it succeeds, or `time_limit_ms` has passed."""
+    """A caller of attempts: it repeats each attempt until it succeeds, or `time_limit_ms` has passed."""
 
     def __init__(self, clock: Clock, metadata: Metadata, time_limit_ms: int) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class Retries:
         self._time_limit_ms = time_limit_ms
 
     async def __call__(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `attempt`. Raises KafkaError."""
+        """Call `attempt`, again after a retriable error; return its result. Raises KafkaError."""
         began = self._clock.now()
         has_warned = False
         while True:

@@ -38,7 +38,7 @@ _SECRET_BYTES: Final = 32
 _LOCK_TIMEOUT_MS: Final = 60_000
 _LOCK_POLL_MS: Final = 20
 PORTS_VARIABLE: Final = "MINIKAFKA_PORTS"
-"""The environment variable with the range of ports to draw from: its first and last port, "20000-24999"."""
+"""Environment variable with the range of ports for `free_ports`, as FIRST-LAST, for example "20000-24999"."""
 _LOWEST_FREE_PORT: Final = 15_000
 _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _DRAWS_MAX: Final = 10_000
@@ -70,9 +70,9 @@ class ClusterRecord:
     """The content of `cluster.json`.
 
     `zookeeper`: host:port[/chroot]. `owner`: the process that started an attached cluster; the cluster ends
-    with it. `retired`: brokers left out of a smaller cluster; they keep their ports for their return.
-    `configured`: the numbers of cluster.toml that the last start applied, by key; a later start compares them
-    with the file to find the edited ones.
+    with it. `retired`: brokers that a smaller cluster leaves out; they keep their ports for when it grows.
+    `configured`: the values of cluster.brokers and cluster.port that the last start applied from the
+    configuration file; a later start compares them with the file to find edits.
     """
 
     brokers: tuple[BrokerRecord, ...]
@@ -108,7 +108,7 @@ class ClusterRecord:
 
 @dataclass(slots=True)
 class ClusterDirectory:
-    """The paths in the data directory; reads and writes the files of the cluster as a whole."""
+    """The paths in the data directory, and the methods that read and write the files of the cluster."""
 
     path: Path
     _record_file: Path = field(init=False)
@@ -128,7 +128,10 @@ class ClusterDirectory:
         return self.path / "logs"
 
     def logged_brokers(self) -> list[int]:
-        """Return the ids of the brokers in the record; if a first start failed, of those with a log file."""
+        """Return the ids of the brokers in the record; without a record, of the brokers that have a log file.
+
+        If the first start of a cluster fails, it leaves log files but no record.
+        """
         record = self.read()
         if record is not None:
             return [broker.id for broker in record.brokers]
@@ -357,7 +360,10 @@ def is_free(port: int) -> bool:
 
 
 def _is_same_file(file: IO[bytes], path: Path) -> bool:
-    """True if `path` still names the open file: if that was removed, another process may lock a new file."""
+    """True if `path` still names the open file.
+
+    A lock on a removed file is useless: another process may create and lock a new file at `path`.
+    """
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -365,7 +371,7 @@ def _is_same_file(file: IO[bytes], path: Path) -> bool:
 
 
 def try_lock(file: IO[bytes]) -> bool:
-    """Take the file's lock until the file is closed; return False if another process holds it."""
+    """Lock the file until it is closed; return False, without waiting, if another process holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -63,7 +63,7 @@ class Launcher:
 
     @property
     def record(self) -> ClusterRecord:
-        """The content of `cluster.json`, which `start_all` writes first."""
+        """The current content of `cluster.json`, which must exist."""
         record = self.directory.read()
         assert record is not None, "written by `start_all`, or checked by the caller"
         return record
@@ -230,7 +230,10 @@ class Launcher:
         return found
 
     async def spawn_zookeeper(self) -> ManagedZooKeeper | None:
-        """Start the managed ZooKeeper and record its process; None if it runs or is not managed."""
+        """Start the managed ZooKeeper, record its process and return the server.
+
+        Return None, and start nothing, if the server already runs or is not managed.
+        """
         record = self.record
         if not record.managed or is_alive(record.zookeeper_process):
             return None

@@ -326,7 +326,7 @@ class LocalCluster:
         await self._call_gates(HOLD_STEP, step, brokers)
 
     async def release(self, step: str, brokers: Collection[int] | None = None) -> None:
-        """Unblock a named step, and let the broker that waits there continue; see `hold`."""
+        """Unblock a named step (see `hold`), and let the broker that is blocked at it continue."""
         await self._call_gates(RELEASE_STEP, step, brokers)
 
     async def held(self, step: str, timeout_ms: int = WAIT_MS) -> int:

@@ -1,9 +1,10 @@
 """Planning of a cluster: which brokers it has, and which ports they get.
 
 Invariant: a broker that was ever part of the cluster keeps its ports, also while the cluster is smaller,
-unless other ports are requested. A port chosen here is not in use by another process or broker. Where
-several sources give a number, the first of these is used: the argument; a configuration file that the user
-has named, or a value edited since the last start; the former cluster; an unchanged `cluster.toml`.
+unless other ports are requested. A port chosen here is not in use by another process or broker. The
+number of brokers and the first port come from the first of these sources that gives them: the argument; a
+configuration file that the user has named, or a value edited since the last start; the former cluster; an
+unchanged `cluster.toml`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _PORT: Final = "cluster.port"
 class Request(NamedTuple):
     """The arguments of LocalCluster.
 
-    None means: as stored in the directory, else as in the configuration. `port` 0: any free ports.
+    An argument that is None has the value stored in the directory, else that of the configuration. `port` 0:
+    any free ports.
     """
 
     brokers: int | None
@@ -111,7 +113,10 @@ class _Planner:
         return Plan(record, tuple(self._postponed.values()))
 
     def _configured(self) -> dict[str, int]:
-        """Return the numbers of the configuration; a postponed number has its former value."""
+        """Return the value of `ClusterRecord.configured` for this start.
+
+        A number whose change is postponed keeps its former value.
+        """
         known = self._before.configured if self._before else {}
         given = self._request.config.numbers
         applied = {name: n for name, n in given.items() if name not in self._postponed}
@@ -199,7 +204,10 @@ class _Planner:
 
 
 def _moved(broker: BrokerRecord, first: int) -> BrokerRecord:
-    """Return the broker with its port counted from the first one; unchanged if that port exceeds 65535."""
+    """Return the broker with the port that it has if broker 1 has the port `first`.
+
+    Return the broker unchanged if that port would exceed 65535.
+    """
     port = first + broker.id - 1
     return replace(broker, port=port) if port <= PORT_MAX else broker
 
@@ -207,7 +215,10 @@ def _moved(broker: BrokerRecord, first: int) -> BrokerRecord:
 def _port_after(
     broker_id: int, known: Mapping[int, BrokerRecord], taken: Collection[int]
 ) -> int | None:
-    """Return the port that continues the cluster's consecutive ports; None if there is no such free port."""
+    """Return the port of a new broker that continues the consecutive ports of the known brokers.
+
+    Return None if those are not consecutive, or if the port is in use or exceeds 65535.
+    """
     firsts = {broker.port - broker.id + 1 for broker in known.values()}
     if len(firsts) != 1:
         return None

@@ -144,7 +144,7 @@ def die_with(parent: int) -> None:
 
 
 def find_broker(config_file: Path) -> ProcessId | None:
-    """Return this user's running `minikafka broker --config FILE`, even one started by hand; else None."""
+    """Return this user's process of `minikafka broker --config FILE`, even one started by hand, else None."""
     for pid, words in _command_lines():
         is_ours = "broker" in words and Path(words[0]).name.startswith(("python", "minikafka"))
         if is_ours and _config_of(pid, words) == config_file:

@@ -1,8 +1,8 @@
 """A reassignment request in `/admin/reassign_partitions`, as the tool of KAFKA-42 makes it (K2, K7).
 
-Invariant: the multi that takes a request back also checks the versions of the topic nodes, which did not
-contain the reassignment when they were read. The controller writes a topic node only while the request is
-still there, so either the request is taken back, or the reassignment begins.
+Invariant: the multi that removes a partition from the request also checks that no topic node has changed
+since it was read without the reassignment. The controller writes a topic node only while the request is in
+`/admin/reassign_partitions`, so either the request is taken back, or the reassignment begins.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ClusterState:
         )
 
     def not_in_sync(self, ids: Collection[int]) -> list[TopicPartition]:
-        """Return the partitions on these brokers that have no leader or a replica out of sync on one of them.
+        """Return the partitions on these brokers that have no leader, or have an out-of-sync replica on them.
 
         A replica counts as out of sync if it is outside the ISR, or if its broker does not answer: the leader
         may not have noticed yet that the broker is paused.
@@ -91,7 +91,7 @@ class ClusterState:
         ]
 
     def not_serving(self, ids: Iterable[int]) -> list[int]:
-        """Return the brokers that do not answer, or do not know all of `ids` and the controller."""
+        """Return those of `ids` that do not answer, or do not know the controller and all brokers `ids`."""
         wanted = set(ids)
         return [i for i in sorted(wanted) if not self._serves(self.answers.get(i), wanted)]
 

@@ -100,8 +100,9 @@ class Context:
     # Brokers.
 
     def add_broker(self, broker: Broker) -> None:
-        """Add a registered broker; a new registration is not shutting down and has no failed
-        directories.
+        """Add a registered broker.
+
+        The shutting-down mark and the failed directories of its earlier registration are removed.
         """
         self.forget_broker(broker.id)
         self.brokers[broker.id] = broker
@@ -113,14 +114,16 @@ class Context:
         self.offline_directories.pop(broker_id, None)
 
     def is_online(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
-        """True if the replica may lead or be in sync: broker registered, not shutting down,
-        directory good.
+        """True if the replica may lead or be in sync.
+
+        That is: its broker is registered and not shutting down, and its log directory has not failed.
         """
         return broker_id not in self.shutting_down and self.is_reachable(tp, broker_id)
 
     def is_reachable(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
-        """True if the replica's broker is registered and its directory is good, even while it shuts
-        down (T10).
+        """True if the replica's broker is registered and its log directory has not failed.
+
+        Also True while the broker shuts down (T10).
         """
         return broker_id in self.brokers and tp not in self.offline_directories.get(broker_id, ())
 
@@ -130,7 +133,7 @@ class Context:
         self, topic: str, topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]
     ) -> None:
         """Add an unknown topic; its partitions and replicas are NonExistent until a state machine
-        moves them.
+        changes their state.
         """
         if topic_id is not None:
             self.topic_ids[topic] = topic_id
@@ -167,8 +170,8 @@ class Context:
     def is_being_deleted(self, tp: TopicPartition) -> bool:
         """True if the topic is marked for deletion, so that no elections are held for its partitions (L4).
 
-        False while the topic is being reassigned: it serves clients until the reassignment ends
-        (R59).
+        False while a partition of the topic is being reassigned: the topic serves clients until the
+        reassignment ends (R59).
         """
         topic = tp.topic
         return topic in self.deletions and self.ineligible.get(topic) != REASSIGNMENT_IN_PROGRESS

@@ -44,7 +44,10 @@ NODES_NOT_DELETED = "its nodes could not be deleted from ZooKeeper"
 
 
 class Deletions:
-    """Deletes the topics in `context.deletions`; `context.ineligible` names those that wait, and why."""
+    """Deletes the topics in `context.deletions`.
+
+    `context.ineligible` maps each topic that cannot be deleted yet to the reason.
+    """
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class Deletions:
             self._effects.append(DeleteDeletionMarks(tuple(marked)))
 
     def has_begun(self, tp: TopicPartition) -> bool:
-        """True if the topic's deletion has begun, so that only this class moves its replicas."""
+        """True if the topic's deletion has begun, so that only this class changes its replicas' states."""
         return tp.topic in self._started
 
     def resume(self, topics: Iterable[str] | None = None) -> Procedure[None]:
@@ -155,7 +158,7 @@ class Deletions:
             yield from self.resume(waiting)
 
     def on_brokers_started(self, brokers: Collection[BrokerId]) -> Procedure[None]:
-        """Delete the marked topics that have a replica on these brokers (X24)."""
+        """Resume the deletion of the marked topics that have a replica on these brokers (X24)."""
         context = self._context
         touched = [
             topic
@@ -170,8 +173,9 @@ class Deletions:
     def on_replicas_lost(
         self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
     ) -> Procedure[None]:
-        """Make the topics ineligible that lost replicas with a broker or a directory during their
-        deletion.
+        """Make the topics ineligible whose deletion has begun and that have some of these replicas.
+
+        The broker or the log directory of the replicas has failed, so they cannot be deleted now.
         """
         lost = {
             broker: [
@@ -186,7 +190,7 @@ class Deletions:
         yield from self._make_ineligible(lost, OFFLINE_REPLICAS)
 
     def on_stop_replica_answered(self, event: StopReplicaAnswered) -> Procedure[None]:
-        """Record which replicas the broker deleted, and complete the topics without replicas left (G8)."""
+        """Record which replicas the broker deleted; complete the deletion of topics without replicas (G8)."""
         context = self._context
         broker = context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
@@ -258,8 +262,9 @@ class Deletions:
     def _split_by_reachability(
         self, topics: list[str]
     ) -> tuple[dict[BrokerId, list[TopicPartition]], dict[BrokerId, list[TopicPartition]]]:
-        """Return the replicas whose deletion has not started, by broker: first those on reachable
-        brokers, then those on unreachable ones.
+        """Return the replicas whose deletion has not started, as two mappings of broker to partitions.
+
+        The first mapping has the reachable replicas, the second one the unreachable ones.
         """
         context = self._context
         live: dict[BrokerId, list[TopicPartition]] = {}

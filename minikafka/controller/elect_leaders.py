@@ -65,8 +65,10 @@ class ElectLeaders:
         self._effects.append(DeletePreferredElection())
 
     def rebalance(self) -> Procedure[None]:
-        """Hold preferred elections for each broker whose share of lost preferred leaderships is too
-        high (R62).
+        """Hold preferred elections for the brokers that have lost too many preferred leaderships (R62).
+
+        Those are the brokers for which more than `leader.imbalance.per.broker.percentage` of the
+        partitions that prefer the broker are led by another one.
         """
         due: list[TopicPartition] = []
         for broker, (preferring, elsewhere) in self._preferences().items():
@@ -137,7 +139,7 @@ class ElectLeaders:
     def _reason_not_to_elect(
         self, tp: TopicPartition, election: Election
     ) -> PartitionResult | None:
-        """Return the result of a partition that needs or allows no election; None if one must be held."""
+        """Return the result if the partition needs or may have no election; None if one must be held."""
         context = self._context
         if tp not in context.assignments:
             return PartitionResult(

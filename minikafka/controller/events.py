@@ -98,7 +98,7 @@ class IsrChanged:
     """State nodes that partition leaders changed.
 
     They were read because of notifications (E6), or because the watch on the state node of a
-    partition under reassignment fired; `notifications` is empty then (E10).
+    partition under reassignment fired (E10). In the second case `notifications` is empty.
     """
 
     notifications: tuple[str, ...]
@@ -135,7 +135,7 @@ class ControlledShutdownRequested:
 
 @dataclass(frozen=True, slots=True)
 class StopReplicaAnswered:
-    """A broker answered which of the replicas it was told to delete are deleted (J5)."""
+    """A broker answered a StopReplica request that told it to delete replicas (J5)."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -152,8 +152,9 @@ class ReassignmentsSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentsRequested:
-    """An AlterPartitionReassignments request (KIP-455). A target of None cancels; `ticket`
-    identifies the caller.
+    """An AlterPartitionReassignments request (KIP-455). `ticket` identifies the caller.
+
+    A target of None cancels the partition's reassignment.
     """
 
     ticket: int
@@ -215,9 +216,9 @@ ExternalEvent: TypeAlias = (
 class LeaderAndIsrWritten:
     """Reply to `WriteLeaderAndIsr`; each of its partitions is in exactly one of the three fields.
 
-    `ok`: the version that ZooKeeper returned; it is never predicted (X23). `conflicts`: the node
-    has another version. `failed`: the node was not written and a retry is useless; the value is the
-    reason.
+    `ok`: the node was written; the value is its new version, as ZooKeeper returned it (X23).
+    `conflicts`: the node was not written, because it has another version than expected. `failed`: the
+    node was not written and a retry is useless; the value is the reason.
     """
 
     ok: Mapping[TopicPartition, int]
@@ -234,7 +235,10 @@ class LeaderAndIsrRead:
 
 @dataclass(frozen=True, slots=True)
 class UncleanSettingsRead:
-    """Reply to `ReadUncleanSettings`: effective setting per topic, the broker's default included (A15)."""
+    """Reply to `ReadUncleanSettings`: `unclean.leader.election.enable` of each topic.
+
+    A topic without its own setting has the broker's default (A15).
+    """
 
     topics: Mapping[str, bool]
 
@@ -329,7 +333,7 @@ class AnswerAdmin:
 
 @dataclass(frozen=True, slots=True)
 class WatchStates:
-    """Watch the state nodes of partitions under reassignment, and read the nodes once watched (E10)."""
+    """Watch the state nodes of partitions under reassignment, then read them (E10)."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -343,9 +347,9 @@ class UnwatchStates:
 
 @dataclass(frozen=True, slots=True)
 class TrimReassignments:
-    """Remove these partitions from `/admin/reassign_partitions`, unless their target there has changed (A11).
+    """Remove these partitions from `/admin/reassign_partitions`, unless the node has other targets (A11).
 
-    The runner deletes the node when it becomes empty, and reads it again afterwards (R60).
+    The runner deletes the node if no partition is left, and in any case reads it again afterwards (R60).
     """
 
     finished: Mapping[TopicPartition, Replicas]
@@ -366,7 +370,7 @@ class DeleteDeletionMarks:
 @dataclass(frozen=True, slots=True)
 class StepReached:
     """An operation reached a named step (`controller/steps.py`); the runner may hold the operation
-    there.
+    at that step.
     """
 
     operation: str
@@ -426,8 +430,8 @@ class GiveTopicIds:
     """Ask the runner to write ids into topic nodes that have none (R69); it replies `TopicIdsGiven`.
 
     An id of None asks for a new id. A topic gets a new id only before its partitions exist: otherwise
-    replicas created without an id, or under a lost one, would be taken for replicas of another
-    topic.
+    replicas that were created without an id, or with an id that was lost, would be taken for replicas
+    of another topic.
     """
 
     topics: Mapping[str, bytes | None]

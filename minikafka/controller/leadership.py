@@ -1,8 +1,9 @@
 """The compare-and-set loop behind every change of leadership (R3).
 
-Propose states and write them. Where another write came first, read that partition again and propose
-again; Kafka's old loop retried every partition instead of the conflicting ones. Invariant: the
-known leadership changes only to states that ZooKeeper accepted or returned.
+States are proposed and written. If somebody else has written a state node in the meantime, the node is
+read and a state for its partition is proposed again; Kafka's old loop retried every partition instead
+of the conflicting ones. Invariant: the known leadership changes only to states that ZooKeeper accepted
+or returned.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ def _read_again(
     conflicts: tuple[TopicPartition, ...],
     results: LeadershipResults,
 ) -> Procedure[list[TopicPartition]]:
-    """Read the conflicting partitions, update their known leadership, and return those that have a node."""
+    """Read the state nodes of the conflicting partitions and update the known leadership.
+
+    Return the partitions that have a node.
+    """
     read = yield ReadLeaderAndIsr(conflicts)
     assert isinstance(read, LeaderAndIsrRead)
     found = []

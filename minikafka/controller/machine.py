@@ -5,7 +5,7 @@ write in ZooKeeper), the question is the last effect returned and the machine `i
 input must be the outcome, and the procedure continues. So the view of the cluster never changes
 while a question is open, and events take effect in the order in which they arrive (D14). Invariant:
 the known leadership changes only after ZooKeeper accepted the change. A machine belongs to one
-controller epoch and is dropped when that ends, never repaired.
+controller epoch and is dropped when the epoch ends, never repaired.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class ControllerMachine:
     def _report_failed(
         self, failed: Collection[BrokerId], registered: Collection[BrokerId]
     ) -> None:
-        """Log in words why brokers are gone: the registration lives as long as the broker's session."""
+        """Log whether each failed broker has shut down or died, and whether it has started again."""
         for broker in sorted(failed):
             again = " and has started again" if broker in registered else ""
             if broker in self.context.shutting_down:

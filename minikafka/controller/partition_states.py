@@ -7,7 +7,7 @@
     Offline -> NonExistent              state recorded, nothing written
 
 Invariant: a partition becomes Online only after ZooKeeper accepted its leader. A partition that
-fails keeps its state; the others of its batch go on.
+fails keeps its state; the other partitions of its batch still change theirs.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _REFUSED_FOR_ISR: Final = frozenset(
 """Refusals that may no longer hold if the ISR in ZooKeeper is newer than the known one."""
 
 Results: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | IllegalTransition]
-"""Result per partition of a move.
+"""The result of a change of state, per partition.
 
-A move to Online has the new leadership or the reason for failure (X25). Other moves have entries
+A change to Online has the new leadership or the reason for failure (X25). Other changes have entries
 only for illegal transitions.
 """
 
@@ -348,7 +348,7 @@ class PartitionStateMachine:
         """Return topic -> `unclean.leader.election.enable`, read only where it can decide the
         election (A15).
 
-        It decides an offline election without a live ISR member but with a live replica.
+        The setting decides an offline election if no ISR member is live but another replica is.
         """
         if election is not Election.OFFLINE:
             return {}

@@ -146,8 +146,9 @@ class Reassignments:
     def _reason_to_refuse(
         self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
     ) -> PartitionResult | None:
-        """Return why the reassignment is impossible, however it was asked for; None if it is
-        possible (K12).
+        """Return the error if the reassignment is impossible; None if it is possible (K12).
+
+        The checks hold for requests and for the admin node.
         """
         context = self._context
         if tp not in context.assignments or context.is_being_deleted(tp):
@@ -184,8 +185,9 @@ class Reassignments:
     def _reason_to_refuse_request(
         self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
     ) -> PartitionResult | None:
-        """Return why a request is refused although the same target in the admin node would be
-        accepted (X12).
+        """Return the error if a request is refused by a check that the admin node is exempt from (X12).
+
+        Return None if the request passes.
         """
         context = self._context
         assignment = context.assignments[tp]
@@ -262,8 +264,10 @@ class Reassignments:
         wanted: Mapping[TopicPartition, ReplicaAssignment],
         submitted: Mapping[TopicPartition, tuple[BrokerId, ...]] = _NOTHING,
     ) -> Procedure[dict[TopicPartition, PartitionResult]]:
-        """Run phase U, then A or B; return a result per partition. An unchanged partition needs no
-        work (X13). A partition in `submitted` begins only while the admin node asks for it.
+        """Run phase U, then A or B; return a result per partition.
+
+        A partition whose assignment does not change needs no work (X13). `submitted`: the targets that
+        come from the admin node; such a partition begins only if the node still has that target.
         """
         context = self._context
         results = {tp: PartitionResult() for tp in wanted}
@@ -295,9 +299,10 @@ class Reassignments:
         """Step U3: stop replicas that were being added and are no longer wanted; return the refused
         partitions.
 
-        This precedes U1: a controller that dies here leaves a topic node that names every replica.
-        The leader epoch rises first, or brokers would refuse the stop (T19). Any kept replica may
-        lead meanwhile; a partition where none can replace a leader that must go is refused and left
+        U3 precedes U1: if the controller dies between them, the topic node still names every replica.
+        The leader epoch is raised before the stop, because a broker refuses a stop whose epoch is
+        lower than its own (T19). Any replica that stays may become the leader. If the leader itself
+        must be stopped and no staying replica can replace it, the partition is refused and left
         unchanged.
         """
         context = self._context
@@ -414,7 +419,7 @@ class Reassignments:
     # Phase B.
 
     def _complete(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """Run phase B; a partition without an eligible leader among its targets goes back to waiting."""
+        """Run phase B. A partition without an eligible leader among its targets stays in phase A."""
         self._emit_step("B1", partitions)
         yield from self._bring_adding_online(partitions)
         self._emit_step("B2", partitions)
@@ -491,7 +496,7 @@ class Reassignments:
             yield from self._replicas.handle_state_changes(removed, target)
 
     def _finish(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """Steps B6 to B8: write the final assignment, trim the admin node, and inform every broker."""
+        """Steps B6 to B8: write the final assignment, remove it from the admin node, inform all brokers."""
         context = self._context
         final = {tp: context.assignments[tp] for tp in partitions}
         failed = yield from self._write(final, "B6")

@@ -66,7 +66,10 @@ Failures: TypeAlias = dict[tuple[TopicPartition, BrokerId], Refusal | IllegalTra
 def without_replica(
     state: LeaderAndIsr, broker_id: BrokerId, controller_epoch: int
 ) -> LeaderAndIsr:
-    """Return the state without the replica as leader and as ISR member; the last member stays (R21)."""
+    """Return the next state, in which the replica is neither the leader nor in the ISR.
+
+    The last ISR member stays in the ISR (R21).
+    """
     leader = NO_LEADER if state.leader == broker_id else state.leader
     isr = tuple(member for member in state.isr if member != broker_id) or state.isr
     return LeaderAndIsr(leader, state.leader_epoch + 1, isr, controller_epoch, state.zk_version)
@@ -172,8 +175,9 @@ class ReplicaStateMachine:
         self._state_changes.record(refused, tp)
 
     def _may_be_new(self, tp: TopicPartition, broker: BrokerId, failures: Failures) -> bool:
-        """True if the replica may become New, which it may only as a follower; otherwise record the
-        failure (G3).
+        """True if the replica may become New; then its LeaderAndIsr request is added to the batch.
+
+        The current leader may not: record the failure and return False (G3).
         """
         state = self._context.leadership.get(tp)
         if state is None:
@@ -236,8 +240,8 @@ class ReplicaStateMachine:
     def _remove_from_isr(
         self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
     ) -> Procedure[set[TopicPartition]]:
-        """Write the states without the replica; return the partitions written, put the rest into
-        `failures`.
+        """Write the states without the replica; return the partitions written, and put the refused
+        ones into `failures`.
         """
         context = self._context
 

@@ -60,7 +60,7 @@ class RequestBatch:
     def add_leader_and_isr(
         self, brokers: Iterable[BrokerId], tp: TopicPartition, *, is_new: bool = False
     ) -> None:
-        """Send these brokers the partition's leadership, and every broker the partition's metadata."""
+        """Add the partition's leadership for these brokers, and the partition's metadata for every broker."""
         for broker in brokers:
             partitions = self._leader_and_isr.setdefault(broker, {})
             partitions[tp] = partitions.get(tp, False) or is_new
@@ -70,12 +70,12 @@ class RequestBatch:
     def add_update_metadata(
         self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]
     ) -> None:
-        """Send these brokers the list of live brokers and the metadata of these partitions."""
+        """Add the list of live brokers and the metadata of these partitions for these brokers."""
         self._metadata_brokers.update(dict.fromkeys(brokers))
         self._metadata_partitions.update(dict.fromkeys(partitions))
 
     def add_stop_replica(self, broker: BrokerId, tp: TopicPartition, *, delete: bool) -> None:
-        """Send the broker a StopReplica with the currently known leader epoch (R8)."""
+        """Add a StopReplica for the broker, with the leader epoch or `EPOCH_DURING_DELETE` (R8)."""
         partitions = self._stop_replica.setdefault(broker, {})
         before = partitions.get(tp)
         delete = delete or (before is not None and before.delete)

@@ -31,8 +31,8 @@ class Decision(NamedTuple):
 
     `verdict` is one of: `choose` (this leadership is about to be written), `move` (the state
     changed from `source` to `target`), `refuse` (no change, because of `reason`), `illegal` (the
-    transition table has no such move). Texts are Kafka's names of states and elections, "" where
-    there is none.
+    transition table has no such move). Texts are Kafka's names of states and elections, "" if the
+    decision has no such value.
     """
 
     verdict: str
@@ -93,8 +93,8 @@ class StateChangeLog:
     ) -> None:
         """Keep for the ledger that the broker's replica changed state.
 
-        Consecutive moves are mostly alike: those share one `Decision`, and each costs one list
-        append.
+        Consecutive calls mostly have the same broker and states: such changes share one `Decision`,
+        and each costs one list append.
         """
         known_broker, known_previous, known_target = self._moving
         if broker != known_broker or previous is not known_previous or target is not known_target:
@@ -177,6 +177,9 @@ class StateChangeLog:
 
 
 def shortened(items: Iterable[object], total: int) -> str:
-    """Return the first SHOWN of `total` items in brackets; only these are made and formatted."""
+    """Return the first SHOWN items in brackets, and how many of the `total` items are not shown.
+
+    Only the shown items are taken from the iterable and formatted.
+    """
     shown = ", ".join(map(str, islice(items, SHOWN)))
     return f"[{shown}, and {total - SHOWN} more]" if total > SHOWN else f"[{shown}]"

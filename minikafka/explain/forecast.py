@@ -48,7 +48,7 @@ def _without_election(names: str, is_offline: bool, reason: str) -> str:
 
 
 def _grouped(values: Mapping[TopicPartition, Any]) -> Iterator[tuple[Any, str]]:
-    """Yield each value with the names of its partitions, ordered by first partition."""
+    """Yield each distinct value with the names of the partitions that have it, ordered by first partition."""
     groups: dict[Any, list[TopicPartition]] = {}
     for tp in sorted(values):
         groups.setdefault(values[tp], []).append(tp)
@@ -81,7 +81,7 @@ def _refused(lines: Sequence[Line]) -> dict[TopicPartition, str]:
 
 
 def _offline(lines: Sequence[Line]) -> set[TopicPartition]:
-    """Return the partitions whose leader would be gone."""
+    """Return the partitions that would go offline."""
     moves = (line for line in _decisions(lines, "move") if line.get("to") == "OfflinePartition")
     return {tp for line in moves for tp in partitions_of(line["partitions"])}
 

@@ -124,7 +124,7 @@ class Past:
         return []
 
     def joined_isr(self, broker: int) -> list[Reference]:
-        """Return the write that last added the broker to the ISR; [] if the broker is not in the ISR."""
+        """Return a reference to the write that last added the broker to the ISR; [] if it is not in it."""
         since: list[Reference] = []
         for state in reversed(self.states):
             if broker not in state.isr:
@@ -140,8 +140,9 @@ class Past:
         return []
 
     def broker_lost(self, broker: int) -> list[Reference]:
-        """Return the event by which a controller noticed that the broker is gone; [] if it has come
-        back.
+        """Return a reference to the event by which a controller noticed that the broker is gone.
+
+        Return [] if the latest list of live brokers contains the broker.
         """
         found: list[Reference] = []
         for line in reversed(self._events):
@@ -187,12 +188,12 @@ class Past:
         return [reference(line) for line in self._events if matches(line)][-1:]
 
     def last_step(self, operation: str) -> Line | None:
-        """Return the last step that the operation reached for the partition."""
+        """Return the line of the last step that the controller's operation reached; None if there is none."""
         steps = (line for line in reversed(self._own) if line["kind"] == STEP)
         return next((line for line in steps if line["operation"] == operation), None)
 
     def last_refusal(self) -> list[Line]:
-        """Return the last decision about the partition, if it was a refusal."""
+        """Return the line of the last decision about the partition if that was a refusal, else []."""
         for line in reversed(self._own):
             if line["kind"] == DECISION and line["machine"] == "partition":
                 return [line] if line["verdict"] == "refuse" else []

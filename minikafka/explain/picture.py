@@ -152,7 +152,7 @@ class Picture:
 
     @cached_property
     def deletion(self) -> Answer | None:
-        """Progress of the topic's deletion from the controller, or from the ledger if none answers.
+        """Progress of the topic's deletion from the controller, or from the ledger if no controller answers.
 
         None if the topic is not being deleted.
         """
@@ -180,7 +180,11 @@ class Picture:
         return bool(self.assignment.replicas) or not self.past.is_empty
 
     def is_registered(self, broker: int) -> bool:
-        """True if the broker is registered in ZooKeeper, as far as is known."""
+        """True if the broker is registered in ZooKeeper.
+
+        If ZooKeeper does not answer: true if the controller counts the broker as alive or, if no controller
+        answers, if the broker itself answers.
+        """
         if self.nodes is not None:
             return broker in self.nodes.brokers
         if self.controller is not None:

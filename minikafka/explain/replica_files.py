@@ -12,7 +12,7 @@ from minikafka.explain.picture import ReplicaFiles
 from minikafka.log.checkpoints import HIGH_WATERMARKS, decode_offsets
 
 _BATCH: Final = struct.Struct(">qi")
-"""The first two fields of every batch: base offset, and length of the rest."""
+"""Format of the first two fields of every batch: base offset, and length of the rest of the batch."""
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _LAST_OFFSET_DELTA_AT: Final = 23
 _HEADER_BYTES: Final = 61

@@ -131,7 +131,7 @@ class Story:
     # The end of a broker.
 
     def _ends(self, event: Line) -> dict[int, _End]:
-        """Return, by broker id, the end of each registration that this event no longer lists."""
+        """Return, by broker id, the end of each registration in the previous event that this one lacks."""
         before, now = self._before.get(event["cause"], {}), event["brokers"]
         return {
             int(id_): self._end_of(int(id_), epoch, event)
@@ -159,7 +159,10 @@ class Story:
         return _End(f"{verb if is_known else 'died or did not answer'}; its session expired")
 
     def _facts_of_registration(self, broker: int, epoch: int) -> dict[str, int]:
-        """Return when each fact of the broker first occurred after a registration, up to the next restart."""
+        """Return, by kind of fact, when the broker first recorded it after the registration with this epoch.
+
+        Facts after the broker's next start are left out.
+        """
         live = (line["time"] for line in self._events if line["brokers"].get(str(broker)) == epoch)
         began = next(live)
         found: dict[str, int] = {}
@@ -171,7 +174,11 @@ class Story:
         return found
 
     def _died_at(self, broker: int, until: int) -> int | None:
-        """Return when another broker first lost its connection to this one after this one's last line."""
+        """Return when the broker died: when another broker first lost its connection to it.
+
+        Only losses between the last line that the broker wrote before `until`, and `until`, count. Return
+        None if there are none.
+        """
         alive = self._last_words.before(broker, until)
         times = [
             line["time"]
@@ -187,7 +194,7 @@ class Story:
     def _outcome(
         self, chain: Chain, before: Written | None, states: list[Written], lost: int | None
     ) -> Iterator[str]:
-        """Yield what the controller decided about the leader and the ISR.
+        """Yield sentences that say what the controller decided about the leader and the ISR.
 
         `lost`: when the former leader ended, if that is known.
         """
@@ -212,7 +219,7 @@ class Story:
     def _readiness(
         self, chain: Chain, state: Written, former: Written | None, lost: int | None
     ) -> Iterator[str]:
-        """Yield when the new leader began to accept writes."""
+        """Yield sentences: when the new leader began to accept writes, and which writes it still refuses."""
         for line in chain.lines:
             if line["kind"] != EFFECT or line["broker"] != state.leader or line.get("error"):
                 continue
@@ -259,7 +266,7 @@ def _live_before(events: Sequence[Line]) -> dict[str, Mapping[str, int]]:
 
 
 def _isr_change(line: Line) -> str:
-    """Return a leader's own change of the ISR; "" if ZooKeeper did not accept it."""
+    """Return the sentence about an ISR change by the leader itself; "" if ZooKeeper did not accept it."""
     if line["outcome"] != "ok":
         return ""
     before, after = set(line["before"]), set(line["isr"])
@@ -270,7 +277,7 @@ def _isr_change(line: Line) -> str:
 
 
 def _source(state: Written, before: Written | None) -> str:
-    """Return where the new leader comes from."""
+    """Return the words that say whether the new leader was in the ISR."""
     if before is None or state.leader in before.isr:
         return (
             f"from the ISR, which is {ids(state.isr)} now"
@@ -290,7 +297,7 @@ def _reason(chain: Chain) -> str:
 
 
 def _results(chain: Chain, tp: TopicPartition) -> Iterator[str]:
-    """Yield what the chain completed: a reassignment, or the deletion of the topic."""
+    """Yield a sentence if the chain completed a reassignment, or the deletion of the topic."""
     path = f"/brokers/topics/{tp.topic}"
     step = ""
     for line in chain.lines:

@@ -68,7 +68,7 @@ def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
 
 
 def why_not_serving(picture: Picture, broker: int) -> list[Finding]:
-    """Return the problems of the broker, or of its replica as a whole; [] if the replica can serve."""
+    """Return findings that say why the broker, or its replica as a whole, does not serve; [] if it can."""
     found = picture.brokers.get(broker)
     about = (broker,)
     if found is None:
@@ -111,7 +111,7 @@ def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]
 
 
 def why_behind(picture: Picture, broker: int) -> list[Finding]:
-    """Return why a replica on a working broker is not caught up with its leader."""
+    """Return findings that say why a replica on a working broker is not caught up with its leader."""
     leader, follower = picture.leader_replica, picture.follower(broker)
     if leader is None:
         text = f"broker {broker} is alive, but there is no leader to fetch from"
@@ -161,7 +161,7 @@ def _out_of_sync(picture: Picture, brokers: Iterable[int]) -> Iterator[Finding]:
 
 
 def _controller(picture: Picture) -> list[Finding]:
-    """Return the reasons why the controller makes no progress; [] if it is idle and reachable."""
+    """Return a finding that says why the controller makes no progress; [] if it is idle and reachable."""
     if picture.controller is None:
         if picture.nodes is not None and picture.nodes.controller is not None:
             broker = picture.nodes.controller
@@ -191,7 +191,7 @@ def _controller(picture: Picture) -> list[Finding]:
 
 
 def _leader(picture: Picture) -> list[Finding]:
-    """Return why the partition has no leader."""
+    """Return a finding that says why the partition has no leader; [] if its leader answers."""
     if picture.leader_replica is not None:
         return []
     leader = picture.leader
@@ -212,7 +212,7 @@ def _leader(picture: Picture) -> list[Finding]:
 
 
 def _no_candidate(picture: Picture) -> Iterator[Finding]:
-    """Yield why none of the replicas can lead."""
+    """Yield findings that say why none of the replicas can lead."""
     for broker in picture.isr:
         reasons = why_not_serving(picture, broker)
         if reasons:
@@ -254,7 +254,10 @@ def _under_replicated(picture: Picture) -> list[Finding]:
 
 
 def _members_away(picture: Picture) -> Iterator[Finding]:
-    """Yield the ISR members that do not serve. They stay in the ISR until their session expires or they lag."""
+    """Yield a finding for each ISR member that does not serve but is still in the ISR.
+
+    It stays in the ISR until its session expires or it lags for too long.
+    """
     for broker in picture.isr:
         is_settled = (
             broker in picture.assignment.replicas and broker not in picture.assignment.adding
@@ -265,7 +268,7 @@ def _members_away(picture: Picture) -> Iterator[Finding]:
 
 
 def _writes(picture: Picture) -> list[Finding]:
-    """Return why writes with acks=all are refused or wait."""
+    """Return a finding that says why writes with acks=all are refused or wait; [] if they are not."""
     leader = picture.leader_replica
     if leader is None:
         return []
@@ -291,7 +294,7 @@ def _writes(picture: Picture) -> list[Finding]:
 
 
 def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
-    """Yield the current and pending ISR members whose logs end below the offset."""
+    """Yield findings about the current and pending ISR members whose logs end below the offset."""
     leader = picture.leader_replica
     assert leader is not None
     pending = leader["pending_isr"]
@@ -319,7 +322,7 @@ def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
 
 
 def _offset(picture: Picture, offset: int) -> list[Finding]:
-    """Return why consumers do not see an offset."""
+    """Return findings that say why consumers do not see an offset."""
     leader = picture.leader_replica
     if leader is None:
         return [Finding("offset-unknown", _offset_on_disk(picture, offset), is_problem=False)]
@@ -369,7 +372,7 @@ def _is_being_deleted(picture: Picture) -> bool:
 
 
 def _deletion(picture: Picture) -> list[Finding]:
-    """Return why a topic marked for deletion still exists."""
+    """Return findings that say why a topic marked for deletion still exists."""
     deletion = picture.deletion
     marked = deletion is not None or (picture.nodes is not None and picture.nodes.is_marked)
     events = tuple(picture.past.deletion_marked())
@@ -413,7 +416,7 @@ def _holding_deletion(picture: Picture, deletion: Any) -> Iterator[Finding]:
 
 
 def _reassignment(picture: Picture) -> list[Finding]:
-    """Return why a reassignment is not finished."""
+    """Return findings that say why a reassignment is not finished."""
     assignment = picture.assignment
     events = tuple(picture.past.reassignment_requested())
     asked = picture.nodes.target if picture.nodes else None
@@ -438,7 +441,7 @@ def _reassignment(picture: Picture) -> list[Finding]:
 
 
 def _preferred(picture: Picture) -> list[Finding]:
-    """Return why the leader is not the preferred replica."""
+    """Return findings that say why the leader is not the preferred replica."""
     replicas = picture.assignment.target
     if picture.leader == NO_LEADER or not replicas or picture.leader == replicas[0]:
         return []
@@ -465,7 +468,7 @@ def _preferred(picture: Picture) -> list[Finding]:
 
 
 def _compaction(picture: Picture) -> list[Finding]:
-    """Return the brokers that no longer compact their log of the partition."""
+    """Return a finding for each broker that no longer compacts its log of the partition."""
     found = []
     for broker in sorted(picture.brokers):
         compaction = (picture.brokers[broker].replica or {}).get("compaction")

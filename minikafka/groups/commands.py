@@ -36,7 +36,7 @@ class Append(NamedTuple):
 class Note(NamedTuple):
     """Record a fact about a group in the ledger.
 
-    `kind` is one of the names below; the text under each name lists its `fields`.
+    `kind` is one of the constants below; the text under each constant lists its `fields`.
     """
 
     kind: str

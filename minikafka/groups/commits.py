@@ -42,7 +42,7 @@ _ONE_UNIT_MAX: Final = "\uffff"
 
 
 class Commits:
-    """The committed offsets of all groups. `remove_group(group, cause)` ends a group."""
+    """The committed offsets of all groups. `remove_group(group, cause)` removes one of the groups."""
 
     def __init__(
         self,
@@ -99,7 +99,10 @@ class Commits:
 
     @staticmethod
     def _commit_error(group: Group, request: CommitRequest) -> int:
-        """Return the error of a commit. A client that is not a member may commit only to an empty group."""
+        """Return the error with which to refuse a commit; NONE if the commit is allowed.
+
+        A client that is not a member may commit only to an empty group.
+        """
         is_member = request.generation >= 0 or request.member_id or request.instance_id is not None
         if request.generation < 0 and group.state is EMPTY:
             return ErrorCode.NONE
@@ -223,7 +226,7 @@ class Commits:
     ) -> None:
         """Remove groups that have no members, and their offsets; answer when all tombstones are written.
 
-        `errors` has the code of every group of the request.
+        `errors`: an error code for every group of the request; this method sets those of `groups`.
         """
         left = {group.group_id for group in groups}
 
@@ -241,7 +244,10 @@ class Commits:
             self._outbox.answer(caller, DeleteGroupsResponse(tuple(errors.items())))
 
     def bury(self, group: Group, records: list[KeyValue], done: OnAppended | None = None) -> None:
-        """Append tombstones, and remove the group if it holds nothing any more; `done` is called in any case."""
+        """Append tombstones, and remove the group if it has no members and no offsets any more.
+
+        `done` is called with the outcome, also if there is nothing to append.
+        """
         if group.is_removable():
             self._remove_group(group, commands.EXPIRED)
         self._append_tombstones(group, records, done)
@@ -249,7 +255,10 @@ class Commits:
     def _append_tombstones(
         self, group: Group, records: list[KeyValue], done: OnAppended | None
     ) -> None:
-        """Append these tombstones of offsets, and a removed group's own if it was ever written."""
+        """Append these tombstones of offsets.
+
+        If the group is removed and has had a generation, append the tombstone of the group too.
+        """
         if group.state is DEAD and group.generation > 0:
             records.append((group_metadata_key(group.group_id), None))
         if records:

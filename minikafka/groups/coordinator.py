@@ -96,7 +96,7 @@ class GroupCoordinator:
         """Return what this broker knows about a group, as JSON-able values.
 
         `error` is the code that other requests about the group get: 0, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
-        `group` is its report, None if there is no such group here.
+        `group` is the report of the group, None if this broker has no such group.
         """
         group = self.groups.get(group_id)
         return {
@@ -108,7 +108,10 @@ class GroupCoordinator:
     # ---- which groups are served
 
     def _refusal(self, group_id: str, needs_name: bool = True) -> ErrorCode:
-        """Return the error for a request about a group that is not in `groups`, NONE if it just does not exist."""
+        """Return the error for a request about a group that is not in `groups`.
+
+        NONE: this broker is the group's coordinator, and the group does not exist.
+        """
         if needs_name and not group_id:
             return ErrorCode.INVALID_GROUP_ID
         partition = partition_of(group_id, self.partition_count)
@@ -229,7 +232,7 @@ class GroupCoordinator:
         return self._outbox.take()
 
     def delete_topics(self, topics: Collection[str]) -> list[Command]:
-        """Topics were deleted: remove their offsets from all groups."""
+        """Remove the offsets of topics that were deleted from all groups."""
         self._commits.delete_topics(list(self.groups.values()), topics)
         return self._outbox.take()
 
@@ -277,14 +280,14 @@ class GroupCoordinator:
     # ---- appends and time
 
     def appended(self, token: int, error: int, now: int) -> list[Command]:
-        """Process the outcome of an `Append`: 0 if its batch is committed, else the code of a produce."""
+        """Process the outcome of an `Append`: 0 if its batch is committed, else the code of the failure."""
         self._outbox.appended(token, error, now)
         return self._outbox.take()
 
     def next_deadline(self) -> int | None:
         """Return the time (monotonic ms) at which to call handle_timer(); None if nothing waits.
 
-        Every call of a method may change it: ask again after each.
+        Every call of another method may change this time: call this one again afterwards.
         """
         time = self._timers.next_time()
         if self._sweep_at is None or time is None:
@@ -313,7 +316,10 @@ class GroupCoordinator:
             self._forget_pending(timer, now)
 
     def _forget_pending(self, pending: PendingMember, now: int) -> None:
-        """Remove a pending member, and its group if that never had a member: there may be thousands."""
+        """Remove a pending member, and its group if the group never had a member.
+
+        Clients that never join can leave thousands of such groups.
+        """
         group = self.groups.get(pending.group_id)
         if group is None:
             return
@@ -323,7 +329,7 @@ class GroupCoordinator:
             self._members.depart(group, self._wall_ms())
 
     def _sweep(self, now: int) -> None:
-        """Remove expired offsets of some groups; the next call goes on with the others."""
+        """Remove expired offsets of some groups; the next call continues with the others."""
         if not self._commits.is_sweeping():
             self._commits.begin_sweep(self.groups.values())
         self._commits.sweep()
@@ -333,9 +339,10 @@ class GroupCoordinator:
     # ---- partitions
 
     def begin_load(self, partition: int, epoch: int) -> bool:
-        """This broker leads the partition in this epoch. Return True if the runner must load it.
+        """Begin to load a partition that this broker leads in this epoch; True if the runner must read it.
 
-        False if it is loaded already, under an earlier epoch of the same leader. A load in progress starts again.
+        False if it is loaded already, because this broker also led it in an earlier epoch. A load in progress
+        is dropped and starts again.
         """
         if partition in self._owned:
             return False
@@ -354,7 +361,7 @@ class GroupCoordinator:
             load.add(records)
 
     def loaded(self, partition: int, epoch: int, now: int) -> list[Command]:
-        """All records were loaded: serve the groups. The sessions of their members start now.
+        """Serve the groups of a partition whose records were all loaded; their members' sessions start now.
 
         Without effect if no load of this epoch is in progress.
         """
@@ -371,7 +378,7 @@ class GroupCoordinator:
         return self._outbox.take()
 
     def unload(self, partition: int) -> list[Command]:
-        """This broker no longer leads the partition: drop its groups; waiting callers get NOT_COORDINATOR."""
+        """Drop the groups of a partition that this broker led; waiting callers get NOT_COORDINATOR."""
         self._loads.pop(partition, None)
         self._owned.discard(partition)
         moved = [group for group in self.groups.values() if group.partition == partition]

@@ -1,4 +1,4 @@
-"""One group: its members, its state and its generation, and the rules that concern nothing else.
+"""One group: its members, its state and its generation, and the rules that depend on these alone.
 
 Source: Kafka's `GroupMetadata`. Invariants: only the moves of `states.MOVES`; `joining` is the number of members with a
 `join_caller`; every member supports at least one protocol that all members support; the leader is a member.
@@ -106,7 +106,7 @@ class Group:
         """A member joined during the initial delay, which is therefore extended."""
         self.initial_delay_ms = 0
         self.initial_remaining_ms: int | None = None
-        """By how much the initial delay may still be extended; None when it is over."""
+        """Milliseconds by which the initial delay may still be extended; None if there is no such delay."""
         self.join_timer: GroupTimer | None = None
         self.sync_timer: GroupTimer | None = None
         self.phases = Phases()
@@ -180,7 +180,7 @@ class Group:
         self.unsynced.discard(member.member_id)
 
     def replace_static(self, member: Member, member_id: str) -> None:
-        """Give a static member another member id, in all its roles."""
+        """Give a static member another member id, also as leader and in `static_ids` and `unsynced`."""
         before = member.member_id
         assert member.instance_id is not None
         del self.members[before]
@@ -200,7 +200,7 @@ class Group:
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
     ) -> None:
-        """Replace what a member said about itself when it joined."""
+        """Replace a member's protocols and timeouts with those of its latest JoinGroup."""
         self._withdraw_support(member)
         member.protocols = protocols
         self.supporters.update({name for name, _ in protocols})
@@ -208,7 +208,7 @@ class Group:
         member.rebalance_timeout_ms = rebalance_timeout_ms
 
     def set_join_caller(self, member: Member, caller: Caller | None) -> None:
-        """Set who waits for the member's JoinGroup response."""
+        """Set the caller that waits for the member's JoinGroup response; None if no caller waits."""
         self.joining += (caller is not None) - (member.join_caller is not None)
         member.join_caller = caller
 
@@ -239,7 +239,10 @@ class Group:
         return max(0, *(member.rebalance_timeout_ms for member in self.members.values()), 0)
 
     def check_member(self, member_id: str, instance_id: str | None) -> int:
-        """Return the error for a request that names a member by its id, and by its instance id if it is static."""
+        """Return the error for a request that names a member; NONE if the group has this member.
+
+        A static member is named by its member id and its instance id, which must belong together.
+        """
         if instance_id is not None:
             current = self.static_ids.get(instance_id)
             if current is not None and current != member_id:
@@ -256,7 +259,11 @@ class Group:
         return None if member is None else member.instance_id
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """True if a member with these protocols fits: the type is the group's, and all members support one of them."""
+        """True if a member with this protocol type and these protocols may join.
+
+        The type must be the group's, and all members must support one of the protocols. An Empty group
+        accepts any type and protocols that are not empty.
+        """
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
@@ -334,7 +341,7 @@ class Group:
         )
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Take over a generation that was read from the log: Stable with members, else Empty."""
+        """Adopt a generation that was read from the log; the state is Stable with members, else Empty."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol

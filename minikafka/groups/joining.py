@@ -32,9 +32,10 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
 PENDING_MAX: Final = 10_000
-"""Maximum number of pending members of all groups (about 15 MB). Of the members given an id, those before the
-last `PENDING_MAX` are forgotten unless they have joined. They begin again with another id, as after their
-session timeout."""
+"""Maximum number of pending members of all groups (about 15 MB).
+
+Of the members that were given an id, only the last `PENDING_MAX` may still join with it. An earlier one that
+has not joined is forgotten and must ask for another id, as after its session timeout."""
 
 
 class _Join(NamedTuple):
@@ -48,7 +49,7 @@ class _Join(NamedTuple):
 
 
 class _Return(NamedTuple):
-    """The return of a static member, with the member's state before it."""
+    """The return of a static member, and the values that the member had before."""
 
     join: _Join
     member: Member
@@ -62,7 +63,8 @@ class _Return(NamedTuple):
     def is_waiting(self) -> bool:
         """True if the member still waits for the response to this return.
 
-        False if a rebalance answers it instead, or it was already answered because it left or returned again.
+        False if a rebalance will answer the member's JoinGroup instead, or if the JoinGroup was already
+        answered because the member left or returned again.
         """
         group = self.join.group
         return (
@@ -133,7 +135,7 @@ class Joining:
     # ---- room
 
     def _has_room(self, group: Group, member_id: str) -> bool:
-        """True if `group.max.size` leaves room for this member.
+        """True if the group does not exceed `group.max.size` with this member.
 
         While the group prepares a rebalance, only members that have joined again count: if the limit was
         lowered, the last ones to join are removed.
@@ -247,7 +249,7 @@ class Joining:
     # ---- static members that return
 
     def _return_static(self, join: _Join, member: Member, member_id: str) -> None:
-        """Give a static member its new id, and fence whoever still uses the old one."""
+        """Give a static member its new id, and fence a client that still uses the old id."""
         group, request, now = join.group, join.request, join.now
         returned = _return_of(join, member)
         self._rebalances.dismiss(group, member, ErrorCode.FENCED_INSTANCE_ID, member.member_id)
@@ -271,7 +273,7 @@ class Joining:
             self._rebalances.rebalance(group, commands.STATIC_RETURNED, now, member, request.reason)
 
     def _return_written(self, returned: _Return, error: int, now: int) -> None:
-        """Answer a static member that returned to a stable group, or take its return back after a failed write."""
+        """Answer a static member that returned to a stable group; undo the return if its write failed."""
         group, member = returned.join.group, returned.member
         if error:
             self._note_failure(group, error)
@@ -298,7 +300,10 @@ class Joining:
         )
 
     def _take_back(self, returned: _Return) -> None:
-        """Give a static member its former id; write it, since a record with the new id may still be committed."""
+        """Give a static member its former id, protocols and timeouts, and write the group.
+
+        Without this write, the failed record with the new id may still become committed as the last one.
+        """
         group, member = returned.join.group, returned.member
         group.update(
             member, returned.protocols, returned.session_timeout_ms, returned.rebalance_timeout_ms

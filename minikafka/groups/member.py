@@ -90,9 +90,13 @@ class Member(Timer):
         raise KeyError(protocol)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Return the candidate that the member prefers; there is one, since all members support all candidates."""
+        """Return the protocol among `candidates` that the member prefers; it must support at least one."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def needs_heartbeat(self) -> bool:
-        """True if the session may expire: a member that waits for a response sends no heartbeats, unless it is new."""
+        """True if the session may expire now.
+
+        The session of a member that waits for a response may not, because the member sends no heartbeats
+        meanwhile. A new member is the exception: it may wait for `NEW_MEMBER_JOIN_TIMEOUT_MS` at most.
+        """
         return self.is_new or (self.join_caller is None and self.sync_caller is None)

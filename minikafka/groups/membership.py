@@ -94,7 +94,7 @@ class Membership:
         self._outbox.answer(caller, LeaveResponse(ErrorCode.NONE, left))
 
     def _leave_error(self, group: Group, leaving: LeavingMember, now: int) -> int:
-        """Remove a member; return the error if it may not be removed."""
+        """Remove a member that leaves; return NONE, or the error if the member may not be removed."""
         member_id = leaving.member_id
         pending = group.pending.get(member_id)
         if pending is not None:
@@ -116,7 +116,7 @@ class Membership:
             self._rebalances.remove_and_rebalance(group, member, commands.SESSION_EXPIRED, now)
 
     def remove_pending(self, group: Group, pending: PendingMember, now: int) -> None:
-        """Remove a pending member, which left or did not join with its id in time; the group waits for it no longer."""
+        """Remove a pending member that left or did not join in time; the rebalance no longer waits for it."""
         if group.pending.get(pending.member_id) is pending:
             del group.pending[pending.member_id]
             self._timers.cancel(pending)
@@ -126,7 +126,7 @@ class Membership:
     # ---- arrival and departure
 
     def arrive(self, group: Group, now: int) -> None:
-        """Begin the sessions of the members of a group that was loaded."""
+        """Begin the sessions of a loaded group's members; rebalance a group above `group.max.size`."""
         if group.members:
             self._outbox.note(
                 commands.LOADED,
@@ -142,9 +142,9 @@ class Membership:
             self._rebalances.rebalance(group, commands.OVER_CAPACITY, now)
 
     def depart(self, group: Group, wall_ms: int) -> GroupState:
-        """End a group on this broker: stop its timers, and tell its members to look for the coordinator.
+        """End a group on this broker: stop its timers, and answer waiting members with NOT_COORDINATOR.
 
-        Return the state in which it was.
+        Return the former state of the group.
         """
         before = group.state
         group.move(DEAD, wall_ms)

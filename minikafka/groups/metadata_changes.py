@@ -28,7 +28,7 @@ def metadata_changes(before: Protocols, after: Protocols, is_consumer: bool) -> 
 
 
 def _topic_changes(before: bytes, after: bytes) -> Iterator[str]:
-    """Yield the changes of a subscription; nothing if one cannot be read."""
+    """Yield the changes of a subscription; nothing if the old or the new one cannot be read."""
     try:
         old, new = subscribed_topics(before), subscribed_topics(after)
     except ValueError:

@@ -59,7 +59,7 @@ def expiry_rule(
 
 
 class GroupOffsets:
-    """The committed offsets of one group. Each takes 130 to 180 bytes, plus its metadata."""
+    """The committed offsets of one group. Each offset takes 130 to 180 bytes, plus its metadata."""
 
     __slots__ = ("_commits", "_expiring", "_group", "_oldest", "_pending", "_topics")
 
@@ -73,7 +73,7 @@ class GroupOffsets:
         self._oldest = _NEVER
         """No offset was committed before this time (Unix milliseconds)."""
         self._expiring = 0
-        """Number of commits stored with an expire timestamp; if it is 0, no offset has one."""
+        """At least the number of offsets that have an expire timestamp; `expire` counts them again."""
 
     # Reading.
 
@@ -122,7 +122,7 @@ class GroupOffsets:
         return records
 
     def complete(self, token: int) -> None:
-        """Store the offsets of a commit, unless a later change replaced them: its records are committed."""
+        """Store the offsets of a commit whose append succeeded, except those removed or replaced since."""
         for tp, value in self._commits.pop(token).items():
             tokens = self._pending.get(tp, [])
             if token in tokens:  # else removed, or replaced by a later commit, since `prepare`

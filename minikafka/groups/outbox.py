@@ -22,16 +22,16 @@ class Outbox:
         self._last_token = 0
 
     def take(self) -> list[Command]:
-        """Return the commands since the last call."""
+        """Return the commands collected since the last call of `take`."""
         commands, self._commands = self._commands, []
         return commands
 
     def answer(self, caller: Caller, response: Response) -> None:
-        """Send a response."""
+        """Add a command to send a response."""
         self._commands.append(Answer(caller, response))
 
     def note(self, kind: str, group: Group, **fields: Any) -> None:
-        """Record a fact about a group."""
+        """Add a command to record a fact about a group."""
         self._commands.append(Note(kind, group.group_id, group.generation, fields))
 
     def new_token(self) -> int:
@@ -46,7 +46,7 @@ class Outbox:
         on_appended: OnAppended,
         token: int | None = None,
     ) -> None:
-        """Append records; `on_appended` is called once with the outcome."""
+        """Add a command to append records; `on_appended` is called once with the outcome."""
         if token is None:
             token = self.new_token()
         self._appends[token] = on_appended

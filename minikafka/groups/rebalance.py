@@ -50,14 +50,14 @@ class Rebalances:
         self._timers.start(member, now + member.session_timeout_ms)
 
     def answer_join(self, group: Group, member: Member, response: JoinResponse) -> None:
-        """Answer the member's JoinGroup if it waits."""
+        """Answer the member's waiting JoinGroup, if there is one."""
         caller = member.join_caller
         if caller is not None:
             group.set_join_caller(member, None)
             self._outbox.answer(caller, response)
 
     def answer_sync(self, member: Member, response: SyncResponse) -> bool:
-        """Answer the member's SyncGroup if it waits; return True if it did."""
+        """Answer the member's waiting SyncGroup; return False if there is none."""
         caller = member.sync_caller
         if caller is None:
             return False
@@ -66,7 +66,7 @@ class Rebalances:
         return True
 
     def dismiss(self, group: Group, member: Member, error: int, member_id: str) -> None:
-        """Answer whatever the member waits for with an error; `member_id` goes into a JoinGroup response."""
+        """Answer the member's waiting requests with an error; `member_id` goes into a JoinGroup response."""
         self.answer_join(group, member, JoinResponse(error, member_id))
         self.answer_sync(member, SyncResponse(error))
 
@@ -153,7 +153,7 @@ class Rebalances:
         self._timers.start(group.join_timer, at)
 
     def _join_timer_due(self, group: Group, now: int) -> None:
-        """Extend the initial delay if a member joined during it; else go on without the missing members."""
+        """Extend the initial delay if a member joined during it; else stop waiting for missing members."""
         remaining = group.initial_remaining_ms
         if remaining and group.new_member_added:
             group.new_member_added = False
@@ -172,7 +172,10 @@ class Rebalances:
             self._complete_join(group, now)
 
     def _complete_join(self, group: Group, now: int) -> None:
-        """Begin the next generation with the members that joined, and the static ones that did not."""
+        """Begin the next generation with the members that joined, and the static ones that did not.
+
+        If there are only static members that did not join, wait again.
+        """
         group.initial_remaining_ms = None
         for member in list(group.members.values()):
             if member.join_caller is None and not member.is_static:
@@ -318,7 +321,7 @@ class Rebalances:
         )
 
     def _fail_assignment(self, group: Group, error: int, now: int) -> None:
-        """Take all assignments back; members that wait for one get the error."""
+        """Clear all assignments; answer members that wait for an assignment with the error."""
         for member in group.members.values():
             member.assignment = b""
             if self.answer_sync(member, SyncResponse(error)):

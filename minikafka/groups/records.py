@@ -4,7 +4,7 @@ A key begins with a version that names its kind: 0 and 1 a committed offset (`Of
 (`GroupMetadataKey`). A value begins with its own version; a null value is a tombstone. Source: the schemas of those
 names in Kafka's group coordinator, and `GroupMetadataManager`. Kafka also reads values of version 4, the first with
 tagged fields, and so does this module. Pure. Invariant: a reader never reads beyond the end of its bytes, never trusts
-a length, and raises ValueError; bytes behind the last field are ignored, as in Kafka.
+a length, and raises ValueError; bytes after the last field are ignored, as in Kafka.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class GroupKey(NamedTuple):
 
 
 class UnknownKey(NamedTuple):
-    """A key of a version that Kafka 3.9 does not know: it skips such a record with a warning."""
+    """A key of a version that Kafka 3.9 does not know: Kafka skips such a record with a warning."""
 
     version: int
 
@@ -151,7 +151,7 @@ def group_metadata_value(value: GroupMetadataValue) -> bytes:
 
 
 def _string(text: str | None) -> bytes:
-    """Return a nullable string with its int16 length."""
+    """Encode a nullable string after its length (int16). Raises ValueError if it is too long."""
     if text is None:
         return b"\xff\xff"
     data = text.encode()
@@ -166,7 +166,7 @@ def _string(text: str | None) -> bytes:
 
 
 def read_key(data: bytes) -> Key:
-    """Return what a key names. Raises ValueError if it is cut off."""
+    """Decode a key of an offset, a group, or an unknown version. Raises ValueError if it is cut off."""
     fields = _Fields(data)
     version = fields.version
     if version in _OFFSET_KEYS:
@@ -191,7 +191,7 @@ def read_offset(data: bytes) -> OffsetAndMetadata:
 def read_group(data: bytes) -> GroupMetadataValue:
     """Return a stored generation, from a value of versions 0 to 4. Raises ValueError.
 
-    Version 0 has no rebalance timeout: Kafka takes the session timeout.
+    Version 0 has no rebalance timeout: the session timeout replaces it, as in Kafka.
     """
     fields = _Fields(data)
     version = fields.known_version()
@@ -253,7 +253,7 @@ def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
 
 
 class _Fields:
-    """A reader of the fields behind a version. Raises ValueError where a field does not fit."""
+    """A reader of the fields after a version. Raises ValueError if a field ends after the last byte."""
 
     __slots__ = ("_at", "_data", "is_flexible", "version")
 

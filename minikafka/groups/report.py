@@ -1,4 +1,4 @@
-"""The state of one group as its coordinator has it, for `minikafka why` and `trace`.
+"""The state of one group as its coordinator knows it, for `minikafka why` and `trace`.
 
 Unlike DescribeGroups it shows which members have joined, when each sent its last request, and when the next
 step is due.
@@ -16,11 +16,11 @@ from minikafka.groups.states import COMPLETING, PREPARING
 
 
 def report(group: Group, now: int) -> dict[str, Any]:
-    """Return the group as JSON-able values. Durations are milliseconds from `now`, monotonic; None if unknown.
+    """Return the group as JSON-able values. Durations are in milliseconds, None if unknown.
 
-    `since`: Unix milliseconds since when the group has been in its state, -1 if unknown. `due_ms`: until the
-    coordinator goes on without the members that are missing. `offsets`: topic, partition, offset, Unix milliseconds
-    of the commit.
+    `now`: monotonic ms. `since`: Unix milliseconds since when the group has been in its state, -1 if unknown.
+    `due_ms`: until the coordinator no longer waits for missing members. `offsets`: lists of topic, partition,
+    offset, and Unix milliseconds of the commit.
     """
     timer = {PREPARING: group.join_timer, COMPLETING: group.sync_timer}.get(group.state)
     return {
@@ -45,9 +45,10 @@ def report(group: Group, now: int) -> dict[str, Any]:
 
 
 def _member(group: Group, member: Member, now: int) -> dict[str, Any]:
-    """Return a member. `joined`, `synced`: False if the current rebalance still waits for it.
+    """Return a member as JSON-able values.
 
-    `heard_ms`: since its last request, None for a new member that waits for its first generation.
+    `joined`, `synced`: False if the current rebalance still waits for the member's JoinGroup or SyncGroup.
+    `heard_ms`: since the member's last request, None for a new member that waits for its first generation.
     """
     heard_at = (member.at or 0) - member.session_timeout_ms
     return {

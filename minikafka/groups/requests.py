@@ -1,7 +1,7 @@
 """Requests of clients to the group coordinator, without their encoding. Times are milliseconds.
 
 The broker's APIs build them from the decoded requests of every version: a version that lacks a field gets the
-value that its comment names.
+value that the comment of the field names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SyncRequest(NamedTuple):
 
 
 class HeartbeatRequest(NamedTuple):
-    """Heartbeat."""
+    """The fields of a Heartbeat request."""
 
     group_id: str
     generation: int
@@ -101,7 +101,7 @@ Partitions: TypeAlias = Sequence[tuple[str, Sequence[int]]]
 
 
 class FetchOffsetsRequest(NamedTuple):
-    """OffsetFetch of several groups; one group before version 8. Partitions None asks for all of a group.
+    """OffsetFetch of several groups; one group before version 8. Partitions None: all of the group.
 
     `require_stable`: answer UNSTABLE_OFFSET_COMMIT for partitions with a commit in progress (version 7, KIP-447).
     """
@@ -111,14 +111,14 @@ class FetchOffsetsRequest(NamedTuple):
 
 
 class DeleteOffsetsRequest(NamedTuple):
-    """OffsetDelete."""
+    """The fields of an OffsetDelete request."""
 
     group_id: str
     partitions: Partitions
 
 
 class DescribeRequest(NamedTuple):
-    """DescribeGroups."""
+    """The fields of a DescribeGroups request."""
 
     group_ids: Sequence[str]
 
@@ -130,6 +130,6 @@ class ListRequest(NamedTuple):
 
 
 class DeleteGroupsRequest(NamedTuple):
-    """DeleteGroups."""
+    """The fields of a DeleteGroups request."""
 
     group_ids: Sequence[str]

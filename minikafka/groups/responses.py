@@ -33,7 +33,7 @@ class JoinResponse(NamedTuple):
 
 
 class SyncResponse(NamedTuple):
-    """SyncGroup."""
+    """The fields of a SyncGroup response."""
 
     error: int
     protocol_type: str | None = None
@@ -42,7 +42,7 @@ class SyncResponse(NamedTuple):
 
 
 class HeartbeatResponse(NamedTuple):
-    """Heartbeat."""
+    """The fields of a Heartbeat response."""
 
     error: int
 
@@ -56,7 +56,7 @@ class LeftMember(NamedTuple):
 
 
 class LeaveResponse(NamedTuple):
-    """LeaveGroup. Versions before 3 have one error: `error`, or else that of the only member."""
+    """LeaveGroup. Versions before 3 have one error: `error` unless it is 0, else that of the only member."""
 
     error: int
     members: Sequence[LeftMember] = ()
@@ -99,7 +99,7 @@ class FetchOffsetsResponse(NamedTuple):
 
 
 class DeleteOffsetsResponse(NamedTuple):
-    """OffsetDelete. `topics` is empty if there is an error of the group."""
+    """OffsetDelete. `topics` is empty if `error`, which concerns the whole group, is not 0."""
 
     error: int
     topics: PartitionErrors = ()

@@ -43,5 +43,5 @@ MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
 
 
 def is_legal(before: GroupState, after: GroupState) -> bool:
-    """Return True if a group may move from the one state to the other."""
+    """True if a group in state `before` may change to state `after`."""
     return after in MOVES[before]

@@ -1,8 +1,8 @@
-"""Timers of members and groups in one heap, cheap to move: a heartbeat only sets a later time.
+"""Timers of members and groups in one heap, cheap to postpone: a heartbeat only sets a later time.
 
-The heap entry of a timer stays where it is when the timer is moved to a later time or cancelled; the timer is
-queued again, or dropped, when that entry is due. Idle entries, which are those of
-cancelled timers and of timers with an earlier entry, are removed when they are the majority.
+When a timer is postponed or cancelled, its heap entry does not change. When that entry is due, a postponed
+timer gets an entry with its new time. Entries of cancelled timers, and entries of timers that also have an
+earlier entry, are idle. Idle entries are removed when they are the majority.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Timer:
 
 
 class Timers:
-    """All timers of a coordinator. Timers with the same time are returned in the order of their entries."""
+    """All timers of a coordinator. Timers with the same time are returned in the order of their queueing."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
@@ -39,7 +39,7 @@ class Timers:
         return len(self._heap)
 
     def start(self, timer: Timer, at: int) -> None:
-        """Run the timer until `at`; a running timer is moved."""
+        """Let the timer be due at `at`, also if it is already running."""
         queued_at = timer.queued_at
         if queued_at is not None and timer.at is None:
             self._idle -= 1

@@ -1,13 +1,14 @@
 """The lifecycle of state changes in the words of Kafka's replication design, computed from the ledger (C38).
 
-A state change with two followers has six lines, for example:
+Each replica that takes part in a state change has three lines, for example:
 
     controller, broker id 0, requested start-replica for topic foo partition 0, to broker id 1, at epoch 10
     follower, broker id 1, received start-replica for topic foo partition 0, from controller 0, at epoch 10
     follower, broker id 1, completed start-replica for topic foo partition 0, request from controller 0, at epoch 10
 
-In that design the partition's leader sends the requests; here the controller does. `start-replica` stands
-for LeaderAndIsr, `close-replica` for StopReplica. Invariant: each line comes from one line of the ledger.
+In Kafka's design the partition's leader sends the requests; in minikafka the controller does.
+`start-replica` stands for LeaderAndIsr, `close-replica` for StopReplica. Invariant: each line comes from one
+line of the ledger.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _ABOUT_PARTITIONS: Final = tuple(
 
 
 def read(directory: str | Path, mentioning: str = "") -> list[Line]:
-    """Return the lines in one broker's ledger directory; none if it does not exist.
+    """Return the lines in one broker's ledger directory; [] if it does not exist.
 
     `mentioning`: a topic; lines about partitions that do not name this topic are skipped.
     """
@@ -78,7 +78,7 @@ def _lines_in(directory: str | Path, is_wanted: Callable[[bytes], bool]) -> list
 
 
 def _mentions(topic: str) -> tuple[bytes, ...]:
-    """Return the forms in which a line can name a topic: as a string, or in a path."""
+    """Return the byte strings by which a line can name a topic: a JSON string, or parts of a path."""
     return tuple(f"{a}{topic}{b}".encode() for a, b in ('""', "//", '/"')) if topic else ()
 
 
@@ -98,7 +98,7 @@ def read_all(directories: Iterable[str | Path], mentioning: str = "") -> list[Li
 
 
 def merged(ledgers: Sequence[Sequence[Line]]) -> list[Line]:
-    """Merge the lines of several brokers into one history, in causal order, else by time."""
+    """Merge the lines of several brokers by time, except that each line follows the lines that caused it."""
     order = _Order(ledgers)
     heads = [0] * len(ledgers)
     history: list[Line] = []
@@ -139,7 +139,10 @@ _CAUSES: Final = {EFFECT: REQUEST, RESPONSE: EFFECT}
 
 
 def _key(line: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return the identity of a request, effect or response; None for other lines."""
+    """Return the identity of a request, completed effect or response.
+
+    None for other lines, and for the later parts of a line that was split.
+    """
     kind = line["kind"]
     if line.get("part", 1) != 1 or kind not in (REQUEST, EFFECT, RESPONSE):
         return None

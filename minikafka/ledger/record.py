@@ -38,7 +38,8 @@ fenced: the controller epoch has changed; failed: refused or not sent; unknown: 
 before the answer, and the nodes are read next); `error`; `zxid` (null if unknown); `operations`, each with
 `op` (create, set, delete), `path`, `expected` version (null: none, -1: any), `actual` version (null if
 unknown or deleted) and `data` (the node's text; null for a deletion, or if longer than `DATA_MAX`).
-`failed`: index of the refused operation. `read_back`: the answer was lost, but the nodes were written."""
+`failed`: index of the refused operation. `read_back`: the answer was lost, but reading the nodes showed
+that they were written."""
 REQUEST: Final = "request"
 """A request was put into the queue of a broker: `to`, `request` (LeaderAndIsr, UpdateMetadata,
 StopReplica), `broker_epoch`, `queued` (length of the queue, with this request), and `states`: the states
@@ -74,29 +75,29 @@ LOST: Final = "lost"
 """Lines before this one could not be written: `lines` (their number), `error`."""
 
 WRITTEN_THROUGH: Final = frozenset({EVENT, STEP, LOST})
-"""Kinds that are written to the file before `record` returns, because they announce an action."""
+"""Kinds that are written to the file before `record` returns: `event` and `step` announce an action."""
 PARTITIONS_MAX: Final = 500
 DATA_MAX: Final = 32 * 1024
-"""Maximum length of a node's text in a line. `why` reads assignments from it when all brokers are down;
-a topic with 500 partitions in reassignment fits."""
+"""Maximum length of a node's text in a line. When all brokers are down, `minikafka why` reads the
+assignments from this text; a topic with 500 partitions in reassignment fits."""
 
 Item = TypeVar("Item")
 Partitions: TypeAlias = dict[str, list[int]]
-"""Partitions as a line has them: topic → partition numbers."""
+"""The partitions in a line: topic → partition numbers."""
 
 
 class Nothing:
     """A ledger that discards every line."""
 
     def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
-        """Do nothing."""
+        """Discard the line."""
 
 
 NOTHING: Final = Nothing()
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> Partitions:
-    """Return partitions in the form of a line: numbers by topic."""
+    """Return partitions in the form that a line contains: partition numbers by topic."""
     grouped: Partitions = {}
     for topic, number in partitions:
         numbers = grouped.get(topic)
@@ -108,14 +109,14 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Partitions:
 
 
 def partitions_of(held: Mapping[str, Iterable[int]]) -> list[TopicPartition]:
-    """Return the partitions that a line names."""
+    """Return the partitions of a mapping of topic to partition numbers, as a line contains it."""
     return [TopicPartition(topic, number) for topic, numbers in held.items() for number in numbers]
 
 
 def in_parts(items: Sequence[Item]) -> Iterator[tuple[Sequence[Item], dict[str, int]]]:
     """Split items into parts of at most PARTITIONS_MAX; yield each with the fields `part` and `parts`.
 
-    If there is only one part, even an empty one, it has no such fields.
+    If one part is enough, also for no items, it is yielded without these fields.
     """
     parts = max(1, -(-len(items) // PARTITIONS_MAX))
     if parts == 1:

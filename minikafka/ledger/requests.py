@@ -68,7 +68,7 @@ def _state_parts(
 
 
 def _leaderships(states: Sequence[PartitionState]) -> list[dict[str, Any]]:
-    """Return the leaderships in these states, each with all its partitions."""
+    """Return the distinct leaderships in these states, each with the partitions that have it."""
     groups: defaultdict[tuple[Any, ...], list[TopicPartition]] = defaultdict(list)
     for state in states:
         groups[_leadership_key(state)].append(state.tp)

@@ -2,8 +2,9 @@
 
 It is stored in `LOG_DIR-ledger/`, next to the first log directory, so that it survives a failed log
 directory and can record that failure. At most `FILES_MAX` files `ledger-NNNNNN.jsonl` of `FILE_BYTES` are
-kept. Lines are written once per turn of the event loop, without fsync; kinds in `WRITTEN_THROUGH` at once,
-with all lines before them. So a killed process loses at most the lines of its last turn.
+kept. Lines are written once per iteration of the event loop, without fsync. A line of a kind in
+`WRITTEN_THROUGH` is written at once, with all lines before it. So a killed process loses at most the lines of
+the loop's last iteration.
 
 Invariants: `record` never raises. Lines that could not be written are counted, and a `lost` line says so.
 A file holds whole lines; after a crash the next start removes an unfinished last line.
@@ -101,7 +102,7 @@ class LedgerWriter:
             self._timer = self._clock.call_later(0, self.flush)
 
     def open(self) -> None:
-        """Open the newest file for appending behind its last whole line. Never raises."""
+        """Open the newest file for appending after its last whole line. Never raises."""
         self._is_open = True
         try:
             self._open_file()

@@ -32,7 +32,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """Return the offsets in a checkpoint file. Raises ValueError."""
+    """Return the offset of each partition in a checkpoint file. Raises ValueError if the file is invalid."""
     lines = data.decode("ascii").split("\n")
     if lines[0] != "0" or lines[-1] != "" or parse_number(lines[1]) != len(lines) - 3:
         raise ValueError("it is not an offset checkpoint of version 0")
@@ -52,7 +52,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
-    """Return the properties of a file; comments and blank lines are skipped. Raises ValueError."""
+    """Return the properties in a file by name; comments and blank lines are skipped. Raises ValueError."""
     properties = {}
     try:
         lines = data.decode().splitlines()
@@ -68,7 +68,7 @@ def decode_properties(data: bytes) -> dict[str, str]:
 
 
 def check_version(properties: Mapping[str, str]) -> None:
-    """Raise ValueError unless these are the properties of a broker with ZooKeeper, version 0, as Kafka does."""
+    """Raise ValueError unless the properties have version 0, that of a broker with ZooKeeper."""
     version = properties.get("version")
     if version is None:
         raise ValueError("it has no version")

@@ -1,7 +1,8 @@
 """Records that are read from a log's file when they can be sent, not when they are requested.
 
-A request of a few bytes can ask for 55 MiB, and a client need not receive what it asked for. Invariant: the bytes of
-a `Deferred` are those that the log had when it was made; if they change or go, reading raises RecordsGone.
+A request of a few bytes can ask for 55 MiB, and a client need not receive what it asked for. Invariant: the
+bytes of a `Deferred` are those that the log had when the `Deferred` was made; once these bytes are changed or
+removed, reading raises RecordsGone.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ EAGER_BYTES: Final = 64 * 1024
 
 
 class Deferred:
-    """The DeferredBytes of a log: a range of a segment's file that is read in pieces, from front to back.
+    """A range of a segment's file (the port DeferredBytes) that is read in pieces, from front to back.
 
-    `failed(failure)` is called when the disk fails; whoever sends the records sets it.
+    `failed(failure)` is called when the disk fails; the connection that sends the records sets it.
     """
 
     __slots__ = ("_position", "_segment", "_size", "_version", "failed", "left")
@@ -59,7 +60,7 @@ def defer(
 ) -> tuple[Deferred | bytes, int, int]:
     """Return what `Log.read` returns, but with a Deferred in place of more than `EAGER_BYTES` of records.
 
-    `even_few`: defer fewer records too. Raises StorageFailed.
+    `even_few`: return a Deferred for fewer bytes too. Raises StorageFailed.
     """
     segment, end = log.segments[-1], log.written_position
     if position < segment.start:

@@ -36,7 +36,7 @@ _NAME_BYTES_MAX: Final = 255
 _NEXT: Final = ".next"
 """Suffix of a checkpoint file that is written outside the event loop."""
 _LEFTOVERS: Final = (_NEXT, _NEXT + ".tmp")
-"""Suffixes of files that only a crash leaves. A start removes them: their numbers may not recur for long."""
+"""Suffixes of files that only a crash leaves; a start removes them, as a later write may use another name."""
 
 
 class LogDirectory:
@@ -179,7 +179,7 @@ class LogDirectory:
         return log
 
     def _forget_predecessor(self, tp: TopicPartition) -> None:
-        """Remove the checkpointed offsets of an earlier log of this partition: they are not those of a new log."""
+        """Remove the offsets of an earlier log of this partition from the checkpoints."""
         if any(tp in named for named in self._named.values()):
             self._write_offsets(checkpoints.HIGH_WATERMARKS, self.high_watermarks, sync=True)
             self.write_recovery_points(sync=True)
@@ -189,8 +189,8 @@ class LogDirectory:
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Write the topic id (16 bytes) into the log's `partition.metadata` (R69).
 
-        Logs of one topic share one file under several names: a name costs a hundredth of a file, and the content
-        never changes.
+        Logs of one topic share one file through hard links: a link costs a hundredth of a new file, and the
+        content never changes.
         """
         path = f"{log.directory}/{checkpoints.PARTITION_METADATA}"
         other = self._topic_id_files.get(topic_id)
@@ -274,7 +274,7 @@ class LogDirectory:
             self._write_offsets(checkpoints.FIRST_DIRTY_OFFSETS, offsets, sync=True)
 
     async def write_first_dirty_offsets_in(self, executor: Executor) -> None:
-        """Write the file outside the event loop; older values never replace those written meanwhile."""
+        """Write cleaner-offset-checkpoint outside the event loop; never replace newer values by older."""
         name = checkpoints.FIRST_DIRTY_OFFSETS
         path = f"{self.path}/{name}"
         following = f"{path}.{next(self._next)}{_NEXT}"
@@ -295,7 +295,7 @@ class LogDirectory:
         """Write an offset checkpoint; without `sync` only if it has changed, and without fsync.
 
         After a power loss, values from an old file are clamped to the log, and an invalid file is ignored (S35).
-        `sync`: write and fsync it in any case, because what is written next relies on it.
+        `sync`: write and fsync it even if unchanged, because the caller's next change relies on it.
         """
         data = checkpoints.encode_offsets(offsets)
         if sync or self._written.get(name) != data:
@@ -306,7 +306,7 @@ class LogDirectory:
     # ---- end
 
     def close(self) -> None:
-        """Make every log durable, write the checkpoints, and mark the stop as clean."""
+        """Make every log durable, write recovery points and log start offsets, and mark the stop as clean."""
         for log in self.logs.values():
             log.close()
         self.write_recovery_points()
@@ -339,7 +339,7 @@ def _ignoring_failure(action: Callable[[], None]) -> None:
 
 
 def _partition_of(name: str) -> TopicPartition | None:
-    """Return the partition whose log lies in a directory of this name, None if it is no log directory."""
+    """Return the partition whose log has this directory name, None if it is not the name of a log."""
     try:
         return parse_replica_directory(name)
     except ValueError:

@@ -78,8 +78,8 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that end before the new log start offset; the epoch that covers it starts there.
 
-        The file keeps the removed entries until a later change or `sync`; otherwise the next start removes
-        them.
+        The file keeps the removed entries until a later change or `sync`. If the broker stops before
+        that, its next start removes them.
         """
         slot = bisect_right(self._starts, start_offset) - 1
         if slot < 0 or (slot == 0 and self._starts[0] == start_offset):
@@ -89,12 +89,12 @@ class LeaderEpochs:
         self._synced = False
 
     def forget_above(self, epoch: int) -> None:
-        """Remove the epochs above this one: no leader has had them."""
+        """Remove the epochs above this epoch, which no leader has had."""
         if self.latest > epoch:
             self.replace([entry for entry in self.entries if entry[0] <= epoch])
 
     def replace(self, entries: list[tuple[int, int]]) -> None:
-        """Use these epochs instead."""
+        """Replace all epochs by these, in memory and in the file."""
         self._epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
         self._changed()

@@ -47,7 +47,7 @@ class Gaps:
         self.lost_from = None
 
     def truncated(self, end_offset: int) -> None:
-        """Lower the first dirty offset to the new log end, and forget missing offsets behind it."""
+        """Lower the first dirty offset to the new log end, and forget missing offsets above it."""
         if self.lost_from is not None and end_offset <= self.lost_from:
             self.lost_from = None
         if self.first_dirty_offset is not None and end_offset < self.first_dirty_offset:

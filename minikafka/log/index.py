@@ -38,11 +38,11 @@ class OffsetIndex:
         return len(self.lasts)
 
     def slot_before(self, offset: int) -> int:
-        """Return the last entry at or before the batch that contains the offset; -1 if there is none."""
+        """Return the list index of the last entry at or before the batch with this offset, -1 if none."""
         return bisect_right(self.lasts, offset) - 1
 
     def slot_at_or_before(self, position: int) -> int:
-        """Return the last entry whose position is at most this one; -1 if there is none."""
+        """Return the list index of the last entry at or before this position, -1 if none."""
         return bisect_right(self.positions, position) - 1
 
     def truncate(self, position: int) -> None:

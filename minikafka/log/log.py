@@ -3,8 +3,8 @@
 Byte positions count from the first segment that this process opened; a segment begins at `segment.start`.
 `log_end_offset` and `position` include pending batches, which are not written yet. `written_log_end_offset` and
 `written_position` are the end of the file, and only records below them may be served or acknowledged.
-Invariant: `written_*` moves only after a write that succeeded. After a write or fsync that failed, the active file
-refuses every further call until the broker restarts (S37).
+Invariant: `written_*` advances only after a write that succeeded. After a write or fsync that failed, the
+active file refuses every further call until the broker restarts (S37).
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ class Log:
     ) -> Log:
         """Return the log in the directory, recovered or new. Raises StorageFailed.
 
-        `clean`: the log was closed properly, so its batches are not checked. `first_dirty_offset`: its entry in
-        `cleaner-offset-checkpoint`, None without one.
+        `clean`: the log was closed properly, so its batches are not checked. `first_dirty_offset`: the log's
+        entry in `cleaner-offset-checkpoint`, None without one.
         """
         gaps = Gaps(config, first_dirty_offset)
         loaded = load(
@@ -220,7 +220,7 @@ class Log:
         return base_offset
 
     def flush(self) -> None:
-        """Write the pending batches to the page cache and move the written log end. Raises StorageFailed."""
+        """Write the pending batches to the page cache; advance the written log end. Raises StorageFailed."""
         pending = self.pending
         if not pending:
             return
@@ -252,8 +252,8 @@ class Log:
     def append_replicated(self, buf: bytearray, view: memoryview, start: int, end: int) -> None:
         """Write the leader's whole batches [start, end) with their offsets and epochs, in one write.
 
-        Raises CorruptBatch for a header or CRC that is wrong or an offset below the expected one, OffsetGap for
-        one above it unless the topic is or was compacted (nothing is appended then), and StorageFailed.
+        Raises StorageFailed; CorruptBatch for a wrong header or CRC, or an offset below the expected one; and
+        OffsetGap, with nothing appended, for a higher offset unless the topic is or was compacted.
         """
         gaps = self.gaps
         accept_gaps = gaps.accepted
@@ -308,8 +308,9 @@ class Log:
     ) -> None:
         """Update leader epochs, indexes and producer state with batches that were written at this position.
 
-        An epoch begins at the offset expected before its first batch. Where the leader's log is compacted that is
-        too low, so another replica may truncate too much, but never keeps records that the leader did not have.
+        An epoch begins at the offset expected before its first batch. If the leader's log is compacted, that
+        offset may be too low. Another replica may then truncate too much, but never keeps records that the
+        leader did not have.
         """
         last_offset = self.log_end_offset - 1
         epoch = self.epochs.latest
@@ -388,7 +389,7 @@ class Log:
         self._activate()
 
     def _replace_empty_segment(self, base_offset: int) -> None:
-        """Create the empty active segment again, with a base offset behind a gap of more than 31 bits."""
+        """Create the empty active segment again, with the base offset after a gap of more than 31 bits."""
         with self.failing_for_good():
             self._delete_segment(-1)
             self.segments.append(self._create_segment(base_offset))
@@ -405,7 +406,7 @@ class Log:
         )
 
     def _activate(self) -> None:
-        """Make the last segment the active one: set where and when it rolls."""
+        """Make the last segment the active one: set the position and the timestamp at which it rolls."""
         segment = self._active = self.segments[-1]
         self._roll_position = segment.start + self.config.segment_bytes
         self._index_entries_max = self.config.segment_index_bytes // OFFSET_ENTRY.size
@@ -439,7 +440,7 @@ class Log:
         self._activate()
 
     def _fail(self, failure: StorageFailed) -> None:
-        """Drop what was not written, and refuse further use of the active file until recovery has checked it."""
+        """Drop the pending batches; refuse further use of the active file until recovery has checked it."""
         self.pending = []
         self._newest = b""
         self.log_end_offset = self.written_log_end_offset
@@ -612,7 +613,7 @@ class Log:
     # ---- durability
 
     def sync(self) -> None:
-        """Write pending batches, fsync the log, and move the recovery point to its end. Raises StorageFailed."""
+        """Write pending batches, fsync the log, raise the recovery point to its end. Raises StorageFailed."""
         self.flush()
         with self.failing_for_good():
             self._sync_files()

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _META_VERSION: Final = "0"
 _RETIRED_MAX: Final = 32
-"""The most segments that are closed in one turn of the event loop."""
+"""Maximum number of segments that are closed in one iteration of the event loop."""
 
 
 class Replica(NamedTuple):
@@ -162,7 +162,7 @@ class LogManager:
 
         Raises StorageFailed for a log that is not new if a directory is offline, because the log
         may be in it (R67), and ConfigError if a symbolic link has its name. A log with another
-        topic id is moved aside first.
+        topic id is moved aside before the new one is created.
         """
         log = self.logs.get(tp)
         if log is not None and topic_id and log.topic_id and log.topic_id != topic_id:
@@ -288,7 +288,7 @@ class LogManager:
         """Fsync the segments sealed since the last call outside the event loop, and raise the
         recovery points.
 
-        Each file is opened again, because the log may close its own meanwhile. Raises
+        Each file is opened again, because the log may close its own file meanwhile. Raises
         StorageFailed.
         """
         for log in list(self.logs.values()):

@@ -1,9 +1,10 @@
 """The producers of one log: their last five batches (KIP-98), their transactions, and snapshots of both.
 
-Invariant: the state depends only on the batches in the log, so a new leader recognizes a retry by its own log and
-appends no batch twice (S32). A snapshot file holds the state at the offset in its name. Kafka's format has room for
-the last batch of every producer; the earlier ones follow behind its entries, where Kafka's reader ignores them. After
-loading a snapshot of Kafka's, a retry of an older batch is out of order, not a duplicate.
+Invariant: the state depends only on the batches in the log, so a new leader recognizes a retry from its own
+log and appends no batch twice (S32). A snapshot file holds the state at the offset in its name. Kafka's
+format has fields for the last batch of every producer only; the earlier batches follow after Kafka's entries,
+where Kafka's reader ignores them. After loading a snapshot that Kafka wrote, a retry of an older batch is out
+of order, not a duplicate.
 
 For each producer the state also counts the consecutive sequence numbers in the log, beyond the five batches. So a
 retry of an old batch differs from a gap in the sequence. Kafka answers both with OUT_OF_ORDER_SEQUENCE_NUMBER; its Java
@@ -55,7 +56,7 @@ _FENCED: Final = -int(ErrorCode.INVALID_PRODUCER_EPOCH)
 _BATCHES_KEPT: Final = 5
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
 _RUN_MAX: Final = 0x3FFFFFFF
-"""Largest `run`: sequence numbers wrap around to 0, so older ones could not be told from future ones."""
+"""Largest `run`: sequence numbers wrap around to 0, so beyond it old numbers would look like future ones."""
 
 _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hIi")
@@ -86,8 +87,9 @@ class ProducerState:
     """One producer id: its epoch and its last batches as (first sequence, last sequence, base offset).
 
     `run` counts the consecutive sequence numbers, up to the last one, that are known to be in the log. `seen` is
-    True if the producer appended since the last expiration check. `transaction_start` is the first offset of its open
-    transaction, -1 without one; `coordinator_epoch` that of the coordinator that wrote its last marker, or -1.
+    True if the producer appended since the last expiration check. `transaction_start` is the first offset of
+    its open transaction, or -1; `coordinator_epoch` is that of the coordinator that wrote its last marker,
+    or -1.
     """
 
     __slots__ = (
@@ -157,7 +159,10 @@ class ProducerStates:
         ]
 
     def last_batches(self) -> list[tuple[int, int, int]]:
-        """Return the id, the last offset of the newest batch (-1: only markers are known) and the epoch of each."""
+        """Return (id, last offset of the newest batch, epoch) of each producer.
+
+        The last offset is -1 if only markers are known.
+        """
         return [
             (producer_id, state.last_offset(), state.epoch)
             for producer_id, state in self._states.items()
@@ -174,7 +179,7 @@ class ProducerStates:
         Return APPEND for the next batch; the base offset (>= 0) of a remembered batch that this one repeats;
         WRITTEN for a duplicate of an older batch; UNKNOWN for a later batch of an unknown producer, which may be
         appended because the producer may have expired (KIP-360), unless its first batches may still arrive; EARLY
-        for a batch behind a gap; else minus the Kafka error code.
+        for a batch after a gap; else minus the Kafka error code.
         """
         state = self._states.get(header[PRODUCER_ID])
         if state is None:
@@ -196,12 +201,12 @@ class ProducerStates:
         return APPEND if first == 0 else EARLY
 
     def last_of(self, producer_id: int) -> tuple[int, int]:
-        """Return epoch and last sequence number of a producer; -1 stands for what is unknown."""
+        """Return epoch and last sequence number of a producer, each -1 if unknown."""
         state = self._states.get(producer_id)
         return (_NONE, _NONE) if state is None else (state.epoch, state.last_sequence)
 
     def written_below(self, producer_id: int) -> int:
-        """Return the offset below which every WRITTEN batch lies: that of the oldest remembered batch."""
+        """Return the base offset of the oldest remembered batch, below which every WRITTEN batch lies."""
         _, _, base_offset = self._states[producer_id].batches[0]
         return base_offset
 
@@ -307,11 +312,11 @@ class ProducerStates:
         self._remove(offset)
 
     def snapshot_offsets(self) -> list[int]:
-        """Return the rising offsets that have a snapshot file."""
+        """Return the offsets that have a snapshot file, in rising order."""
         return offsets_of(self._storage.names(self._directory), SUFFIX)
 
     def encode(self) -> bytes:
-        """Return the bytes of Kafka's snapshot file, version 1, with the earlier batches behind Kafka's entries."""
+        """Return Kafka's snapshot file, version 1, with the earlier batches after Kafka's entries."""
         entries = b"".join(starmap(_encode, self._states.items()))
         entries += b"".join(starmap(_encode_earlier, self._states.items()))
         data = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._states)) + entries
@@ -361,7 +366,7 @@ def _encode(producer_id: int, state: ProducerState) -> bytes:
 
 
 def _encode_earlier(producer_id: int, state: ProducerState) -> bytes:
-    """Return `run` and the earlier batches, for which Kafka's entry has no room; b"" without them."""
+    """Return `run` and the earlier batches, for which Kafka's entry has no field; b"" if there are none."""
     if not state.batches:
         return b""
     *earlier, (first, last, _) = state.batches
@@ -396,7 +401,7 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
 
 
 def _decode_earlier(states: dict[int, ProducerState], data: bytes, position: int) -> None:
-    """Add the earlier batches, which begin at the position. Raises ValueError if they are not whole."""
+    """Add the earlier batches, encoded from this position on, to the states. Raises ValueError."""
     try:
         while position < len(data):
             producer_id, run, count = _EARLIER_ENTRY.unpack_from(data, position)

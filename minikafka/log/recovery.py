@@ -176,7 +176,7 @@ def _new(storage: Storage, directory: str, interval: int, offset: int) -> Loaded
 def reload_producers(
     producers: ProducerStates, segments: list[Segment], end_offset: int, end_position: int
 ) -> None:
-    """Load the newest snapshot at or below the log end, and update it with the batches behind the snapshot."""
+    """Load the newest snapshot at or below the log end, and update it with the batches after the snapshot."""
     start = producers.restore(end_offset)
     for segment, position, header in _batches_from(segments, start, end_position):
         if header[PRODUCER_ID] >= 0:
@@ -190,7 +190,7 @@ def reload_producers(
 def _batches_from(
     segments: list[Segment], offset: int, end_position: int
 ) -> Iterator[tuple[Segment, int, Header]]:
-    """Yield segment, position in its file and header of every batch that reaches to the offset or beyond."""
+    """Yield segment, position in its file and header of every batch that ends at the offset or above it."""
     first = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
     ends = [segment.start for segment in segments[first + 1 :]] + [end_position]
     for segment, end in zip(segments[first:], ends, strict=True):
@@ -242,7 +242,8 @@ def _first_to_recover(
 ) -> int:
     """Return the index of the first segment to recover: the one that holds the recovery point.
 
-    It is 0 if there is no epoch file, since recovery finds the epochs; after a clean stop it is the number of segments.
+    Return 0 if there is no epoch file, since recovery finds the epochs, and the number of segments after a
+    clean stop.
     """
     if known is None:
         return 0
@@ -252,7 +253,7 @@ def _first_to_recover(
 
 
 class _FoundEpochs:
-    """Appends the leader epochs of recovered batches to `entries`.
+    """The collector of the leader epochs of recovered batches, which it appends to `entries`.
 
     An epoch begins at the offset that was expected before its first batch, as in `Log.append_replicated`.
     """
@@ -272,7 +273,8 @@ def _recover_from(
 ) -> tuple[int, int]:
     """Recover segments[first:] in place, appending to `epochs`; return (size of the last segment, log end offset).
 
-    After a clean stop, with none to recover, the last segment is recovered only if it ends with a partial batch.
+    If there is no segment from `first` on, as after a clean stop, recover the last segment if it ends with a
+    partial batch.
     """
     position = end_offset = 0
     if segments and first == len(segments):
@@ -296,7 +298,7 @@ def _recover_from(
 
 
 def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> bool:
-    """Truncate the segment at `position`, behind its sound batches; return False if the file ends there."""
+    """Truncate the segment after its sound batches, at `position`; return False if the file ends at it."""
     size = segment.file.size()
     if position == size:
         return False
@@ -318,7 +320,7 @@ def _continues(segment: Segment, end_offset: int, accept_gaps: bool) -> bool:
 def _first_lost_offset(segments: list[Segment]) -> int | None:
     """Return the first offset that is missing between two segments, as when a file was removed, or None.
 
-    The segments behind the gap stay: a leader serves them, since no other replica may have them.
+    The segments after the gap stay: a leader serves them, since no other replica may have them.
     """
     for segment, following in pairwise(segments):
         end_offset = segment.end_offset()

@@ -2,7 +2,8 @@
 
 `begin`, `sync`, `complete`, `sync`, `end`: the log may go on between the steps, so that `sync` can run outside the
 event loop. Invariant: no segment is truncated or removed while the names of the copy's files are not durable.
-The log therefore calls `settle` first, which undoes a replacement that is not complete.
+The log therefore calls `settle`, which undoes an incomplete replacement, before it truncates or removes a
+segment.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Replacement:
         self._is_complete = False
 
     def begin(self) -> None:
-        """Begin to swap the files. Raises ValueError as `complete` does, and StorageFailed."""
+        """Rename the copy's files to `….swap`. Raises ValueError as `complete` does, and StorageFailed."""
         log = self._log
         self._slot()
         if log.gaps.first_dirty_offset is None:
@@ -58,19 +59,19 @@ class Replacement:
         self._is_complete = True
 
     def end(self) -> None:
-        """Forget the replacement: the names that `complete` gave are durable."""
+        """Forget the replacement, once the names that `complete` gave are durable."""
         if self._log.before_removal == self.settle:
             self._log.before_removal = None
 
     def settle(self) -> None:
-        """Undo the replacement if it is not complete, and make the names durable. Raises StorageFailed."""
+        """Undo the replacement if it is incomplete; make the file names durable. Raises StorageFailed."""
         self.end()
         if not self._is_complete:
             swap.undo(self._segments[0])
         self.sync()
 
     def abort(self) -> None:
-        """Undo a replacement that has not ended and is not complete; after a disk failure the next start does that."""
+        """Undo the replacement if it is not complete; if the disk fails, the next start undoes it."""
         if self._log.before_removal == self.settle:
             with suppress(StorageFailed):
                 self.settle()

@@ -13,14 +13,14 @@ from minikafka.log.log import Log
 from minikafka.log.segment import Segment
 
 SEGMENTS_MAX: Final = 32
-"""The most segments that one plan names: the timestamps of each may be read from a file."""
+"""Maximum number of segments in one plan, because the timestamps of each may be read from a file."""
 
 
 class Plan(NamedTuple):
     """The records that retention deletes now: all below `log_start_offset`.
 
     `reasons` are sentences for the log of the broker. `needs_roll`: no segment would be left, so the active one must be
-    rolled first. `is_last`: after these records, nothing more is to be deleted at this time.
+    rolled first. `is_last`: the plan has all that is to be deleted at this time.
     """
 
     log_start_offset: int
@@ -30,7 +30,7 @@ class Plan(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """A segment that may be deleted: its bytes, and the offset behind its last record."""
+    """A segment that may be deleted: its bytes, and the offset after its last record."""
 
     segment: Segment
     size: int
@@ -38,7 +38,7 @@ class _Candidate(NamedTuple):
 
 
 def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
-    """Return what retention deletes at this time (Unix ms), None if nothing. Raises StorageFailed."""
+    """Return what retention deletes at this time (Unix ms), None for nothing. Raises StorageFailed."""
     if "delete" not in log.config.cleanup_policy:
         return None
     first = log.segments.count_below(log.log_start_offset)
@@ -92,7 +92,7 @@ def earliest_timestamp(log: Log) -> int:
 
 
 def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidate]:
-    """Yield the segments from the slot `first` on that lie below the high watermark; no empty active one."""
+    """Yield the segments from list index `first` on, below the high watermark; no empty active segment."""
     segments = log.segments
     for slot in range(first, min(len(segments), first + SEGMENTS_MAX)):
         segment, is_active = segments[slot], slot == len(segments) - 1
@@ -104,7 +104,7 @@ def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidat
 
 
 def _by_size(log: Log, first: int, candidates: list[_Candidate]) -> int:
-    """Return how many candidates can go so that the log keeps at least `retention.bytes`."""
+    """Return how many of the oldest candidates can go so that the log keeps at least `retention.bytes`."""
     count, limit = 0, log.config.retention_bytes
     if limit >= 0:
         excess = _size(log, first) - limit
@@ -117,7 +117,7 @@ def _by_size(log: Log, first: int, candidates: list[_Candidate]) -> int:
 
 
 def _by_time(log: Log, candidates: list[_Candidate], wall_ms: int) -> int:
-    """Return how many candidates have only records that are older than `retention.ms`."""
+    """Return how many of the oldest candidates have only records that are older than `retention.ms`."""
     count, limit = 0, log.config.retention_ms
     if limit >= 0:
         for candidate in candidates:

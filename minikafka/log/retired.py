@@ -1,7 +1,7 @@
 """The segments that were removed from their logs and whose files are deleted later, after `file.delete.delay.ms`.
 
-Their files have the suffix `.deleted`, so that the next start deletes those that are left. Until the delay is over they
-can be read: a response that names records of a removed segment is still sent.
+Their files have the suffix `.deleted`, so that the next start deletes those that are left. Until the delay is
+over the segments can be read: a response that names records of a removed segment is still sent.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class RetiredSegments:
         self._new: list[tuple[int, Segment]] = []
         """(delay in ms, segment): the delay begins with the next call of `take_due`."""
         self._delayed: list[tuple[int, int, Segment]] = []
-        """A heap: the monotonic time (ms) from which its files may be deleted, a rising number, the segment."""
+        """A heap of (monotonic time in ms from which the files may be deleted, sequence number, segment)."""
         self._order = count()
 
     def add(self, segment: Segment, delay_ms: int) -> None:
-        """Keep a segment whose files were renamed until the delay is over."""
+        """Keep a removed segment until its delay is over; its files are already renamed."""
         self._new.append((delay_ms, segment))
 
     def take_due(self, now: int, most: int) -> list[Segment]:
@@ -39,7 +39,7 @@ class RetiredSegments:
         return due
 
     def close(self, directory: str = "") -> None:
-        """Close the segments of the log in this directory, or all of them; their files stay."""
+        """Close and forget the segments of this log directory, or all segments; their files stay."""
         every = [*(segment for *_, segment in self._delayed), *(item[-1] for item in self._new)]
         self._delayed = [row for row in self._delayed if directory not in ("", row[-1].directory)]
         self._new = [row for row in self._new if directory not in ("", row[-1].directory)]

@@ -148,7 +148,7 @@ class Segment:
         return self.file
 
     def path(self, suffix: str) -> str:
-        """Return the path of one of its files."""
+        """Return the path of the segment's file with this suffix."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
     def paths(self) -> list[str]:
@@ -174,8 +174,9 @@ class Segment:
         return self._times
 
     def add_index_entry(self, last_offset: int, position: int, base_offset: int) -> int:
-        """Add an entry for the batch at this absolute position; return the number of entries. Needs
-        a loaded index.
+        """Add an index entry for the batch at this absolute position; return the number of entries.
+
+        The index must be loaded.
         """
         base = self.base_offset
         index = self._index
@@ -188,7 +189,7 @@ class Segment:
         return len(index.lasts)
 
     def note(self, header: Header, position: int) -> None:
-        """Add a batch at this relative position of the file to the indexes."""
+        """Update the indexes with the batch at this position of the file; not every batch gets an entry."""
         last_offset = header[0] + header[6]
         if header[8] > self.max_timestamp:
             self.max_timestamp = header[8]
@@ -337,7 +338,7 @@ class Segment:
         return end
 
     def read_up_to(self, position: int, end: int, max_bytes: int) -> tuple[bytes, int]:
-        """Return whole batches from [position, end), at most `max_bytes` or one batch, and the offset behind them.
+        """Return whole batches of [position, end), up to `max_bytes` or one batch, and the offset after them.
 
         The range must be longer than `max_bytes`. The data ends at an index entry if one lies within `max_bytes`.
         """
@@ -352,9 +353,9 @@ class Segment:
         return data[:stop], next_offset
 
     def extent(self, position: int, end: int, max_bytes: int) -> tuple[int, int]:
-        """Return (bytes, offset behind them) of whole batches from [position, end): at most `max_bytes` or one batch.
+        """Return (bytes, offset after) of whole batches in [position, end): up to `max_bytes` or one batch.
 
-        The range must be longer than `max_bytes`. It ends at an index entry if one lies within `max_bytes`.
+        The range must be longer than `max_bytes`. The end is an index entry if one lies within `max_bytes`.
         """
         entry, base_offset = self.entry_at_or_before(position + max_bytes)
         if entry > position:
@@ -375,7 +376,7 @@ class Segment:
         return next_offset
 
     def offset_after(self, data: bytes, position: int) -> int:
-        """Return the offset behind `data`, whole batches that were read at this position."""
+        """Return the offset after `data`, whole batches that were read at this position."""
         known, base_offset = self.entry_at_or_before(position + len(data))
         walk_from = max(known - position, 0)
         if walk_from == len(data):
@@ -387,8 +388,8 @@ class Segment:
     ) -> tuple[int, int, int] | None:
         """Return (timestamp, offset, leader epoch) of the first record whose timestamp is at least `timestamp`.
 
-        Records below `from_offset`, and from the byte position `end` on, are skipped; None if no other is late
-        enough. Raises CorruptBatch, StorageFailed.
+        Records below `from_offset`, and from the byte position `end` on, are skipped. Return None if no other
+        record is late enough. Raises CorruptBatch, StorageFailed.
         """
         times = self.times
         if self.max_timestamp < timestamp:
@@ -422,7 +423,7 @@ class Segment:
     def entry_at_or_before(self, position: int) -> tuple[int, int]:
         """Return (position, base offset) of the last indexed batch at or before the position.
 
-        (0, the segment's base offset) if there is none.
+        Return (0, the segment's base offset) if there is none.
         """
         slot = self._sound_slot(lambda index: index.slot_at_or_before(position))
         if slot < 0:
@@ -431,8 +432,8 @@ class Segment:
         return index.positions[slot], self.base_offset + index.bases[slot]
 
     def _sound_slot(self, choose: Callable[[OffsetIndex], int]) -> int:
-        """Return the chosen index entry after comparing it with the log file; rebuild the index if
-        they differ.
+        """Return the list index of the entry that `choose` selects, -1 if none. If the entry differs from the
+        log file, rebuild the index and choose again.
 
         An entry from a file is compared with its batch once, which also gives its base offset.
         """
@@ -494,7 +495,7 @@ class Segment:
         return end, end_offset
 
     def recover(self, on_batch: Callable[[Header], None], accept_gaps: bool) -> tuple[int, int]:
-        """Check every batch and rebuild the indexes; return (size of the sound part, offset behind it).
+        """Check every batch and rebuild the indexes; return (bytes of the sound part, offset after it).
 
         The caller truncates the file to that size. `on_batch` is called with the header of every sound batch, in
         order. `accept_gaps`: offsets may be missing between batches, because the log is or was compacted.

@@ -56,7 +56,10 @@ class Segments(list[Segment]):
     def record_since(
         self, timestamp: int, from_offset: int, end: int
     ) -> tuple[int, int, int] | None:
-        """Return `Segment.record_since` of the first segment that has such a record; the log ends at `end`."""
+        """Return `Segment.record_since` of the first segment with such a record, None if none has one.
+
+        The log ends at byte position `end`.
+        """
         for slot, segment in enumerate(self):
             found = segment.record_since(
                 timestamp, from_offset, self.end_of(slot, end) - segment.start
@@ -111,7 +114,7 @@ class Segments(list[Segment]):
     def replace(self, slot: int, count: int, cleaned: Segment) -> None:
         """Replace `count` sealed segments by their compacted copy. Raises StorageFailed.
 
-        The copy and the segments before it get higher start positions, so every position behind it stays valid.
+        The copy and the segments before it get higher start positions; positions after the copy stay valid.
         """
         saved = self[slot + count].start - cleaned.start - cleaned.file.size()
         for segment in self[slot : slot + count]:

@@ -1,4 +1,4 @@
-"""Putting the compacted copy of some segments in their place, so that a crash at any point loses nothing.
+"""The renames that replace segments by their compacted copy, so that a crash at any point loses nothing.
 
 As in Kafka: the copy's files get the suffix `.swap` instead of `.cleaned`; then the files of the replaced segments are
 renamed to `.deleted`; then `.swap` is removed from the names. The copy is valid from the moment when its last
@@ -57,7 +57,7 @@ def _rename(segment: Segment, kinds: Sequence[str], old: str, new: str) -> None:
 
 
 def finish_swaps(storage: Storage, directory: str, interval: int) -> None:
-    """Complete the swap that a crash interrupted, and remove a copy whose swap had not begun. Raises StorageFailed."""
+    """Complete the swap that a crash interrupted; remove copies not yet valid. Raises StorageFailed."""
     names = storage.names(directory)
     cleaned = _offsets(names, CLEANED)
     swapped = _offsets(names, SWAP)
@@ -97,7 +97,7 @@ def remove_copies(storage: Storage, directory: str) -> None:
 
 
 def _offsets(names: Iterable[str], suffix: str) -> set[int]:
-    """Return the base offsets of the segments that have a file with this last suffix."""
+    """Return the base offsets of the segments that have a file whose name ends with this suffix."""
     names = list(names)
     return {base for kind in _KINDS for base in offsets_of(names, kind + suffix)}
 
@@ -112,7 +112,7 @@ def _remove(
 
 
 def _end_offset(storage: Storage, directory: str, base: int, interval: int) -> int:
-    """Return the offset behind the last batch of a copy that is being swapped in."""
+    """Return the offset after the last batch of a copy that is being swapped in."""
     file = storage.open(f"{directory}/{base:020d}{LOG}{SWAP}")
     try:
         copy = Segment(storage, directory, base, 0, interval, file=file)

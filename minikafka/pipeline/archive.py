@@ -1,8 +1,8 @@
 """Topics to Parquet: each record once, in files that are named after the offsets that they cover.
 
-The archive is its own checkpoint: a run continues where the files of a partition end, and fills what
-an interrupted run left out. Spark's tasks write staged files; only the driver makes them part of the
-archive, so that nothing that Spark repeats appears in it twice.
+The archive is its own checkpoint: a run continues after the last file of each partition, and fills the gaps
+that an interrupted run left. Spark's tasks write staged files, and only the driver moves these into the
+archive, so a record is in the archive once even if Spark runs a task twice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ROUNDS_PER_JOB: Final = 2
 
 @dataclass(frozen=True)
 class ArchiveSettings:
-    """What to archive. `interval_s`: pause between passes; None for one pass over what exists now."""
+    """What to archive. `interval_s`: seconds between passes; None for one pass over what exists now."""
 
     servers: str
     topics: tuple[str, ...]
@@ -50,10 +50,10 @@ class ArchiveSettings:
     interval_s: float | None = None
     records_per_file: int = RECORDS_PER_FILE
     skip_lost: bool = False
-    """Continue after records that were deleted before they were archived, and list them."""
+    """Continue if records were deleted before they were archived, and list their offsets in `_runs/`."""
 
     def read_options(self) -> ReadOptions:
-        """Return the options of tasks: read committed records with headers; lost records are an error."""
+        """Return the options of reading tasks: committed records with headers; lost records are an error."""
         options = {
             SERVERS: self.servers,
             SUBSCRIBE: ",".join(self.topics),
@@ -66,7 +66,7 @@ class ArchiveSettings:
 
 @dataclass
 class _Run:
-    """What one run of the pipeline has added so far."""
+    """The files that one run of the pipeline has added so far, and the offset ranges that it found lost."""
 
     name: str
     topics: tuple[str, ...]
@@ -74,12 +74,12 @@ class _Run:
     lost: list[dict[str, Any]] = field(default_factory=list)
 
     def total(self, fact: str) -> int:
-        """Return the sum of this number, `records` or `bytes`, over the new files."""
+        """Return the sum of the number `records` or `bytes` over the files that this run has added."""
         return sum(file[fact] for file in self.files)
 
 
 def run(spark: SparkSession, settings: ArchiveSettings, report: Report) -> Summary:
-    """Archive the records that exist now, or every new one until Ctrl-C; return the counts."""
+    """Archive the records that exist now and return the counts; with an interval, repeat until Ctrl-C."""
     directory = ArchiveDirectory(settings.directory)
     stamp = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
     done = _Run(f"{stamp:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", settings.topics)
@@ -110,7 +110,10 @@ class _Archiving:
         self._done = done
 
     def add_what_is_new(self) -> None:
-        """Archive up to the present ends of the partitions. Raises `PipelineError` for lost records."""
+        """Archive each partition up to its current end. Raises `PipelineError` for lost records.
+
+        With `skip_lost`, lost records raise no error.
+        """
         with self._report.stage("plan"):
             works = self._plan()
         size = _ROUNDS_PER_JOB * self._spark.sparkContext.defaultParallelism
@@ -153,14 +156,14 @@ class _Archiving:
         return Save(self._options, tp, tile, end, staged)
 
     def _archived_end(self, tp: TopicPartition) -> Position | None:
-        """Return where the files of a partition end; None without files."""
+        """Return the position after the last archived offset of a partition; None if it has no files."""
         tiles = self._directory.tiles(tp)
         if not tiles:
             return None
         return save.end_of(str(self._directory.file(tp, tiles[-1])), tiles[-1].end)
 
     def _check_history(self, begin: Positions, end: Positions) -> None:
-        """Raise `PipelineError` if the topic's log is not the continuation of what was archived."""
+        """Raise `PipelineError` if an archived log was truncated, or its topic deleted and created again."""
         try:
             planning.plan_stream(self._options, begin, {tp: end[tp] for tp in begin})
         except DataLost as error:
@@ -177,7 +180,10 @@ class _Archiving:
         yield from gaps([*tiles, *lost], start, max(end.offset, start))
 
     def _without_lost(self, tp: TopicPartition, tile: Tile, earliest: int) -> Tile | None:
-        """Return the part of a tile that the log still holds; list the rest as lost, or raise."""
+        """Return the part of a tile that is still in the log, or None if all its offsets were deleted.
+
+        With `skip_lost`, the deleted offsets are listed as lost; without it, they raise `PipelineError`.
+        """
         if tile.start >= earliest:
             return tile
         lost = Tile(tile.start, min(tile.end, earliest))
@@ -196,7 +202,7 @@ def _entry(tp: TopicPartition, tile: Tile) -> dict[str, Any]:
 
 
 def listed_tiles(runs: Sequence[dict[str, Any]], tp: TopicPartition, what: str) -> list[Tile]:
-    """Return the ranges of a partition that the runs list under `what`: `files` or `lost`."""
+    """Return the offset ranges of a partition in the list `what`, `files` or `lost`, of all runs."""
     return [
         Tile(entry["start"], entry["end"])
         for facts in runs

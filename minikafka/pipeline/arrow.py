@@ -13,7 +13,7 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def map_in_arrow(table: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
-    """Return a table of the batches that the function yields, given the batches of each task.
+    """Return the table of all batches that `function` yields, when each task calls it with its own batches.
 
     This is `DataFrame.mapInArrow`, which refuses to work without pandas although it uses none.
     """

@@ -16,14 +16,17 @@ from minikafka.pipeline.failures import PipelineError
 
 _FILE: Final = "minikafka-query.json"
 _STATE: Final = "state"
-"""Spark's directory of groups and aggregates; any query may continue a checkpoint without one."""
+"""Spark's directory, inside a checkpoint, for groups and aggregates.
+
+A checkpoint without this directory may be continued with any query.
+"""
 _SHOWN_MAX: Final = 20
 
 
 def check_query(spark: SparkSession, checkpoint: str, query: Mapping[str, object]) -> None:
-    """Keep the settings of a query in its checkpoint.
+    """Write the settings of a query to its checkpoint, unless the checkpoint has settings and state already.
 
-    Raises `PipelineError` if the checkpoint has the state of a query with other settings.
+    In that case raises `PipelineError` if the settings differ.
     """
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path
@@ -45,7 +48,7 @@ def check_query(spark: SparkSession, checkpoint: str, query: Mapping[str, object
 
 
 def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """Return in words which settings differ; a setting that one of them lacks counts as none."""
+    """Return a text that names the settings that differ, "" if none; a missing setting is shown as `none`."""
     return ", ".join(
         _difference(name, before.get(name), now.get(name))
         for name in {**before, **now}

@@ -66,9 +66,9 @@ def _parsed(decode: Decode, schema: StructType) -> Column:
 
 
 def observed(frame: DataFrame, name: str | Observation) -> DataFrame:
-    """Return the same rows; Spark will count them, and the malformed ones, under this name.
+    """Return the same rows, and have Spark count them, and the malformed ones, under this name.
 
-    A stream takes a name, a table an Observation.
+    `name`: a text for a stream, an Observation for a table.
     """
     counts = [f.count(f.lit(1)).alias(RECORDS)]
     if MALFORMED in frame.columns:

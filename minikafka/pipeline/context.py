@@ -1,9 +1,9 @@
 """Running a pipeline: its Spark session, which is stopped in every case, and Ctrl-C.
 
 The contract of a pipeline: a module of this package with a frozen dataclass of settings and
-`run(spark, settings, report) -> Summary`. It starts no session and stops none, prints nothing, raises
-MinikafkaError for what the user can mend, and leaves errors of Spark as they are: `execute` turns
-them into one line (`failures.py`). A stream is run with `streams.run_stream`.
+`run(spark, settings, report) -> Summary`. This function neither starts nor stops a session, prints nothing,
+and raises MinikafkaError for mistakes that the user can correct. It does not catch errors of Spark:
+`execute` turns them into one line (`failures.py`). A stream is run with `streams.run_stream`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Job:
         self.error: MinikafkaError | None = None
 
     def run(self) -> None:
-        """Start Spark and do the work; keep its result or its error."""
+        """Start Spark and do the work; store the result in `summary`, or an error in `error`."""
         debug, master = self._settings.debug, self._settings.master
         conf = {
             "spark.log.level": "WARN" if debug else "OFF",
@@ -104,7 +104,7 @@ class _Job:
 
 
 def _stop(spark: SparkSession | None) -> None:
-    """Stop streams, jobs and Spark, but do not wait long for it."""
+    """Stop streams, jobs and Spark; wait for this at most `_STOP_S` seconds."""
     if spark is None:
         return
 

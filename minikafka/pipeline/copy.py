@@ -38,7 +38,7 @@ class CopySettings:
 
 
 def run(spark: SparkSession, settings: CopySettings, report: Report) -> Summary:
-    """Copy the records that exist now, or every new one until Ctrl-C; return the counts."""
+    """Copy the records that exist now and return the counts; with a trigger interval, copy until Ctrl-C."""
     return pipeline.run(spark, definition_of(settings), report)
 
 

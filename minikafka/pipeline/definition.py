@@ -98,7 +98,7 @@ class ParquetSink:
 
 @dataclass(frozen=True)
 class ConsoleSink:
-    """Standard output: at most `rows` rows, of each micro-batch of a stream."""
+    """Standard output: at most `rows` rows of a table, or of each micro-batch of a stream."""
 
     rows: int = 20
     mode: str = "append"
@@ -132,7 +132,7 @@ class Overrides:
 def brokers_at_start(definition: Definition) -> list[str]:
     """Return the bootstrap servers that must answer before the pipeline starts.
 
-    A source or sink with a time limit of its own may wait for brokers that start later.
+    Those of a source or sink with a time limit of its own are left out: such brokers may start later.
     """
     used = [one.options for one in definition.sources if _API_TIMEOUT not in one.options]
     sink = definition.sink
@@ -226,7 +226,7 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
 
 
 def source_defaults(trigger: Trigger | None) -> dict[str, str]:
-    """Return the defaults of pipelines for source options, where they differ from the data source's."""
+    """Return the source options whose defaults in pipelines differ from those of the data source."""
     found = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
     return found | ({"maxOffsetsPerTrigger": MAX_OFFSETS_PER_TRIGGER} if trigger else {})
 

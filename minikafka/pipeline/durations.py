@@ -17,7 +17,7 @@ _UNITS: Final = {
 
 
 def seconds(what: str, text: str) -> int:
-    """Return a duration in seconds, at least 1. Raises `ConfigError`, which names it as `what`."""
+    """Return a duration in seconds, at least 1. Raises `ConfigError`; its text calls the duration `what`."""
     found = _DURATION.fullmatch(text.strip().lower())
     unit = found and _UNITS.get(found[2].removesuffix("s") or "s")
     if not found or not unit or not int(found[1]):

@@ -104,7 +104,10 @@ _ADVICE: Final = (
         r"\1: --skip-lost reads the rest (in a file: failOnDataLoss = false for the source)",
     ),
 )
-"""Errors of the data source, whose advice names its options, and the same with advice for the commands."""
+"""Patterns of the data source's errors, each with a text that replaces the error.
+
+The errors advise users of the data source, by naming its options; the texts advise users of commands.
+"""
 
 
 def explain(error: BaseException) -> MinikafkaError:
@@ -127,7 +130,7 @@ def explain(error: BaseException) -> MinikafkaError:
 
 
 def _advised(text: str) -> str | None:
-    """Return the text with the advice for users of the commands; None if it has no such advice."""
+    """Return the text with advice for users of the commands; None if no pattern of `_ADVICE` matches."""
     for pattern, advice in _ADVICE:
         if found := pattern.fullmatch(text):
             return found.expand(advice)

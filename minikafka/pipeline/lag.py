@@ -1,8 +1,8 @@
 """The lag of consumer groups over time: committed offsets against the ends of the logs.
 
-Lag is the log end offset minus the committed offset, as `groups describe` shows it. A partition
-without a committed offset has none. The trend is the slope of a straight line through the samples:
-above zero the group falls behind.
+Lag is the log end offset minus the committed offset, as `groups describe` shows it. A partition without a
+committed offset has no lag. The trend is the slope of a straight line through the samples: above zero the
+group falls behind.
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ def run(spark: SparkSession, settings: LagSettings, report: Report) -> Summary:
 
 
 async def _samples(settings: LagSettings, report: Report, name: str) -> list[dict[str, Any]]:
-    """Return one row per sample, group and partition. Raises `PipelineError` without a committed offset."""
+    """Return one row per sample, group and partition.
+
+    Raises `PipelineError` if no group has committed an offset.
+    """
     clock = SystemClock()
     found: list[dict[str, Any]] = []
     rounds = int(settings.duration_s / settings.interval_s) + 1
@@ -174,7 +177,10 @@ def _write(table: pa.Table, output: str) -> None:
 
 
 def _summarised(frame: DataFrame) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the rows by partition and by group; a group's lag is the sum over its partitions."""
+    """Return the measures of lag, first those by partition, then those by group.
+
+    The lag of a group is the sum over its partitions.
+    """
     by_partition = _measured(frame, "group", "topic", "partition")
     sums = frame.groupBy("time", "group").agg(f.sum("lag").alias("lag"))
     return _rows(by_partition), _rows(_measured(sums, "group"))
@@ -200,7 +206,10 @@ def _rows(frame: DataFrame) -> tuple[tuple[Any, ...], ...]:
 
 
 def _picture(name: str, samples: Sequence[dict[str, Any]]) -> Picture:
-    """Return the lag of each group over time; the groups with the least lag become `others`."""
+    """Return a picture of the lag of each group over time.
+
+    If there are too many groups for one picture, those with the least lag are summed as `others`.
+    """
     lags: dict[str, dict[datetime, int]] = {}
     for sample in samples:
         by_time = lags.setdefault(sample["group"], {})

@@ -34,18 +34,19 @@ _STATE_PATH: Final = r"^/brokers/topics/([^/]+)/partitions/(\d+)/state$"
 _PARTITION: Final = ("topic", "partition")
 _NOBODY: Final = -1
 _SIGN_MS: Final = 120_000
-"""Maximum time between a sign of a dead leader and the election that replaces it."""
+"""Maximum time between a connection lost to a dead leader and the election that replaces this leader."""
 _WIDTHS_MS: Final = (1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
 _BARS_MAX: Final = 60
 _ROWS: Final = 20
-"""Rows of each table of the summary; `output` has all."""
+"""Maximum number of rows of each table in the summary; the files in `output` have all rows."""
 
 
 @dataclass(frozen=True)
 class LedgerSettings:
-    """Which ledgers to read: directories of ledgers, or of clusters. `output`: where all rows are written.
+    """Which ledgers to read: directories of ledgers, or of clusters.
 
-    `plot`: a picture of elections and changes of ISRs over time.
+    `output`: a directory for all rows of the tables. `plot`: a picture of elections and changes of ISRs
+    over time.
     """
 
     ledgers: tuple[str, ...]
@@ -87,7 +88,7 @@ def run(spark: SparkSession, settings: LedgerSettings, report: Report) -> Summar
 
 
 def _files(paths: Iterable[str]) -> list[Path]:
-    """Return the ledger files in directories of ledgers, and in those of brokers next to each other."""
+    """Return the ledger files in each path, and in the directories `…-ledger` of brokers inside it."""
     found: list[Path] = []
     for path in map(Path, paths):
         directories = [path, *sorted(path.glob("*-ledger"))]
@@ -118,7 +119,7 @@ def _facts(lines: DataFrame) -> dict[str, Fact]:
 
 
 def _states(lines: DataFrame) -> DataFrame:
-    """Return every written state of a partition, with the state before it and the time until the next."""
+    """Return every written state of a partition, with the leader and ISR before it and its duration in ms."""
     done = lines.where("outcome = 'ok' AND zxid IS NOT NULL")
     by_leaders = done.where("kind = 'isr'").select(
         *_PARTITION,
@@ -157,10 +158,10 @@ def _states(lines: DataFrame) -> DataFrame:
 
 
 def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
-    """Return each change of a leader: its event, and two durations up to the change.
+    """Return each change of a leader: its event, and two durations in ms up to the change.
 
-    `election_ms` begins at the event. `recovery_ms` begins at the last sign before the change, a
-    follower's lost connection to the old leader, or at the event if that was earlier.
+    `election_ms` begins at the event. `recovery_ms` begins when a follower last lost its connection to the
+    old leader before the change, or at the event if that was earlier.
     """
     changes = states.where("leader_before != leader").select(
         "time",
@@ -197,7 +198,7 @@ def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
 
 
 def _picture(states: DataFrame) -> Picture:
-    """Return elections and changes of ISRs as bars."""
+    """Return a picture with bars of elections and changes of ISRs over time."""
     left, joined = _isr_changes()
     [(first, last)] = states.agg(f.min("time"), f.max("time")).collect()
     span = (last or 0) - (first or 0)
@@ -236,7 +237,10 @@ def _partitions(states: DataFrame, elections: DataFrame) -> DataFrame:
 
 
 def _isr_changes() -> tuple[Column, Column]:
-    """Return how many brokers left and joined the ISR since the state before; null if none is known."""
+    """Return two columns: how many brokers left and joined the ISR since the state before.
+
+    Both are null if the state before is unknown.
+    """
     is_known = f.col("isr_before").isNotNull()
     left = f.size(f.array_except("isr_before", "isr"))
     joined = f.size(f.array_except("isr", "isr_before"))
@@ -248,7 +252,7 @@ def _sum(column: Column) -> Column:
 
 
 def _brokers(states: DataFrame, elections: DataFrame, lines: DataFrame) -> DataFrame:
-    """Return what happened to each broker: it became or ceased to be a leader, left an ISR, started."""
+    """Return how often each broker became or ceased to be leader, left an ISR, started, lost its session."""
 
     def each(table: DataFrame, broker: Column, name: str) -> DataFrame:
         return table.select(broker.alias("broker"), f.lit(name).alias("name"))

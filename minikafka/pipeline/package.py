@@ -1,4 +1,4 @@
-"""The archives with which jobs run on a Spark cluster that has no minikafka, and the command that submits them."""
+"""The archives for jobs on a Spark cluster that has no minikafka, and the command that submits such jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark import shipping
 
 LIBRARIES: Final = ("fastcrc", "numpy", "pyarrow")
-"""What executors need besides pyspark, which Spark brings along."""
+"""The packages that executors need besides pyspark, which Spark brings along."""
 _LIBRARIES_NAME: Final = "minikafka-libraries.tar.gz"
 _UNPACKED: Final = "libraries"
 """The directory of each executor in which Spark unpacks the libraries."""
@@ -52,9 +52,10 @@ def write_package(directory: Path, *, with_libraries: bool) -> Package:
 
 
 def write_libraries(path: Path, names: Sequence[str]) -> None:
-    """Write the installed files of these distributions as a tar archive. Raises ConfigError if one is missing.
+    """Write the installed files of these distributions as a tar archive.
 
-    They hold compiled code: executors need the same system and the same Python version as this process.
+    Raises ConfigError if one is not installed. The files include compiled code: executors need the same
+    system and the same Python version as this process.
     """
     files = [found for name in names for found in _installed(name)]
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
@@ -63,7 +64,7 @@ def write_libraries(path: Path, names: Sequence[str]) -> None:
 
 
 def _installed(name: str) -> Iterator[metadata.PackagePath]:
-    """Yield the files of an installed distribution that its import needs."""
+    """Yield the files that importing an installed distribution needs."""
     try:
         files = metadata.files(name)
     except metadata.PackageNotFoundError:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SUFFIXES: Final = (".png", ".html")
 SERIES_MAX: Final = 7
-"""Series that a reader can tell apart; a pipeline sums the rest up as `others`."""
+"""Maximum number of series that a reader can tell apart; a pipeline sums the rest up as `others`."""
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS: Final = "os^Dv<>"
 _DASHES: Final = ("-", "--", "-.", ":")
@@ -177,7 +177,10 @@ def _draw_bars(axes: Axes, picture: Picture) -> None:
 
 
 def _short(name: str) -> str:
-    """Return a name that fits the legend, which would omit a name that begins with `_`."""
+    """Return a name that fits the legend, with an invisible character before a `_` at its start.
+
+    matplotlib would omit a name that begins with `_`.
+    """
     short = name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + "…"
     return "\u200b" + short if short.startswith("_") else short
 

@@ -1,7 +1,7 @@
 """What a running pipeline tells about its progress: Spark's stages, micro-batches and notes.
 
-Every pipeline is given a `Report`. It names its steps with `with report.stage("read events"):`; the
-tasks of the Spark stages that run meanwhile are counted and shown without further calls.
+Every pipeline is given a `Report`, and names its steps with `with report.stage("read events"):`. The tasks
+of the Spark stages that run during a step are counted and shown without further calls.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from pyspark.sql import SparkSession
 from minikafka.pipeline.summary import Table
 
 _INTERVAL_S: Final = 0.5
-"""Time between two looks at Spark's stages."""
+"""Time between two requests for the state of Spark's stages."""
 _TASKS: Final = "Spark"
-"""Name of the bar of Spark's tasks below the bar of a stream; without a stream it has the step's name."""
+"""Name of the progress bar of Spark's tasks while a stream has a bar too.
+
+Without a stream, this bar has the name of the step.
+"""
 
 
 class Bar(NamedTuple):
-    """One row of the display: work done of a total (None: unknown), and a note after it."""
+    """A progress bar: the work done, the total (None if unknown), and a note that is shown after both."""
 
     name: str
     done: int
@@ -34,13 +37,13 @@ class Display(Protocol):
     """Where progress is shown. The calls come from several threads."""
 
     def show(self, bars: Sequence[Bar]) -> None:
-        """Show the running steps; their names differ."""
+        """Show the progress bars of the running steps; no two bars have the same name."""
 
     def note(self, text: str) -> None:
         """Print one line."""
 
     def table(self, table: Table) -> None:
-        """Print rows that are the result of a pipeline, before its end."""
+        """Print rows of a pipeline's result while the pipeline still runs."""
 
 
 class Silent:
@@ -67,7 +70,7 @@ class Report:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Name the work of the body; stages may be nested, and the inner name is shown."""
+        """Show `name` as the current step during the `with` body; of nested steps, show the innermost."""
         with self._lock:
             self._stages.append(name)
         try:
@@ -81,11 +84,11 @@ class Report:
         self._display.note(text)
 
     def table(self, table: Table) -> None:
-        """Print rows that are the result of the pipeline, before its end."""
+        """Print rows of the pipeline's result while the pipeline still runs."""
         self._display.table(table)
 
     def stream(self, bar: Bar) -> None:
-        """Show how far a stream is; a later bar of the same name replaces it."""
+        """Show the progress of a stream; a later bar of the same name replaces this one."""
         with self._lock:
             self._streams[bar.name] = bar
 

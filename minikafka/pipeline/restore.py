@@ -43,7 +43,7 @@ _RETENTION: Final = "retention.ms"
 
 @dataclass(frozen=True)
 class RestoreSettings:
-    """What to restore. `to`: the topic to write; `append`: write also after records that it holds."""
+    """What to restore. `to`: the topic to write; `append`: write even if this topic already holds records."""
 
     servers: str
     directory: str
@@ -53,7 +53,7 @@ class RestoreSettings:
     compression: str = "none"
 
     def read_options(self) -> ReadOptions:
-        """Return the options for reading the topic back; lost records are a difference, not an error."""
+        """Return the options for reading the topic back; lost records fail the check, but raise no error."""
         options = {
             SERVERS: self.servers,
             SUBSCRIBE: self.to,
@@ -72,7 +72,7 @@ class _Source(NamedTuple):
 
 
 def run(spark: SparkSession, settings: RestoreSettings, report: Report) -> Summary:
-    """Write the archived records to the topic, read them back, and compare."""
+    """Write the archived records to the topic, read them back, and compare both by their digests."""
     sources = _sources(ArchiveDirectory(settings.directory), settings.topic)
     options = settings.read_options()
     with report.stage("plan"):
@@ -151,7 +151,7 @@ def _ends_of_target(
 
 
 def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str]:
-    """Return what in the settings of the target will change the restored records.
+    """Return a warning for each setting of the target topic that may remove restored records.
 
     Raises `PipelineError` if the target replaces timestamps.
     """

@@ -65,12 +65,12 @@ def parse_trigger(text: str) -> Trigger | None:
 
 @dataclass(frozen=True)
 class StreamTotals:
-    """What a stream did in one run."""
+    """The counts of one run of a stream."""
 
     batches: int
     rows_read: int
     rows_written: int | None
-    """None if the sink does not say."""
+    """None if the sink does not report this number."""
     offsets_behind: int | None
     """Offsets that were not read yet when the last micro-batch was planned; None without a micro-batch."""
     observed: Mapping[str, Mapping[str, int]]
@@ -80,7 +80,7 @@ class StreamTotals:
 def run_stream(
     spark: SparkSession, writer: DataStreamWriter, trigger: Trigger, report: Report, *, name: str
 ) -> StreamTotals:
-    """Start the query, show its micro-batches until it ends, and return what it did.
+    """Start the query, show its micro-batches until it ends, and return its counts.
 
     The writer is complete but for its trigger. A stream with an interval runs until Ctrl-C or an error.
     Raises Spark's error if the query fails.
@@ -109,7 +109,7 @@ class _Run:
         self.ended = threading.Event()
 
     def add(self, progress: StreamingQueryProgress) -> None:
-        """Count a progress event; it is no micro-batch if the trigger found no rows."""
+        """Add the counts of a progress event; without input rows it is not counted as a micro-batch."""
         self.behind = offsets_of(progress)
         if progress.sink.numOutputRows >= 0:
             self.written = (self.written or 0) + progress.sink.numOutputRows
@@ -121,7 +121,7 @@ class _Run:
 
 
 class _Counter(StreamingQueryListener):
-    """Counts the micro-batches of every query that runs meanwhile, by run id, and shows them."""
+    """Counts the micro-batches of every running query, by run id, and shows them as progress."""
 
     def __init__(self, report: Report, name: str) -> None:
         self._report = report
@@ -130,7 +130,7 @@ class _Counter(StreamingQueryListener):
         self._lock = threading.Lock()
 
     def totals(self, run_id: str) -> StreamTotals:
-        """Return the counts of a run, after its last event has arrived."""
+        """Wait at most `_LAST_EVENTS_S` for the last event of a run, and return the run's counts."""
         run = self._run(run_id)
         run.ended.wait(_LAST_EVENTS_S)
         return StreamTotals(run.batches, run.read, run.written, run.behind, run.observed)
@@ -161,7 +161,7 @@ class _Counter(StreamingQueryListener):
 
 
 def offsets_of(progress: StreamingQueryProgress) -> int | None:
-    """Return how many offsets all sources of a query are behind; None if no source has offsets."""
+    """Return by how many offsets all sources of a query are behind together; None if none reports offsets."""
     found = [_behind(source) for source in progress.sources if offsets_behind(source)]
     return sum(found) if found else None
 

@@ -22,9 +22,9 @@ class Table:
 class Summary:
     """What a pipeline has done, and whether that is a success (exit code 0) or not (1).
 
-    `facts`: values by name, in the order in which they are printed. Names are those of the JSON
-    document; a person reads them with spaces in place of `_`. No fact has the name of a table, which
-    would take its place there.
+    `facts`: values by name, in the order in which they are printed. Names are those of the JSON document; a
+    person reads them with spaces in place of `_`. No fact may have the name of a table: the table would
+    replace it in the document.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""One table of a TOML file, read strictly: each error names the file, the table, the key and what is allowed."""
+"""One table of a TOML file, read strictly: errors name the file, the table, the key and what is allowed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TomlTable:
         self.where = where
         self.values: Mapping[str, Any] = values
         self._read: dict[str, None] = {}
-        """The keys that were asked for, in this order."""
+        """The keys that were read so far, in the order in which they were read."""
 
     def __contains__(self, key: str) -> bool:
         return key in self.values
@@ -97,8 +97,8 @@ class TomlTable:
     def options(self, allowed: Collection[str]) -> dict[str, str]:
         """Return the keys that were not read yet as options of Spark, under their names in `allowed`.
 
-        Names are compared without regard to case. TOML makes nested tables of `kafka.x.y` without quotes.
-        Raises ConfigError for any other key.
+        Names are compared without regard to case. TOML parses `kafka.x.y` without quotes as nested tables;
+        their names are joined again. Raises ConfigError for any other key.
         """
         names = {name.lower(): name for name in allowed}
         found = {}

@@ -1,10 +1,9 @@
 """Counts of a topic's records per window of time, tumbling or sliding, in total or by key.
 
-Without a checkpoint the whole topic is read once, and the windows count all records that exist now. With
-one it is a stream: a window is written once, when the watermark has passed its end, and the next run
-continues from there.
-Each micro-batch writes a directory of its own, which a repetition replaces, so every reader of the
-Parquet files sees each window once.
+Without a checkpoint the whole topic is read once, and the windows count all records that exist now. With a
+checkpoint the topic is read as a stream: a window is written when the watermark has passed its end, and the
+next run continues after the last one. Each micro-batch writes a directory of its own. A micro-batch that is
+repeated replaces its directory, so every reader of the Parquet files sees each window once.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from minikafka.pipeline.summary import Summary, Table
 from minikafka.spark.datasource import FORMAT
 
 _ROWS_MAX: Final = 50
-"""Newest windows that the summary lists."""
+"""Maximum number of windows that the summary lists: the newest ones."""
 _TIME: Final = "_time"
 _GROUP: Final = "group"
 _NUMBER: Final = "_number"
@@ -95,7 +94,7 @@ class WindowSettings:
 
 
 def run(spark: SparkSession, settings: WindowSettings, report: Report) -> Summary:
-    """Count, write the windows, draw them if asked to, and return the newest ones."""
+    """Count the records, write the windows, draw them if `plot` is set, and return the newest windows."""
     settings.check()
     found = _stream if settings.checkpoint else _batch
     return found(spark, settings, report)
@@ -252,7 +251,7 @@ def _cell(cell: Any) -> Any:
 
 
 def _picture(settings: WindowSettings, windows: DataFrame) -> Picture:
-    """Return the counts over time: bars of tumbling windows, lines of sliding ones."""
+    """Return a picture of the counts over time: bars of tumbling windows, lines of sliding ones."""
     names = _largest_groups(windows) if settings.by else []
     if settings.by:
         name = f.coalesce(f.col(_GROUP), f.lit("(none)"))

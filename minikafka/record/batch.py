@@ -121,8 +121,8 @@ def refusal_of_fragment(buf: Buffer, start: int, end: int) -> int:
     """Return the error code for a records field too short for a batch header, including null and
     empty ones.
 
-    Same result as a Kafka broker that splits the field into messages: garbage is CORRUPT_MESSAGE.
-    No whole message, or an old one (magic 0 or 1), is INVALID_RECORD, which clients do not retry.
+    The code is that of Kafka, which splits the field into messages: CORRUPT_MESSAGE for garbage, and
+    INVALID_RECORD, which clients do not retry, for no whole message or an old one (magic 0 or 1).
     """
     field = bytes(memoryview(buf)[start:end]) if 0 <= start < end else b""
     if len(field) < OVERHEAD:
@@ -172,7 +172,7 @@ def _refusal(size: int, header: Header, internal: bool) -> int:
 def valid_run(
     buf: Buffer, view: memoryview, start: int, end: int, offset: int, accept_gaps: bool = False
 ) -> tuple[list[Header], int, int]:
-    """Return the headers of the whole, sound batches from byte `start` on, and the position and offset behind them.
+    """Return the headers of the whole, sound batches from `start` on, and position and offset after them.
 
     Sound: magic 2, length inside [start, end), CRC right, and base offsets that continue from `offset` (the CRC
     does not cover the base offset). With `accept_gaps` a base offset may lie above the expected one, as in a
@@ -209,7 +209,7 @@ def has_gap(headers: Sequence[Header], expected: int) -> bool:
 
 
 def unsound_error(buf: Buffer, view: memoryview, at: int, end: int, expected: int) -> CorruptBatch:
-    """Return the error for the bytes [at, end), in which `valid_run` found no batch with the expected offset."""
+    """Return the exception for bytes [at, end) without a batch that `valid_run` accepts at this offset."""
     if end - at < HEADER_BYTES:
         return CorruptBatch(f"{end - at} bytes are not a batch, expected offset {expected}")
     header = _unpack_header(buf, at)
@@ -264,7 +264,7 @@ def records(buf: Buffer, *, control: bool = False) -> Iterator[Record]:
 
 
 def records_of(data: memoryview, header: Header) -> Iterator[Record]:
-    """Yield the records of the batch with this header; `data` are its bytes behind the header. Raises CorruptBatch."""
+    """Yield the records of a batch; `data` are its bytes after the header. Raises CorruptBatch."""
     attributes = header[ATTRIBUTES]
     body = decompress(attributes & CODEC_MASK, data, DECOMPRESSED_LIMIT)
     base_offset, base_timestamp = header[BASE_OFFSET], header[BASE_TIMESTAMP]

@@ -1,7 +1,7 @@
-"""The records of one stored batch as a log cleaner needs them: decoded, and as the bytes they take.
+"""The records of one stored batch as a log cleaner needs them: decoded, and as their encoded bytes.
 
-The compiled reader of aiokafka decodes them. What it refuses is decoded in Python, because it also refuses header
-keys that are not UTF-8, which Kafka accepts.
+The compiled reader of aiokafka decodes the records. A batch that this reader refuses is decoded in Python,
+because the reader also refuses header keys that are not UTF-8, which Kafka accepts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minikafka.record.batch import (
 from minikafka.record.codecs import decompress, read_varint, varint
 
 PADDING: Final = bytes(64)
-"""The compiled reader may read up to this many bytes behind the end of a batch before it checks a length."""
+"""The compiled reader may read up to this many bytes after the end of a batch before it checks a length."""
 
 
 class Entry(Protocol):
@@ -39,7 +39,7 @@ class Entry(Protocol):
 
     @property
     def timestamp(self) -> int:
-        """The timestamp, that of the append if the batch says so."""
+        """The timestamp: that of the append if the batch has timestamp type LogAppendTime."""
 
     @property
     def key(self) -> bytes | None:
@@ -60,7 +60,7 @@ class Entries(NamedTuple):
 def entries_of(batch: memoryview, header: Header) -> Entries:
     """Return the records of a batch whose CRC was checked. Raises CorruptBatch.
 
-    At least `PADDING` bytes must follow the batch in the memory behind the view.
+    At least `PADDING` bytes must follow the batch in memory.
     """
     codec = header[ATTRIBUTES] & CODEC_MASK
     if codec:
@@ -84,7 +84,7 @@ def _uncompressed(header: Header, body_bytes: int) -> Header:
 
 
 def spans(body: memoryview, count: int) -> list[int]:
-    """Return where each record begins in the body, and where the last one ends. Raises CorruptBatch."""
+    """Return the positions in the body where records begin, and the last one's end. Raises CorruptBatch."""
     position, end = 0, len(body)
     found = [0]
     for _ in range(count):

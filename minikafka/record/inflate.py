@@ -41,7 +41,7 @@ _XERIAL_MAGIC: Final = XERIAL_HEAD[:8]
 _BIG_INT: Final = Struct(">i")
 _LITTLE_UINT: Final = Struct("<I")
 _SNAPPY_RATIO_MAX: Final = 22
-"""A snappy copy of 64 bytes takes 3 bytes; a block that claims more is invalid, and gets no memory."""
+"""Largest compression ratio of snappy, where 3 bytes copy 64; a block that claims more is refused."""
 _SNAPPY_LEAST_CLAIM: Final = 64
 _LZ4_RATIO_MAX: Final = 255
 _ZSTD_MAGIC: Final = 0xFD2FB528
@@ -56,7 +56,7 @@ _ZSTD_WINDOW_MAX: Final = 128 << 20
 
 
 def inflate(codec: int, data: memoryview) -> Iterator[Buffer]:
-    """Yield the records of a batch in chunks; `data` are its bytes behind the header. Raises CorruptBatch."""
+    """Yield the records of a batch in chunks; `data` are its bytes after the header. Raises CorruptBatch."""
     inflater = _INFLATERS.get(codec)
     if inflater is None:
         raise CorruptBatch(f"compression codec {codec} is unknown")
@@ -69,7 +69,7 @@ def _slices(data: memoryview) -> Iterator[Buffer]:
 
 
 def _gunzip(data: memoryview) -> Iterator[bytes]:
-    """Yield the content of one or several gzip members; like Java, ignore other bytes behind a member."""
+    """Yield the content of one or several gzip members; like Java, ignore other bytes after a member."""
     position = 0
     while not position or bytes(data[position : position + 3]) == _GZIP_MAGIC:
         inflater = zlib.decompressobj(_GZIP_WBITS)
@@ -120,7 +120,7 @@ def _snappy_block(block: memoryview) -> bytes:
 
 
 def _unlz4(data: memoryview) -> Iterator[bytes]:
-    """Yield the blocks of one LZ4 frame of independent blocks; like Java, ignore bytes behind the frame."""
+    """Yield the blocks of one LZ4 frame of independent blocks; like Java, ignore bytes after the frame."""
     if len(data) < 7 or data[:4] != LZ4_MAGIC:
         raise CorruptBatch("records are not an LZ4 frame")
     flags, limits = data[4], data[5]
@@ -210,7 +210,7 @@ def _unzstd(data: memoryview) -> Iterator[bytes]:
 
 
 def _zstd_header_bytes(descriptor: int) -> int:
-    """Return the size of a frame header behind its descriptor: window, dictionary id, content size."""
+    """Return the bytes of a frame header after its descriptor byte: window, dictionary id, content size."""
     single_segment = descriptor >> 5 & 1
     content_size = (single_segment, 2, 4, 8)[descriptor >> 6]
     return (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size

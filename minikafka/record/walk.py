@@ -2,7 +2,7 @@
 
 Kafka's LogValidator does the same at every append. A batch that a consumer cannot read would stop it for ever:
 its position cannot move beyond the batch. Records are inflated in chunks and walked in groups of whole records by
-the compiled reader of aiokafka. What that reader refuses is walked again here, because it also refuses header
+the compiled reader of aiokafka. Records that it refuses are walked again here, because it also refuses header
 keys that are not UTF-8, which Kafka accepts. Records of more than 32 KiB are walked only here. Invariant: one
 step takes less than 5 ms, and a walk keeps at most two chunks in memory.
 """
@@ -42,7 +42,7 @@ from minikafka.record.inflate import GZIP, LZ4, NONE, SNAPPY, ZSTD, inflate
 AT_ONCE_BYTES: Final = 64 << 10
 """Largest batch without compression that is walked in one step, at worst 1.6 ms for records of empty headers."""
 STEPS_AT_ONCE: Final = 4
-"""Steps within which the walk of a small compressed batch ends."""
+"""Steps of a walk that are taken without a pause: enough for a small compressed batch."""
 KEEP: Final = -1
 """Value of `Rules.codec` that keeps the producer's codec; smaller than every codec."""
 _CODECS: Final = {
@@ -56,11 +56,11 @@ _CODECS: Final = {
 
 _PIECE_BYTES: Final = 32 << 10
 _OVERREAD: Final = bytes(64)
-"""The compiled reader may read up to this many bytes behind the end of a batch before it checks a length."""
+"""The compiled reader may read up to this many bytes after the end of a batch before it checks a length."""
 _VARINT_MAX: Final = 5
 """Bytes of the longest length or delta that the Java client reads; timestamps may have ten."""
 _LONG_VARINT: Final = bytes((0x80, 0x80, 0x00))
-"""Part of every number below 2^20 that takes more than `_VARINT_MAX` bytes; its record is walked here."""
+"""Bytes in every varint below 2^20 that has more than `_VARINT_MAX` bytes; its record is walked here."""
 _OFFSET_LIMIT: Final = 1 << 19
 """Offset deltas from this on may be too long without `_LONG_VARINT`. Their records are walked here too."""
 _LEAST_BODY: Final = 6
@@ -99,7 +99,7 @@ class Rules(NamedTuple):
     codec: int = KEEP
     level: int | None = None
     is_demanding: bool = False
-    """True if the records must be read even where nobody asks whether consumers can read them."""
+    """True if the records must be read even if `minikafka.records.check.enable` is false."""
     distances: tuple[int, int] | None = None
 
 
@@ -169,7 +169,7 @@ def judge(
 
 
 def _header_is_within(header: Header, span: Span) -> bool:
-    """Return True if the first timestamp, and what the producer calls the largest, are within the span."""
+    """Return True if the first timestamp and the largest timestamp in the header are within the span."""
     base = header[BASE_TIMESTAMP]
     return bool(header[MAX_TIMESTAMP] <= span[1] and (base >= span[0] or base == NO_TIMESTAMP))
 
@@ -183,7 +183,7 @@ def _check_span(timestamps: Iterable[int], span: Span, base: int) -> None:
 
 
 def _padded(view: memoryview, start: int, end: int) -> memoryview:
-    """Return a copy of the bytes [start, end) with `_OVERREAD` behind it in memory."""
+    """Return a copy of the bytes [start, end) with `_OVERREAD` after it in memory."""
     return memoryview(bytes(view[start:end]) + _OVERREAD)[: end - start]
 
 
@@ -239,7 +239,7 @@ def _has_short_nulls(data: bytes, found: Sequence[Any]) -> bool:
 
 
 def _header_bytes(record: Any) -> int:
-    """Return the bytes of a record's headers if each of their lengths takes one byte."""
+    """Return how many bytes a record's headers take if each length in them takes one byte."""
     return sum(2 + len(name) + len(value or b"") for name, value in record.headers)
 
 
@@ -290,7 +290,7 @@ class Walk:
         return True
 
     def end(self, verdict: int | bytearray) -> None:
-        """Set the verdict."""
+        """Set the verdict and `is_done`."""
         self.verdict = verdict
         self.is_done = True
 
@@ -421,7 +421,7 @@ class _Stream:
         self.position = self.passed = 0
 
     def more(self) -> bool:
-        """Drop what was walked and add the next chunk; return False at the end. Raises CorruptBatch."""
+        """Drop the walked bytes and add the next chunk; False if there is none. Raises CorruptBatch."""
         chunk = next(self._chunks, None)
         if chunk is None:
             return False
@@ -451,7 +451,7 @@ class _Stream:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of at most 32 bits and the position behind it. Raises CorruptBatch."""
+    """Return a number of at most 32 bits and the position after it. Raises CorruptBatch."""
     number, after = read_varint(data, position)
     if after - position > _VARINT_MAX:
         raise CorruptBatch("a varint of a record is too long")
@@ -459,7 +459,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _is_large(stream: _Stream) -> bool:
-    """Return True if the next record is larger than a piece. Raises CorruptBatch for an impossible length."""
+    """Return True if the next record exceeds `_PIECE_BYTES`. Raises CorruptBatch for an impossible length."""
     if stream.position == len(stream.data):
         return False
     try:
@@ -474,9 +474,9 @@ def _is_large(stream: _Stream) -> bool:
 
 
 def _whole_records(data: bytes, position: int, most: int) -> tuple[int, int]:
-    """Return the number of whole records from `position` on, and where they end.
+    """Return the number of whole records from `position` on, and the position where they end.
 
-    The search ends after `most` records, after a piece, or before a record with an impossible length.
+    The search ends after `most` records, after `_PIECE_BYTES`, or before a record with an impossible length.
     """
     end = len(data)
     limit = position + _PIECE_BYTES

@@ -44,7 +44,7 @@ class SessionFetch(Protocol):
 class CachedPartition:
     """One partition in a session.
 
-    `row` is from the latest request that named the partition, the offsets are from its latest response.
+    `row` is the partition in the latest request that named it; the offsets are those of its latest response.
     `partition` is the replica that has this object among its readers, or None.
     """
 
@@ -58,7 +58,7 @@ class CachedPartition:
         self.high_watermark = self.log_start_offset = -1
 
     def mark_dirty(self) -> None:
-        """Have the waiting fetch look at the partition, or else the next one."""
+        """Have the partition read by the fetch that waits, or by the next fetch if none waits."""
         self.partition = None
         session = self.session
         session.dirty[self] = None
@@ -162,7 +162,7 @@ class ConsumerSession:
     ) -> None:
         """Note that a dirty partition was read; `partition` is its replica if all was sent, else None.
 
-        A partition of which records were sent goes behind the others, so that each has its turn.
+        A partition of which records were sent becomes the last one of `dirty`, so that no other one starves.
         """
         if partition is not None and self.is_open:
             self.dirty.pop(item, None)
@@ -223,7 +223,7 @@ class FetchSessionCache:
             session.close()
 
     def create(self, size: int, now: int) -> ConsumerSession | None:
-        """Return an empty session for `size` partitions, or None if there is no room for it."""
+        """Return an empty session for `size` partitions, None if there is no space and nothing to evict."""
         while len(self) >= self._slots or not self.has_room(size):
             if size > PARTITIONS_MAX or not self._evict_for(size, now):
                 return None
@@ -232,7 +232,7 @@ class FetchSessionCache:
         return session
 
     def has_room(self, size: int = 0) -> bool:
-        """True if the sessions may have `size` more partitions."""
+        """True if `size` more partitions do not exceed `PARTITIONS_MAX`."""
         return self.partition_count() + size <= PARTITIONS_MAX
 
     def add_follower(self, now: int) -> None:

@@ -16,9 +16,9 @@ WAIT_MS: Final = 5_000
 """Time for which early batches of a producer are refused. A client that has the earlier batch sends it before
 it retries a later one; if the topic was created again, the earlier batch never comes."""
 FIRST_BATCHES_MS: Final = 60_000
-"""Time after an election in which a leader refuses an unknown producer's batches except the first, which may
-still arrive. A client may wait this long for the former leader (request.timeout.ms is 30 s, socket.timeout.ms
-60 s)."""
+"""Time after an election in which a leader refuses later batches of an unknown producer, because the first
+batch may still arrive. A client may wait this long for the former leader (request.timeout.ms is 30 s,
+socket.timeout.ms 60 s)."""
 _PRODUCERS_MAX: Final = 10_000
 
 

@@ -185,7 +185,8 @@ class Follower:
     def release_held(self) -> None:
         """List held partitions in the next fetch as far as the throttle allows, each with its share of the bytes.
 
-        The others leave the session, so that the leader does not send them either. Call it before each fetch.
+        Partitions that stay held leave the session, so that the leader sends no records of them. Call this
+        before each fetch.
         """
         granted = 0
         for key, followed in tuple(self.held.items()):
@@ -305,7 +306,7 @@ class Follower:
     def _count_throttled(
         self, key: Key, followed: Followed, size: int, high_watermark: int
     ) -> None:
-        """Count received bytes of a throttled replica; it is fetched at once only while it is in sync."""
+        """Count the bytes received for a throttled replica; unless it is in sync, hold its next fetch."""
         partition = followed.partition
         assert partition.follower_throttle is not None
         partition.follower_throttle.record(size)

@@ -153,9 +153,9 @@ class Partition:
         self.produce_waiting: dict[ProduceWaiter, int] = {}
         self.waiting: dict[Waiter, None] = {}
         self.readers: dict[Reader, None] = {}
-        """Marked dirty and removed from here when the next fetch of the partition may have a new result."""
+        """Readers are marked dirty and removed when the next fetch of the partition may have a new result."""
         self.remote_readers: dict[FollowerProgress, int] = {}
-        """Follower to which consumers were sent -> last time (ms). It is sent the high watermark promptly."""
+        """Follower to which consumers were sent -> last time (ms). It gets the high watermark promptly."""
         self.appended_base = -1
         self.early_batches = EarlyBatches()
 
@@ -169,7 +169,7 @@ class Partition:
         )
 
     def become_leader(self, state: PartitionState, now: int) -> bool:
-        """Become leader in the epoch of `state`; return True if the epoch is larger than the last one here.
+        """Become leader in the epoch of `state`; return True if the replica's leader epoch rises.
 
         The high watermark stays (X17). The epoch begins at the log end, even if it never gets a record (R37).
         """
@@ -198,7 +198,7 @@ class Partition:
         return new_epoch
 
     def become_follower(self, state: PartitionState) -> bool:
-        """Become a follower of the leader in `state`; return True if the epoch is larger than the last one here.
+        """Become a follower of the leader in `state`; return True if the replica's leader epoch rises.
 
         Waiting produce requests fail with NOT_LEADER_OR_FOLLOWER.
         """
@@ -221,7 +221,7 @@ class Partition:
         self.fail_produces(_NOT_LEADER)
 
     def wake_readers(self) -> None:
-        """Let the sessions of consumers look at the partition again."""
+        """Mark the partition dirty in the sessions of consumers, so that their fetches read it again."""
         readers, self.readers = self.readers, {}
         for reader in readers:
             reader.mark_dirty()
@@ -296,8 +296,8 @@ class Partition:
     def advance_log_start_offset(self, offset: int) -> None:
         """Delete the records below the offset, which must not lie above the high watermark.
 
-        Nobody can read them any more; their segments are removed by the next check of retention (`broker/upkeep.py`).
-        The leader's followers are sent the new log start offset at once, and do the same.
+        These records can no longer be read; the next check of retention (`broker/upkeep.py`) removes their
+        segments. A leader sends its followers the new log start offset at once; they delete the records too.
         """
         self.log.advance_log_start_offset(offset)
         self._set_high_watermark(self.high_watermark)
@@ -316,7 +316,7 @@ class Partition:
         return self.high_watermark >= min(self.epoch_start_offset, self.log.log_end_offset)
 
     def check_leader_epoch(self, epoch: int) -> int:
-        """Return the error code for a request to the leader with this leader epoch; -1: it has none (R41)."""
+        """Return the error code, or 0, for a request to the leader; `epoch` is -1 if it has none (R41)."""
         if self.offline:
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         if epoch >= 0 and epoch != self.leader_epoch:
@@ -363,7 +363,7 @@ class Partition:
     ) -> int:
         """Append one batch as leader: bytes [start, end) of the buffer, the records of a produce request.
 
-        Return the offset behind its last record, with its base offset in `appended_base`, or minus an error code.
+        Return the offset after its last record, or minus an error code; `appended_base` is its base offset.
         `internal`: one of the broker's own coordinators wrote the batch. `invalid`: the error code of its records
         (`record/walk.py`), which is returned if its header is valid. Raises StorageFailed.
         """
@@ -391,7 +391,7 @@ class Partition:
         return log.log_end_offset
 
     def _unexpected(self, header: Header, known: int, now: int) -> int:
-        """Return the result for a batch whose `ProducerStates.check` returned `known`; 0: append it."""
+        """Return the result for a batch for which `ProducerStates.check` is `known`; 0: append it."""
         if known == UNKNOWN:
             is_early = now < self.early_batches.unknown_until and self._may_be_early(header, now)
             return -_NOT_AVAILABLE if is_early else 0
@@ -460,7 +460,7 @@ class Partition:
         return len(self.isr_state.isr) > len(self.followers)
 
     def maybe_advance_high_watermark(self, now: int) -> bool:
-        """Advance the high watermark to what all replicas that count have written (R31); return True if it moved.
+        """Advance the high watermark to the lowest log end of the counted replicas (R31); True if it moved.
 
         The replicas of the maximal ISR count, and followers about to join it. The high watermark does not move while
         the ISR is smaller than min.insync.replicas, and never backwards.
@@ -492,7 +492,7 @@ class Partition:
     def _about_to_join(self, progress: FollowerProgress, now: int) -> bool:
         """True if a follower outside of the ISR is caught up and alive.
 
-        It holds the high watermark back; otherwise it might never reach the high watermark and join (T13).
+        Such a follower holds the high watermark back; without that, it might never reach it and join (T13).
         """
         return (
             progress.offset >= self.epoch_start_offset

@@ -12,7 +12,7 @@ UNKNOWN: Final = -1
 
 
 class SessionItem(Protocol):
-    """The place of one partition in its follower's fetch session."""
+    """One partition in a fetch session, as the progress of its follower uses it."""
 
     def mark_dirty(self) -> None:
         """Note that the session has something to send for the partition."""
@@ -66,13 +66,13 @@ class FollowerProgress:
         self.last_fetch = self.last_caught_up = now
 
     def release(self) -> None:
-        """Leave the fetch session: the partition no longer counts this progress."""
+        """Leave the fetch session, because the partition no longer uses this progress."""
         if self.item is not None:
             self.item.unbind()
             self.item = None
 
     def has_fetched(self, since: int) -> bool:
-        """True if the follower has fetched at that time or later, in a session that still has the partition."""
+        """True if the session still has the partition and fetched at `since` (monotonic ms) or later."""
         return self.item is not None and self.item.last_fetch() >= since
 
     def current_position(self) -> int:

@@ -39,7 +39,7 @@ request for one partition. A tuple costs 0.04 µs, an object with slots 0.25 µs
 
 
 class Slot:
-    """A place in the response queue whose response is set later; while it is None, the slot holds back the rest."""
+    """An entry of the response queue that gets its response later; until then later entries wait."""
 
     __slots__ = ("answer",)
 
@@ -269,7 +269,7 @@ class AnswerQueue:
 
 
 def _failed(entry: SingleProduce, error: int) -> Slot:
-    """Return the final response of a waiting produce to a partition that fails."""
+    """Return the final response to a produce request that waits on a partition, when the partition fails."""
     partition, required, _, correlation, base_offset, pack = entry
     if _is_acknowledged(required, partition, error):
         return Slot((pack(correlation, 0, base_offset, partition.log.log_start_offset),))
@@ -356,7 +356,7 @@ class Purgatory:
             return -_STORAGE_ERROR
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """Let the end of the tick look at every request that waits on this partition."""
+        """Have every request that waits on this partition checked at the end of the tick."""
         waiting = partition.produce_waiting
         if waiting:
             high_watermark = partition.high_watermark
@@ -374,7 +374,7 @@ class Purgatory:
                     progress.item.mark_changed()
 
     def high_watermark_followed(self, partition: Partition) -> None:
-        """In the next turn of the event loop, answer the consumers that wait on this follower."""
+        """Answer the consumers that wait on this follower in the next iteration of the event loop."""
         self.high_watermark_moved(partition)
         self.finish_soon()
 
@@ -383,7 +383,7 @@ class Purgatory:
         self.produce_times.record(self._clock.now() - arrived)
 
     def finish_soon(self) -> None:
-        """Call `finish_tick` in the next turn of the event loop, whether or not a tick is in progress now."""
+        """Call `finish_tick` in the next iteration of the event loop, even if a tick is in progress now."""
         if not self._is_finish_due:
             self._is_finish_due = True
             self._clock.call_later(0, self._finish_due)
@@ -393,7 +393,7 @@ class Purgatory:
         self.finish_tick(self._clock.now())
 
     def before_write(self, append: Callable[[], None]) -> None:
-        """Call `append` once, just before logs are written: at the end of this tick, or in the next turn."""
+        """Call `append` once, just before logs are written: at the end of this tick or the next one."""
         self.gathered.append(append)
         self.finish_soon()
 
@@ -439,7 +439,7 @@ class Purgatory:
                     progress.item.mark_dirty()
 
     def read_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        """Do what `storage_failed` does; this may be called at any time, even while responses are sent."""
+        """Do what `storage_failed` does; may be called at any time, even while responses are sent."""
         self.storage_failed(partition, failure)
         self.finish_soon()
 

@@ -26,8 +26,8 @@ def preferred_read_replica(
     """Return the follower in the consumer's rack from which it should read, LEADER if it should read here.
 
     Of the followers that are in the ISR and have the offset, the one with the most records is chosen. From
-    now on the leader sends it the high watermark promptly. `rack_of` returns the rack of a live broker that
-    the consumer can connect to, else None. `now`: monotonic ms.
+    now on the leader sends that follower the high watermark promptly. `rack_of` returns the rack of a live
+    broker that the consumer can connect to, else None. `now`: monotonic ms.
     """
     if not rack or not partition.is_leader or rack_of(partition.broker_id) == rack:
         return LEADER

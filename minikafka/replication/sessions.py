@@ -51,7 +51,7 @@ Answer: TypeAlias = tuple[
 """partition, error, high watermark, last stable offset, log start offset, slices, bytes, diverging, and two fields
 that are never sent to a follower: aborted transactions, preferred read replica."""
 _SIZE: Final = 6
-"""Field of an Answer: bytes of records."""
+"""Index of the number of bytes of records in an Answer."""
 Topics: TypeAlias = list[tuple[bytes, list[Answer]]]
 
 
@@ -105,7 +105,7 @@ class Item:
         self.mark_dirty()
 
     def mark_dirty(self) -> None:
-        """Add the partition to those that the session has to send.
+        """Add the partition to the session's `dirty`, the partitions to send.
 
         A fetch does not list partitions without new records. Until now the follower had every record of this one,
         so the time of the session's last fetch is when it was last caught up.
@@ -199,8 +199,8 @@ class Session:
     ) -> None:
         """Park one fetch, of which every row acknowledges the records below its offset.
 
-        It is answered at the end of the tick if there is anything to send, else at the deadline. Raises
-        ProtocolViolation if the session would have more than `PARTITIONS_MAX` partitions.
+        The fetch is answered at the end of the tick if there is anything to send, else at the deadline.
+        Raises ProtocolViolation if the session would have more than `PARTITIONS_MAX` partitions.
         """
         deque(self.fetch_in_steps(topics, forgotten, max_bytes, deadline, now), maxlen=0)
 
@@ -212,7 +212,7 @@ class Session:
         deadline: int,
         now: int,
     ) -> Generator[None, None, None]:
-        """Do what `fetch` does; yield after every `STEP_ROWS` partitions. Only the end parks the fetch."""
+        """Do what `fetch` does; yield after every `STEP_ROWS` partitions. The last step parks the fetch."""
         yield from self._forget(forgotten)
         self._begin(max_bytes, deadline, now)
         self.parked = False

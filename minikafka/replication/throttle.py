@@ -1,7 +1,8 @@
 """The rate limit of throttled replicas (KIP-73, Kafka's ReplicationQuotaManager).
 
-A broker has two of them: for what it sends as a leader, and for what it fetches as a follower. The bytes of all
-throttled replicas count, but only replicas outside of the ISR wait, so that a throttle never shrinks an ISR.
+A broker has two throttles: for records that it sends as a leader, and for those that it fetches as a
+follower. The bytes of all throttled replicas count, but only replicas outside of the ISR wait, so that a
+throttle never shrinks an ISR.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _HEAD_START_MS: Final = 100
 class Throttle:
     """How many bytes throttled replicas may transfer now, and their rate over the last windows.
 
-    The rate grants bytes all the time, and unused ones are kept: during a transfer at most those of one
-    window, for the pauses between two fetches; before a transfer those of a tenth of a second, so that short
-    copies keep the rate too. (In Kafka, idle windows are a credit.) A transfer beyond the rate delays later
-    ones by at most `count` windows of `window_ms`.
+    Bytes are granted at the rate all the time, and unused bytes are kept. During a transfer at most those of
+    one window are kept, for the pauses between two fetches. After an idle window at most those of a tenth of
+    a second are kept, so that short copies keep the rate too. (In Kafka, idle windows are a credit.) A
+    transfer beyond the rate delays later transfers by at most `count` windows of `window_ms`.
     """
 
     __slots__ = (

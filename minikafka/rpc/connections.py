@@ -1,8 +1,8 @@
 """The open connections of one control-plane listener.
 
-Invariant: at most `CONNECTIONS_MAX` are open, and each has a deadline for its next whole request, from the moment it
-is accepted. When all places are taken, the oldest connection that has not carried a valid signature is closed, so
-that strangers cannot keep the controller out.
+Invariant: at most `CONNECTIONS_MAX` are open, and each has a deadline for its next whole request, from the
+moment it is accepted. When one more is accepted, the oldest connection that has not carried a valid signature
+is closed, so that strangers cannot keep the controller out.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ class Connections:
         self._warned = -_WARNING_MS
 
     def accept(self, handler: RequestHandler) -> ServedConnection:
-        """Return the protocol of a new connection, after making room for it.
+        """Return the protocol of a new connection.
 
-        If every other connection has carried a valid signature, the new one is closed.
+        If the new connection is one too many, close the oldest one that has not carried a valid signature:
+        the new one, if all others have carried one.
         """
         connection = ServedConnection(self, handler)
         self._open[handler] = connection
@@ -102,7 +103,7 @@ class Connections:
             self._unsigned.pop(connection, None)
 
     def forget(self, connection: ServedConnection) -> None:
-        """Free the place of a connection that has ended or is about to."""
+        """Stop counting a connection as open: it has ended, or is about to end."""
         self._open.pop(connection.handler, None)
         self._unsigned.pop(connection, None)
         if connection.deadline is not None:

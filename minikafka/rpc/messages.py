@@ -49,8 +49,8 @@ PLAN: Final = "plan"
 (`minikafka plan`).
 """
 RECONFIGURE: Final = "reconfigure"
-"""From a tool: the settings in the broker's file, which may have changed; applies those that can be
-altered at run time, and returns every difference.
+"""From a tool: the settings in the broker's file, which may have changed. The broker applies those that can
+be altered at run time, and returns every difference.
 """
 STATE_CHANGES: Final = frozenset({LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA})
 """Requests of the controller to brokers, delivered to each broker's handler in order."""

@@ -1,8 +1,9 @@
-"""Busy polling: under dense traffic the event loop looks at its sockets again instead of sleeping.
+"""Busy polling: under dense traffic the event loop checks its sockets again instead of sleeping.
 
 Waking a sleeping processor costs as much as a broker's whole work for one record, and an acks=all produce
-wakes four processes in turn (docs/performance.md has the figures). Polling takes only processor time that no
-other process wants: each look yields the processor first, and a long yield stops the polling for a while.
+wakes four processes one after the other (docs/performance.md has the figures). Polling takes only processor
+time that no other process wants: it yields the processor before each check of the sockets, and a long yield
+stops the polling for a while.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Final
 PAUSE_NS: Final = 500_000
 """Polling ends after a longer gap between two reads, or a longer yield, in which another process ran."""
 DENSE_READS: Final = 8
-"""Reads without a pause before polling begins. Steady traffic of 1,000 records/s does not reach this number."""
+"""Number of reads without a pause before polling begins. Steady 1,000 records/s do not reach it."""
 HELD_READS: Final = 1_024
-"""Reads without polling after a long yield, so that polling seldom competes with another process."""
+"""Number of reads without polling after a long yield, so that polling seldom delays other processes."""
 
 
 class BusyPoll:
@@ -51,7 +52,7 @@ class BusyPoll:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Yield the processor, then keep the loop awake for one more look at its sockets."""
+        """Yield the processor, then make the loop check its sockets once more without sleeping."""
         before = self._now()
         self._is_polling = before - self._last_read <= PAUSE_NS
         if self._is_polling:

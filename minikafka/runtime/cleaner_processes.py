@@ -90,7 +90,9 @@ async def _exchange(
     task: Mapping[str, Any],
     on_group: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> tuple[str, dict[str, Any]]:
-    """Send a task, pass its groups to `on_group`, and return the last message: its kind and its content.
+    """Send a task to the process, and pass each cleaned group of segments that it reports to `on_group`.
+
+    Return the kind and the content of the last message.
 
     Raises CleaningFailed.
     """

@@ -34,8 +34,8 @@ _TIME: Final = Struct("d")
 class Throttle:
     """A limit on the bytes per second of all cleaner processes of a broker together; computes their pauses.
 
-    `shared`: descriptor of a file that all of them use. It contains the monotonic time, in seconds, at which
-    the bytes counted so far are done at the allowed rate. It is empty at first.
+    `shared`: descriptor of a file that all of them use. It contains the monotonic time, in seconds, from
+    which on the allowed rate permits more bytes. It is empty at first.
     """
 
     def __init__(self, shared: int) -> None:
@@ -56,7 +56,10 @@ class Throttle:
 def serve(
     tasks: BinaryIO, results: BinaryIO, throttle: Throttle, has_ended: Callable[[], bool]
 ) -> None:
-    """Carry out one task after the other until the input ends; during a task, `has_ended` checks for that."""
+    """Carry out one task after the other until the input ends.
+
+    `has_ended`: called during a task; True if the input has ended.
+    """
 
     def send(kind: str, content: Mapping[str, Any]) -> None:
         results.write(json.dumps([kind, content]).encode() + b"\n")

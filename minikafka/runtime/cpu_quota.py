@@ -1,7 +1,7 @@
 """Check for a processor quota of this process's control group (cgroups(7): `cpu.max`, `cpu.cfs_quota_us`).
 
-In a container with a quota, busy polling uses up the processor time that brokers need. They are
-then stopped for the rest of a period of 100 ms.
+In a container with a quota, busy polling uses up the processor time that brokers need. The
+kernel then stops the brokers for the rest of a period of 100 ms.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ def has_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> bool:
 
 
 def _limits(mount: Path, path: str, name: str) -> Iterator[str]:
-    """Yield the first word of the file in the group and in each one above it, up to the mount.
+    """Yield the first word of the file `name` in the group's directory and each one above it, up to `mount`.
 
-    A container may see its group's path from outside, and its group itself as the mount.
+    Directories without the file are skipped: in a container, `path` may be the path outside of the container,
+    while `mount` is the group itself.
     """
     group = mount / path.lstrip("/")
     for folder in (group, *group.parents):

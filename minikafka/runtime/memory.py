@@ -29,14 +29,14 @@ def find_trim() -> Trim | None:
 
 
 def resident() -> int:
-    """Return the bytes of this process in memory."""
+    """Return the resident size of this process in bytes."""
     return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def return_freed_memory(
     clock: Clock, trim: Trim, measure: Callable[[], int] = resident
 ) -> None:
-    """Trim the heap, in a thread, whenever the process has grown by `GROWTH` since the last time."""
+    """Trim the heap, in a thread, when the process exceeds its least size since the last trim by `GROWTH`."""
     least = measure()
     while True:
         await clock.sleep(_EVERY_MS)

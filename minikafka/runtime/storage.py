@@ -18,7 +18,7 @@ from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Buffer
 
 _SLICES_MAX: Final = 1024
-"""IOV_MAX of Linux; more slices are joined first."""
+"""IOV_MAX of Linux: `pwritev` refuses more slices, so they are joined into one before the write."""
 
 
 @contextmanager
@@ -169,7 +169,7 @@ class DiskStorage:
         return os.path.islink(path)
 
     def make_directories(self, path: str) -> bool:
-        """Create a directory with its parents; False if it already existed."""
+        """Create a directory with its parents; return False if it already existed."""
         with _failing_as(path):
             try:
                 os.mkdir(path)
@@ -189,7 +189,7 @@ class DiskStorage:
             self.sync_directory(os.path.dirname(new) or ".")
 
     def link(self, path: str, other: str) -> bool:
-        """Add a hard link to the file; False if impossible for any reason."""
+        """Add a hard link to the file; return False if that fails for any reason."""
         try:
             os.link(path, other)
         except OSError:
@@ -227,7 +227,7 @@ class DiskStorage:
         return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def lock(self, path: str) -> DiskFile | None:
-        """Hold an exclusive lock file until it is closed; None if another process holds it."""
+        """Lock a file and return it; closing it releases the lock. None if another process holds the lock."""
         with _failing_as(path):
             fd = _open(path, os.O_RDWR | os.O_CREAT)
             try:

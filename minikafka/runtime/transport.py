@@ -194,7 +194,7 @@ class SocketTransport:
 
 
 def _both(handle: Callable[[int], None], after: Callable[[], None]) -> Callable[[int], None]:
-    """Return one function that calls both, for the event loop to call on each read."""
+    """Return a function, for the event loop to call on each read, that calls `handle` and then `after`."""
 
     def buffer_updated(count: int) -> None:
         handle(count)
@@ -204,7 +204,7 @@ def _both(handle: Callable[[int], None], after: Callable[[], None]) -> Callable[
 
 
 def _rest(slices: Sequence[Buffer], taken: int) -> bytes:
-    """Return a copy of the bytes after the first `taken` ones; there is at least one."""
+    """Return a copy of the bytes after the first `taken` ones; at least one byte must remain."""
     index = 0
     while taken >= len(slices[index]):
         taken -= len(slices[index])

@@ -39,8 +39,8 @@ def _variables_of_streams(environment: dict[str, str]) -> Iterator[None]:
     """Add the variables of streams to the environment while Spark copies it for a source.
 
     All streams share that copy, an unguarded HashMap. Two streams that start at once and both add a
-    variable can leave it with a wrong size: then every executor fails with `OptionalDataException`.
-    Replacing values is harmless.
+    variable can leave it with a wrong size: then every executor fails with `OptionalDataException`. Two
+    streams that replace the value of an existing variable do no harm.
     """
     missing = [name for name in _SET_BY_STREAMS if name not in environment]
     environment.update(dict.fromkeys(missing, ""))

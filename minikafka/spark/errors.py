@@ -16,7 +16,7 @@ from minikafka.base.errors import MinikafkaError
 def one_line_errors() -> Iterator[None]:
     """Have a worker of Spark report an expected error as one line instead of a traceback.
 
-    The worker ends with the error, so the two changes to it affect nothing else.
+    The worker ends with the error, so changing its environment and `pyspark.util` affects nothing else.
     """
     try:
         yield

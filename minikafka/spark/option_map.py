@@ -21,7 +21,7 @@ _LONG_MAX: Final = 2**63 - 1
 
 
 class OptionMap:
-    """The given options over their defaults. `optional`: a missing or blank option is None."""
+    """The options of the user, and the defaults of those that are not given."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class OptionMap:
         return name in self._given
 
     def optional(self, name: str) -> str | None:
-        """Return the text without surrounding space; None if it is missing or blank."""
+        """Return the option's text without surrounding space; None if it is missing or blank."""
         return (self._text[name] or "").strip() or None
 
     def text(self, name: str) -> str:
@@ -54,25 +54,25 @@ class OptionMap:
         raise ConfigError(f"option {name} must be given")
 
     def boolean(self, name: str) -> bool:
-        """Return true or false."""
+        """Return the option as a boolean. Raises `ConfigError` for other texts than true and false."""
         value = self.text(name).lower()
         if value not in _BOOLEANS:
             raise ConfigError(f"option {name} must be true or false, not {value!r}")
         return _BOOLEANS[value]
 
     def choice(self, name: str, *words: str) -> str:
-        """Return one of the lower-case words."""
+        """Return the option in lower case. Raises `ConfigError` if it is not one of `words`."""
         value = self.text(name).lower()
         if value not in words:
             raise ConfigError(f"option {name} must be {' or '.join(words)}, not {value!r}")
         return value
 
     def positive(self, name: str, most: int = _INT_MAX) -> int:
-        """Return a whole number from 1 to `most`."""
+        """Return the option as a whole number from 1 to `most`."""
         return _positive(name, self.text(name), most)
 
     def optional_positive(self, name: str) -> int | None:
-        """Return a whole number from 1 up to 64 bits, or None."""
+        """Return the option as a whole number from 1 to 2^63 - 1; None if it is missing or blank."""
         value = self.optional(name)
         return None if value is None else _positive(name, value, _LONG_MAX)
 

@@ -34,7 +34,7 @@ class OffsetsBehind:
 
 
 def offsets_behind(source: SourceProgress) -> OffsetsBehind | None:
-    """Return how far a source of a query's progress is behind; None for other sources, or without offsets."""
+    """Return by how many offsets a source is behind; None if it is of another format or has no offsets."""
     try:
         read, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
         found = list(behind(read or {}, latest or {}).values())
@@ -53,7 +53,7 @@ class OffsetsBehindListener(StreamingQueryListener):
         self._report = report
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Report the sources of a micro-batch."""
+        """Call `report` for each source of this format in a micro-batch."""
         for source in event.progress.sources:
             if found := offsets_behind(source):
                 self._report(event.progress, found)

@@ -25,7 +25,7 @@ class Difference(NamedTuple):
 
 
 def compare(sent: Sequence[bytes], read: Sequence[bytes]) -> Difference:
-    """Compare two sequences by content, in which lines may repeat."""
+    """Return the differences between two sequences of lines, compared by content; lines may repeat."""
     sent_counts, read_counts = Counter(sent), Counter(read)
     kept = (sent_counts & read_counts).total()
     foreign = sum(count for line, count in read_counts.items() if line not in sent_counts)

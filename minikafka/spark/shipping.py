@@ -38,7 +38,7 @@ def write_archive(path: Path) -> None:
 
 
 def cached_archive(directory: Path) -> Path:
-    """Return the archive of this code in `directory`, written at the first call."""
+    """Return the archive that holds this running code, else one in `directory`, written at the first call."""
     if found := running_archive():
         return found
     name = hashlib.sha256(_archive_bytes()).hexdigest()[:16]
@@ -49,7 +49,7 @@ def cached_archive(directory: Path) -> Path:
 
 
 def running_archive() -> Path | None:
-    """Return the archive from which this code itself is imported; None if it is not in one."""
+    """Return the archive from which this code itself is imported; None if it is imported from files."""
     loader = base.__loader__
     return Path(loader.archive) if isinstance(loader, zipimport.zipimporter) else None
 

@@ -1,4 +1,4 @@
-"""Work that is divided by hand: one task of Spark per piece, and one small result of each."""
+"""Work that the caller divides: Spark runs one task for each piece, and each returns one small result."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def run_tasks(
 ) -> list[dict[str, Any]]:
     """Run `function(work)` for each piece of work in a task of its own; return the results in order.
 
-    A result is JSON. Spark may run a piece more than once. Raises the error of Spark with one line
-    from the task that failed.
+    Results must be fit for JSON. Spark may run a piece more than once. Raises the error of Spark with one
+    line from the task that failed.
     """
     if not works:
         return []

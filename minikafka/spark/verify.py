@@ -46,7 +46,10 @@ class Verdict:
 
 
 def verify(spark: SparkSession, bootstrap: str, topic: str, source: str, output: str) -> Verdict:
-    """Read, join, count, and write `output`, a directory that is replaced. `source` is a Parquet file."""
+    """Compare the topic with the lines in the Parquet file `source`, and return the counts.
+
+    The join of both is written to the directory `output`, which is replaced.
+    """
     read = spark.read.format(FORMAT).option("kafka.bootstrap.servers", bootstrap)
     joined = _join(
         _sent(spark.read.parquet(source)), _numbered(read.option("subscribe", topic).load())
@@ -80,7 +83,10 @@ def _sent(source: DataFrame) -> DataFrame:
 
 
 def _numbered(records: DataFrame) -> DataFrame:
-    """Return the records with their position in the file. A file is in one partition, ordered by offset."""
+    """Return the records with `line_no`, the number of each among the records of its file, from 1.
+
+    A file is in one partition, ordered by offset.
+    """
     place = f.row_number().over(Window.partitionBy("file").orderBy("partition", "offset"))
     named = records.withColumn("file", f.col("key").cast("string"))
     return named.select("file", place.alias("line_no"), "value", "partition", "offset", "timestamp")

@@ -1,8 +1,8 @@
 """How the classes of the data source reach Spark's Python workers: by name, like all installed classes.
 
-A worker whose Python lacks this package, or one that it needs, would only report a missing module.
-Classes with the metaclass `Shipped` are loaded by a function that is sent as code. Its error tells which
-Python lacks the module, and how to choose another one.
+A worker whose Python lacks this package, or a package that it needs, would only report a missing module. So
+classes with the metaclass `Shipped` are loaded by a function that Spark sends as code. The error of this
+function says which Python lacks the module, and how to choose another Python.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ class Shipped(ABCMeta):
 
 
 def _loader() -> Callable[[str, str], Any]:
-    """Return a function that Spark's pickler sends as code, because it is not found by its name."""
+    """Return the function that loads a class in a worker.
+
+    Spark's pickler sends it as code, because a local function cannot be imported by its name.
+    """
 
     def load(module: str, name: str) -> Any:
         import importlib

@@ -89,15 +89,15 @@ _V4: Final = Struct(">iqi")
 _V5: Final = Struct(">iqqi")
 _V9: Final = Struct(">iiqqi")
 _V12: Final = Struct(">iiqiqix")
-"""The pad byte is an empty section of tagged fields."""
+"""A partition of a version 12 request; the pad byte is an empty section of tagged fields."""
 _HEAD_V12: Final = Struct(">iiiibii")
 
 
 def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
-    """Decode the body, which begins after the client id. Raises ProtocolViolation if a field exceeds the frame.
+    """Decode a Fetch request whose body begins after the client id.
 
     The bytes after `end` belong to other requests. Numbers are read without comparing their position with
-    `end`; a read beyond it is detected after the last field.
+    `end`; a read beyond it is detected after the last field. Raises ProtocolViolation if one exceeds `end`.
     """
     return finished(decode_in_steps(buf, view, body, end, version))
 
@@ -198,7 +198,7 @@ def _partitions(
     version: int,
     found: list[FetchPartition],
 ) -> Generator[None, None, int]:
-    """Append the partitions to `found`; return the position after them."""
+    """Append the partitions of one topic to `found`; return the position after them."""
     (count,) = _INT32.unpack_from(buf, position)
     position += 4
     layout = _V9 if version >= 9 else _V5 if version >= 5 else _V4
@@ -271,7 +271,7 @@ def _flexible_forgotten(
 def _flexible_partitions(
     buf: bytearray, view: memoryview, position: int, end: int, found: list[FetchPartition]
 ) -> Generator[None, None, int]:
-    """Append the partitions to `found`; return the position after them."""
+    """Append the partitions of one topic to `found`; return the position after them."""
     count, position = read_uvarint(buf, position)
     count = max(count - 1, 0)
     size = _V12.size
@@ -323,7 +323,7 @@ _RESPONSE_V5: Final = Struct(">ihqqqi")
 _TAIL_V11: Final = Struct(">ii")
 _ABORTED: Final = Struct(">qq")
 _RESPONSE_V12: Final = Struct(">ihqqqBi")
-"""A partition without aborted transactions: their array, null or empty, takes one byte."""
+"""A partition without aborted transactions: the array for them is null or empty and takes one byte."""
 _HEAD_OF_ROW_V12: Final = Struct(">ihqqq")
 _ABORTED_V12: Final = Struct(">qqB")
 _PREFIX: Final = Struct(">iiBihi")

@@ -16,7 +16,7 @@ from minikafka.base.errors import ProtocolViolation
 HEADER: Final = Struct(">ihhih")
 """size, api key, api version, correlation id, length of the client id (-1: null)."""
 CLIENT_ID: Final = 12
-"""Position of the client id's length, counted from the first byte of the frame."""
+"""Position of the client id's length, from the first byte of the frame."""
 SIZE: Final = Struct(">i")
 _SIZE_MIN: Final = 10
 OTHER_SIZE_MAX: Final = 8 << 20
@@ -26,20 +26,21 @@ _unpack = HEADER.unpack_from
 
 
 class Again(Enum):
-    """The type of `AGAIN`."""
+    """An enum with the single member `AGAIN`, which type checkers tell from True, False and None."""
 
     AGAIN = "again"
 
 
 AGAIN: Final = Again.AGAIN
-"""Returned by a route that has not handled the request: parse nothing for now, and then this request again."""
+"""Returned by a route that has not handled the request: stop parsing now, and resume with this request."""
 Route: TypeAlias = Callable[
     [bytearray, memoryview, int, int, int, int, int], bool | Literal[Again.AGAIN] | None
 ]
 """Handles a whole request: (buf, view, version, correlation id, start, body, end). The frame is [start, end), and
 `body` the first byte after the client id. True: parse no further request for now."""
 Other: TypeAlias = Callable[[memoryview, int, int, int, int, int, int], bool | None]
-"""Handles a request of an API without a route: (view, api, version, correlation id, start, body, end) -> as a route."""
+"""Handles a request of an API without a route: (view, api, version, correlation id, start, body, end).
+True: parse no further request for now."""
 
 
 def frames(

@@ -83,7 +83,7 @@ class _Part(NamedTuple):
 
     name: str
     shape: Shape
-    """The shape of the field, or of an element."""
+    """The shape of the field, or of its elements if `is_array`."""
     read: Read
     is_array: bool = False
     is_nullable: bool = False

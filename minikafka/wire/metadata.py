@@ -28,7 +28,8 @@ from minikafka.wire.primitives import (
 
 FLEXIBLE: Final = 9
 LISTENER_NOT_FOUND_SINCE: Final = 6
-"""Older clients get LEADER_NOT_AVAILABLE for a leader without their listener, as in Kafka."""
+"""First version with LISTENER_NOT_FOUND for a leader without the client's listener, as in Kafka; older
+versions report LEADER_NOT_AVAILABLE."""
 NOT_ASKED: Final = -(2**31)
 """Authorized operations in a response to a request that did not ask for them."""
 

@@ -56,7 +56,7 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def string(text: str | None) -> bytes:
-    """Return a nullable string with its int16 length."""
+    """Return the bytes of a nullable string: int16 length, then UTF-8."""
     if text is None:
         return b"\xff\xff"
     data = text.encode()
@@ -64,7 +64,7 @@ def string(text: str | None) -> bytes:
 
 
 def compact_string(text: str | None) -> bytes:
-    """Return a nullable string with its length + 1 as a varint."""
+    """Return the bytes of a nullable string: length + 1 as a varint, then UTF-8."""
     if text is None:
         return b"\x00"
     data = text.encode()
@@ -82,12 +82,12 @@ def compact_array(count: int) -> bytes:
 
 
 def int32_array(numbers: Sequence[int]) -> bytes:
-    """Return an array of int32."""
+    """Return the bytes of an array of int32, length included."""
     return Struct(f">i{len(numbers)}i").pack(len(numbers), *numbers)
 
 
 def compact_int32_array(numbers: Sequence[int]) -> bytes:
-    """Return an array of int32 in flexible versions."""
+    """Return the bytes of an array of int32 in flexible versions, length included."""
     return uvarint(len(numbers) + 1) + Struct(f">{len(numbers)}i").pack(*numbers)
 
 

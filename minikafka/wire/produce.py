@@ -56,7 +56,7 @@ SingleAnswer: TypeAlias = Callable[[int, int, int, int], bytes]
 def decode_in_steps(
     buf: bytearray, body: int, end: int, version: int
 ) -> Iterator[ProduceRequest | None]:
-    """Decode the body, which begins after the client id.
+    """Decode a Produce request whose body begins after the client id.
 
     Yields None after every `STEP_ELEMENTS` topics and partitions, and finally the request.
     Raises ProtocolViolation if a field exceeds the frame, or if there are more than `ELEMENTS_MAX` elements.

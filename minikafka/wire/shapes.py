@@ -96,12 +96,15 @@ class Shape(NamedTuple):
 
 
 def checked(shape: Shape, data: Buffer, pos: int, elements_max: int) -> tuple[Buffer, int]:
-    """Return (message, position in it) that kio may decode. Raises ProtocolViolation."""
+    """Check the value at `pos`; return (message, position in it) from which kio may decode the value.
+
+    Raises ProtocolViolation.
+    """
     return checked_next(shape, Cursor(data, pos, elements_max))
 
 
 def checked_next(shape: Shape, cursor: Cursor) -> tuple[Buffer, int]:
-    """Move the cursor behind the next value; return (message, position in it) from which kio may decode the value.
+    """Move the cursor after the next value; return (message, position in it) for kio to decode the value.
 
     Raises ProtocolViolation.
     """

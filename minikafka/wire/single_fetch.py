@@ -22,7 +22,7 @@ from minikafka.wire.versions import FETCH
 _ONE: Final = 2
 """An array of one element, as a compact length."""
 _NAME_MAX: Final = 127
-"""Largest length byte of a topic name, which is one more than its length; longer names take the general path."""
+"""Largest length byte (name length + 1) of a topic name; `wire/fetch.py` handles longer names."""
 _REQUEST_NAME: Final = 27
 """Position of the topic name's length in a request body, which begins after the client id."""
 _RESPONSE_NAME: Final = 20

@@ -77,7 +77,8 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     DESCRIBE_PRODUCERS: (0, 0),
 }
 """API key → (lowest, highest) version. Produce 0–2 are advertised and refused: older librdkafka sends
-gzip, snappy and lz4 uncompressed to a broker whose table does not begin at 0 (KAFKA-18659)."""
+gzip, snappy and lz4 uncompressed to a broker whose ApiVersions response does not list Produce from version 0
+on (KAFKA-18659)."""
 
 NAMES: Final[dict[int, str]] = {
     PRODUCE: "Produce",

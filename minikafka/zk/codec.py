@@ -201,7 +201,7 @@ def get_data(path: str, *, watch: bool) -> Call[tuple[bytes, Stat]]:
 
 
 def exists(path: str, *, watch: bool) -> Call[Stat]:
-    """Return a request for a node's Stat; without a node it fails with NoNode, but sets the watch."""
+    """Return a request for a node's Stat. For an absent node it fails with NoNode, but sets the watch."""
     return Call(protocol.ExistsRequest(path=path, watch=watch).serialize(), _stat, path)
 
 

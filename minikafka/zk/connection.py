@@ -72,7 +72,7 @@ class ZooKeeperConnection(asyncio.Protocol):
     async def handshake(
         self, session_id: int, password: bytes, timeout_ms: int, last_zxid: int
     ) -> Attached:
-        """Request a session; return the server's response. Raises OSError if the server hangs up instead."""
+        """Request a session; return the server's response. Raises OSError if the connection is lost first."""
         if self.is_lost:
             raise ConnectionError("the server hung up")
         self.last_zxid = last_zxid
@@ -119,7 +119,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._out += (codec.LENGTH.pack(len(body)), body)
 
     def _flush(self) -> None:
-        """Write all frames of this turn of the event loop to the socket at once."""
+        """Write all frames to the socket at once that were queued during this pass of the event loop."""
         if self._transport is not None and not self.is_lost:
             self._transport.write(b"".join(self._out))
         self._out.clear()

@@ -55,7 +55,7 @@ _MS_PER_S: Final = 1_000
 
 
 class ZooKeeperCoordination:
-    """The Coordination port (see there for its methods) over ZooKeeper.
+    """The Coordination port over ZooKeeper; `base.ports.Coordination` documents its methods.
 
     `connect` is host:port,host:port/chroot; a missing chroot is created. `connect_timeout_ms`: how long
     `start` waits for a server; default: the session timeout.
@@ -330,7 +330,7 @@ class ZooKeeperCoordination:
             await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_DATA))
 
     async def _remove(self, call: Call[None]) -> None:
-        """Remove a watch from the server; without a connection the server has none."""
+        """Remove a watch from the server. Do nothing without a connection: the server then has no watches."""
         try:
             await self._session.submit(call)
         except (NotConnected, OutcomeUnknown, StaleSession, Closed):

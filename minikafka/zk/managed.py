@@ -38,7 +38,7 @@ SIGTERM_EXIT: Final = 143
 _EXPECTED_EXITS: Final = frozenset({0, SIGTERM_EXIT, -signal.SIGTERM, -signal.SIGKILL})
 
 _JARS: Final = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-*")
-"""The jars that a server needs. None is a logging provider, so it prints only errors at its start."""
+"""The jars that a server needs. None is a logging provider, so a server prints only errors at its start."""
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # The heap is large enough for about 500,000 partitions; a nearly full heap is very slow.
 _FLAGS: Final = (

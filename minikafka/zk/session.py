@@ -289,7 +289,7 @@ class Session:
         self.password = b""
 
     async def _keep_alive(self, connection: ZooKeeperConnection) -> None:
-        """Send pings and check for silence and old requests, until the connection is lost."""
+        """Send pings, abort a silent connection and fail overdue requests, until the connection is lost."""
         tick = self.timeout_ms / 12
         before = self._clock.now()
         while not connection.is_lost:

@@ -24,7 +24,10 @@ _COMPLETES: Final = {
 
 
 class OneShot:
-    """The Watch port. The signal is a future, so that an exception in one callback does not stop the others."""
+    """A watch: the implementation of the port `Watch`.
+
+    The callbacks are those of a future, so that an exception in one of them does not stop the others.
+    """
 
     def __init__(self) -> None:
         self._signal: asyncio.Future[WatchSignal] = asyncio.get_running_loop().create_future()

@@ -2,8 +2,8 @@
 
 `topics.py` creates topics and marks them for deletion, `auto_create.py` creates topics on metadata
 requests, `partitions.py` adds partitions, `configs.py` shows and alters settings. They check
-requests and wait for results; `broker/coordinator.py` defines where they write. Reassignments and
-elections go directly to the controller.
+requests, write through the ports in `broker/coordinator.py`, and wait for results. Reassignments and
+elections do not pass through this package but go directly to the controller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Topics created because a client asked for their metadata (`auto.create.topics.enable`) or for a group's coordinator.
 
-Invariant: at most one creation of a topic is in progress. The controller creates the topic, after a
-control-plane call if it is another broker.
+Invariant: at most one creation of a topic is in progress. The active controller creates the topic;
+if this broker is not the controller, it asks the controller in a control-plane call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AUTO_CREATE_TIMEOUT_MS: Final = 10_000
 class AutoCreate:
     """Creates topics in the background, with the default number of partitions and replicas.
 
-    For `__consumer_offsets` the two numbers come from the `offsets.topic.*` keys; it is compacted.
+    For `__consumer_offsets` the two numbers come from the `offsets.topic.*` keys, and the topic is compacted.
     """
 
     def __init__(
@@ -52,14 +52,17 @@ class AutoCreate:
         self._creating: set[str] = set()
 
     def start(self, name: str) -> ErrorCode:
-        """Begin to create the topic; return the error that a client gets meanwhile."""
+        """Begin to create the topic if that is possible; return the error for the client.
+
+        LEADER_NOT_AVAILABLE: the topic is being created. Any other error: the topic cannot be created.
+        """
         error = self._error(name, TakenNames(self._metadata.topics))
         if error == ErrorCode.LEADER_NOT_AVAILABLE:
             self._begin([name])
         return error
 
     def start_all(self, names: Iterable[str]) -> Generator[None, None, dict[str, ErrorCode]]:
-        """Begin to create the topics, in steps; return the error that a client gets meanwhile, by topic.
+        """Begin to create the topics, in steps; return the errors for the client by topic, as `start` does.
 
         Creates at most `PARTITIONS_MAX` topics, the limit for the partitions of a CreateTopics request.
         """

@@ -55,7 +55,10 @@ class Change(NamedTuple):
 
 
 class Alteration(NamedTuple):
-    """The changes of one resource; `replaces`: keys that are not named lose their values (KIP-133)."""
+    """The changes of one resource.
+
+    If `replaces` is True, keys that are not named lose their values (KIP-133).
+    """
 
     type: int
     name: str
@@ -73,7 +76,7 @@ class Result(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """The entity whose settings are altered, the keys it may have, and the check of all settings together."""
+    """The entity whose settings are altered, its possible keys, and the check of its complete settings."""
 
     kind: ConfigKind
     name: str
@@ -82,16 +85,16 @@ class _Target(NamedTuple):
 
 
 CHANGES_MAX: Final = 1_000
-"""Changes of one resource in one request: several times as many as there are keys."""
+"""Maximum number of changes of one resource in one request: several times the number of keys."""
 _OPERATIONS: Final = frozenset(Operation)
 _ALTERED_AT_ONCE: Final = 16
-"""Resources after which other connections have their turn: refused ones do not wait for ZooKeeper."""
+"""After this many resources other connections are served, because refused ones do not wait for ZooKeeper."""
 _READ_AT_ONCE: Final = 64
-"""Topics whose settings are read in one turn: about 2 ms."""
+"""Topics whose settings are read in one turn of the event loop: about 2 ms."""
 
 
 class ConfigAdmin:
-    """Shows and alters settings; `apply_now()` makes this broker apply the settings written so far."""
+    """Reads and changes of settings; `apply_now()` makes this broker apply the settings written so far."""
 
     def __init__(
         self,
@@ -108,7 +111,7 @@ class ConfigAdmin:
         self._apply_now = apply_now
 
     async def topic_configs(self, topics: Iterable[str]) -> dict[str, TopicConfig]:
-        """Return the effective settings of these topics, read now. Raises CoordinationError."""
+        """Return the effective settings of these topics, read from the store. Raises CoordinationError."""
         configs = TopicConfigs(self._store, self._settings.current)
         names = list(topics)
         async for part in self._give_way.parts(names, _READ_AT_ONCE):
@@ -118,7 +121,7 @@ class ConfigAdmin:
     async def alter(
         self, alterations: Sequence[Alteration], validate_only: bool = False
     ) -> list[Result]:
-        """Return one result per resource, in order; each is altered as a whole or not at all."""
+        """Alter each resource as a whole or not at all; return one result per resource, in order."""
         named: set[tuple[int, str]] = set()
         repeated: set[tuple[int, str]] = set()
         async for item in self._give_way.each(alterations):
@@ -166,7 +169,7 @@ class ConfigAdmin:
     # ---- what may be altered
 
     def _target(self, item: Alteration) -> _Target:
-        """Return the target of an alteration. Raises KafkaError if its settings cannot be altered here."""
+        """Return the target of an alteration. Raises KafkaError if this broker cannot alter its settings."""
         if item.type == ResourceType.TOPIC:
             return self._topic(item.name)
         if item.type == ResourceType.BROKER:

@@ -33,7 +33,10 @@ def may_exist(name: str) -> bool:
 
 
 class TakenNames:
-    """Taken topic names, to find those that differ from a name only in '.' and '_', which metrics merge."""
+    """The existing topic names, to find one that differs from a new name only in '.' and '_'.
+
+    Metric names do not distinguish the two characters.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._by_flat: dict[str, dict[str, None]] = {}
@@ -41,7 +44,7 @@ class TakenNames:
             self.add(name)
 
     def add(self, name: str) -> None:
-        """Add one name."""
+        """Add an existing name."""
         self._by_flat.setdefault(_flat(name), {})[name] = None
 
     def colliding(self, name: str) -> str | None:

@@ -32,7 +32,10 @@ Replicas = tuple[BrokerId, ...]
 
 
 class MorePartitions(NamedTuple):
-    """Increase a topic to `total` partitions; `assignments`: replicas of each new one, None to choose them here."""
+    """A request to increase a topic to `total` partitions.
+
+    `assignments`: the replicas of each new partition; None if the controller is to choose them.
+    """
 
     topic: str
     total: int
@@ -48,13 +51,16 @@ class Result(NamedTuple):
 
 
 class _Room:
-    """The partitions that one request may still create."""
+    """The number of partitions that one request may still create."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
 
     def take(self, topic: str, partitions: int) -> None:
-        """Count a topic's new partitions, replacing its earlier count. Raises KafkaError POLICY_VIOLATION."""
+        """Deduct the new partitions of a topic, instead of those deducted earlier for this topic.
+
+        Raises KafkaError POLICY_VIOLATION if the limit is exceeded.
+        """
         self._taken[topic] = 0
         check_room(partitions, PARTITIONS_MAX - sum(self._taken.values()))
         self._taken[topic] = partitions
@@ -78,9 +84,9 @@ class PartitionAdmin:
     async def create_partitions(
         self, asked: Sequence[MorePartitions], timeout_ms: int, validate_only: bool = False
     ) -> list[Result]:
-        """Return one result per topic, once this broker's metadata shows leaders of all partitions.
+        """Add partitions; return a result per topic, once this broker's metadata shows their leaders.
 
-        A topic without all leaders after `timeout_ms` has REQUEST_TIMED_OUT, although its partitions were added.
+        A topic that lacks leaders after `timeout_ms` has REQUEST_TIMED_OUT, although it was extended.
         """
         named: dict[str, None] = {}
         repeated: dict[str, None] = {}
@@ -128,7 +134,7 @@ class PartitionAdmin:
     async def _planned(
         self, item: MorePartitions, room: _Room, existing: Assignment
     ) -> dict[int, ReplicaAssignment]:
-        """Return the new partitions. Raises KafkaError with the reason when they cannot be added."""
+        """Return the replicas of the new partitions, by number. Raises KafkaError if they cannot be added."""
         topic, count, given = item
         if topic == GROUP_TOPIC:
             raise KafkaError(
@@ -162,7 +168,7 @@ class PartitionAdmin:
     async def _chosen(
         self, first_replicas: Replicas, count: int, total: int
     ) -> dict[int, ReplicaAssignment]:
-        """Return replicas for the partitions from `count` up to `total` of a topic."""
+        """Return replicas for the partitions `count` to `total - 1` of a topic, by number."""
         brokers = list(self._metadata.brokers.values())
         added: dict[int, ReplicaAssignment] = {}
         async for numbers in self._give_way.parts(range(count, total)):

@@ -33,9 +33,9 @@ from minikafka.broker.side_by_side import AT_ONCE, all_of
 logger = logging.getLogger(__name__)
 
 DEFAULT: Final = -1
-"""Number that asks for the broker's default partitions or replication factor (KIP-464)."""
+"""A number of partitions or replicas that stands for the broker's default (KIP-464)."""
 _LOOK_MS: Final = 200
-"""Interval at which a marked topic that the metadata never showed is looked for in the store."""
+"""Interval between reads of the store for a marked topic that the metadata has never shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """The outcome for one topic of a request; `plan` if the topic passed every check."""
+    """The outcome for one topic of a request; `plan` is None if the topic failed a check."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -120,7 +120,7 @@ class TopicAdmin:
         return [self._checked_for_leaders(result) for result in results]
 
     async def _existing(self, names: Sequence[str]) -> set[str]:
-        """Return the names that are topics; a name that no topic can have is not looked up."""
+        """Return those of `names` that are topics; names that no topic can have are not looked up."""
         found: set[str] = set()
         async for part in self._give_way.parts(names):
             if allowed := [name for name in part if not name_error(name)]:
@@ -134,9 +134,10 @@ class TopicAdmin:
         existing: Collection[str],
         taken: Iterable[str],
     ) -> list[TopicResult]:
-        """Plan the topics; give way to others after every `AT_ONCE` topics.
+        """Return a plan or an error for each topic; after every `AT_ONCE` topics, others are served.
 
-        `taken`: names in the store; those in the metadata and the request count as well.
+        `taken`: the names in the store. A new name must not collide with them, nor with a name in
+        the metadata or an earlier one in the request.
         """
         room = PARTITIONS_MAX
         names = TakenNames(taken)
@@ -259,8 +260,8 @@ class TopicAdmin:
 
         Waits until this broker's metadata no longer shows them, or ZooKeeper no longer has them if
         the metadata never showed them. After the timeout the result is REQUEST_TIMED_OUT, although
-        they are marked. As in Kafka, a topic that was marked before is waited for while the
-        metadata shows it, and is unknown afterwards.
+        they are marked. As in Kafka, a topic that was marked before this call is
+        waited for if the metadata shows it; otherwise it has UNKNOWN_TOPIC_OR_PARTITION.
         """
         wanted = dict.fromkeys(names)
         shown = {name for name in self._metadata.topics if name in wanted}
@@ -292,12 +293,12 @@ class TopicAdmin:
     async def _not_gone(
         self, marked: Iterable[str], fresh: Collection[str], timeout_ms: int
     ) -> set[str]:
-        """Return the marked topics that still exist after the timeout; wait until there are none.
+        """Wait until no marked topic exists; return those that still exist after the timeout.
 
         A topic that this broker's metadata has shown exists as long as the metadata shows it. A
-        topic in `fresh`, marked just now, may be deleted before the metadata ever shows it: as long
-        as it was never shown, the store is asked at an interval. A topic that is neither shown nor
-        in `fresh` was shown when it was marked, and counts as deleted.
+        topic in `fresh`, marked by this call, may be deleted before the metadata ever shows it: as
+        long as it was never shown, the store is read at an interval. A topic that is neither shown
+        nor in `fresh` was shown when `delete_topics` began, and counts as deleted.
         """
         topics = self._metadata.topic_ids
         shown = {name: topics.get(name) for name in marked if name in self._metadata.topics}
@@ -326,7 +327,7 @@ class TopicAdmin:
             return set(names)
 
     def _still_shown(self, topics: Mapping[str, bytes | None]) -> set[str]:
-        """Return the topics that the metadata still shows with the same id."""
+        """Return the names of the topics that the metadata still shows with the given id."""
         now = self._metadata
         return {
             name

@@ -1,1 +1,4 @@
-"""Handlers of Kafka requests: one module per family of APIs, with its keys, its versions and what it ignores."""
+"""Handlers of Kafka requests: one module per family of APIs.
+
+The docstring of each module lists API keys and served versions, and what the broker deliberately ignores.
+"""

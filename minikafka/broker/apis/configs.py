@@ -4,8 +4,9 @@ DescribeConfigs 32, versions 1–4.
 - Resource type 2 is a topic, which any broker describes; 4 is this broker, or with an empty name the dynamic
   defaults of all brokers. Other types, and the id of another broker, are INVALID_REQUEST; an unknown topic is
   UNKNOWN_TOPIC_OR_PARTITION.
-- Each key with its source and, if requested, synonyms, type and documentation; null or an empty list of keys means
-  all. Values of sensitive keys are null.
+- The response has each key with its value, its source, from version 3 its type and, if requested, its
+  synonyms and documentation. A null or empty list of keys requests all keys. Values of sensitive keys are
+  null.
 - A resource that the request names twice is described once.
 - A broker's keys include `inter.broker.protocol.version` and `delete.topic.enable`, which UIs read.
 
@@ -15,8 +16,8 @@ AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
   key and its valid values; a key that only the configuration file can set is INVALID_CONFIG too. Log levels (type 8)
   and other resource types are INVALID_REQUEST.
 - More than 1,000 changes of one resource are INVALID_REQUEST.
-- A key that brokers do not have is stored for them without effect, and described as user-defined: without a type and
-  a value, sensitive and read-only.
+- A key that is unknown to brokers can be set for them, without effect. It is described as a user-defined key:
+  sensitive and read-only, without a type and a value.
 - AlterConfigs replaces all settings of the resource; IncrementalAlterConfigs sets and deletes keys, and appends to
   and subtracts from lists. `validate_only` writes nothing.
 """
@@ -57,7 +58,7 @@ BROKER: Final = ResourceType.BROKER
 
 
 async def describe_configs(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to a DescribeConfigs request, one for each resource."""
+    """Return the response to a DescribeConfigs request as `Steps`, one step for each resource."""
     topics = services.metadata.topics
     named = {
         item.resource_name
@@ -109,7 +110,7 @@ def _result(
 def _entries(
     services: Services, resource: Entity, configs: Mapping[str, TopicConfig]
 ) -> list[ConfigEntry]:
-    """Return the entries of one resource. Raises KafkaError if it is unknown or cannot be described."""
+    """Return the entries of all keys of one resource. Raises KafkaError if this broker cannot describe it."""
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         return _topic(services, name, configs)
@@ -152,7 +153,7 @@ def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[st
 
 
 async def alter_configs(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to an AlterConfigs request."""
+    """Return the response to an AlterConfigs request as `Steps`."""
     each = services.give_way.each
     alterations = [
         Alteration(
@@ -170,7 +171,7 @@ async def alter_configs(services: Services, request: Entity, context: RequestCon
 async def incremental_alter_configs(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps:
-    """Return the steps to the response to an IncrementalAlterConfigs request."""
+    """Return the response to an IncrementalAlterConfigs request as `Steps`."""
     each = services.give_way.each
     alterations = [
         Alteration(
@@ -192,7 +193,7 @@ async def incremental_alter_configs(
 
 
 def _changes(resource: Entity) -> Sequence[Entity]:
-    """Return the changes of a resource; if there are too many, only enough for `ConfigAdmin` to refuse them."""
+    """Return at most `CHANGES_MAX` + 1 of the resource's changes: `ConfigAdmin` refuses that many."""
     changes: Sequence[Entity] = resource.configs[: CHANGES_MAX + 1]
     return changes
 

@@ -1,11 +1,13 @@
 """Elections that a client requests (KIP-183, KIP-460); only the active controller does them.
 
 ElectLeaders 43, versions 0–2.
-- Preferred (the only kind in version 0) or unclean, for the given partitions or (null) for all. One code and
-  message per partition: ELECTION_NOT_NEEDED (omitted if all partitions are requested),
-  PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
-- The response is sent when this broker's metadata has the new leaders (R61), or after the request's timeout with
-  REQUEST_TIMED_OUT for the others, although they are elected.
+- Elects preferred leaders (the only kind in version 0) or unclean ones, for the given partitions, or for all
+  if the list is null. The response has one code and message per partition: ELECTION_NOT_NEEDED (omitted if
+  all partitions are requested), PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
+  UNKNOWN_TOPIC_OR_PARTITION.
+- The response is sent when this broker's metadata has all new leaders (R61), at the latest after the
+  request's timeout. A partition whose new leader is not in the metadata then gets REQUEST_TIMED_OUT, although
+  the leader is elected.
 
 Other brokers return NOT_CONTROLLER for the whole request (from version 1) and for every partition.
 """
@@ -33,7 +35,7 @@ _UNKNOWN: Final = PartitionResult(
 
 
 async def elect_leaders(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to an ElectLeaders request."""
+    """Return the response to an ElectLeaders request as `Steps`."""
     kind = getattr(request, "election_type", PREFERRED)
     asked = await _asked(services, request)
     if kind not in (PREFERRED, UNCLEAN):
@@ -67,7 +69,7 @@ async def elect_leaders(services: Services, request: Entity, context: RequestCon
 
 
 async def _asked(services: Services, request: Entity) -> list[TopicPartition] | None:
-    """Return the partitions that the request names, each once; None for all."""
+    """Return the partitions that the request names, each once; None if it asks for all partitions."""
     if request.topic_partitions is None:
         return None
     named = (
@@ -81,7 +83,7 @@ async def _asked(services: Services, request: Entity) -> list[TopicPartition] | 
 async def _elect(
     services: Services, asked: list[TopicPartition] | None, *, unclean: bool
 ) -> Results:
-    """Return the results of the controller, which is asked in parts. Raises KafkaError."""
+    """Return the result of each partition; the controller is called once per part. Raises KafkaError."""
     elect = services.controller.elect_leaders
     if asked is None:
         return await elect(unclean=unclean, partitions=None)
@@ -94,7 +96,7 @@ async def _elect(
 
 
 def _is_led(services: Services, tp: TopicPartition, kind: int) -> bool:
-    """Return True if the metadata has the elected leader, or no longer has the partition."""
+    """Return True if this broker's metadata has the elected leader, or no longer has the partition."""
     state = services.metadata.topics.get(tp.topic, {}).get(tp.partition)
     if state is None:
         return True

@@ -1,9 +1,10 @@
 """Fetch (key 1), versions 4 to 12, for consumers and for followers.
 
 Behaviour: consumers read below the high watermark, or below the last stable offset with isolation level
-read_committed, and wait for min_bytes until max_wait_ms; followers read up to the written log end. Epoch fencing by
-KIP-320, divergence by KIP-595. Version notes: 5 log start offset, 7 sessions, 9 current leader epoch, 11 rack id, 12
-flexible and last fetched epoch; topics with compression.type zstd from 10.
+read_committed, and wait for min_bytes for at most max_wait_ms; followers read up to the written log end.
+Epochs are fenced as in KIP-320, and divergence is reported as in KIP-595. Version notes: 5 log start offset,
+7 sessions, 9 current leader epoch, 10 topics with compression.type zstd, 11 rack id, 12 flexible and last
+fetched epoch.
 
 Incremental sessions (KIP-227): a response names the partitions with records, an error, a preferred read replica, or a
 high watermark or log start offset other than last sent. At most `max.incremental.fetch.session.cache.slots` sessions
@@ -12,24 +13,25 @@ each time. When all slots are taken, a new session replaces one that was not use
 smaller one that has been in use for more than two minutes; a follower's session may replace any consumer's.
 Sessions of followers end with their connection.
 
-Reads from followers (KIP-392): from version 11 a follower answers too, up to the high watermark that it knows. With
-`replica.selector.class` set, the leader names a follower in the ISR and in the client's rack that has the offset,
-unless it is in that rack itself. It then sends that follower each new high watermark at once.
+Reads from followers (KIP-392): from version 11 a follower answers too, up to the high watermark that it
+knows. With `replica.selector.class` set, the leader names a follower in the ISR and in the client's rack that
+has the offset, unless the leader is in that rack itself. A leader that has named a follower sends it each new
+high watermark at once.
 
 Records beyond the first 64 KiB of a response are read when the client's socket takes them, in pieces of at most
 256 KiB. All clients of a broker together have a budget of 64 MiB for such pieces: the more of it is used, the smaller
 they get, down to 16 KiB. Until a client has received a response with more than 64 KiB of records, its further requests
 are not read. If the records are deleted or truncated meanwhile, its connection is closed.
 
-A fetch of more than 64 partitions is handled in steps, in turn with the cold requests of all connections; the
-next request of its connection is handled after it is answered. While 16 fetches of a connection wait for
-records, its next request waits too. In a session, only partitions that may have changed count.
+A fetch of more than 64 partitions is handled in steps, between which the broker handles other connections; in
+a session, only partitions that may have changed count. The connection's next request is handled after such a
+fetch is answered. While 16 fetches of a connection wait for records, its next request waits too.
 
-A consumer's request of 8 KiB or more is decoded in steps too, and a follower's of 16 KiB or more; the broker handles
-one such request at a time. A request may have at most 1 MiB, which is enough for 30,000 partitions; a larger one closes
-the connection, as does a follower's session of more than 10,000 partitions. The sessions of all consumers together have
-at most 100,000 partitions; beyond that, sessions give way as when all slots are taken. A fetch of more than 4,096
-partitions without a session does not wait for records.
+A consumer's request of 8 KiB or more is decoded in steps too, and a follower's of 16 KiB or more; the broker
+handles one such request at a time. A request may have at most 1 MiB, which is enough for 30,000 partitions; a
+larger one closes the connection, as does a follower's session of more than 10,000 partitions. The sessions of
+all consumers together have at most 100,000 partitions; beyond that, sessions are replaced as when all slots
+are taken. A fetch of more than 4,096 partitions without a session does not wait for records.
 """
 
 from __future__ import annotations
@@ -71,14 +73,14 @@ from minikafka.wire.fetch import (
 from minikafka.wire.single_fetch import SingleRequest, encode_single_response, single_request
 
 REQUEST_BYTES_MAX: Final = 1 << 20
-"""Largest request: that of 30,000 partitions."""
+"""Maximum size of a Fetch request in bytes: enough for 30,000 partitions."""
 
 
 class FetchApi:
     """Fetch on one connection: any number of consumer fetches, or the session of one follower.
 
-    `filled()` is called whenever a response may have made `is_full` true. `turns` gives large fetches their
-    turns. `refused(violation)` closes the connection when a large request is malformed.
+    `filled()` is called whenever a response may have made `is_full` true. `turns` schedules the steps of
+    large fetches. `refused(violation)` closes the connection when a large request is malformed.
     """
 
     __slots__ = (
@@ -114,7 +116,7 @@ class FetchApi:
         self.now = 0
         self.session: Session | None = None
         self.slot = Slot()
-        """The place of the follower's response: a session has one fetch in flight."""
+        """The queue entry of the response to a follower: a session has at most one fetch in flight."""
         self.correlation = 0
 
     def on_request(
@@ -127,9 +129,9 @@ class FetchApi:
         body: int,
         end: int,
     ) -> bool:
-        """Answer at the end of this tick, or when min_bytes are available, or after max_wait_ms.
+        """Begin a fetch, to be answered at the end of this tick, with min_bytes, or after max_wait_ms.
 
-        Return True if no further request may be parsed. Raises ProtocolViolation.
+        Return True if the connection must not parse a further request yet. Raises ProtocolViolation.
         """
         if self.session is not None and version == FOLLOWER_VERSION:
             single = single_request(buf, body, end)
@@ -149,11 +151,11 @@ class FetchApi:
         return self.consumers.rows > ROWS_MAX or self.is_full()
 
     def _is_of_follower(self, buf: bytearray, body: int, version: int) -> bool:
-        """True for a request with the replica id of a broker; brokers send no tagged fields before the id."""
+        """True if the request has a broker's replica id; brokers send no tagged fields before that id."""
         return version == FOLLOWER_VERSION and buf[body] == 0 and buf[body + 1] < 0x80
 
     def _begin_large(self, body: memoryview, version: int, correlation: int) -> None:
-        """Decode the request in later turns. Raises ProtocolViolation if it is larger than clients need."""
+        """Queue a request to be decoded in steps. Raises ProtocolViolation above `REQUEST_BYTES_MAX`."""
         if len(body) > REQUEST_BYTES_MAX:
             raise ProtocolViolation(
                 f"a Fetch request must have at most {REQUEST_BYTES_MAX} bytes, got {len(body)}"
@@ -162,9 +164,9 @@ class FetchApi:
         self.consumers.begin_large(LargeRequest(self.consumers, steps, self.refused))
 
     def _large_steps(self, body: bytearray, version: int, correlation: int) -> Steps:
-        """Decode a request in steps, then handle a follower's fetch or return a consumer's, not begun yet.
+        """Decode a request in steps. Then return a consumer's fetch, which the caller begins.
 
-        Raises ProtocolViolation.
+        A follower's fetch is handled here, in steps, and None is returned. Raises ProtocolViolation.
         """
         now = self.consumers.clock.now()
         request = yield from decode_in_steps(body, memoryview(body), 0, len(body), version)
@@ -187,7 +189,7 @@ class FetchApi:
     def is_full(self) -> bool:
         """True while no further request may be parsed.
 
-        The reason is a large fetch, too many fetches that wait, or too many unsent bytes.
+        That is so while a large fetch is in progress, too many fetches wait, or too many bytes are unsent.
         """
         return self.consumers.is_full()
 
@@ -201,7 +203,7 @@ class FetchApi:
     # ---- followers
 
     def _follower_again(self, session: Session, single: SingleRequest, correlation: int) -> bool:
-        """Handle a request for one partition that the session knows; return False for any other request."""
+        """Handle a follower's fetch of one partition of its session; return False for any other request."""
         (
             _,
             replica_id,
@@ -239,7 +241,7 @@ class FetchApi:
         return True
 
     def _begin_follower(self, request: FetchRequest, correlation: int) -> int:
-        """Reserve the response's place; open or continue the session. Return the error code, 0 on success."""
+        """Queue an entry for the response, open or continue the session; return the error code or 0."""
         self._await_response(correlation)
         return self._open_or_continue(request)
 
@@ -281,14 +283,14 @@ class FetchApi:
         return 0
 
     def respond(self, error: int, topics: Topics) -> None:
-        """Answer the follower's fetch with an error code, or with these partitions."""
+        """Answer the follower's fetch with the error code or, if it is 0, with these partitions."""
         self.requests.follower_fetches.value += 1
         session_id = self.session.id if self.session is not None and not error else 0
         response = encode_response(self.correlation, FOLLOWER_VERSION, error, session_id, topics)
         self.answers.answer(self.slot, response)
 
     def respond_one(self, session_id: int, topic: bytes, answer: Answer) -> None:
-        """Answer the follower's fetch with one partition."""
+        """Answer the follower's fetch with the result for one partition."""
         response = encode_single_response(self.correlation, session_id, topic, answer)
         if response is None:
             self.respond(0, [(topic, [answer])])
@@ -297,6 +299,6 @@ class FetchApi:
             self.answers.answer(self.slot, response)
 
     def release_parked(self) -> None:
-        """Answer a parked follower fetch with no records, so that it does not hold back the requests behind it."""
+        """Answer a parked follower fetch without records, so that it does not delay the next request."""
         if self.session is not None and self.session.parked:
             self.session.answer_now([])

@@ -4,13 +4,14 @@ OffsetCommit 8, versions 2–8.
 - Answered when the offsets are on all in-sync replicas of the group's partition of `__consumer_offsets`, at most
   `offsets.commit.timeout.ms` later (REQUEST_TIMED_OUT). A topic or partition that does not exist is
   UNKNOWN_TOPIC_OR_PARTITION; metadata longer than `offset.metadata.max.bytes` is OFFSET_METADATA_TOO_LARGE.
-- The offsets of more than 256 partitions are written in several batches, of which some may fail.
-- Versions 2–4: the client's retention time, if it is not -1. 6: leader epochs (KIP-320). 7: static members (KIP-345).
+- The offsets of more than 256 partitions are written in several batches, and some of these may fail.
+- Version notes: 2–4 the client's retention time (-1: the default), 6 leader epochs (KIP-320), 7 static
+  members (KIP-345).
 
 OffsetFetch 9, versions 1–8.
-- Offset -1 for partitions without a committed offset. Null topics (from version 2) are all partitions of the group.
-  Version 1 carries errors of the group in each partition. From version 7 the request may ask for stable offsets only
-  (KIP-447). Version 8 takes several groups (KIP-709).
+- A partition without a committed offset gets offset -1. Null topics (from version 2) request all partitions
+  that the group has committed. Version 1 carries errors of the group in each partition. From version 7 the
+  request may ask for stable offsets only (KIP-447). Version 8 takes several groups (KIP-709).
 
 OffsetDelete 47, version 0.
 - GROUP_SUBSCRIBED_TO_TOPIC for topics to which a member of the group subscribes (KIP-496).
@@ -55,7 +56,7 @@ _DEFAULT_RETENTION: Final = -1
 _GROUPS_SINCE: Final = 8
 _GROUP_ERROR_SINCE: Final = 2
 _CACHED_PARTITIONS_MAX: Final = 16
-"""Largest number of partitions of a commit whose encoded response is cached."""
+"""The encoded response to a commit is cached if it has at most this many partitions."""
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -84,7 +85,7 @@ def _count(named: Iterable[tuple[str, Sequence[Any]]]) -> int:
 def _existing(
     services: Services, named: Iterable[tuple[str, Sequence[Entity]]]
 ) -> list[tuple[str, list[OffsetToCommit]]]:
-    """Return the offsets to commit of the partitions that exist."""
+    """Return the offsets to commit by topic, without those of partitions that do not exist."""
     known = services.metadata.topics
     topics = [
         (name, [_offset(row) for row in rows if row.partition_index in known.get(name, ())])
@@ -115,7 +116,7 @@ def _errors_of_parts(
     version: int,
     outcomes: Sequence[CommitResponse | DeleteOffsetsResponse],
 ) -> Steps:
-    """Return the steps to a response; a partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the response as `Steps`; a partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION."""
     errors: dict[tuple[str, int], int] = {}
     for outcome in outcomes:
         if isinstance(outcome, DeleteOffsetsResponse) and outcome.error:
@@ -154,7 +155,7 @@ def _offset(partition: Entity) -> OffsetToCommit:
 def _committed(
     asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: CommitResponse
 ) -> bytes | Steps:
-    """Return the response; a partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the response to OffsetCommit; a partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION."""
     if len(asked) == len(outcome.topics) == 1 == len(asked[0][1]):
         ((name, outcomes),) = outcome.topics
         return _encoded(version, ((name, tuple(outcomes)),))
@@ -192,7 +193,7 @@ def offset_fetch(services: Services, request: Entity, context: RequestContext) -
 def _fetch_in_parts(
     services: Services, request: Entity, groups: Sequence[Entity], context: RequestContext
 ) -> Steps:
-    """Return the steps to the response; the coordinator answers each part at once."""
+    """Return the response as `Steps`; in each step the coordinator answers one part synchronously."""
     require_stable = getattr(request, "require_stable", False)
     fetched: list[FetchedGroup] = []
     for group in groups:
@@ -291,7 +292,7 @@ def offset_delete(services: Services, request: Entity, context: RequestContext) 
 def _delete_request(
     services: Services, request: Entity, named: Iterable[tuple[str, Sequence[Entity]]]
 ) -> DeleteOffsetsRequest:
-    """Return the request to delete the offsets of the partitions that exist."""
+    """Return the coordinator's request to delete these offsets, without partitions that do not exist."""
     known = services.metadata.topics
     existing = [
         (name, [row.partition_index for row in rows if row.partition_index in known.get(name, ())])
@@ -318,7 +319,7 @@ def _deleted(
 
 
 def _asked(request: Entity) -> list[tuple[str, list[int]]]:
-    """Return the partitions that a request names."""
+    """Return the topics that a request names, each with its partition numbers."""
     return [
         (topic.name, [partition.partition_index for partition in topic.partitions])
         for topic in request.topics

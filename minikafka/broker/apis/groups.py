@@ -1,13 +1,13 @@
 """Consumer groups: their coordinators, members and rebalances.
 
 FindCoordinator 10, versions 0–4.
-- The broker that leads the partition of `__consumer_offsets` that holds the group. One key up to version 3, a list of
-  keys from version 4 (KIP-699). The first request creates the topic.
+- Names the broker that leads the group's partition of `__consumer_offsets`. A request has one key up to
+  version 3, a list of keys from version 4 (KIP-699). The first request creates `__consumer_offsets`.
 - COORDINATOR_NOT_AVAILABLE, which clients retry, until the topic exists and has a leader: it is not created before
   `offsets.topic.replication.factor` brokers are live.
-- INVALID_REQUEST for a transactional id (key type 1), as transactions are not supported yet, and for unknown key types.
-  To librdkafka, which would ask again until the time-out of init_transactions, a transactional id is
-  TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+- INVALID_REQUEST for a transactional id (key type 1), as transactions are not supported yet, and for unknown
+  key types. For a transactional id librdkafka gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead: after
+  INVALID_REQUEST it would retry until the timeout of init_transactions.
 
 JoinGroup 11, versions 0–9.
 - Answered when all members have joined or the rebalance has timed out; until then the connection is parked.
@@ -26,8 +26,8 @@ DeleteGroups 42, versions 0–2.
 - ListGroups lists the groups of the partitions that this broker leads. Authorized operations, if requested, are all
   operations: there is no authorizer.
 
-Any of these is NOT_COORDINATOR if another broker coordinates the group, and COORDINATOR_LOAD_IN_PROGRESS while this
-one reads the group's partition after an election.
+Any request about a group gets NOT_COORDINATOR if another broker coordinates the group, and
+COORDINATOR_LOAD_IN_PROGRESS while this broker reads the group's partition after an election.
 """
 
 from __future__ import annotations
@@ -85,18 +85,18 @@ from minikafka.wire.versions import (
 )
 
 GROUP_OPERATIONS: Final = 0b0001_0100_1000
-"""Read, Delete, Describe as ACL operation bits."""
+"""ACL operation bits: Read, Delete, Describe."""
 _NOT_ASKED: Final = -(2**31)
 
 _COORDINATORS_SINCE: Final = 4
 _GROUP: Final = 0
-"""Key type of a consumer group, the only one before version 1."""
+"""Key type in FindCoordinator for a consumer group; version 0 has no other type."""
 _TRANSACTION: Final = 1
 _CLIENT_ID_MAX: Final = 1_000
-"""Characters of a client id that a member id begins with, so that the member id fits into every response."""
+"""Characters of the client id that go into a member id, so that the id fits into every response."""
 _PROTOCOLS_MAX: Final = 100
 _METADATA_BYTES_MAX: Final = 1 << 20
-"""Limits of a JoinGroup request, which the coordinator keeps as long as the member."""
+"""Maximum bytes of metadata in one JoinGroup request: the coordinator keeps them as long as the member."""
 _MEMBER_ID_REQUIRED_SINCE: Final = 4
 _PROTOCOL_NULLABLE_SINCE: Final = 7
 _SKIP_ASSIGNMENT_SINCE: Final = 9
@@ -107,7 +107,7 @@ _SEVERAL_LEAVE_SINCE: Final = 3
 def find_coordinator(
     services: Services, request: Entity, context: RequestContext
 ) -> Entity | Steps:
-    """Return the response to a FindCoordinator request, or the steps to it."""
+    """Return the response to a FindCoordinator request, from version 4 (several keys) as `Steps`."""
     key_type = getattr(request, "key_type", _GROUP)
     if context.version < _COORDINATORS_SINCE:
         found = _coordinator(services, request.key, key_type, context.connection)
@@ -122,7 +122,7 @@ def find_coordinator(
 def _coordinator(
     services: Services, key: str, key_type: int, connection: ClientConnection
 ) -> dict[str, Any]:
-    """Return the fields that name a coordinator, or the error."""
+    """Return the response's fields for one key: the broker that coordinates it, or an error."""
     if key_type == _GROUP:
         node, reason = services.groups.topic.locate(key, connection.listener)
         if node is not None:
@@ -280,7 +280,7 @@ def _left(version: int, left: LeaveResponse) -> Steps:
 
 
 def _left_in_parts(version: int, outcomes: Sequence[LeaveResponse]) -> Steps:
-    """Return the steps to the response; the error of the group is the first error of any part."""
+    """Return the response as `Steps`; its top-level error is the first such error of any part."""
     error = next((left.error for left in outcomes if left.error), 0)
     members = () if error else chain.from_iterable(left.members for left in outcomes)
     return (

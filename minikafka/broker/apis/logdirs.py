@@ -26,7 +26,7 @@ from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 
 
 def describe_log_dirs(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to a DescribeLogDirs request."""
+    """Return the response to a DescribeLogDirs request as `Steps`."""
     asked: set[TopicPartition] | None = None
     if request.topics is not None:
         asked = set()
@@ -81,7 +81,7 @@ def _replica(services: Services, replica: Replica) -> dict[str, Any]:
 
 
 def alter_replica_log_dirs(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to an AlterReplicaLogDirs request, one for each replica."""
+    """Return the response to an AlterReplicaLogDirs request as `Steps`, one step for each replica."""
     api, version = ALTER_REPLICA_LOG_DIRS, context.version
     directories = {entry.path: entry for entry in services.replicas.log_directories()}
     hosted = {

@@ -9,10 +9,10 @@ Metadata 3, versions 0–12.
 - An unknown topic is created in the background if `auto.create.topics.enable` and the request (from version 4)
   allow it, and is LEADER_NOT_AVAILABLE until the controller's update arrives; otherwise it is
   UNKNOWN_TOPIC_OR_PARTITION. An invalid topic name is INVALID_TOPIC_EXCEPTION.
-- `__consumer_offsets` and `__transaction_state` are marked as internal. The former is created with the
-  numbers that the `offsets.topic.*` keys set.
-- Topic ids are in responses from version 10 and in requests from version 12 (UNKNOWN_TOPIC_ID); a request by id or
-  without a name is INVALID_REQUEST before that.
+- `__consumer_offsets` and `__transaction_state` are marked as internal. `__consumer_offsets` is created with
+  the numbers of partitions and replicas that the `offsets.topic.*` keys set.
+- Topic ids are in responses from version 10 and in requests from version 12 (UNKNOWN_TOPIC_ID); before
+  version 12, a request by id or without a name is INVALID_REQUEST.
 - Authorized operations, if requested, are all operations: there is no authorizer.
 - A broker without metadata from a controller delays the response: it would list no broker and no topic, and
   librdkafka forgets every broker that is not listed.
@@ -38,9 +38,10 @@ from minikafka.wire.primitives import NULL_UUID
 from minikafka.wire.versions import DESCRIBE_CLUSTER, METADATA
 
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
-"""Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs as ACL operation bits."""
+"""ACL operation bits: Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs."""
 CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
-"""Create, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs, IdempotentWrite."""
+"""ACL operation bits: Create, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs,
+IdempotentWrite."""
 
 _AUTO_CREATE_ASKED_SINCE: Final = 4
 _IDS_ASKED_SINCE: Final = 12
@@ -51,7 +52,10 @@ _FIRST_UPDATE_MS: Final = 30_000
 def metadata(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps | Awaitable[Steps]:
-    """Return the steps to the response to a Metadata request, one for each topic, or an awaitable of them."""
+    """Return the response to a Metadata request as `Steps`, one step for each topic.
+
+    Until the broker has received metadata, return an awaitable of the `Steps` instead.
+    """
     if not services.metadata.version:
         return _first_metadata(services, request, context)
     return _metadata(services, request, context)
@@ -63,7 +67,7 @@ async def _first_metadata(services: Services, request: Entity, context: RequestC
 
 
 async def _first_update(services: Services) -> None:
-    """Wait for the first metadata of a controller, at most 30 s. Raises KafkaError, which closes the connection."""
+    """Wait at most 30 s for the first metadata; raise KafkaError, which closes the connection, after that."""
     if not await services.metadata.wait_until(
         lambda: services.metadata.version > 0, _FIRST_UPDATE_MS
     ):
@@ -130,7 +134,7 @@ def _by_id(snapshot: Snapshot, topic_id: bytes, request: Entity, context: Reques
 def _created(
     services: Services, version: int, request: Entity, names: dict[str, None]
 ) -> Generator[None, None, dict[str, ErrorCode]]:
-    """Begin to create unknown topics if the request and the broker allow it; return their error codes, else {}."""
+    """Begin to create these topics; return their error codes, or {} if request or broker forbids creation."""
     may_create = version < _AUTO_CREATE_ASKED_SINCE or request.allow_auto_topic_creation
     if names and may_create and services.config.auto_create_topics_enable:
         return (yield from services.admin.auto_create.start_all(names))
@@ -171,7 +175,7 @@ def _failed(
 
 
 def _controller_id(services: Services, nodes: Sequence[Node]) -> int:
-    """Return the controller if it is among the nodes, else -1: some clients fail on an id that is not listed."""
+    """Return the controller's id, or -1 if it is not in `nodes`: some clients fail on an unlisted id."""
     listed = {node.id for node in nodes}
     for controller_id in (services.controller.controller_id, services.metadata.controller_id):
         if controller_id in listed:

@@ -36,14 +36,14 @@ MAX_TIMESTAMP: Final = -3
 READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 _DEBUGGING: Final = -2
-"""Replica ids of consumers, and of a tool that may ask a follower too."""
+"""Replica id of debugging tools, which followers answer too; consumers have the id `_CONSUMER`."""
 _NO_EPOCH: Final = -1
 _NOT_AVAILABLE_SINCE: Final = 5
 _MAX_TIMESTAMP_SINCE: Final = 7
 
 
 class Found(NamedTuple):
-    """The result for one partition."""
+    """The result of ListOffsets for one partition; -1 where a value is absent."""
 
     error: int
     timestamp: int = -1
@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
 
 def list_offsets(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to a ListOffsets request, one for each partition."""
+    """Return the response to a ListOffsets request as `Steps`, one step for each partition."""
     version = context.version
     repeated = yield from _repeated(request)
     encode_row = row_encoder(LIST_OFFSETS, version, "topics", "partitions")
@@ -141,7 +141,7 @@ def _error_if_not_hosted(services: Services, tp: TopicPartition) -> int:
 
 
 def _repeated(request: Entity) -> Generator[None, None, set[tuple[str, int]]]:
-    """Return the partitions that the request names twice, in steps of 64 partitions."""
+    """Return the partitions that the request names twice; yield after each topic and every 64 partitions."""
     named: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -155,7 +155,7 @@ def _repeated(request: Entity) -> Generator[None, None, set[tuple[str, int]]]:
 
 
 def offset_for_leader_epoch(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to an OffsetForLeaderEpoch request, one for each partition."""
+    """Return the response to an OffsetForLeaderEpoch request as `Steps`, one step for each partition."""
     api, version = OFFSET_FOR_LEADER_EPOCH, context.version
     encode_row = row_encoder(api, version, "topics", "partitions")
     topics = []

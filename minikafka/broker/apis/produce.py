@@ -1,21 +1,21 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
-Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record batch of magic 2
-per partition. A batch that arrives before an earlier one of its producer is refused (LEADER_NOT_AVAILABLE)
-for at least five seconds, and then until a follower fetches again, unless the leader is alone in the ISR.
-Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a fatal error. For one
-minute after an election the same holds for a producer that the log does not know, whose first batch may still
-be waiting at the former leader. After a retriable error for a producer's first batch, its later batches on
-that connection get the same error until the first one arrives again, for at most five seconds. Version notes:
-5 log start offset, 8 record errors (always empty), 9 flexible. A transactional batch is refused
-(INVALID_TXN_STATE): no transaction can be open yet. A batch for `__consumer_offsets` or
-`__transaction_state`, which only coordinators write, is INVALID_TOPIC_EXCEPTION. Records that a consumer
-could not read are INVALID_RECORD: bytes that the codec cannot decompress (Kafka: UNKNOWN_SERVER_ERROR), more
-or fewer records than the header counts, fields that do not fit into their record, more than 256 MiB of
-records when decompressed, or a missing key in a compacted topic. A request whose records take long to read,
-or that has more than 255 topics and partitions or more than 4 MiB, is handled piece by piece; the
-connection's further requests wait for it. One of more than 10,240 topics and partitions closes the
-connection. Deliberately ignored: transactional ids, and the offsets inside of a batch.
+Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record batch of
+magic 2 per partition. A batch that arrives before an earlier one of its producer is refused
+(LEADER_NOT_AVAILABLE) for at least five seconds, and then until a follower fetches again, unless the leader
+is alone in the ISR. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a
+fatal error. For one minute after an election, the batches of a producer that the log does not know are
+refused in the same way: its first batch may still be waiting at the former leader. After a retriable error
+for a producer's first batch, its later batches on that connection get the same error until the first one
+arrives again, for at most five seconds. Version notes: 5 log start offset, 8 record errors (always empty), 9
+flexible. A transactional batch is refused (INVALID_TXN_STATE): no transaction can be open yet. A batch for
+`__consumer_offsets` or `__transaction_state`, which only coordinators write, is INVALID_TOPIC_EXCEPTION.
+Records that a consumer could not read are INVALID_RECORD: bytes that the codec cannot decompress (Kafka:
+UNKNOWN_SERVER_ERROR), more or fewer records than the header counts, fields that do not fit into their record,
+more than 256 MiB of records when decompressed, or a missing key in a compacted topic. A request whose records
+take long to read, or that has more than 255 topics and partitions or more than 4 MiB, is handled piece by
+piece; the connection's further requests wait for it. A request of more than 10,240 topics and partitions
+closes the connection. Deliberately ignored: transactional ids, and the offsets inside of a batch.
 """
 
 from __future__ import annotations
@@ -65,35 +65,35 @@ _ZSTD_SINCE: Final = 7
 _ZSTD: Final = 4
 _CODEC_MASK: Final = 7
 _ATTRIBUTES_LOW: Final = 22
-"""Position in a batch of the low byte of its attributes, which holds the codec."""
+"""Position in a batch of the low byte of its attributes, which holds the compression codec."""
 _MEMO_MAX: Final = 4096
 _WALKED_MAX: Final = 256 << 10
-"""Bytes of records walked in one tick above which further records are walked piece by piece. As many fit into a
-receive buffer, so that usual batches without compression do not meet this limit."""
+"""When this many bytes of records were walked in a tick, further records are walked piece by piece. A receive
+buffer holds no more bytes than this, so that usual batches without compression do not reach the limit."""
 _WALK_MS: Final = 3
-"""Time after which a tick walks no further records."""
+"""When a tick has taken this long (ms), further records are walked piece by piece in later turns."""
 _TIMED_BYTES: Final = 8 << 10
-"""A batch above this size is reason to look at the clock."""
+"""After the walk over a batch of more bytes than this, the clock is read to apply `_WALK_MS`."""
 _LARGE_BYTES: Final = 4 << 20
-"""Bytes from which on a request is handled in steps, whatever its number of partitions."""
+"""A request of more bytes than this is handled in steps, whatever its number of partitions."""
 _PARTS_MAX: Final = 64
-"""Partitions that take the general path in one tick above which requests are handled in steps."""
+"""A request with which a tick has more than this many partitions on the general path is handled in steps."""
 _LARGE_STEP: Final = 4
-"""Partitions of a large request in one step: up to 3 ms if their logs have no files yet."""
+"""Partitions that one step of a large request handles: up to 3 ms if their logs have no files yet."""
 WALL_UNKNOWN: Final = -1
-"""`ProduceApi.wall_ms` until the first produce of a tick: most ticks are fetches and need no wall clock."""
+"""Value of `ProduceApi.wall_ms` before the first produce of a tick: ticks without one need no wall clock."""
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 _INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 Held: TypeAlias = Literal[Again.AGAIN] | None
-"""AGAIN for a request that must be given again after `resume()`; None for one that was handled."""
+"""Result of `on_request`: AGAIN if the frame must be given again after `resume()`, None if handled."""
 Steps: TypeAlias = Generator[None, None, None]
 
 
 class SingleHead:
-    """The meaning of the first bytes of a request for one partition, from the client id to the partition number."""
+    """The decoded head of a request for one partition: from the client id to the partition number."""
 
     __slots__ = ("acks", "pack", "partition", "timeout_ms", "version")
 
@@ -110,10 +110,10 @@ class SingleHead:
 class ProduceApi:
     """Produce on one connection.
 
-    The fast path is for a request to one partition whose first bytes were seen before on this connection: equal
-    bytes have an equal meaning, which `memo` holds. It saves 5.4 of 7.5 µs per request (259 B, 64 per tick) and
-    shares `Purgatory.append` and the refusals with the general path. `memo` is bounded and is emptied after every
-    error. Topics with LogAppendTime take the general path: their response holds a time.
+    The fast path is for a request to one partition whose first bytes were seen before on this connection:
+    `memo` maps these bytes to what they mean. The fast path saves 5.4 of 7.5 µs per request (259 B, 64 per
+    tick) and shares `Purgatory.append` and the refusals with the general path. `memo` is bounded and is
+    emptied after every error. Topics with LogAppendTime take the general path: their response holds a time.
 
     After a retriable error every batch of the partition is refused until the error's response has been sent.
     If the error was for a producer's first batch, the producer's later ones are then refused until the first
@@ -121,9 +121,9 @@ class ProduceApi:
     meantime. (Kafka reads the next request once the response has been sent, and then refuses a later batch or
     appends it before the refused one.)
 
-    Records are walked before the request's first batch is appended. If that takes long, the connection keeps the
-    frame in its buffer and handles nothing behind it. When the records are walked, `resume()` makes the
-    connection give the frame to `on_request` again.
+    Records are checked by walks (`record/walk.py`) before the request's first batch is appended. If the walks
+    take long, the connection keeps the frame in its buffer and handles no later frame. When the walks have
+    ended, `resume()` makes the connection give the frame to `on_request` again.
     """
 
     __slots__ = (
@@ -171,9 +171,9 @@ class ProduceApi:
         self.is_handled = False
         """True if the frame that is held back was handled in steps and needs no further work."""
         self.pending: PendingWalks | LargeProduce | None = None
-        """The work for which the connection holds back a frame."""
+        """The work that must end before the held-back frame is handled; None if no frame is held back."""
         self.verdicts: dict[int, int | Walk] = {}
-        """The outcomes of the walks for the request that is held back, by the position of the records."""
+        """By the position of a batch in the buffer: the error code of its records, or their walk."""
         self.parts = 0
         """Partitions that took the general path in this tick."""
         self.walked = 0
@@ -200,8 +200,9 @@ class ProduceApi:
     ) -> Held:
         """Append the batches of one request and queue its response.
 
-        With acks=0 there is no response, and an error closes the connection. Return AGAIN if nothing was done yet:
-        the frame must be kept where it is and given again after `resume()`. Raises ProtocolViolation.
+        With acks=0 there is no response, and an error closes the connection. Return AGAIN if the request
+        is not handled yet: keep the frame where it is, and give it again after `resume()`. Raises
+        ProtocolViolation.
         """
         if self.wall_ms == WALL_UNKNOWN:
             self.wall_ms = self.clock.wall_ms()
@@ -412,7 +413,7 @@ class ProduceApi:
         correlation: int,
         version: int,
     ) -> Steps:
-        """Reserve the response's place in the queue, then handle the request partition by partition."""
+        """Decode the request, queue an entry for its response, then append partition by partition."""
         while (request := next(decoding)) is None:
             yield
         topics: Topics = [(topic, []) for topic, _ in request.topics]
@@ -452,7 +453,7 @@ class ProduceApi:
             self.close()
 
     def _walked(self, view: memoryview, topic: bytes, part: PartitionRecords) -> Steps:
-        """Walk the records of one partition, and keep the verdict for the append."""
+        """Walk the records of one partition in steps, and store the outcome in `verdicts` for the append."""
         number, start, end = part
         partition = self.replicas.find(topic, number)
         if partition is None or start < 0:
@@ -479,7 +480,7 @@ class ProduceApi:
     # ---- the walk over the records
 
     def _verdict(self, partition: Partition, view: memoryview, start: int, end: int) -> int | Walk:
-        """Return the error code of a batch's records, or their walk, which may not be done yet."""
+        """Return the error code of a batch's records, 0 if valid, or their walk, which may not be done."""
         known = self.verdicts.pop(start, None) if self.verdicts else None
         if known is not None:
             return known
@@ -500,7 +501,7 @@ class ProduceApi:
             self.walked = _WALKED_MAX
 
     def _walk_all(self, view: memoryview, request: ProduceRequest) -> bool:
-        """Walk the records for all partitions of a request; return False if that is not done yet."""
+        """Walk the records for all partitions of a request; return False if some walks are not done yet."""
         verdicts: dict[int, int | Walk] = {}
         for topic, parts in request.topics:
             for number, start, end in parts:
@@ -562,14 +563,14 @@ class ProduceApi:
     def _refuse(
         self, topic: bytes, number: int, error: int, buf: bytearray, start: int, end: int
     ) -> PendingPartition:
-        """Answer the batch, bytes [start, end) of the buffer, with the error code."""
+        """Return the error as the batch's result; if it is retriable, begin a `Refusal` for later batches."""
         if error in RETRIABLE:
             refusal = Refusal(error, producer_of(buf, start, end), self.now)
             self.refused.setdefault((topic, number), refusal)
         return PendingPartition(number, error)
 
     def _forget_sent_refusals(self) -> None:
-        """Forget the refusals that apply to nothing any more."""
+        """Note whose responses were sent, and drop the refusals that apply to no further batch."""
         waiting = set(map(id, self.answers.entries))
         for refusal in self.refused.values():
             refusal.is_sent = id(refusal.response) not in waiting
@@ -589,7 +590,7 @@ def _count_refusal(partition: Partition, error: int, size: int) -> None:
 def _outcome(
     walk: Walk, buf: bytearray, view: memoryview, start: int, end: int
 ) -> tuple[bytearray, memoryview, int, int, int]:
-    """Return the buffer and position of the batch to append, and the error code of its records."""
+    """Return (buffer, view, start, end) of the batch to append, and the error code of its records."""
     if isinstance(walk.verdict, int):
         return buf, view, start, end, walk.verdict
     return walk.verdict, memoryview(walk.verdict), 0, len(walk.verdict), 0

@@ -31,7 +31,7 @@ from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 logger = logging.getLogger(__name__)
 
 _NONE: Final = -1
-"""Id and epoch in the request of a producer that has no id yet."""
+"""Value of both the id and the epoch in the request of a producer that has no id yet."""
 
 
 async def init_producer_id(services: Services, request: Entity, context: RequestContext) -> Entity:
@@ -57,7 +57,7 @@ def _refused(version: int, code: ErrorCode) -> Entity:
 
 
 def describe_producers(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to a DescribeProducers request."""
+    """Return the response to a DescribeProducers request as `Steps`."""
     return response_in_steps(
         DESCRIBE_PRODUCERS,
         context.version,

@@ -27,8 +27,8 @@ from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITIO
 
 Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
 REPLICAS_MAX: Final = 1_000
-"""Largest number of replicas of one partition in a request, more than any cluster has: the check, the ledger
-and the answer repeat the whole list."""
+"""Largest number of replicas that a request may give to one partition, more than any cluster has. Without a
+limit, a list of any length would be checked, and repeated in the ledger and the response."""
 _UNKNOWN: Final = PartitionResult(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
 )
@@ -38,7 +38,7 @@ _TWICE: Final = PartitionResult(ErrorCode.INVALID_REQUEST, "The partition is giv
 async def alter_partition_reassignments(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps:
-    """Return the steps to the response to an AlterPartitionReassignments request."""
+    """Return the response to an AlterPartitionReassignments request as `Steps`."""
     asked = (
         (TopicPartition(topic.name, entry.partition_index), entry.replicas)
         for topic in request.topics
@@ -74,7 +74,7 @@ def _too_many(replicas: int) -> PartitionResult:
 async def _alter(
     services: Services, named: Sequence[TopicPartition], targets: Targets
 ) -> dict[TopicPartition, PartitionResult]:
-    """Return the results of the controller, which is asked in parts. Raises KafkaError."""
+    """Return the result of each partition; the controller is called once per part. Raises KafkaError."""
     results: dict[TopicPartition, PartitionResult] = {}
     async for part in services.give_way.parts(named):
         wanted = {tp: targets[tp] for tp in part}
@@ -112,7 +112,7 @@ def _altered(tp: TopicPartition, result: PartitionResult) -> dict[str, Any]:
 def list_partition_reassignments(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps:
-    """Return the steps to the response to a ListPartitionReassignments request."""
+    """Return the response to a ListPartitionReassignments request as `Steps`."""
     try:
         reassignments = services.controller.reassignments()
     except KafkaError as error:
@@ -147,7 +147,7 @@ def list_partition_reassignments(
 
 
 def _asked(request: Entity, topics: Collection[str]) -> Generator[None, None, set[TopicPartition]]:
-    """Return the steps to the partitions that the request names in these topics."""
+    """Return the partitions of `topics` that the request names; yield after each topic of the request."""
     asked: set[TopicPartition] = set()
     for topic in request.topics:
         if topic.name in topics:

@@ -4,7 +4,7 @@ DeleteRecords 21, versions 0–2.
 - Served by the leader. The log then starts at the requested offset, -1 being the high watermark. An offset below the
   current log start changes nothing; one below -1 or above the high watermark is OFFSET_OUT_OF_RANGE.
 - A partition is answered when its low watermark, the smallest log start offset of its live replicas, has reached the
-  offset; after the timeout it is REQUEST_TIMED_OUT, although the leader's log does start there.
+  offset. After the timeout it gets REQUEST_TIMED_OUT, although the leader's log does start at the offset.
 - As in Kafka, the new start is kept in memory and written every `log.flush.offset.checkpoint.interval.ms` and when the
   broker stops. A broker that is killed before that uses the start offset of its last checkpoint again.
 - POLICY_VIOLATION for a topic whose `cleanup.policy` lacks `delete`, INVALID_TOPIC_EXCEPTION for internal topics.
@@ -36,11 +36,11 @@ from minikafka.wire.versions import DELETE_RECORDS
 
 _HIGH_WATERMARK: Final = -1
 _UNKNOWN: Final = -1
-"""Low watermark of a partition that was refused."""
+"""Low watermark in the response for a partition that was refused."""
 
 
 def delete_records(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Delete records as leader; return the steps to the response, or to LATER if a follower is waited for."""
+    """Delete records as leader; the `Steps` return the response, or LATER while a follower lags."""
     rows: defaultdict[str, dict[int, Row]] = defaultdict(dict)
     waiting: dict[TopicPartition, Row] = {}
     for topic in request.topics:
@@ -60,7 +60,10 @@ def delete_records(services: Services, request: Entity, context: RequestContext)
 
 
 class Row:
-    """The result for one partition, which waits until the low watermark has reached `required`."""
+    """The result for one partition, final when it has failed or its low watermark has reached `required`.
+
+    `partition` is None when the result is final.
+    """
 
     __slots__ = ("error", "low_watermark", "partition", "required")
 
@@ -74,7 +77,7 @@ class Row:
 
 
 def _delete(services: Services, tp: TopicPartition, offset: int) -> Row:
-    """Raise the log start offset of a partition that this broker leads."""
+    """Raise the partition's log start offset if this broker leads it; return the result or an error."""
     partition = services.replicas.partition(tp)
     error = _refusal(services, tp, partition)
     if error or partition is None:
@@ -102,7 +105,10 @@ def _refusal(services: Services, tp: TopicPartition, partition: Partition | None
 
 
 class Deletion:
-    """One DeleteRecords request until it is answered: a Waiter of the partitions whose followers lag behind."""
+    """One DeleteRecords request until it is answered.
+
+    It is registered as a `Waiter` with the partitions whose followers lag behind.
+    """
 
     def __init__(
         self,
@@ -133,7 +139,7 @@ class Deletion:
             row.error, row.partition = error, None
 
     def wait(self, timeout_ms: int) -> None:
-        """Answer when the request is complete, or after the timeout."""
+        """Register to answer when the request is complete, or after the timeout."""
         self._waited = [row.partition for row in self._waiting if row.partition is not None]
         for partition in self._waited:
             partition.waiting[self] = None
@@ -159,7 +165,7 @@ class Deletion:
         self._context.answer(self.response())
 
     def response(self) -> Steps:
-        """Return the steps to the response with the results so far."""
+        """Return the response with the current results as `Steps`."""
         return response_in_steps(
             DELETE_RECORDS,
             self._context.version,

@@ -18,8 +18,8 @@ CreatePartitions 37, versions 0–3.
   INVALID_PARTITIONS unless the number grows, and always for `__consumer_offsets`, whose number of partitions
   decides which of them holds a group (Kafka's brokers add partitions to it: after their next start they look
   for groups in partitions that do not hold their offsets); REASSIGNMENT_IN_PROGRESS for a topic that is being
-  reassigned, INVALID_TOPIC_EXCEPTION for a topic that is marked for deletion. Waits for leaders as
-  CreateTopics does.
+  reassigned, INVALID_TOPIC_EXCEPTION for a topic that is marked for deletion. The response waits for
+  leaders like that of CreateTopics.
 
 Other brokers return NOT_CONTROLLER for every topic, and clients find the controller with Metadata.
 """
@@ -43,7 +43,7 @@ _DISABLED_SINCE: Final = 3
 
 
 async def create_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to a CreateTopics request, one for each topic."""
+    """Return the response to a CreateTopics request as `Steps`, one step for each topic."""
     topics = [_new_topic(topic) async for topic in services.give_way.each(request.topics)]
     results = await services.admin.topics.create_topics(
         topics, milliseconds(request.timeout), request.validate_only
@@ -95,7 +95,7 @@ def _created(
 
 
 async def delete_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to a DeleteTopics request, one for each topic."""
+    """Return the response to a DeleteTopics request as `Steps`, one step for each topic."""
     each = services.give_way.each
     if context.version >= _BY_ID_SINCE:
         asked = [_asked_by_id(services, topic) async for topic in each(request.topics)]
@@ -127,7 +127,7 @@ async def delete_topics(services: Services, request: Entity, context: RequestCon
 
 
 def _asked_by_id(services: Services, topic: Entity) -> tuple[str | None, bytes, ErrorCode]:
-    """Return (name, id, error) of a requested topic; without an error, the name belongs to the id."""
+    """Return (name, id, error) of a requested topic; a missing name or id is taken from the metadata."""
     snapshot = services.metadata.snapshot
     name, topic_id = topic.name, id_bytes(topic.topic_id)
     if name is None:
@@ -153,7 +153,7 @@ def _deleted(
 
 
 async def create_partitions(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the steps to the response to a CreatePartitions request, one for each topic."""
+    """Return the response to a CreatePartitions request as `Steps`, one step for each topic."""
     asked = [_more_partitions(topic) async for topic in services.give_way.each(request.topics)]
     results = await services.admin.partitions.create_partitions(
         asked, milliseconds(request.timeout), request.validate_only

@@ -1,13 +1,13 @@
 """The APIs and versions that this broker serves (KIP-35, KIP-511).
 
 ApiVersions 18, versions 0–3.
-- The table in `wire/versions.py`; the response header never has tagged fields.
-- A higher version gets a response of version 0 with UNSUPPORTED_VERSION and the whole table; the request is not
-  decoded. Clients then repeat it in a version that the table has for key 18.
+- The response has the table in `wire/versions.py`; its header never has tagged fields.
+- A request of a higher version gets a response of version 0 with UNSUPPORTED_VERSION and the whole table; the
+  request is not decoded. Clients then repeat it in a version that the table has for key 18.
 - From version 3, a client software name or version with characters other than letters, digits, dots and dashes
   is INVALID_REQUEST.
 - The name and version of the client software decide how transactional ids are refused (`transactional_ids.py`).
-Deliberately ignored: no features are announced (KIP-584).
+Deliberately omitted: features (KIP-584).
 """
 
 from __future__ import annotations

@@ -68,12 +68,12 @@ class Appends:
         self._timeout_ms = timeout_ms
         self._report = report
         self._gathered: dict[int, list[Append]] = {}
-        """By partition: the appends of this turn."""
+        """The appends of this turn of the event loop, by partition."""
         self._batches: dict[int, Batch] = {}
-        """By their first token, in the order of the deadlines."""
+        """The batches that are not committed yet, by their first token, in the order of the deadlines."""
 
     def add(self, append: Append) -> None:
-        """Append the records at the end of this turn."""
+        """Queue the records: they are appended at the end of this turn of the event loop."""
         if not self._gathered:
             self._log.before_write(self._append_gathered)
         self._gathered.setdefault(append.partition, []).append(append)
@@ -85,7 +85,7 @@ class Appends:
         return self._clock.now() + self._timeout_ms if self._gathered else None
 
     def give_up(self, now: int) -> None:
-        """Report the appends that took longer than the timeout."""
+        """Report REQUEST_TIMED_OUT for the appends whose deadline has passed."""
         late = [token for token, batch in self._batches.items() if batch.deadline <= now]
         for first in late:
             batch = self._batches.pop(first)
@@ -93,7 +93,7 @@ class Appends:
             self._report_all(batch.tokens, _TIMED_OUT)
 
     def drop(self, partition: int) -> None:
-        """Fail the appends of this turn to a partition that this broker leads no longer."""
+        """Report NOT_LEADER_OR_FOLLOWER for the queued appends to a partition that is no longer led here."""
         self._report_all(
             [append.token for append in self._gathered.pop(partition, ())], _NOT_LEADER
         )

@@ -1,8 +1,8 @@
 """Loading of groups: a new coordinator reads its partitions of `__consumer_offsets` in the background.
 
-One task reads all partitions that this broker has begun to lead. Invariant: no step of it decodes more than
-`_STEP_RECORDS` records, between two steps other work has its turn, and a load ends only when every record that
-a former leader acknowledged has been read.
+One task reads all partitions that this broker has begun to lead. Invariants: no step of the task decodes
+more than `_STEP_RECORDS` records, and the event loop does other work between two steps; a load ends only when
+every record that a former leader acknowledged has been read.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Load:
 class Loader:
     """The task that loads partitions.
 
-    `chunk_bytes`: bytes read at once. `may_finish()` is False while the topic is not in the metadata.
-    `on_loaded(partition, epoch)` is called in the same step in which the end of the partition was seen.
+    `chunk_bytes`: bytes read at once. `may_finish()` is False while the topic is not in the metadata; no load
+    ends before. `on_loaded(partition, epoch)` is called in the step in which the partition's end was seen.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Loader:
             self._is_running = False
 
     async def _advance(self, load: Load) -> bool:
-        """Read one chunk of a partition; return False if it has to wait."""
+        """Read one chunk of a partition; return False if the next one cannot be read yet."""
         try:
             if load.reader is None:
                 load.reader = self._open_reader(load.tp)

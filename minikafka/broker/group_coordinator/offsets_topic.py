@@ -25,7 +25,7 @@ class Located(NamedTuple):
 
 
 class OffsetsTopic:
-    """The topic as this broker's metadata shows it; the first lookup of a coordinator creates it."""
+    """`__consumer_offsets` as this broker's metadata shows it; the first coordinator lookup creates it."""
 
     def __init__(
         self, config: BrokerConfig, metadata: MetadataCache, auto_create: AutoCreate
@@ -41,7 +41,7 @@ class OffsetsTopic:
 
     @property
     def partition_count(self) -> int:
-        """Number of partitions; of a topic that does not exist yet, the number it will be created with."""
+        """Number of partitions of the topic; before it exists, the number with which it will be created."""
         states = self._metadata.topics.get(GROUP_TOPIC)
         return len(states) if states else self._config.offsets_topic_num_partitions
 

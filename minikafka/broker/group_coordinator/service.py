@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 _LATE_MS: Final = 1_000
 _GRACE_MS: Final = 500
-"""Pause before the timers of a process that woke up more than `_LATE_MS` late."""
+"""If the process wakes up more than `_LATE_MS` late, timers wait this long, so that heartbeats come first."""
 
 Respond: TypeAlias = Callable[[Any], None]
 """Sends one response of `minikafka.groups.responses`; called exactly once."""
@@ -208,7 +208,7 @@ class GroupService:
     # ---- time
 
     def _set_timer(self) -> None:
-        """Wake up at the first deadline; a timer that is set for an earlier time is left alone."""
+        """Set the timer for the first deadline, unless it is already set for that time or an earlier one."""
         deadline = self._core.next_deadline()
         appended = self._appends.next_deadline()
         if appended is not None:
@@ -237,7 +237,7 @@ class GroupService:
 
 
 def _answer(command: Answer) -> None:
-    """Send a response. A defect in its encoding must not keep the responses behind it."""
+    """Send a response. An error in its encoding is only logged, so that the next responses are still sent."""
     respond: Any = command.caller
     try:
         respond(command.response)

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets` that count: those of transactions only after their commit marker.
+"""A filter of the records of `__consumer_offsets`: those of transactions count only after a commit marker.
 
 Kafka writes offsets that a producer commits in a transaction (TxnOffsetCommit) to the same partitions. This broker
 does not write them yet, but it reads a log that Kafka wrote.
@@ -43,7 +43,7 @@ class CommittedRecords:
         """Records of open transactions, by producer id."""
 
     def records(self, chunk: bytes) -> Iterator[KeyValue]:
-        """Yield the committed records of the batches."""
+        """Yield the records in `chunk`; those of a transaction only when its commit marker is read."""
         view = memoryview(chunk)
         at = 0
         while len(view) - at >= HEADER_BYTES:
@@ -67,7 +67,7 @@ class CommittedRecords:
                 yield record.key, record.value
 
     def _ended(self, producer_id: int, batch: memoryview) -> list[KeyValue]:
-        """Return the records of the producer's transaction if the marker commits it."""
+        """Return the records of the producer's transaction if the marker commits it, else an empty list."""
         found = self._open.pop(producer_id, [])
         for record in records(batch, control=True):
             key = record.key or b""

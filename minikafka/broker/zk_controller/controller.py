@@ -74,7 +74,7 @@ class ZooKeeperController:
         gate: Gate,
     ) -> None:
         self.generation = -1
-        """Session of the last election that this broker won."""
+        """Number of the session in which this broker last won an election."""
         self._coordination = coordination
         self._channels = channels
         self._clock = clock
@@ -92,7 +92,7 @@ class ZooKeeperController:
         self._changed = asyncio.Event()
         self._is_closing = False
         self._may_close = asyncio.Event()
-        """Set while no campaign runs, and when it cannot end because ZooKeeper is unreachable."""
+        """Set while no campaign runs, and if a campaign cannot end because ZooKeeper is unreachable."""
         self._may_close.set()
 
     # Who the controller is.
@@ -123,7 +123,7 @@ class ZooKeeperController:
         return election.fence(self._won.epoch_version)
 
     async def wait_while_controller(self, call: Awaitable[Result]) -> Result:
-        """Return the result of a call to the controller, cancelled when the controller changes."""
+        """Return the result of `call`. A change of the controller cancels it: KafkaError NOT_CONTROLLER."""
         return await self._election.controllership.wait_for(call)
 
     # Requests to the active controller.
@@ -162,12 +162,12 @@ class ZooKeeperController:
         return results
 
     def unclean_election_enabled(self, topics: Sequence[str] | None) -> None:
-        """Elect leaders at once for topics that now allow unclean elections, None: for all topics (R63)."""
+        """Elect leaders at once for topics (None: all) that now allow unclean elections (R63)."""
         if self._term is not None and self.is_active:
             self._term.put(UncleanElectionEnabled(None if topics is None else tuple(topics)))
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
-        """Replace the broker settings that topics inherit; hold unclean elections if they are now allowed (R63)."""
+        """Replace the settings that topics inherit; start unclean elections if they become allowed (R63)."""
         was_unclean = self._config.unclean_leader_election_enable
         self._config = config
         if self._term is not None:
@@ -352,7 +352,7 @@ class ZooKeeperController:
             await self._clock.sleep(_AFTER_FAILURE_MS)
 
     def _new_term(self) -> Term:
-        """Return the runner of the epoch that was won, with a new machine."""
+        """Return the Term of the election that was won, with a new ControllerMachine."""
         session = TermSession(
             self._coordination,
             self.generation,
@@ -391,7 +391,7 @@ class ZooKeeperController:
         return self._election.is_held(await self._election.look())
 
     async def _delete_own_node(self) -> None:
-        """Delete `/controller` if it is still this broker's, so that another broker can be elected."""
+        """Delete `/controller` if this broker still holds it, so that another broker can be elected."""
         stat = await self._election.look()
         if stat is not None and self._election.is_held(stat):
             await self._election.resign(self.generation, stat)

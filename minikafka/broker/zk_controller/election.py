@@ -33,7 +33,7 @@ NOBODY: Final = -1
 
 
 class EpochNotReadable(MinikafkaError):
-    """`/controller_epoch` holds no number: nobody can be elected before a person has mended it."""
+    """`/controller_epoch` holds no number: no broker can be elected before an administrator repairs it."""
 
 
 class Won(NamedTuple):
@@ -58,7 +58,7 @@ class Election:
         self.controller_id: BrokerId = NOBODY
         """The controller at the last read of `/controller`, -1 if there was none."""
         self.controllership = Controllership()
-        """That of the broker `controller_id`; ends when `controller_id` changes."""
+        """The controllership of the broker `controller_id`; it ends when `controller_id` changes."""
         self._id = broker_id
         self._coordination = coordination
         self._clock = clock
@@ -77,7 +77,7 @@ class Election:
         return await registrations.stat(self._coordination, broker_id) is None
 
     async def look(self) -> Stat | None:
-        """Set the watch, read `/controller`, and remember the controller id; return the node's Stat."""
+        """Watch and read `/controller`, note the controller id; return the node's Stat, None if absent."""
         if not self._is_watching:
             self._is_watching = True
             watch = self._coordination.watch(WatchKind.EXISTS, election.CONTROLLER)
@@ -126,7 +126,7 @@ class Election:
     # Campaign.
 
     async def campaign(self, generation: int) -> Won | None:
-        """Try to become the controller once, in the session of this generation; return None if another broker is.
+        """Try once to become the controller, in the session of this generation; return None if not elected.
 
         Raises EpochNotReadable, CoordinationError.
         """

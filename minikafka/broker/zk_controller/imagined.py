@@ -1,9 +1,9 @@
 """An imagined ZooKeeper and imagined brokers, for a plan: reads are real, writes stay in memory.
 
-`ImaginedStore` is a Coordination whose multis always succeed. Written nodes are kept in memory, and a read returns
-those before the real ones. It checks none of ZooKeeper's rules; a set raises the node's version by one.
-`ImaginedChannels` accepts every request and answers as healthy brokers would. Invariant: nothing reaches ZooKeeper,
-a broker or the controller's log.
+`ImaginedStore` is a Coordination whose multis always succeed. Written nodes are kept in memory, and a read
+prefers them to the real ones. The store checks none of ZooKeeper's rules; a set raises the node's version by
+one. `ImaginedChannels` accepts every request and answers as healthy brokers would. Invariant: nothing reaches
+ZooKeeper, a broker or the controller's log.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class ImaginedStore:
         return stat
 
     async def sync(self, path: str) -> None:
-        """Return at once."""
+        """Do nothing: a plan needs no sync."""
 
     def watch(self, kind: WatchKind, path: str) -> _Watch:
         """Return a watch that never fires."""
@@ -250,7 +250,7 @@ class ImaginedChannels:
         return 0
 
     def backlog(self) -> dict[BrokerId, int]:
-        """Return no queues."""
+        """Return an empty mapping: the plan shows no queues."""
         return {}
 
     def answer(self) -> bool:

@@ -136,7 +136,7 @@ def _controlled_shutdown(event: ControlledShutdownRequested) -> Iterator[Fields]
 def _targets(
     targets: Sequence[tuple[TopicPartition, tuple[int, ...] | None]],
 ) -> list[list[object]]:
-    """Return [topic, partition, replicas] of each reassignment; replicas None: it is cancelled."""
+    """Return [topic, partition, replicas] of each reassignment; replicas are None if it is cancelled."""
     return [[tp.topic, tp.partition, replicas] for tp, replicas in targets]
 
 

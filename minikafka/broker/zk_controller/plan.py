@@ -1,9 +1,10 @@
 """Plans: what the controller would do, found by running its own code over an imagined ZooKeeper and brokers.
 
-A copy of the active machine gets the event that the question stands for. The plan is the ledger lines of all that
-follows. The same code writes them as in a real term, so they differ only in time, zxid and ids. A plan assumes, in
-lines of kind `assumed`, that every write succeeds, that every broker does what a request says, and that new
-replicas of a reassignment catch up. Invariant: the active machine, ZooKeeper and the brokers are only read.
+A copy of the active machine gets the event that the question stands for. The plan consists of the ledger
+lines of this event and its consequences. The code that writes them is that of a real term, so they differ
+from a real term's lines only in time, zxid and ids. A plan assumes, in lines of kind `assumed`, that every
+write succeeds, that every broker does what a request says, and that new replicas of a reassignment catch up.
+Invariant: the active machine, ZooKeeper and the brokers are only read.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class _Lines:
             self.lines.append({"kind": kind, "cause": cause, **shown})
 
     def assume(self, text: str, **fields: object) -> None:
-        """Add a line that says what is assumed."""
+        """Add a line of kind `assumed` with this text."""
         self.record(ASSUMED, "", {"text": text, **fields})
 
 
@@ -218,7 +219,7 @@ class Planner:
         )
 
     async def _run(self, term: Term, event: ExternalEvent) -> None:
-        """Handle the event and all that follows, with brokers that answer every request."""
+        """Handle the event and its consequences; imagined brokers answer every request with success."""
         await term.handle(event)
         await term.process_queue()
         while self._channels.answer():

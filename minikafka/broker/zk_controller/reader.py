@@ -46,7 +46,7 @@ _READS_IN_FLIGHT: Final = 256
 
 
 class Signal(Enum):
-    """A part of ZooKeeper to read again. Its value is the name of the controller's state meanwhile (D14)."""
+    """A part of ZooKeeper to read again; the value names the controller's state while it handles it (D14)."""
 
     CONTROLLER = "ControllerChange"
     BROKERS = "BrokerChange"
@@ -96,7 +96,7 @@ class Reader:
         self._put = put
         self._armed: dict[tuple[WatchKind, str], tuple[Watch, Signal]] = {}
         self._topics: dict[str, int] = {}
-        """Known topics and the czxid of their nodes; a topic created again has another czxid."""
+        """The czxid of each known topic's node; a topic that is created again has another czxid."""
         self._dirty_topics: dict[str, None] = {}
         self._reassigning: dict[str, TopicPartition] = {}
         """Partitions whose state nodes are watched, by the path of the node."""
@@ -127,7 +127,7 @@ class Reader:
         return ControllerElected(brokers, images, leadership, deletions, reassignments, elections)
 
     async def read(self, signal: Signal) -> list[ExternalEvent]:
-        """Return the events for a signal, from what ZooKeeper holds now."""
+        """Read the part of ZooKeeper that the signal names; return its current content as events."""
         if signal is Signal.BROKERS:
             return [BrokersChanged(await self._read_brokers())]
         if signal is Signal.TOPICS:
@@ -181,9 +181,10 @@ class Reader:
         return events
 
     async def _read_deletions(self) -> list[ExternalEvent]:
-        """Read topic names, assignments and deletion marks; return the events of new and changed topics first.
+        """Read topic names, assignments and deletion marks; return their events.
 
-        Otherwise the machine would drop the mark of a topic that it does not know yet (R65).
+        Those of new and changed topics come first, because the machine drops the mark of a topic that it
+        does not know (R65).
         """
         marked = frozenset(await self._children(Signal.DELETIONS))
         changed = await self._read_topic_names()
@@ -232,7 +233,7 @@ class Reader:
         return [IsrChanged((), states)] if dirty else []
 
     async def watch_states(self, partitions: Iterable[TopicPartition]) -> None:
-        """Watch the state nodes of partitions that are being reassigned, beginning with a read (E10)."""
+        """Watch the state nodes of partitions that are being reassigned; also queue a first read (E10)."""
         for tp in partitions:
             self._reassigning[partition_states.path_of(tp)] = tp
             self._dirty_states[tp] = None
@@ -259,7 +260,7 @@ class Reader:
     # Watches.
 
     async def _children(self, signal: Signal) -> list[str]:
-        """Set the watch on the signal's path; return the names of its children."""
+        """Set the watch on the node of the signal; return the names of its children."""
         path = _CHILDREN[signal]
         arm = self._arm(WatchKind.CHILDREN, path, signal)
         names, _ = await self._session.steady(lambda: self._coordination.children(path, watch=arm))
@@ -283,7 +284,7 @@ class Reader:
             return None
 
     async def _node(self, signal: Signal, path: str) -> Node | None:
-        """Return a node, None if it is absent; its watch also fires when it is created."""
+        """Set the watch on a node, which also fires at its creation; return the node, None if absent."""
         arm = self._arm(WatchKind.EXISTS, path, signal)
         stat = await self._session.steady(lambda: self._coordination.exists(path, watch=arm))
         if stat is None:
@@ -292,7 +293,10 @@ class Reader:
         return node
 
     def _arm(self, kind: WatchKind, path: str, signal: Signal) -> bool:
-        """Register the watch, unless it is set; return True if the next read must set it on the server."""
+        """Register the watch and return True: the next read must set it on the server.
+
+        False if it is set already.
+        """
         if (kind, path) in self._armed:
             return False
         watch = self._coordination.watch(kind, path)

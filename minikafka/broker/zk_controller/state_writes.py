@@ -1,4 +1,4 @@
-"""Partition states written in multis, some at a time, each state at the version it was decided on.
+"""Partition states written in multis of limited size, each at the node version that the decision used.
 
 Invariants: versions are those that ZooKeeper returned, never predicted (X23); a state that conflicts or fails
 does not keep the others of its multi from being written (R3).
@@ -31,7 +31,7 @@ _MULTIS_IN_FLIGHT: Final = 4
 
 @dataclass(slots=True)
 class _Tally:
-    """The outcomes of the writes so far, per partition."""
+    """The outcomes so far: by partition the written version, the conflicts, and the reasons of failures."""
 
     ok: dict[TopicPartition, int] = field(default_factory=dict)
     conflicts: list[TopicPartition] = field(default_factory=list)
@@ -57,7 +57,7 @@ async def write_states(
 
 
 class _Batch:
-    """States that one multi writes; `pending` shrinks as outcomes become known.
+    """States that one multi writes; those without an outcome yet are `pending`.
 
     `parents`: parent nodes that are absent. The batches of a topic share them: the first batch that needs one
     creates it, and ZooKeeper carries the other batches out afterwards.

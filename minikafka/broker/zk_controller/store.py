@@ -43,7 +43,7 @@ _DELETIONS_IN_FLIGHT: Final = 16
 
 
 class _NotWritten(MinikafkaError):
-    """A topic node cannot be changed; the text says why."""
+    """A topic node cannot be changed; the message is the reason."""
 
 
 class ControllerStore:
@@ -81,7 +81,7 @@ class ControllerStore:
         }
 
     def _is_unclean(self, topic: str, stored: Mapping[str, str]) -> bool:
-        """Return the setting of a topic with these overrides; False if they are not usable, which is safe."""
+        """Return `unclean.leader.election.enable` with these overrides; False, the safe value, if invalid."""
         overrides, _ = usable(TopicConfig.keys(), stored)
         try:
             config = TopicConfig.from_broker(self._config, overrides)
@@ -114,7 +114,7 @@ class ControllerStore:
         return AssignmentsWritten(failed)
 
     async def give_topic_ids(self, ids: Mapping[str, bytes | None]) -> TopicIdsGiven:
-        """Put an id into each topic node without one; the given id, or (None) one derived from the node.
+        """Write an id into topic nodes without one: the given id or, for None, one derived from each node.
 
         A topic whose partitions exist already gets only an id that it had before. Raises ControllerMoved,
         StaleSession.
@@ -188,7 +188,7 @@ class ControllerStore:
     async def trim_reassignments(
         self, finished: Mapping[TopicPartition, tuple[BrokerId, ...]]
     ) -> None:
-        """Take finished reassignments out of `/admin/reassign_partitions`; delete the node if none is left (A11)."""
+        """Remove finished reassignments from `/admin/reassign_partitions`, then the node if empty (A11)."""
 
         async def operations() -> list[MultiOp]:
             node = await get_one(self.session, admin_requests.REASSIGNMENTS)
@@ -220,10 +220,10 @@ class ControllerStore:
         return TopicNodesDeleted(failed)
 
     async def _delete_topic(self, topic: str) -> None:
-        """Delete the nodes below the topic's nodes, then its node, settings and mark in one multi.
+        """Delete all nodes below the topic's node, settings and deletion mark, then these three in one multi.
 
         The topic can therefore be created again as soon as its node is gone. After a lost answer, a topic node with
-        another czxid shows that the topic was deleted and created again.
+        a new czxid shows that the topic was deleted and created again.
         """
         paths = [
             topics.path_of(topic),
@@ -231,7 +231,7 @@ class ControllerStore:
             admin_requests.deletion_path(topic),
         ]
         seen: list[Node | None] = []
-        """The topic's own node at each attempt."""
+        """The topic's own node as read at each attempt."""
 
         async def operations() -> list[MultiOp]:
             nodes = await self.session.get_many(paths)
@@ -255,7 +255,7 @@ def _decoded(node: Node) -> Topic:
 
 
 def _merged(node: Topic, changes: Mapping[int, ReplicaAssignment | None]) -> Topic:
-    """Return the node with the changed partitions, or the same node if it has them already."""
+    """Return the node's content with the changed partitions; `node` itself if it has them already."""
     if all(node.assignment.get(number) == wanted for number, wanted in changes.items()):
         return node
     merged = {**node.assignment, **changes}
@@ -265,5 +265,5 @@ def _merged(node: Topic, changes: Mapping[int, ReplicaAssignment | None]) -> Top
 
 
 def _was_created_since(node: Node | None, before: Node | None) -> bool:
-    """True if the node was created after `before`, another node with the same path, was read."""
+    """True if the node was created after its path was read with the result `before` (None: no node)."""
     return node is not None and (before is None or node[1].czxid != before[1].czxid)

@@ -339,7 +339,7 @@ class Term:
     def _on_response(
         self, broker_id: BrokerId, request: ControllerRequest, response: ControllerResponse
     ) -> None:
-        """Turn a broker's response into an event, if it holds something that the machine uses (R16)."""
+        """Record a broker's response; queue it as an event if the machine needs its content (R16)."""
         fields = {"from": broker_id, **response_line(request, response)}
         self._ledger.record(RESPONSE, request.cause, fields)
         if response.error:

@@ -67,9 +67,9 @@ class TermSession:
     # Reads.
 
     async def steady(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return the answer of a call that may be repeated, across reconnects of the session.
+        """Return the result of `call`, which is repeated after each lost connection or lost answer.
 
-        Raises StaleSession when the session has ended, and any ServerVerdict of the call.
+        Raises StaleSession when the session has ended, and any ServerVerdict of `call`.
         """
         while True:
             try:
@@ -93,12 +93,13 @@ class TermSession:
         operations: Callable[[], Awaitable[list[MultiOp]]],
         before_retry: Callable[[CoordinationError, MultiOp | None], Awaitable[None]],
     ) -> list[Stat | None]:
-        """Write what `operations` returns, until it is written or `operations` returns nothing; return the Stats.
+        """Write what `operations` returns, with retries; return the Stats, none if it returns nothing.
 
-        `operations` reads the nodes it depends on, and returns operations at the versions it read. After a failed
-        write `before_retry(error, operation)` is called, then `operations` again, unless `before_retry` raises. The
-        error is the refusal of this operation, or NotConnected or OutcomeUnknown with None; the session is then
-        connected and up to date again. Raises ControllerMoved, StaleSession, TooLarge.
+        `operations` reads the nodes it depends on, and returns operations at the versions it read. After a
+        failed write `before_retry(error, operation)` is called, then `operations` again, unless
+        `before_retry` raises. `error` is the refusal of `operation`. After a lost connection or answer it is
+        NotConnected or OutcomeUnknown, and `operation` is None; the session has then reconnected and synced.
+        Raises ControllerMoved, StaleSession, TooLarge.
         """
         while wanted := await operations():
             try:
@@ -164,7 +165,7 @@ class TermSession:
         await self.delete_nodes(reversed(await self._nodes_below(paths)))
 
     async def _nodes_below(self, paths: Sequence[str]) -> list[str]:
-        """Return all nodes below these, parents before children."""
+        """Return the paths of all nodes below these, parents before children."""
         found: list[str] = []
         level = list(paths)
         while level:
@@ -179,7 +180,7 @@ class TermSession:
 
 
 def raise_unless(error: CoordinationError, *expected: type[ServerVerdict]) -> None:
-    """Raise a refusal that is none of the expected ones; a lost connection or answer is always expected."""
+    """Raise `error` unless it is of an expected type, or a lost connection or lost answer."""
     if not isinstance(error, (NotConnected, OutcomeUnknown, *expected)):
         raise error
 

@@ -55,7 +55,10 @@ def _partition(context: Context, tp: TopicPartition) -> dict[str, Any]:
 
 
 def _deletion(context: Context, topic: str) -> dict[str, Any]:
-    """Return what the deletion waits for, and the replicas left: [broker, partition, state] each."""
+    """Return why the deletion waits, the remaining replicas, and the partitions being reassigned.
+
+    A replica is [broker, partition, state].
+    """
     left = [
         [broker, tp.partition, status.value]
         for tp in context.topics.get(topic, ())

@@ -53,7 +53,7 @@ class ZooKeeperConfigChanges:
         self._faults = faults
         self._own_entities = configs.entities_of_broker(broker_id)
         self._applied: dict[str, int] = {}
-        """Notifications that were applied, and when they were created (Unix milliseconds)."""
+        """Names of the applied notifications, and when each was created (Unix milliseconds)."""
         self._applying = asyncio.Lock()
         self._has_started = asyncio.Event()
 
@@ -78,7 +78,7 @@ class ZooKeeperConfigChanges:
                 await self._coordination.connected()
 
     async def _follow(self, signal: WatchSignal) -> WatchSignal:
-        """Apply new notifications, and after a resync all settings; then wait for the next signal."""
+        """Apply new notifications, after a resync all settings; wait for the next signal and return it."""
         watch = self._coordination.watch(WatchKind.CHILDREN, configs.CHANGES)
         names, _ = await self._coordination.children(configs.CHANGES, watch=True)
         if signal is WatchSignal.RESYNC:  # notifications may have come and gone unseen

@@ -87,7 +87,7 @@ class ZooKeeperConfigs:
         *,
         validate_only: bool,
     ) -> None:
-        """Replace an entity's overrides by `change(current ones)`, with the notification, in one multi."""
+        """Replace an entity's overrides by `change(current overrides)`, and notify brokers, in one multi."""
         entity = _entity(kind, name)
         path = configs.path_of(entity)
         for _ in range(_ATTEMPTS):
@@ -106,7 +106,10 @@ class ZooKeeperConfigs:
         )
 
     async def _commit(self, entity: configs.Entity, write: Create | Set, check: Check) -> bool:
-        """Write and notify; False if the node no longer has the version read. A lost answer is read back."""
+        """Write settings and notification; return False if the node or the controller epoch has changed.
+
+        If the answer is lost, the node is read to find out whether the write succeeded.
+        """
         operations = [write, configs.notification(entity)]
         try:
             await fenced_multi(self._coordination, self._ledger, check, operations)

@@ -87,7 +87,7 @@ class ZooKeeperCoordinator:
         self._tasks.spawn(self._report_log_dir_failure(), "log-dir-failure")
 
     async def _report_log_dir_failure(self) -> None:
-        """Write the notification, again in a new session if necessary, until ZooKeeper has confirmed it."""
+        """Write the notification; repeat that after a lost connection, answer or session."""
         while True:
             try:
                 await self._coordination.connected()

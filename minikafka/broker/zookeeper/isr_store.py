@@ -63,7 +63,7 @@ class ZooKeeperIsrs:
         return IsrWrite(IsrOutcome.ABANDONED)
 
     async def _read_back(self, path: str) -> tuple[bytes, Stat]:
-        """Return data and Stat of the node, read after a sync, across reconnects. Raises NoNode, Closed."""
+        """Return data and Stat of the node, read after a sync, with retries. Raises NoNode, Closed."""
         while True:
             await self._coordination.connected()
             try:
@@ -80,7 +80,7 @@ class ZooKeeperIsrs:
         return IsrWrite(IsrOutcome.WRITTEN, version, zxid)
 
     async def _announce(self) -> None:
-        """Tell the controller of the written ISRs, until there are none left; failed notifications are repeated."""
+        """Notify the controller of written ISRs until all are announced; repeat failed notifications."""
         with suppress(Closed):
             while self._to_announce:
                 await self._clock.sleep(ANNOUNCE_AFTER_MS)

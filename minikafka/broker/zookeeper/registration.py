@@ -90,7 +90,7 @@ class Registration:
             return
 
     async def _create_or_find(self, generation: int) -> int | None:
-        """Return the czxid of this broker's node, created now or before; None if another session has the id."""
+        """Return the czxid of this broker's node, created if needed; None if another session has the id."""
         try:
             stat = await registrations.create(
                 self._coordination, self._broker, self._clock.wall_ms(), generation

@@ -1,7 +1,7 @@
 """A file with the id and password of a broker's ZooKeeper session.
 
-A broker that starts again after a crash ends its former session with them. Without the file it waits until that
-session expires.
+A broker that starts again after a crash uses them to end its former session. Without the file it waits until
+that session expires.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PASSWORD_BYTES: Final = 16
 
 
 class SessionFile:
-    """Id and password of the session, in the directory given."""
+    """The file with id and password of the session, in the given directory."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
@@ -40,7 +40,7 @@ class SessionFile:
             logger.warning("%s is not readable, the former session will expire", self._path)
 
     def write(self, coordination: Coordination) -> None:
-        """Note the current session. A disk failure is logged: the broker works without the note."""
+        """Write the current session to the file. A disk failure is only logged: the file is not necessary."""
         session = {
             "id": coordination.session_id,
             "password": coordination.session_password.hex(),
@@ -53,7 +53,7 @@ class SessionFile:
 
 
 def _session(note: bytes) -> tuple[int, bytes]:
-    """Return id and password of a note. Raises ValueError, KeyError, TypeError for anything else."""
+    """Return id and password from the file's content. Raises ValueError, KeyError, TypeError if malformed."""
     former = parse_json(note)
     session_id, password = former["id"], bytes.fromhex(former["password"])
     if type(session_id) is not int or session_id == 0 or session_id not in _SESSION_IDS:

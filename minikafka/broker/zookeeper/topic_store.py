@@ -147,7 +147,7 @@ class ZooKeeperTopics:
         return node
 
     async def _replace(self, topic: str, content: topics.Topic, version: int) -> bool:
-        """Write the topic's node; False if it no longer has this version."""
+        """Write the topic's node; return False if it no longer has this version."""
         try:
             await self._writes.write(topics.replacement(topic, content, version))
         except MultiFailed as failed:

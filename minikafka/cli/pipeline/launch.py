@@ -38,7 +38,10 @@ _MASTERS: Final = re.compile(r"local(\[.+\]|-cluster\[.+\])?|spark://\S+:\d+.*|y
 
 
 def _master(context: click.Context, option: click.Parameter, value: str) -> str:
-    """Refuse a malformed URL in one line; Spark would print the stack trace of its Java process."""
+    """Return the URL of the Spark master; a click callback.
+
+    Raises BadParameter for a malformed URL: Spark would print a stack trace of its Java process.
+    """
     if not _MASTERS.fullmatch(value):
         known = "local, local[N], spark://HOST:PORT, yarn or k8s://…"
         raise click.BadParameter(f"{value!r} is no master of Spark: name {known}")
@@ -62,10 +65,11 @@ class Launch:
         return given or bootstrap_servers(self.bootstrap, self.data)
 
     def run(self, name: str, work: Work, *, brokers: Iterable[str] = ()) -> None:
-        """Run a pipeline, print its summary, and end with exit code 1 if that is not `ok`.
+        """Run a pipeline, print its summary, and end with exit code 1 unless the summary is `ok`.
 
-        `brokers`: the bootstrap servers of each cluster that must answer before Spark starts. Otherwise a wrong
-        address would be noticed after a minute, for which a stream waits for brokers that restart.
+        `brokers`: the bootstrap servers of each cluster that must answer before Spark starts. Without this
+        check a wrong address would be noticed only after a minute, the time for which a stream waits for
+        brokers that restart.
         """
         for servers in dict.fromkeys(brokers):
             run_with_client(lambda client: client.describe_cluster(), servers)

@@ -17,7 +17,7 @@ from minikafka.cli.pipeline.plot import plot_option
 def ledger(launch: Launch, ledgers: tuple[str, ...], output: str | None, plot: str | None) -> None:
     """Count elections, ISR changes and controller terms in the ledgers of brokers.
 
-    DIR is a ledger, or a directory with those of several brokers; by default that of the cluster.
+    DIR is a ledger, or a directory with several ledgers; default: the data directory of the cluster.
     """
     from minikafka.pipeline.ledger import LedgerSettings, run
 

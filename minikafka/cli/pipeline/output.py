@@ -18,7 +18,8 @@ from minikafka.runtime.clock import SystemClock
 class TerminalDisplay:
     """Progress on standard error: bars on a terminal, else lines; nothing unless `shown`.
 
-    Tables go to standard output; with `as_json`, which prints its document there, to standard error.
+    Tables go to standard output. With `as_json` they go to standard error, because the JSON document goes to
+    standard output.
     """
 
     def __init__(self, *, shown: bool, as_json: bool = False) -> None:

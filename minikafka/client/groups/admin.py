@@ -84,7 +84,7 @@ class GroupAdmin:
         self._timeout_ms = request_timeout_ms
 
     async def list_groups(self, states: Sequence[str] = ()) -> list[GroupListing]:
-        """Return the consumer groups of all brokers, sorted by name; `states`: only those in one of these.
+        """Return the consumer groups of all brokers, sorted by name. `states`: only groups in these states.
 
         Raises KafkaError when a broker does not answer: its groups would be missing.
         """

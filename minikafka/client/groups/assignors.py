@@ -66,7 +66,7 @@ class Assignor(NamedTuple):
 
 
 def assign_ranges(members: Members, counts: Counts) -> Shares:
-    """Return for each topic consecutive partitions per member; the first members get one more."""
+    """Return shares of consecutive partitions of each topic; if uneven, the first members get one more."""
     shares: Shares = {member.id: [] for member in members}
     for topic, count in sorted(counts.items()):
         readers = _in_order(m for m in members if topic in m.subscription.topics)
@@ -79,7 +79,7 @@ def assign_ranges(members: Members, counts: Counts) -> Shares:
 
 
 def assign_in_turn(members: Members, counts: Counts) -> Shares:
-    """Return the partitions of all topics dealt out one by one; members without the topic are passed over."""
+    """Return shares made by dealing out partitions one by one to members that subscribe to their topic."""
     shares: Shares = {member.id: [] for member in members}
     circle = _in_order(members)
     turn = 0
@@ -92,12 +92,12 @@ def assign_in_turn(members: Members, counts: Counts) -> Shares:
 
 
 def assign_sticky(members: Members, counts: Counts) -> Shares:
-    """Return balanced shares that keep as much as possible of what members had before (user data)."""
+    """Return balanced shares that keep as many as possible of the partitions named in the user data."""
     return _balanced(members, counts, {member.id: _previous(member) for member in members})
 
 
 def assign_cooperatively(members: Members, counts: Counts) -> Shares:
-    """Return what `assign_sticky` does, but without the partitions that another member must give up first."""
+    """Return balanced shares like `assign_sticky`, but without partitions that another member still owns."""
     owned = {member.id: _still_owned(member) for member in members}
     shares = _balanced(members, counts, owned)
     owners = {tp: id_ for id_, had in owned.items() for tp in had.partitions}
@@ -133,7 +133,10 @@ def _previous(member: Member) -> Owned:
 
 
 def _still_owned(member: Member) -> Owned:
-    """Return what a cooperative member owns; old clients put the generation into the user data only."""
+    """Return the partitions that a cooperative member owns, and their generation.
+
+    The generation comes from the user data if the subscription has none, as with old clients.
+    """
     subscription = member.subscription
     generation = subscription.generation
     data = subscription.user_data or b""

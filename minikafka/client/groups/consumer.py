@@ -296,7 +296,7 @@ class GroupConsumer:
     # What happens while the application waits
 
     async def _keep_up(self) -> None:
-        """Do what is due: join the group, look up positions, commit, look for new partitions."""
+        """Look for new partitions, join the group, commit, and look up positions: each only if it is due."""
         member = self._member
         if member.failure is not None:
             raise member.failure
@@ -316,7 +316,7 @@ class GroupConsumer:
             await self._find_positions()
 
     async def _fetch(self) -> None:
-        """Take the responses that have arrived; if there is none, wait until one does or something is due."""
+        """Receive the responses that have arrived; without records, wait for one or until a task is due."""
         outside = self._fetching.receive()
         if outside:
             self._reset_by_policy(outside, "its position is outside of the log")
@@ -345,7 +345,10 @@ class GroupConsumer:
         return since is not None and self._clock.now() - since > limit
 
     async def _look_at_metadata(self, now: int) -> None:
-        """Request a rejoin if the topics of a pattern, or the partitions that this leader assigned, changed."""
+        """Request a rejoin if the topics that match the pattern have changed.
+
+        If this member is the leader, also if the number of partitions of an assigned topic has changed.
+        """
         self._metadata_due = now + self._settings.metadata_max_age_ms
         member = self._member
         names = None if self._pattern is not None else {*self._topics, *(member.led or ())}
@@ -370,7 +373,7 @@ class GroupConsumer:
     # Rebalances
 
     async def _rejoin(self) -> None:
-        """Give up what must be given up, then join the group once."""
+        """Join the group once, after giving up the partitions that a member must not keep while it joins."""
         member = self._member
         if not self._is_joining:
             await self._prepare_to_join()
@@ -503,7 +506,7 @@ class GroupConsumer:
         }
 
     def _processed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets behind the processed records, where they are not committed yet."""
+        """Return, by partition, the offset after its last processed record, if it is not committed yet."""
         positions = self._fetching.positions()
         if self._unfinished is not None:
             tp = TopicPartition(self._unfinished.topic, self._unfinished.partition)

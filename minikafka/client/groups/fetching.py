@@ -37,7 +37,7 @@ UNKNOWN: Final = -1
 
 
 class Place:
-    """The place of the consumer in one partition.
+    """The progress of the consumer in one partition, and the records that it has fetched but not returned.
 
     `position`: offset of the next record to return. `fetch_offset`: that of the next fetch. `epoch`: leader epoch of
     the batch that ends before `position`, -1 if unknown; `former_epoch`: `epoch` before the last returned record.
@@ -60,7 +60,7 @@ class Place:
         self.move(UNKNOWN)
 
     def move(self, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Go on at this offset, and drop the records that were fetched."""
+        """Continue at this offset; drop the records that were fetched but not returned."""
         self.position = offset
         self.fetch_offset = offset
         self.epoch = self.former_epoch = epoch
@@ -77,7 +77,7 @@ class Place:
         self.buffered_bytes += len(data or b"")
 
     def pop(self) -> ConsumedRecord | None:
-        """Return the next record and move behind it; None if nothing is left."""
+        """Return the next record, and advance the position past it; None if no fetched record is left."""
         while self.records:
             former = self.epoch
             record, self.position, self.epoch = self.records.popleft()
@@ -273,7 +273,7 @@ class Fetching:
         return None
 
     def _refused(self, code: ErrorCode, partitions: Collection[TopicPartition]) -> None:
-        """Try again after the backoff. Raises KafkaError for a code that no retry heals."""
+        """Fetch these partitions again after the backoff. Raises KafkaError if `code` is not retriable."""
         if not code.retriable:
             raise KafkaError(code, ", ".join(map(str, partitions)))
         self._back_off(partitions, code.name)

@@ -82,8 +82,8 @@ class GroupMember:
     ) -> tuple[TopicPartition, ...] | None:
         """Join the group once and return the assignment; None if another attempt is needed.
 
-        `owned`: the partitions that a cooperative member still has. Raises KafkaError for an error that no
-        retry heals.
+        `owned`: the partitions that a cooperative member still has. Raises KafkaError for an error that is
+        not retriable.
         """
         membership = self.membership
         membership.begin_join()
@@ -161,7 +161,10 @@ class GroupMember:
         )
 
     async def _sync(self, joined: Any) -> Assignment | None:
-        """Return the assignment of this member; None if it must join again. The leader assigns first."""
+        """Send SyncGroup, with the shares of all members if this one leads; return this member's assignment.
+
+        Return None if the member must join again.
+        """
         membership = self.membership
         sent = membership.identity
         shares: dict[str, bytes] = {}
@@ -196,7 +199,7 @@ class GroupMember:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"assignment: {error}") from error
 
     async def _assign(self, joined: Any) -> dict[str, bytes]:
-        """Return the encoded share of every member, as the leader; none if the members keep their shares."""
+        """Return, as the leader, every member's encoded share by id; {} if the members keep their shares."""
         members = [
             Member(m.member_id, m.group_instance_id, decode_subscription(m.metadata))
             for m in joined.members
@@ -215,7 +218,11 @@ class GroupMember:
         return {info.name: len(info.partitions) for info, code in found if code is ErrorCode.NONE}
 
     async def _after(self, reaction: Reaction, code: ErrorCode) -> None:
-        """Prepare another attempt to join: wait, or forget the coordinator. Raises KafkaError for FAIL."""
+        """Prepare another attempt to join after this reaction to an error.
+
+        FIND_COORDINATOR forgets the coordinator and waits for the backoff; BACK_OFF only waits. Raises
+        KafkaError for FAIL.
+        """
         if reaction is Reaction.FAIL:
             self._fail(code)
         if reaction is Reaction.FIND_COORDINATOR:

@@ -93,7 +93,7 @@ def partition_codes(response: Any) -> dict[TopicPartition, ErrorCode]:
 def read_committed(response: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the committed offsets in an OffsetFetch response; a partition without one is left out.
 
-    Raises KafkaError with the code of the group, or of the first partition that has one.
+    Raises KafkaError with the error code of the group, or of the first partition with an error.
     """
     (group,) = response.groups
     _raise_for(group.error_code, f"group {group.group_id}")

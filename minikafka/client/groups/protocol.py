@@ -1,7 +1,7 @@
 """The bytes that members of a consumer group exchange through the coordinator (Kafka's ConsumerProtocol).
 
 A *subscription* is a member's metadata in JoinGroup; an *assignment* is what the leader sends to each member
-in SyncGroup. Brokers store both and do not read them, so they must equal those of every other client. Each
+in SyncGroup. Brokers store both and do not read them, so every client must encode them alike. Each
 begins with its version: subscriptions 1 added the owned partitions, 2 the generation, 3 the rack; assignments
 1 to 3 have the same fields as 0. A reader ignores what follows the fields it knows.
 """

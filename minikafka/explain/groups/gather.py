@@ -107,7 +107,7 @@ async def collect(sources: Sources, group: str) -> GroupPicture:
 async def ask_brokers(
     ask: Callable[[str, dict[str, Any]], Awaitable[Mapping[int, Any]]], group: str
 ) -> dict[int, Answer]:
-    """Return what each broker that answers knows about the group."""
+    """Return, by broker id, the answer to the call `explain_group` of each broker that answers."""
     answers = await ask(EXPLAIN_GROUP, {"group": group})
     return {id_: found for id_, found in answers.items() if not isinstance(found, Exception)}
 
@@ -119,7 +119,7 @@ def _last_partition(past: Iterable[Entry]) -> int | None:
 
 
 def _commits_in(value: bytes | None) -> list[Commit]:
-    """Return the commit in a record's value; [] for a tombstone."""
+    """Return a list with the commit in a record's value; [] for a tombstone."""
     if value is None:
         return []
     found = read_offset(value)
@@ -201,7 +201,7 @@ class OffsetsReader:
     async def _past_ends(
         self, commits: Mapping[TopicPartition, list[Commit]]
     ) -> dict[TopicPartition, dict[int, int]]:
-        """Return, by partition and sample time, the offset of the first record since then."""
+        """Return, by partition and sample time, the offset of the first record written then or later."""
         found: defaultdict[TopicPartition, dict[int, int]] = defaultdict(dict)
         times = sample_times(commits)
         for number in range(SAMPLES):

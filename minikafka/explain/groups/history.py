@@ -25,7 +25,7 @@ _MEMBERS: Final = (commands.MEMBER_ADDED, commands.MEMBER_REMOVED, commands.MEMB
 _ENDS: Final = (commands.STABLE, commands.EMPTY)
 _MOVES: Final = (commands.LOADED, commands.UNLOADED, commands.DEAD)
 _SAME_CALL_MS: Final = 50
-"""A change of the members causes a rebalance if the same coordinator started that within this time."""
+"""A change of the members causes a rebalance that the same coordinator starts within this time after it."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Entry:
         return int(self.lines[-1]["generation"])
 
     def find(self, fact: str) -> Line | None:
-        """Return the first line of this kind."""
+        """Return the first line of this kind; None if there is none."""
         return next((line for line in self.lines if line["fact"] == fact), None)
 
     def summary(self) -> str:

@@ -32,7 +32,7 @@ class Commit(NamedTuple):
 
 
 class Past(NamedTuple):
-    """The lag at an earlier time, in Unix milliseconds."""
+    """The lag in records at an earlier time (Unix milliseconds)."""
 
     time: int
     lag: int
@@ -72,7 +72,7 @@ class Lag:
 
 
 def sample_times(commits: Mapping[TopicPartition, Sequence[Commit]]) -> dict[str, list[int]]:
-    """Return the times at which to compare lags, by topic: SAMPLES from the first to the last commit."""
+    """Return, by topic, the times at which to compare lags: SAMPLES from its first to its last commit."""
     found = {}
     for topic in {tp.topic for tp in commits}:
         times = [
@@ -100,5 +100,8 @@ def past_lags(
 
 
 def end_at(offset: int, current_end: int) -> int:
-    """Return the end of a partition at a time. `offset`: the first record since then, -1 if there is none."""
+    """Return the log end offset that a partition had at a time.
+
+    `offset`: that of the first record written at that time or later, -1 if there is none.
+    """
     return current_end if offset < 0 else offset

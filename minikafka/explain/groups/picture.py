@@ -25,9 +25,10 @@ class GroupPicture:
     """Everything known about one group. `wall_ms`: when it was collected, in Unix milliseconds.
 
     `answers`: the answers of the brokers to the call `explain_group`, by broker id. `history`: the entries in
-    the ledgers. `home`: the partition of `__consumer_offsets` that holds the group; None if the coordinator
-    reports the group and waits for no write. `away`: the partitions that the group reads and that have no
-    leader, or one that does not answer. `lags`: None if unknown.
+    the ledgers. `home`: the partition of `__consumer_offsets` that holds the group. It is None if it cannot
+    be the cause of a problem: the coordinator reports the group and waits for no write. `away`: the
+    partitions that the group reads and that have no leader, or one that does not answer. `lags`: None if
+    unknown.
     """
 
     group: str

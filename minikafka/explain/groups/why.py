@@ -96,7 +96,7 @@ def _partition(picture: Picture) -> tuple[Finding, ...]:
 
 
 def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
-    """Yield what the current rebalance waits for."""
+    """Yield a finding about the current rebalance, if any; its causes say what the rebalance waits for."""
     if report["state"] not in (_PREPARING, _COMPLETING):
         return
     started = _start_of(picture.history, report["since"])
@@ -209,7 +209,7 @@ def _away(picture: GroupPicture) -> Iterator[Finding]:
 
 
 def _loop(picture: GroupPicture) -> Iterator[Finding]:
-    """Yield why the group rebalances again and again."""
+    """Yield a finding about repeated rebalances, if clients cause them by returning or by staying."""
     recent = [
         entry
         for entry in rebalances(picture.history)
@@ -222,7 +222,7 @@ def _loop(picture: GroupPicture) -> Iterator[Finding]:
 
 
 def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
-    """Yield the clients that were removed and joined again.
+    """Yield a finding for each client that was removed and joined again at least _RETURNS_MIN times.
 
     A client that leaves on its own as the only member is not counted: no other member has to wait.
     """
@@ -263,7 +263,7 @@ def _said(line: Line) -> str:
 
 
 def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
-    """Yield the clients that stay in the group and cause rebalances again and again."""
+    """Yield a finding for each client that stays and caused _REPEATS_MIN rebalances for one reason."""
     starts = [entry.start for entry in recent if entry.start is not None]
     found = Counter(
         (client_of(line["member"]), line["trigger"])
@@ -285,7 +285,7 @@ def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _refusals(picture: GroupPicture) -> Iterator[Finding]:
-    """Yield the last refused commit of each member and error, then any failure to write commits."""
+    """Yield findings about the last refused commit of each member and error, and about unwritten commits."""
     lines = _recent(picture, [entry.lines[0] for entry in picture.history])
     refused: dict[tuple[str, int], Line] = {}
     for line in lines:
@@ -305,7 +305,7 @@ def _refusals(picture: GroupPicture) -> Iterator[Finding]:
 
 
 def _unwritten(picture: GroupPicture, lines: Sequence[Line]) -> Iterator[Finding]:
-    """Yield a finding if commits failed during the last UNWRITTEN_MS, after the last one that was written."""
+    """Yield a finding if commits failed in the last UNWRITTEN_MS, and no later commit was written."""
     report = picture.report
     written = max((time for *_, time in report["offsets"]), default=-1) if report else -1
     since = max(written, picture.wall_ms - UNWRITTEN_MS)
@@ -325,7 +325,7 @@ def _unwritten(picture: GroupPicture, lines: Sequence[Line]) -> Iterator[Finding
 
 
 def _why_refused(picture: GroupPicture, line: Line) -> Iterator[Finding]:
-    """Yield the cause of a refusal: the member's earlier removal, else the one that the error implies."""
+    """Yield the cause of a refusal: the member's removal before it, else the cause that the error implies."""
     removals = [
         each
         for entry in picture.history

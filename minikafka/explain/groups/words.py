@@ -45,7 +45,7 @@ def count(number: int, noun: str) -> str:
 
 
 def cause_of(line: Line) -> str:
-    """Return why a rebalance was started."""
+    """Return the words that say why a rebalance was started."""
     member = member_name(line["member"], line.get("instance"))
     cause: str = line["trigger"]
     words: dict[str, str] = {

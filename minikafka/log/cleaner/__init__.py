@@ -1,1 +1,1 @@
-"""Compaction of a log: what is dirty, what stays, and the copies without what goes (Kafka's LogCleaner)."""
+"""Compaction of a log (Kafka's LogCleaner): find the dirty part, choose the records that stay, copy them."""

@@ -1,9 +1,10 @@
-"""What a cleaning keeps of one batch, by the rules of Kafka's Cleaner and MemoryRecords.filterTo.
+"""The records that a cleaning keeps of one batch, by the rules of Kafka's Cleaner and MemoryRecords.filterTo.
 
-A record stays if it is the latest of its key, and a delete marker (no value) until its delete horizon. The horizon is
-set when a cleaning first keeps the marker: bit 6 of the attributes, and the base timestamp is the horizon. A batch
-keeps its base offset, last offset, leader epoch, producer fields and codec, so that offsets and sequence numbers stay
-what they were. The last batch of an active producer stays even without records.
+A record stays if it is the latest of its key, and a delete marker (no value) until its delete horizon. The
+horizon is set when a cleaning first keeps the marker: bit 6 of the attributes is set, and the base timestamp
+of the batch becomes the horizon. A batch keeps its base offset, last offset, leader epoch, producer fields
+and codec, so that offsets and sequence numbers stay the same. The last batch of an active producer stays even
+without records.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _CRC_AT: Final = CRC_START - 4
 
 
 class LastBatch(NamedTuple):
-    """The newest batch of an active producer: its last offset, -1 if only markers are known, and its epoch."""
+    """The newest batch of an active producer: last offset (-1 if only markers are known), producer epoch."""
 
     last_offset: int
     epoch: int
@@ -74,9 +75,9 @@ class BatchFilter:
         self.records_read = self.records_kept = 0
 
     def kept(self, batch: memoryview, header: Header) -> Buffer:
-        """Return the batch as it stays in the log, b"" if nothing of it does. Raises CorruptBatch.
+        """Return the batch with the records that stay, b"" if all of it is removed. Raises CorruptBatch.
 
-        `PADDING` bytes must follow the batch (`entries_of`).
+        At least `PADDING` bytes must follow the batch in memory, for `entries_of`.
         """
         check_crc(batch, header)
         entries = entries_of(batch, header)
@@ -99,14 +100,14 @@ class BatchFilter:
         return rebuilt(header, entries, decoded, kept, horizon)
 
     def _is_needless(self, header: Header, entries: Entries) -> bool:
-        """Return True for a batch of an aborted transaction, and a marker of a transaction without batches."""
+        """Return True for an aborted transaction's batch, or a marker whose transaction has no batch left."""
         if is_control(header):
             kind = marker_type(entries.decoded[0].key) if entries.decoded else None
             return self._transactions.is_marker_needless(header, kind)
         return self._transactions.is_aborted(header)
 
     def _must_stay(self, header: Header) -> bool:
-        """Return True if an active producer, or the end of the log, depends on the batch."""
+        """Return True if the batch stays even without records: an active producer or the log end needs it."""
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         if last_offset == self._rules.kept_end:
             return True

@@ -1,7 +1,8 @@
-"""The cleaning of one log, as steps that a process of its own carries out (`CleaningTask`).
+"""The cleaning of one log, as steps that a separate process carries out (`CleaningTask`).
 
-The first pass maps the keys of the dirty records, the second one copies every group of segments without what the
-map makes obsolete. Only whole groups are reported; the broker swaps them in (`log/swap.py`).
+The first pass maps the keys of the dirty records, the second one copies every group of segments without the
+records that the map makes obsolete. Only whole groups are reported; the broker replaces the segments by the
+copies (`log/swap.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from minikafka.record.batch import (
 from minikafka.record.entries import PADDING, entries_of
 
 Steps = Generator[int | CleanedGroup, None, CleaningOutcome]
-"""A step is the number of bytes that were read or written since the last one, or a finished group."""
+"""Each step is the number of bytes read or written since the last step, or a finished group."""
 
 _IO_BYTES_MIN: Final = 16 << 10
 _unpack_header: Final = HEADER.unpack_from
@@ -49,7 +50,7 @@ Batches = Iterator[list[tuple[memoryview, Header]]]
 
 
 def clean(storage: Storage, task: CleaningTask) -> Steps:
-    """Carry out the task. Raises CorruptBatch for a damaged log, and StorageFailed."""
+    """Clean the log and yield each step. Raises CorruptBatch for a damaged log, and StorageFailed."""
     return _Cleaning(storage, task).steps()
 
 
@@ -87,7 +88,7 @@ class _Cleaning:
     # ---- the first pass
 
     def _map_keys(self) -> Generator[int, None, bool]:
-        """Map the dirty records; return True if the map was full before the last one."""
+        """Map the keys of the dirty records; return True if the map was full before the last record."""
         task, offsets = self._task, self._offsets
         offsets.latest_offset = task.first_dirty_offset - 1
         transactions = Transactions(self._find_aborted)
@@ -122,8 +123,8 @@ class _Cleaning:
     def _find_aborted(self) -> Iterable[Aborted]:
         """Return the aborted transactions that have batches in the segments that are cleaned.
 
-        All of them have ended. Their markers may lie in later segments, also above the last stable offset:
-        the first open transaction begins there, and one that began earlier may have ended behind it.
+        All of them have ended. Their markers may lie in later segments, even above the last stable offset:
+        the first open transaction begins there, and one that began earlier may end above that offset.
         """
         scan = AbortedScan()
         for base in self._bases:
@@ -150,7 +151,7 @@ class _Cleaning:
     # ---- the second pass
 
     def _groups(self, end_offset: int) -> list[list[int]]:
-        """Return the segments below the end of the cleaning, in the groups that become one segment each."""
+        """Return the base offsets of the segments below `end_offset`, in groups that become one segment."""
         task = self._task
         sizes = [
             Size(
@@ -218,7 +219,7 @@ class _Cleaning:
     def _read(self, base: int, *, is_growing: bool = False) -> Batches:
         """Yield the batches of a segment, about `io_bytes` at a time. Raises CorruptBatch, StorageFailed.
 
-        `is_growing`: the last batch may be in the middle of its write; it is left out then.
+        `is_growing`: the segment is still written, so a partial batch at its end is left out, not refused.
         """
         path = self._path(base, LOG)
         file = self._storage.open(path)
@@ -243,7 +244,7 @@ class _Cleaning:
 
 
 def _batches_of(data: bytes) -> tuple[list[tuple[memoryview, Header]], int]:
-    """Return the whole batches at the beginning of the data, each with its header, and their size."""
+    """Return the whole batches at the beginning of the data, each with its header, and their total bytes."""
     view = memoryview(data + PADDING)
     found = []
     at, end = 0, len(data)
@@ -258,7 +259,7 @@ def _batches_of(data: bytes) -> tuple[list[tuple[memoryview, Header]], int]:
 
 
 def _size_of_first(data: bytes) -> int:
-    """Return the size that the first batch claims, 0 if there is no header."""
+    """Return the bytes that the first batch claims to have, 0 if the data is shorter than a header."""
     if len(data) < HEADER_BYTES:
         return 0
     return int(OVERHEAD + _unpack_header(data)[BATCH_LENGTH])

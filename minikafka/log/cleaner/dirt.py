@@ -17,7 +17,7 @@ from minikafka.record.batch import HEADER, HEADER_BYTES, MAX_TIMESTAMP
 class Dirt(NamedTuple):
     """The part of a log that a cleaning would map: offsets from `first_dirty_offset` to `uncleanable_offset`.
 
-    `overdue_ms`: how long the oldest dirty record has waited beyond `max.compaction.lag.ms`; 0: it has not.
+    `overdue_ms`: by how much the oldest dirty record is older than `max.compaction.lag.ms`, at least 0.
     """
 
     first_dirty_offset: int
@@ -84,7 +84,7 @@ def _first_young(log: Log, first_dirty: int, wall_ms: int) -> Segment | None:
 
 
 def _overdue_ms(log: Log, first_slot: int, wall_ms: int) -> int:
-    """Return how much older than the maximum lag the first batch of a dirty sealed segment is, at least 0."""
+    """Return by how many ms the oldest first batch of dirty sealed segments exceeds the maximum lag, or 0."""
     lag = log.config.max_compaction_lag_ms
     if lag == LONG_MAX:
         return 0

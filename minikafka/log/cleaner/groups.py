@@ -20,9 +20,9 @@ class Size(NamedTuple):
 def grouped(
     sizes: Sequence[Size], segment_bytes: int, index_bytes: int, end_offset: int
 ) -> list[list[int]]:
-    """Return the base offsets of the segments in groups, each of which fits into one segment before it is cleaned.
+    """Return the segments' base offsets in groups; each group fits into one segment even before cleaning.
 
-    `end_offset` lies behind the last segment.
+    `end_offset` is the offset after the last segment.
     """
     groups: list[list[int]] = []
     records = index = times = 0

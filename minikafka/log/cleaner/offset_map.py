@@ -2,7 +2,8 @@
 
 Kafka's map takes 24 bytes for each key, so a buffer of that size bounds the number of keys that one cleaning can
 map; the same settings give the same bound here. While the keys are few they are in a dict, which is fast and takes
-ten times as much. When the dict would take half of the buffer, the keys move to buckets of 24 bytes for each key.
+ten times as much memory. When the dict would take half of the buffer, the keys move to buckets of 24 bytes
+for each key.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ ENTRY_BYTES: Final = 24
 """Memory for one key in Kafka's map and in a bucket: 16 bytes identify the key, 8 are the offset."""
 
 _DICT_ENTRY_BYTES: Final = 264
-"""Upper bound of the memory for one key in the dict: the key, the offset, and the share of the table."""
+"""Upper bound of the memory for one key in the dict: key, offset, and share of the hash table."""
 _KEY_MAX: Final = 64
-"""Longer keys are not kept in the dict: a hash takes their place."""
+"""The dict holds a hash in place of a key with more bytes than this."""
 _BUCKET_ENTRIES: Final = 48
 _SHORT: Final = 15
 """Keys of at most this many bytes identify themselves; a longer one is identified by a hash of as many bytes."""
@@ -47,9 +48,10 @@ class OffsetMap:
         return len(self._latest) + self._count
 
     def put_all(self, entries: Iterable[Entry], count: int, start_offset: int) -> bool:
-        """Map the keys of `count` records, by rising offset, those below `start_offset` left out.
+        """Map the keys of `count` records in rising order of offset; skip records below `start_offset`.
 
-        Return True if the map was full before the last one; `latest_offset` is then the last record that was mapped.
+        Return True if the map was full before the last of these records; `latest_offset` is then the
+        offset of the last mapped record.
         """
         if len(self) + count > self.capacity:
             return self._put_while_room(entries, start_offset)
@@ -81,7 +83,7 @@ class OffsetMap:
             self._latest.update((_short(key), offset) for key, offset in found.items())
 
     def latest(self, keys: Iterable[bytes | None]) -> list[int]:
-        """Return the latest offset of each key, -1 for one that is not in the map, and for None."""
+        """Return the latest offset of each of these keys, -1 for a key that is None or not in the map."""
         if self._buckets:
             return self._latest_in_buckets(keys)
         get = self._latest.get
@@ -135,14 +137,14 @@ class OffsetMap:
 
 
 def _identity(key: bytes) -> bytes:
-    """Return 16 bytes that identify the key; the last one tells short keys, by their length, from hashes."""
+    """Return 16 bytes that identify the key; the last byte is the length of a short key, 255 for a hash."""
     if len(key) <= _SHORT:
         return key + _PAD[len(key)]
     return blake2b(key, digest_size=_SHORT).digest() + _HASHED
 
 
 def _short(key: bytes) -> bytes | int:
-    """Return the key, or the number that takes the place of a long one; no key equals a number."""
+    """Return the key itself, or the hash of a long key as an int, which never equals a key."""
     if len(key) <= _KEY_MAX:
         return key
     return int.from_bytes(blake2b(key, digest_size=_SHORT).digest(), "big")

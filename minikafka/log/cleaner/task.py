@@ -11,9 +11,10 @@ from typing import Any
 class CleaningTask:
     """The cleaning of the segments of one log below `uncleanable_offset`, which is the base offset of a segment.
 
-    `segments`: their base offsets; `later_segments`: those of all segments that follow. Records from
-    `first_dirty_offset` on are new since the last cleaning. `producers`: [id, last offset or -1, epoch] of every
-    active producer. `kept_end`: the batch that ends at this offset stays, -1: none. Sizes are bytes, times Unix ms.
+    `segments`: base offsets of these segments; `later_segments`: those of all segments after them. Records
+    from `first_dirty_offset` on are new since the last cleaning. `producers`: [id, last offset or -1, epoch]
+    of every active producer. `kept_end`: the batch that ends at this offset stays; -1: none. Sizes are bytes,
+    times Unix ms.
     """
 
     directory: str
@@ -34,18 +35,18 @@ class CleaningTask:
     bytes_per_second: float
 
     def encode(self) -> dict[str, Any]:
-        """Return the task as values of JSON."""
+        """Return the task as values that JSON can hold."""
         return asdict(self)
 
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> CleaningTask:
-        """Return the task of `encode`."""
+        """Return the task that `encode` turned into these values."""
         return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """Segments whose common copy is durable: `<first base offset>.log.cleaned`, `size` bytes, and its index files."""
+    """Segments whose common copy, `<first base offset>.log.cleaned` of `size` bytes, is durable."""
 
     bases: list[int]
     size: int
@@ -53,9 +54,9 @@ class CleanedGroup:
 
 @dataclass(frozen=True, slots=True)
 class CleaningOutcome:
-    """The end of a cleaning: the offset up to which the log is clean, and what was read and written.
+    """The end of a cleaning: the offset below which the log is clean, and counts of bytes and records.
 
-    `is_full`: the map was full, so that dirty records below the uncleanable offset are left.
+    `is_full`: the map was full before all dirty records below the uncleanable offset were mapped.
     """
 
     end_offset: int

@@ -44,8 +44,8 @@ def task_of(
 def _kept_end(log: Log) -> int:
     """Return the last offset of the log if the active segment is empty, else -1.
 
-    A follower's log ends behind the last batch that it copied, and it joins the ISR only at the leader's log end. The
-    batch before an empty active segment therefore stays, if need be without records.
+    A follower's log ends after the last batch that it copied, and it joins the ISR only at the leader's log
+    end. The batch before an empty active segment therefore stays, even if all its records are removed.
     """
     is_empty = log.log_end_offset == log.segments[-1].base_offset
     return log.log_end_offset - 1 if is_empty else _NONE

@@ -21,11 +21,11 @@ from minikafka.record.batch import (
 
 ABORT = 0
 COMMIT = 1
-"""The types of a control record, in the second field of its key."""
+"""`ABORT` and `COMMIT`: the types of a transaction marker, in the second field of its record's key."""
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction: its producer, the first offset of it that the log still has, and its marker's."""
+    """An aborted transaction: its producer, its first offset still in the log, its marker's offset."""
 
     producer_id: int
     first_offset: int
@@ -33,7 +33,7 @@ class Aborted(NamedTuple):
 
 
 def marker_type(key: bytes | None) -> int | None:
-    """Return the type of a control record by its key: version and type, two 16-bit numbers. None: no such key."""
+    """Return the type of a control record from its key (int16 version, int16 type), None for another key."""
     if key is None or len(key) < 4:
         return None
     kind: int = struct.unpack_from(">h", key, 2)[0]
@@ -49,7 +49,7 @@ class AbortedScan:
 
     @property
     def has_open(self) -> bool:
-        """True if a transaction has begun whose end was not found yet."""
+        """True if the scan has found the beginning of a transaction but not its marker."""
         return bool(self._open)
 
     def batch(self, header: Header) -> None:
@@ -64,7 +64,7 @@ class AbortedScan:
 
 
 class Transactions:
-    """The state of one pass over the log, from any segment on.
+    """The transactions in progress during one pass over the log, which may begin at any segment.
 
     `find_aborted` is called once, when the pass meets the first transactional batch.
     """
@@ -72,9 +72,9 @@ class Transactions:
     def __init__(self, find_aborted: Callable[[], Iterable[Aborted]]) -> None:
         self._find_aborted = find_aborted
         self._coming: list[Aborted] | None = None
-        """Aborted transactions that begin further on, the next one last."""
+        """Aborted transactions that the pass has not reached yet, by falling first offset."""
         self._aborted: dict[int, bool] = {}
-        """Producers of aborted transactions in progress; True if a batch of the transaction was passed."""
+        """Producer id of each aborted transaction in progress → True if the pass has met a batch of it."""
         self._committed: set[int] = set()
 
     def is_aborted(self, header: Header) -> bool:
@@ -92,7 +92,7 @@ class Transactions:
     def is_marker_needless(self, header: Header, kind: int | None) -> bool:
         """Return True if the marker can be removed: no batch of the transaction that it ends is left.
 
-        `kind`: what the marker's record says; None for a marker whose record was removed before.
+        `kind`: `ABORT` or `COMMIT`, None for a marker whose record was removed by an earlier cleaning.
         """
         self._begin_up_to(header)
         producer_id = header[PRODUCER_ID]

@@ -1,4 +1,4 @@
-"""The table of anomalies: one row for each finding of a check, with its place and its count."""
+"""The table of anomalies: one row for each finding of a check, with its partition, its offset and a count."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ _TYPES: Final = {
 
 
 def finding(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
-    """Return the rows of a table as anomalies of a kind, with `columns` instead of its own.
+    """Return the rows of a table as anomalies of this kind.
 
-    A column that is in neither of them is null; `count` is 1 unless `columns` has it.
+    `columns` replace the columns of the table with the same names. A column that is neither in `columns`
+    nor in the table is null, except `count`, which is 1 unless `columns` has it.
     """
     assert kind in KINDS
     given: dict[str, Column] = {"count": f.lit(1), **columns}

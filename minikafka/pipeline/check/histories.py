@@ -1,8 +1,8 @@
 """The histories of producers and consumers: their format, and how they are read.
 
-A producer's history has one row per record that it sent (docs/pipelines.md has the format). Records
-are told apart by the SHA-256 of their values. Invariant: a history with a row that does not follow
-the format is refused, and the error shows the row and its place.
+A producer's history has one row per record that it sent (docs/pipelines.md has the format). Records are
+told apart by the SHA-256 of their values. Invariant: a history with a row that does not follow the format
+is refused. The error shows the row and, unless the history is Parquet, where the row is.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _OPTIONAL: Final = ("partition", "offset", "value", "value_sha256")
 _TOPIC_PREFIX: Final = "topic:"
 _SHA256: Final = "^[0-9a-f]{64}$"
 _SHOWN_MAX: Final = 100
-"""Characters of an invalid line that an error shows."""
+"""Maximum number of characters of an invalid line that an error shows."""
 
 
 @dataclass(frozen=True)
 class Histories:
-    """Where histories of one kind are. `schema`: `SENDS` or `READS`.
+    """The locations of histories: of producers if `schema` is `SENDS`, of consumers if it is `READS`.
 
-    `servers`: the brokers of the histories that are topics.
+    `servers`: the bootstrap servers for the histories that are topics.
     """
 
     sources: tuple[str, ...]
@@ -49,12 +49,15 @@ class Histories:
     servers: str | None
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """Return the rows of all histories, with `content` in place of the value."""
+        """Return the rows of all histories; `content`, a hash, replaces `value` and `value_sha256`."""
         tables = [_source(spark, source, self.schema, self.servers) for source in self.sources]
         return reduce(DataFrame.unionByName, map(_hashed, tables))
 
     def first_row(self, spark: SparkSession, condition: Column) -> Row | None:
-        """Return the first row that meets the condition; one from text also has `line` and `place`."""
+        """Return the first row that meets the condition; None if no row does.
+
+        A row of JSON lines or of a topic also has the columns `line` and `place`.
+        """
         for source in self.sources:
             lines = _lines(spark, source, self.servers)
             table = (
@@ -74,7 +77,7 @@ class _Line(NamedTuple):
     text: str
 
     def name(self) -> str:
-        """Return the place in words, with the number of the line if the file has it uncompressed."""
+        """Return the place as text for an error: for a local file its path and, if known, the line number."""
         url = urlsplit(self.place)
         if url.scheme != "file":
             return self.place
@@ -83,7 +86,7 @@ class _Line(NamedTuple):
         return f"{path}, line {number}" if number else path
 
     def is_cut_off(self) -> bool:
-        """True for the last line of a file without a line end, if this process can read the file."""
+        """True if the line ends its file without a line end; False if this process cannot read the file."""
         url = urlsplit(self.place)
         if url.scheme != "file":
             return False
@@ -113,7 +116,7 @@ def _line_number(path: Path, text: str) -> int | None:
 
 
 def count_sends(sends: DataFrame, histories: Histories) -> Counts:
-    """Return the number of sends by topic and outcome. Raises PipelineError if one is invalid."""
+    """Return the number of sends by topic and outcome. Raises PipelineError if a send is invalid."""
     offset = f.col("offset")
     is_placed = f.col("partition").isNotNull() | (f.coalesce(offset, f.lit(-1)) < 0)
     valid = (
@@ -132,7 +135,7 @@ def count_sends(sends: DataFrame, histories: Histories) -> Counts:
 
 
 def count_reads(reads: DataFrame, histories: Histories) -> Counts:
-    """Return the number of reads by topic. Raises PipelineError if one is invalid."""
+    """Return the number of reads by topic. Raises PipelineError if a read is invalid."""
     names = ("consumer", "position", "topic", "partition", "offset")
     valid = f.col("is_hash")
     for name in names:
@@ -143,7 +146,7 @@ def count_reads(reads: DataFrame, histories: Histories) -> Counts:
 def _counted(
     table: DataFrame, by: tuple[str, ...], valid: Column, rule: str, histories: Histories
 ) -> Counts:
-    """Count all rows in one pass. Raises PipelineError if one is invalid."""
+    """Return the number of rows by the columns `by`. Raises PipelineError if a row is not `valid`."""
     wrong = ~f.coalesce(valid, f.lit(False))
     counts = (f.count(f.lit(1)).alias("rows"), f.count_if(wrong).alias("wrong"))
     counted = table.groupBy(*by).agg(*counts).collect()
@@ -182,7 +185,10 @@ def content_of(value: Column) -> Column:
 
 
 def _hashed(table: DataFrame) -> DataFrame:
-    """Replace the value, or its hash, by `content`; `is_hash`: a given hash has the form of one."""
+    """Replace `value` and `value_sha256` by their hash `content`, and add the column `is_hash`.
+
+    `is_hash` is false for a `value_sha256` that is not 64 hexadecimal digits in lower case.
+    """
     given = f.col("value_sha256")
     digest = f.coalesce(given, f.sha2(f.col("value"), 256), f.lit(""))
     is_hash = given.isNull() | given.rlike(_SHA256)
@@ -245,5 +251,5 @@ def _parquet(spark: SparkSession, path: str, schema: str) -> DataFrame:
 
 
 def _cast(table: DataFrame, name: str, kind: str) -> Column:
-    """Return a column with its type; `value` keeps its own, because sha2 takes strings and bytes alike."""
+    """Return a column cast to `kind`; `value` is not cast, because sha2 takes strings and bytes alike."""
     return f.col(name) if name == "value" else f.col(name).cast(kind)

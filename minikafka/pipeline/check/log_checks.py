@@ -13,13 +13,13 @@ from minikafka.pipeline.check.logs import PARTITION, Limits
 
 _REPLICA: Final = ("broker", *PARTITION)
 _HALF_SEQUENCES: Final = 1 << 30
-"""Half of the sequences of a producer: a larger step back is the wrap from 2,147,483,647 to 0."""
+"""Half of a producer's sequence numbers: a larger step back is the wrap from 2,147,483,647 to 0."""
 _VARYING: Final = 0x47
 """Attribute bits in which a cleaned replica may differ: the codec, and the flag of a delete horizon."""
 
 
 def batch_findings(found: DataFrame, table: DataFrame) -> Iterator[DataFrame]:
-    """Yield the anomalies that batch headers show; equal findings of several replicas become one row."""
+    """Yield tables of the anomalies in batch headers; an anomaly that several replicas have is one row."""
     limits = f.broadcast(table.select(*_REPLICA, "dense_from", "start", "end", "torn_from"))
     joined = found.join(limits, list(_REPLICA))
     is_torn = f.col("fault").isNotNull() & (f.col("base_offset") >= f.greatest("torn_from", "end"))
@@ -72,7 +72,7 @@ def _sequence_findings(batches: DataFrame) -> DataFrame:
 
 
 def _of_replicas(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
-    """Return the rows as anomalies of batches; equal ones of several replicas become one row."""
+    """Return the rows, one per batch, as anomalies; an anomaly that several replicas have becomes one row."""
     given = {"offset": f.col("base_offset"), **columns}
     found = finding(table, kind, brokers=f.array("broker"), **given)
     same = found.groupBy("kind", *PARTITION, "offset", "count", "detail")
@@ -112,8 +112,8 @@ def undecodable(faults: DataFrame) -> DataFrame:
 def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
     """Return the offsets below the high watermark at which replicas differ, or some lack a record.
 
-    `records` are those of the batches that are not shared. `brokers` are the replicas that differ
-    from most others, and those without the record.
+    `records`: those of the batches that are not shared. The column `brokers` has the replicas that differ
+    from the largest group of equal replicas, and those without the record.
     """
     limits = table.select(*_REPLICA, "start", "dense_from", "high_watermark")
     every = limits.groupBy(*PARTITION).agg(
@@ -134,9 +134,10 @@ def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
 
 
 def _holders(records: DataFrame, limits: DataFrame) -> DataFrame:
-    """Return the brokers of each offset.
+    """Return one row for each offset, with two lists of brokers.
 
-    `holding`: those with a record there; `agreeing`: the largest group of them that has the same record.
+    `holding`: the brokers with a record at the offset; `agreeing`: the largest group of these that has the
+    same record.
     """
     held = records.where("fault IS NULL").select(
         *PARTITION, "offset", _whole().alias("whole"), f.explode("brokers").alias("broker")
@@ -168,7 +169,7 @@ def _whole() -> Column:
 
 
 def _expected() -> Column:
-    """Return the brokers that must hold a record at the offset, if there is one."""
+    """Return the brokers that must hold a record at the row's offset, which at least one replica holds."""
     offset = f.col("offset")
     must_hold = f.filter(
         "replicas", lambda one: (one.dense_from <= offset) & (offset < one.high_watermark)

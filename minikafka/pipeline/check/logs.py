@@ -1,8 +1,8 @@
 """The logs of all replicas as tables: batches, limits of each replica, groups of equal batches, records.
 
-A batch that several replicas hold with the same bytes is decoded once. Invariant: a batch is `shared`
-only if every replica that must hold its offsets holds these bytes; the records of all others are
-compared one by one.
+A batch that several replicas hold with the same bytes is decoded once. Invariant: a batch is `shared` only
+if every replica that must hold its offsets holds these bytes; the records of all other batches are compared
+one by one.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Limits:
 
     @property
     def high_watermark(self) -> int:
-        """The checkpointed high watermark, or the end."""
+        """The checkpointed high watermark; without a checkpoint, the end of the log."""
         known = self.replica.high_watermark
         return self.end if known is None else known
 
 
 def batches(spark: SparkSession, segments: Sequence[SegmentFile]) -> DataFrame:
-    """Return the batches of all segment files, the invalid ones with a fault."""
+    """Return the batches of all segment files; an invalid batch has a `fault`."""
     largest_first = sorted(segments, key=lambda segment: -segment.size)
     rows = [segment[:5] for segment in largest_first]
     tasks = _tasks(spark, sum(segment.size for segment in segments), len(segments))
@@ -67,7 +67,7 @@ def _tasks(spark: SparkSession, size: int, most: int) -> int:
 
 
 def limits(found: DataFrame, replicas: Sequence[Replica]) -> list[Limits]:
-    """Return the limits of every replica, with the end of its log."""
+    """Return the limits of every replica. `found`: the batches, which show where each log ends."""
     valid = found.where(f.col("fault").isNull()).groupBy("broker", *PARTITION)
     rows = valid.agg((f.max("last_offset") + 1).alias("end")).collect()
     ends = {(row.broker, row.topic, row.partition): row.end for row in rows}
@@ -94,7 +94,7 @@ def limits_table(spark: SparkSession, known: Sequence[Limits]) -> DataFrame:
 
 
 def valid_batches(found: DataFrame) -> DataFrame:
-    """Return the valid batches with the `state` of their transaction."""
+    """Return the valid batches with the column `state`: `VISIBLE`, `ABORTED` or `OPEN`."""
     valid = found.where(f.col("fault").isNull())
     is_data = (_bits(TRANSACTIONAL) != 0) & (_bits(CONTROL) == 0)
     plain = valid.where(~is_data & f.col("marker").isNull()).withColumn("state", f.lit(VISIBLE))

@@ -22,16 +22,17 @@ from minikafka.pipeline.check.logs import ABORTED, PARTITION, VISIBLE, is_contro
 
 _PLACE: Final = (*PARTITION, "offset")
 _CLAIMS: Final = ("somewhere", "missing", "unknown", "aborted", "failed")
-"""Sends that may explain a surplus record, the strongest claim first."""
+"""Kinds of sends that may explain a surplus record, in the order in which they claim it."""
 _BROADCAST_MAX: Final = 100_000
 """Maximum number of contents to broadcast to all tasks, which saves a shuffle of the sends."""
 
 
 def present(records: DataFrame, table: DataFrame) -> DataFrame:
-    """Return one row per offset with a data record: what the replicas hold there.
+    """Return one row for each offset with a data record: the contents that the replicas hold at the offset.
 
-    `content`: the one that most replicas hold; `variants`: each content with its brokers; `expected`: the
-    brokers that must hold the offset. Records of shared batches have null for `variants` and `expected`.
+    `content`: the content that most replicas hold; `variants`: each content with the brokers that hold it;
+    `expected`: the brokers that must hold the offset. Records of shared batches have null for `variants`
+    and `expected`.
     """
     data = records.where(~is_control() & f.col("fault").isNull())
     content = content_of(f.col("value")).alias("content")
@@ -82,15 +83,15 @@ class Matched:
     """The sends and the logs, joined by offset."""
 
     joined: DataFrame
-    """One row per acknowledged offset or record; `matched` if the acknowledged content is there."""
+    """One row per acknowledged offset or record; `matched`: a replica holds the acknowledged content."""
     surplus: DataFrame
     """Visible records that no send explains by its offset."""
     claims: DataFrame
-    """Per topic and content: how many surplus records, and how many sends with each claim to them."""
+    """Per topic and content: the number of surplus records (`found`), and of sends for each of `_CLAIMS`."""
 
 
 def match(sends: DataFrame, logs: DataFrame, table: DataFrame) -> Matched:
-    """Join the sends with what the logs hold."""
+    """Return the sends joined with the data records of the logs, as `present` returns them."""
     acked = sends.where("outcome = 'ok' AND offset >= 0").select(
         "producer", "sequence", *_PLACE, f.col("content").alias("sent")
     )
@@ -121,7 +122,7 @@ def _is_missing() -> Column:
 def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFrame:
     """Return, by topic and content, the number of surplus records (`found`) and of sends with each claim.
 
-    Contents: those of surplus records, of missing sends, and of sends without an offset.
+    The contents are those of surplus records, of missing sends, and of sends without an offset.
     """
     key = ("topic", "content")
     found = surplus.groupBy(*key).agg(
@@ -152,7 +153,10 @@ def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFram
 
 
 def _granted(claims: DataFrame) -> DataFrame:
-    """Add for each claim how many surplus records it explains, and `left`, the unexplained ones."""
+    """Add a column for each claim, the number of surplus records that it explains, and the column `left`.
+
+    `left`: the number of surplus records that no claim explains.
+    """
     claims = claims.withColumn("left", f.col("found"))
     for name in _CLAIMS:
         granted = f.least("left", name)
@@ -163,7 +167,7 @@ def _granted(claims: DataFrame) -> DataFrame:
 
 
 def findings(matched: Matched) -> Iterator[DataFrame]:
-    """Yield the anomalies of producers' histories."""
+    """Yield tables of the anomalies that the producers' histories show."""
     yield from _lost(matched)
     held = f.filter("variants", lambda one: one.content == f.col("sent"))
     absent = f.array_except("expected", f.flatten(f.transform(held, lambda one: one.brokers)))
@@ -206,7 +210,10 @@ def _lost(matched: Matched) -> Iterator[DataFrame]:
 
 
 def _reordered(matched: Matched) -> DataFrame:
-    """Return records that directly follow a later send of their producer; moved ones count where found."""
+    """Return records that directly follow a later send of their producer.
+
+    A moved record counts at the offset at which it was found, if only one record can be meant.
+    """
     columns = ("producer", "sequence", *_PLACE)
     unique = matched.claims.where("found = 1 AND missing = 1").select(
         "topic", f.col("content").alias("sent"), "first"
@@ -223,7 +230,7 @@ def _reordered(matched: Matched) -> DataFrame:
 
 
 def read_findings(reads: DataFrame, logs: DataFrame, table: DataFrame) -> Iterator[DataFrame]:
-    """Yield the anomalies of consumers' histories."""
+    """Yield tables of the anomalies that the consumers' histories show."""
     floors = table.groupBy(*PARTITION).agg(f.min(f.greatest("start", "dense_from")).alias("floor"))
     read = reads.withColumnRenamed("content", "sent")
     joined = read.join(logs, list(_PLACE), "left").join(

@@ -39,13 +39,13 @@ from minikafka.pipeline.report import Report
 from minikafka.pipeline.summary import Fact, Summary, Table
 
 _FIRST: Final = 5
-"""Anomalies of each kind that the summary shows."""
+"""Maximum number of anomalies of each kind that the summary shows."""
 _SHOWN: Final = (*COLUMNS, "epochs")
 
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """What to check. `topics`: all, if empty; histories of other topics are ignored."""
+    """What to check. `topics`: the topics to check, all if empty; history rows of others are ignored."""
 
     replicas: tuple[str, ...]
     histories: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class CheckSettings:
 
 
 def run(spark: SparkSession, settings: CheckSettings, report: Report) -> Summary:
-    """Check logs and histories; the summary is `ok` if there is no anomaly."""
+    """Check logs and histories, and return the summary, which is `ok` if there is no anomaly."""
     return _Check(spark, settings, report).run()
 
 
@@ -123,7 +123,7 @@ class _Check:
         return table.where(f.col("topic").isin(*topics)) if topics else table
 
     def _of_topics(self, counts: Counts) -> Counts:
-        """Return the counts of the topics to check, and remember these topics."""
+        """Return the counts of the topics to check, and add these topics to `topics`."""
         wanted = self.settings.topics
         chosen = {key: count for key, count in counts.items() if not wanted or key[0] in wanted}
         self.topics |= {topic for topic, *_ in chosen}
@@ -222,7 +222,7 @@ class _Check:
         )
 
     def _with_epochs(self, rows: Sequence[Row], found: DataFrame) -> Iterator[tuple[Fact, ...]]:
-        """Yield the rows of the table, with the leader epochs around each offset."""
+        """Yield the rows of `first_anomalies`: each anomaly with the leader epochs around its offset."""
         places = {(row.topic, row.partition) for row in rows if row.partition is not None}
         starts = self._epoch_starts(sorted(places), found)
         for row in rows:

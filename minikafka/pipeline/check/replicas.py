@@ -32,7 +32,7 @@ class SegmentFile(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """One replica: the offsets that its broker's checkpoints state."""
+    """One replica, with the offsets that its broker's checkpoints state."""
 
     broker: int
     topic: str
@@ -40,17 +40,17 @@ class Replica(NamedTuple):
     start: int
     """Log start offset."""
     dense_from: int
-    """The offset from which the cleaner has removed nothing; the start, if the log was never compacted."""
+    """The cleaner has removed no record from this offset on; the log start offset without compaction."""
     high_watermark: int | None
     """None without a checkpoint; the whole log then counts as committed."""
     torn_from: int | None
-    """The recovery point, from which an unclean stop may leave a damaged end; None after a clean stop."""
+    """The recovery point, after which an unclean stop may have left damage; None after a clean stop."""
 
 
 def log_directories(paths: Iterable[str]) -> list[Path]:
-    """Return the log directories among `paths`, and those of all brokers for the directory of a cluster.
+    """Return the paths that are log directories, and the log directories `broker-N` inside the paths.
 
-    Raises PipelineError for a path that is neither, and if the directories are of several clusters.
+    Raises PipelineError for a path that yields none, and if the directories are of several clusters.
     """
     found: list[Path] = []
     for path in map(Path, paths):
@@ -81,7 +81,7 @@ def _check_cluster(directories: Iterable[Path]) -> None:
 
 
 def running_brokers(directories: Iterable[Path]) -> list[int]:
-    """Return the brokers that hold the lock of one of the log directories."""
+    """Return the ids of the brokers that hold the lock of one of the log directories."""
     return sorted({_broker(path) for path in directories if _is_locked(path / LOCK)})
 
 
@@ -141,7 +141,10 @@ def _properties(directory: Path) -> dict[str, str]:
 
 
 def _partitions(directory: Path) -> Iterator[tuple[TopicPartition, Path]]:
-    """Yield the replicas in a log directory; directories of deleted or moved replicas have other names."""
+    """Yield the partition and the path of each replica in a log directory.
+
+    Deleted and moved replicas are left out, because their directories have other names.
+    """
     for path in sorted(directory.iterdir()):
         if path.is_dir():
             try:

@@ -1,4 +1,4 @@
-"""The directory of an archive: where its files are, and how one becomes part of it.
+"""The directory of an archive: where its files are, and how a file becomes part of it.
 
     topic=events/partition=0/00000000000000000000-00000000000001000000.parquet
     _staging/     files that tasks are writing
@@ -6,9 +6,9 @@
     _lock         held by the driver that writes
 
 Names that begin with `_` are invisible to Spark, pyarrow and pandas, and none of those files ends in
-`.parquet`. Invariant: only the driver that holds the lock moves a staged file to its place, whole and
-synced, and only if no other file covers its offsets. What a dead run leaves in `_staging` is removed
-by the next one.
+`.parquet`. Invariant: only the driver that holds the lock moves a staged file, whole and synced, to the
+directory of its partition, and only if no other file covers its offsets. The next run removes files that a
+dead run left in `_staging`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ArchiveDirectory:
     """An archive on a file system that the driver and all executors see under the same path."""
 
     def __init__(self, path: str) -> None:
-        """Raises `ConfigError` for a URI."""
+        """Take the path of the archive. Raises `ConfigError` if it is a URI."""
         if "://" in path:
             text = f"{path}: an archive is a directory that the driver and all executors share"
             raise ConfigError(f"{text}, not a URI; mount the file system and give its path")
@@ -71,7 +71,10 @@ class ArchiveDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of the archive, and remove what dead runs left. Raises `ArchiveBusy`."""
+        """Hold the lock of the archive for the `with` body, and remove staged files of dead runs.
+
+        Raises `ArchiveBusy`.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / _LOCK).open("w") as file:
             try:
@@ -90,7 +93,10 @@ class ArchiveDirectory:
         return place / f"{tp}-{tile.file_name}.{os.urandom(6).hex()}"
 
     def commit(self, staged: Path, tp: TopicPartition, tile: Tile) -> None:
-        """Move a staged file to its place. Raises `Overlap`, and `ConfigError` if the driver does not see it."""
+        """Move a staged file to the directory of its partition.
+
+        Raises `Overlap`, and `ConfigError` if the driver does not see the staged file.
+        """
         if not staged.exists():
             raise ConfigError(
                 f"{staged} was written by an executor, and the driver does not see it:"
@@ -103,7 +109,7 @@ class ArchiveDirectory:
         _sync(place)
 
     def write_run(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Write what a run has added so far, in place of what the same run wrote before."""
+        """Write the facts about a run so far to its file in `_runs/`, which is replaced."""
         place = self.path / _RUNS
         place.mkdir(exist_ok=True)
         draft = place / f"{name}.draft"
@@ -112,13 +118,13 @@ class ArchiveDirectory:
         _sync(place)
 
     def runs(self) -> list[dict[str, Any]]:
-        """Return what each run added, the oldest first."""
+        """Return the facts that `write_run` wrote about each run, the oldest run first."""
         found = sorted((self.path / _RUNS).glob("*.json"))
         return [json.loads(file.read_text()) for file in found]
 
 
 def _sync(place: Path) -> None:
-    """Make the names in a directory durable."""
+    """Fsync a directory, so that the names of new files in it survive a crash."""
     descriptor = os.open(place, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -28,7 +28,7 @@ from minikafka.spark.source.readers import read_range
 
 _COLUMNS: Final = ["key", "value", "timestamp", "headers", "offset"]
 _RUNS_MAX: Final = 1_000
-"""Maximum number of runs of a partition to list; if there are more, those of each file become one."""
+"""Maximum number of runs of a partition to list; beyond it, the runs of each file are listed as one."""
 
 
 class Digest:
@@ -63,7 +63,7 @@ class Runs:
         self._files.append([])
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
-        """Add the next records of the file."""
+        """Add the offsets of the next records of the current file."""
         borders = np.flatnonzero(np.diff(offsets) != 1) + 1
         file = self._files[-1]
         for part in np.split(offsets, borders) if len(offsets) else ():
@@ -99,7 +99,10 @@ def _joined(runs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, 
 
 @dataclass(frozen=True)
 class Load:
-    """The work of one task. `first`: the end of the target's partition before the restore."""
+    """The work of one task: to write the files of one archived partition to the topic.
+
+    `first`: the end of the target's partition before the restore.
+    """
 
     read: ReadOptions
     write: WriteOptions
@@ -138,7 +141,7 @@ def _rows(work: Load, runs: Runs) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class Verify:
-    """The work of one task: offsets [start, end) of a partition."""
+    """The work of one task: to read back offsets [start, end) of a partition."""
 
     options: ReadOptions
     wanted: OffsetRange

@@ -23,7 +23,7 @@ from minikafka.spark.wire.leaders import Position
 EPOCH_KEY: Final = b"minikafka.leader.epoch"
 """Metadata key of a file for a leader epoch: no record in the file or before it has a later one."""
 TOPIC_ID_KEY: Final = b"minikafka.topic.id"
-"""Key of the id of the topic that was archived; empty if the topic had none."""
+"""Metadata key of a file for the id of the archived topic; empty if the topic had none."""
 _ROW_GROUP_BYTES: Final = 32 << 20
 _IN_THE_PATH: Final = ("topic", "partition")
 """Columns that readers take from the names of the directories."""
@@ -34,7 +34,7 @@ SCHEMA: Final = pa.schema([*_COLUMNS, _EPOCH])
 
 @dataclass(frozen=True)
 class Save:
-    """The work of one task."""
+    """The work of one task: to write the records of a tile to the file `staged`."""
 
     options: ReadOptions
     tp: TopicPartition

@@ -74,7 +74,7 @@ class Section(NamedTuple):
 
 
 def extent(data: memoryview) -> Extent:
-    """Return the offsets and the size of the batches, read from their headers alone, before they are decoded."""
+    """Return the offset after the last whole batch, and the first batch's size, from the headers alone."""
     position, next_offset, needed = 0, -1, 0
     while len(data) - position >= _PREFIX_BYTES:
         base, length = _PREFIX.unpack_from(data, position)
@@ -93,10 +93,13 @@ class _Transactions:
     def __init__(self, aborted: Sequence[Aborted]) -> None:
         self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
         self._open: set[int] = set()
-        """Producer ids."""
+        """Producer ids of the transactions that are open at the current batch."""
 
     def hides(self, header: _Header) -> bool:
-        """True if the batch is a control batch or part of an aborted transaction. Takes every batch in order."""
+        """True if the batch is a control batch or part of an aborted transaction.
+
+        The method must be called for every batch of the response, in order.
+        """
         last = header.base_offset + header.last_offset_delta
         while self._coming and self._coming[-1].first_offset <= last:
             self._open.add(self._coming.pop().producer_id)
@@ -141,7 +144,10 @@ def sections(
 
 
 def whole(data: memoryview) -> Section:
-    """Return the records of one whole batch, of whatever kind, that was checked before. Raises `CorruptBatch`."""
+    """Return the records of one whole batch of any kind, without comparing its checksum.
+
+    Raises `CorruptBatch`.
+    """
     return _section(_Header._make(_HEADER.unpack_from(data)), data[_HEADER.size :])
 
 

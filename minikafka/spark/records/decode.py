@@ -126,7 +126,10 @@ def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
 
 
 def _span(data: Bytes, position: Positions, ends: Positions) -> tuple[_Spans, Positions]:
-    """Read nullable byte ranges: a length at each `position`, then the bytes; -1 is null."""
+    """Read nullable byte ranges, one per `position`: a length, then the bytes; a length of -1 is null.
+
+    Returns the ranges and the positions after them.
+    """
     lengths, starts = varints(data, position)
     stops = starts + np.maximum(lengths, 0)
     if lengths.min(initial=0) < -1 or np.any(stops > ends):
@@ -173,10 +176,10 @@ def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
 
 
 def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
-    """Return one binary column per run of spans, copied out of the data by Arrow's `take`.
+    """Return one binary column for each entry of `columns`, copied out of the data by Arrow's `take`.
 
-    `take` selects from one Arrow array that splits the data into gap, key, gap, value, gap, … The spans
-    of one record must follow each other in the order of `columns`, and records likewise.
+    `take` selects from one Arrow array that splits the data into gap, key, gap, value, gap, … The spans of
+    one record must follow each other in the order of `columns`, and records likewise.
     """
     count, width = len(columns[0].starts), 2 * len(columns)
     borders = np.zeros(count * width + 1, dtype=np.int32)

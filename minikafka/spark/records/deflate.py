@@ -11,9 +11,10 @@ CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _NAMES: Final = {number: name for name, number in CODECS.items()}
 _SNAPPY, _LZ4 = CODECS["snappy"], CODECS["lz4"]
 _LZ4_HEAD: Final = b"\x04\x22\x4d\x18\x60\x70\x73"
-"""Magic of an LZ4 frame, independent blocks, at most 4 MiB each, and the checksum of these two bytes.
+"""Start of an LZ4 frame: the magic, then the two bytes of its descriptor and their checksum.
 
-Kafka's readers refuse frames whose blocks depend on each other, as the library's own frames do.
+The descriptor says: independent blocks, at most 4 MiB each. Kafka's readers refuse frames whose blocks
+depend on each other, such as pyarrow's own LZ4 frames.
 """
 _LZ4_BLOCK_BYTES: Final = 4 << 20
 _STORED: Final = 1 << 31
@@ -21,7 +22,7 @@ _STORED: Final = 1 << 31
 
 
 def deflate(codec: int, data: memoryview) -> memoryview:
-    """Return the compressed records; codec 0 leaves them as they are. Snappy is raw, as librdkafka writes it."""
+    """Return the compressed records, unchanged for codec 0. Snappy is raw, as librdkafka writes it."""
     if not codec:
         return data
     if codec == _SNAPPY:  # asbytes: a view of a pyarrow buffer would be as long as its capacity

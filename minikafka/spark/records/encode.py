@@ -26,7 +26,7 @@ _LENGTH_FROM: Final = 12
 _MAGIC: Final = 2
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 _MOST_RECORDS: Final = 10_000
-"""Records of one batch, however small they are."""
+"""Maximum number of records in one batch, however small they are."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def cut(rows: Rows, most_bytes: int) -> list[Rows]:
 
 
 def _content(rows: Rows) -> Numbers:
-    """Return about how many bytes each record takes: its content and 24 bytes around it."""
+    """Return about how many bytes each record takes: key, value, headers, and 24 bytes for other fields."""
     size: Numbers = _lengths(rows.keys).clip(0) + _lengths(rows.values).clip(0) + 24
     if rows.headers is not None:
         size = size + _header_bytes(rows.headers)
@@ -101,7 +101,8 @@ def encode(
 ) -> bytearray:
     """Return one batch with base offset 0.
 
-    `sequence`: of the first record; `codec`: its number in the attributes.
+    `sequence`: the sequence number of the first record; `codec`: the number of the compression in the
+    attributes.
     """
     records = deflate(codec, _records(rows))
     first = int(rows.timestamps[0])
@@ -117,7 +118,7 @@ def encode(
 
 
 def _records(rows: Rows) -> memoryview:
-    """Return the records of a batch one after the other."""
+    """Return the encoded records of a batch, one after the other and not compressed."""
     count = len(rows)
     keys, values = _lengths(rows.keys), _lengths(rows.values)
     head = varints.binary(

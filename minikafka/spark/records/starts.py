@@ -1,13 +1,14 @@
 """The positions of all records in a run of records, found without stepping from record to record.
 
-A record is a length (zigzag varint), then that many bytes, the first of which is an unused
-attributes byte, 0. Each length leads to the next record, so the plain algorithm is a loop. Instead:
-collect every position that looks like a start, and check them. They are right exactly if the first
-is at 0, each leads to the next, the last leads to the end, and the count is the one in the batch
-headers. The first guess suits records without headers: they end with a header count of 0, so that a
-length stands between two zero bytes. Bytes that defeat a guess take more time (positions that no
-other position leads to or that lead nowhere are dropped, links are followed by pointer doubling, and
-in the end every byte is a candidate) but never change the result.
+A record is a length (zigzag varint), then that many bytes, the first of which is an unused attributes byte,
+0. Each length leads to the next record, so the plain algorithm is a loop. Instead, collect every position
+that looks like a start, and check these candidates. They are right exactly if the first is at 0, each leads
+to the next, the last leads to the end, and the count is the one in the batch headers. The first guess suits
+records without headers: they end with a header count of 0, so that a length stands between two zero bytes.
+
+Bytes that defeat this guess take more time, but never change the result. For such bytes, candidates that no
+other candidate leads to, or that lead nowhere, are dropped, and links are followed by pointer doubling. In
+the last attempt every byte is a candidate.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ZIGZAG: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(0x80)], d
 """The value of each varint of one byte."""
 _NONE: Final = np.empty(0, dtype=np.int64)
 _SHORTEST_RECORD: Final = 6
-"""Attributes, timestamp, offset, key length, value length, header count: one byte each."""
+"""Bytes of the shortest record: attributes, timestamp, offset, two lengths and the header count."""
 
 
 def varints(
@@ -39,8 +40,8 @@ def varints(
 ) -> tuple[Positions, Positions]:
     """Return the zigzag varint at each position, and the position after it.
 
-    At least one byte must follow the last of them, as `PADDING` does. Raises `CorruptBatch` if one has more than
-    `longest` bytes, IndexError beyond the end of `data`.
+    At least one byte must follow the last varint, as `PADDING` does. Raises `CorruptBatch` if a varint has
+    more than `longest` bytes, IndexError if it reaches beyond the end of `data`.
     """
     values, after, unfinished = _read(data, positions, longest)
     if unfinished.size:
@@ -95,14 +96,17 @@ def find(data: Bytes, section_starts: Positions, counts: Positions) -> tuple[Pos
 
 
 def _between_zeros(data: Bytes) -> Positions:
-    """Return, in order, each position after a zero byte if 1 to `INT_BYTES` bytes lead to the next."""
+    """Return, in order, each position after a zero byte with the next zero within `INT_BYTES` + 1 bytes.
+
+    Two zero bytes in succession are left out. The start of the data counts as a position after a zero byte.
+    """
     zeros = np.concatenate(([-1], np.flatnonzero(data == 0)))
     gaps = np.diff(zeros)
     return zeros[:-1][(gaps > 1) & (gaps <= INT_BYTES + 1)] + 1
 
 
 def _likely(data: Bytes) -> Positions:
-    """Return every position where a number followed by a zero byte could begin, in order."""
+    """Return every position where a varint followed by a zero byte could begin, in order."""
     first = np.flatnonzero(data[1:] == 0)
     first = first[data[first] < 0x80]
     found = np.zeros(len(data), dtype=np.bool_)
@@ -130,7 +134,7 @@ def _read_records(data: Bytes, starts: Positions) -> tuple[Positions, Positions,
 
 
 def _linked(starts: Positions, ends: Positions, size: int) -> npt.NDArray[np.bool_]:
-    """True for each candidate that follows another one, and precedes another one or the end."""
+    """True for each candidate that starts at 0 or another's end, and ends at `size` or another's start."""
     known = np.zeros(size + 1, dtype=np.bool_)
     known[starts] = True
     known[size] = True
@@ -157,8 +161,9 @@ def _agrees(starts: Positions, section_starts: Positions, counts: Positions) -> 
 
 
 def _follow(starts: Positions, ends: Positions, size: int) -> Positions:
-    """Return the indexes of the candidates on the path from position 0 to `size`, none if it ends
-    elsewhere, by pointer doubling: log2(n) rounds.
+    """Return the indexes of the candidates on the path from position 0 to `size`.
+
+    The result is empty if the path ends elsewhere. Pointer doubling finds it in log2(n) rounds.
     """
     if not starts.size or starts[0] != 0:
         return np.empty(0, dtype=np.int64)

@@ -28,7 +28,7 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "kafka.request.timeout.ms": "30000",
     "kafka.delivery.timeout.ms": "120000",
 }
-"""Every option and its default; None: the option is required, or nothing is set without it."""
+"""Every option and its default; None if the option is required, or has no default."""
 
 _OF_SPARK: Final = frozenset({"checkpointlocation"})
 """Options of a stream that Spark uses itself and passes on, in lower case."""

@@ -33,7 +33,7 @@ def partitions(keys: pa.Array, count: int, first: int) -> npt.NDArray[np.int32]:
 
 
 def murmur2(keys: pa.Array) -> Words:
-    """Return the murmur2 hash with Kafka's seed of each key; a null counts as empty."""
+    """Return the murmur2 hash of each key, with Kafka's seed; a null counts as an empty key."""
     starts, lengths, data = _bytes(keys)
     values = _SEED ^ lengths.astype(np.uint32)
     rows = np.arange(len(keys))

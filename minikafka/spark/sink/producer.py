@@ -1,8 +1,8 @@
 """A blocking idempotent producer for the rows of one task (KIP-98).
 
-Invariants: the batches of a partition are sent one after the other, each until it is acknowledged by
-all in-sync replicas; a batch that is sent again keeps its sequence number, so no retry within the
-task is written twice. A new task has a new producer id: what a failed attempt wrote stays.
+Invariants: a batch is sent only after all in-sync replicas have acknowledged the previous batch of its
+partition; a batch that is sent again keeps its sequence number, so no retry within the task is written
+twice. A new task has a new producer id, so records that a failed attempt wrote stay in the topic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOO_LARGE: Final = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class WriteFailed(MinikafkaError):
-    """The cluster refused rows; the text names the first of them."""
+    """The cluster refused a batch; the text names its rows."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ class IdempotentProducer:
             self._leaders.wait_and_refresh(sorted(failed), self._deadline)
 
     def _ask(self, address: Address, tps: list[TopicPartition]) -> Connection | None:
-        """Send one Produce request; return the connection that it went to, or None if the leader is unreachable."""
+        """Send one Produce request; return the connection used, or None if the leader is unreachable."""
         batches = {tp: self._waiting[tp][0].data for tp in tps}
         try:
             connection = self._leaders.connection(address)
@@ -159,7 +159,7 @@ class IdempotentProducer:
 
 
 def _raise_if_refused(tp: TopicPartition, rows: Rows, answer: Produced) -> None:
-    """Raise an error that names the first refused row, for an error that a retry cannot fix."""
+    """Raise an error that names the refused row or rows, if a retry cannot fix the error in `answer`."""
     try:
         raise_if_final(answer.error, str(tp))
     except KafkaError as error:

@@ -52,10 +52,10 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the rows of a task come from, as the value of a header on request.
+    """The origin of a task's rows, written as a header of each record if the option `originHeader` is set.
 
-    `{"query":"…","batch":3,"task":0,"sequence":17}`: `sequence` counts the rows of the task. A task
-    or micro-batch that runs again over the same rows in the same order writes the same values.
+    `{"query":"…","batch":3,"task":0,"sequence":17}`: `sequence` counts the rows of the task. A task or
+    micro-batch that runs again over the same rows in the same order writes the same values.
     """
 
     header: str
@@ -64,7 +64,7 @@ class Origin:
     task: int
 
     def values(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
-        """Return the header of each row, given the rows' numbers in the task."""
+        """Return the value of each row's header, given the rows' numbers in the task."""
         facts = {"query": self.query, "batch": self.batch, "task": self.task}
         start = json.dumps(facts, separators=(",", ":"))[:-1] + ',"sequence":'
         texts = pa.array(numbers).cast(pa.string())
@@ -140,7 +140,7 @@ class Router:
     def _by_topic(
         self, column: pa.Array | None, numbers: npt.NDArray[np.int64]
     ) -> Iterator[tuple[str, npt.NDArray[np.int64] | None]]:
-        """Yield each topic and the indexes of its rows, None for all."""
+        """Yield each topic and the indexes of its rows; None instead of indexes stands for all rows."""
         if self._topic is not None:
             yield self._topic, None
             return

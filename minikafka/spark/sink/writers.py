@@ -1,8 +1,8 @@
 """Spark's writers of topics, for batches and streams: at-least-once.
 
-A task writes with acks=all and a producer id of its own, and has succeeded when every row is
-acknowledged. Nothing is left to commit: a task that Spark runs again, and a micro-batch that it runs
-again after a crash, write their rows again. Transactions would begin in `write` and end in `commit`.
+A task writes with acks=all and a producer id of its own, and has succeeded when every row is acknowledged,
+so `commit` has nothing to do. A task that Spark runs again, and a micro-batch that Spark runs again after a
+crash, write their rows again. Transactions would have to begin in `write` and end in `commit`.
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has written."""
+    """The number of rows that one task has written."""
 
     rows: int
 
 
 class _Writer:
-    """Writes the rows of a task; keeps only the options between driver and executor."""
+    """Writes the rows of a task.
+
+    Spark sends the writer from the driver to executors, so the writer holds only the options.
+    """
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -59,7 +62,7 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter, metaclass=Shipped):
-    """Appends a table to topics. An attempt that fails leaves what it wrote."""
+    """Appends a table to topics. Records that a failed attempt has written stay in the topics."""
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter, metaclass=Shipped):
@@ -69,7 +72,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter, metaclass=Shipped):
         """Do nothing: the rows are written when their tasks have succeeded."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: what the tasks wrote stays, and Spark runs the micro-batch again."""
+        """Do nothing: the records that the tasks wrote stay, and Spark runs the micro-batch again."""
 
 
 def _origin(options: WriteOptions) -> Origin | None:
@@ -117,7 +120,7 @@ def write_rows(
 
 
 class _Topics:
-    """The numbers of partitions of the topics, asked for once."""
+    """The number of partitions of each topic, which the cluster is asked for once."""
 
     def __init__(self, leaders: Leaders, timeout_ms: int) -> None:
         self._leaders = leaders

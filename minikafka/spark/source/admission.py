@@ -23,10 +23,10 @@ def waiting(start: Mapping[TopicPartition, Position], end: Positions) -> dict[To
 
 
 def limited(start: Mapping[TopicPartition, Position], end: Positions, most: int) -> Positions:
-    """Return ends that take about `most` offsets, in proportion to what waits in each partition.
+    """Return ends that take about `most` offsets, in proportion to the unread offsets of each partition.
 
-    A partition with records gets at least one offset, as in Spark's own source, so that none
-    starves; therefore the sum may exceed `most`.
+    A partition with records gets at least one offset, as in Spark's own source, so that none starves;
+    therefore the sum may exceed `most`.
     """
     sizes = waiting(start, end)
     total = sum(sizes.values())
@@ -45,7 +45,7 @@ class Patience:
         self._least = least
         self._longest_ms = longest_ms
         self._last_ms: int | None = None
-        """When the last batch was taken, or the first one refused."""
+        """Time at which the last batch was taken; before the first batch, the time of the first call."""
 
     def is_over(self, offsets: int, now_ms: int) -> bool:
         """True if a batch of this many offsets may be taken now."""

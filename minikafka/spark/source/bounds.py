@@ -1,6 +1,6 @@
 """Where a query starts and ends: offsets or times, for all partitions or one by one.
 
-Of the options that bound one side the first that is given counts, in Spark's order: a time for all
+If several options bound the same side, only the first one counts, in Spark's order: a time for all
 partitions, times by partition, offsets.
 """
 
@@ -22,7 +22,7 @@ STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingO
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-"""Only one spelling per number: "00" next to "0" would name a partition twice."""
+"""A partition number. Each has only one spelling: "00" next to "0" would name a partition twice."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ def parse(
     default: int,
     refused: int | None,
 ) -> Bound:
-    """Return the bound that these three options describe. Raises `ConfigError`, also for offsets that
-    contain `refused`: a batch cannot start at the end or end at the start. Times may, as in Spark's own
-    source.
+    """Return the bound that the three options `names` describe. Raises `ConfigError`.
+
+    `refused`: EARLIEST or LATEST if offsets must not have this value, because a batch cannot start at the
+    end or end at the start. Times may have it, as in Spark's own source.
     """
     time, times, offsets = names
     if value := options.optional(time):

@@ -29,7 +29,8 @@ _WAIT_MS: Final = 500
 class RangeReader:
     """Fetches a range from its leader. `deadline` limits the time without a new batch.
 
-    `start`: the first offset of the range that is in the log. Its batch may hold deleted records below.
+    `start`: the first offset of the range that is in the log. The batch that holds this offset may also
+    hold deleted records below it.
     """
 
     def __init__(
@@ -101,7 +102,10 @@ class RangeReader:
         return True
 
     def _advance(self, records: memoryview) -> bool:
-        """Move past the batches read, and request the next ones while these are decoded."""
+        """Continue after the batches read, and request the next ones while these are decoded.
+
+        False if the response has no whole batch.
+        """
         reach = extent(records)
         if reach.next_offset < 0:
             self._wait_for_a_whole_batch(reach.needed_bytes)

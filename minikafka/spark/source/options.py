@@ -42,9 +42,9 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "kafka.max.partition.fetch.bytes": "4194304",
     "kafka.check.crcs": "true",
 }
-"""Every option and its default; None: the option is required, or nothing is set without it.
+"""Every option and its default; None if the option is required, or has no default.
 
-Kafka's consumer waits 30 s for a response; here it is 10 s, enough for a stopped leader to be
+Kafka's consumer waits 30 s for a response; the default is 10 s here, enough for a stopped leader to be
 replaced.
 """
 
@@ -74,7 +74,7 @@ _UNITS_MS: Final = {
 
 
 class Mode(Enum):
-    """What the options are for; some are allowed for one of the two only."""
+    """Whether options are for a batch read or for a stream; some options are allowed in one mode only."""
 
     BATCH = "batch read"
     STREAM = "stream"
@@ -89,15 +89,15 @@ class ReadOptions:
     starting: Bound
     ending: Bound
     missing_time_is_latest: bool
-    """Start at the end of a partition without a record at or after the starting time."""
+    """Start at the end of a partition that has no record at or after the starting time."""
     max_offsets: int | None
-    """Most records of one micro-batch, over all partitions."""
+    """Maximum number of offsets in one micro-batch, over all partitions."""
     min_offsets: int | None
-    """Offsets that a micro-batch waits for, at most for `max_delay_ms`."""
+    """Number of offsets that a micro-batch waits for, at most for `max_delay_ms`."""
     max_delay_ms: int
     min_partitions: int | None
     max_records: int | None
-    """Most records of one task."""
+    """Maximum number of offsets in one task."""
     include_headers: bool
     fail_on_data_loss: bool
     client_id: str
@@ -115,7 +115,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
     """Parse Spark's option map. Raises `ConfigError`.
 
     Without a mode, the rules that differ between batches and streams are not checked. Spark asks for the
-    columns before it tells which of them it reads.
+    columns before it says whether it will read a batch or a stream.
     """
     options = OptionMap(given, DEFAULTS, _REFUSED)
     if mode is not None:

@@ -32,8 +32,8 @@ its high watermark yet."""
 def connect(options: ReadOptions, first: int = 0) -> Leaders:
     """Return a client without connections, which the caller must close.
 
-    `first`: the index (modulo their number) of the server to ask first, so that the tasks of a job
-    do not all start with the same one.
+    `first`: the index of the server to ask first, modulo the number of servers, so that the tasks of a job
+    do not all start with the same server.
     """
     first %= len(options.servers)
     servers = [*options.servers[first:], *options.servers[:first]]
@@ -72,7 +72,7 @@ class _Cluster:
         return self.leaders.list_offsets(dict.fromkeys(partitions, which), self.deadline)
 
     def resolve(self, bound: Bound, earliest: Positions, latest: Positions) -> Positions:
-        """Return the bound as an offset of every partition; -1 without a record from that time on."""
+        """Return the bound as an offset of every partition; -1 without a record at or after its time."""
         _check_named(bound, latest)
         if bound.by_time:
             wanted = {tp: bound.number(tp) for tp in latest}
@@ -104,7 +104,7 @@ class _Cluster:
         report_loss(text, fail=self.options.fail_on_data_loss)
 
     def inside(self, tp: TopicPartition, offset: int, first: int, last: int) -> int:
-        """Return the offset; if it is outside of the log, report the loss and return the nearest in it."""
+        """Return the offset; if it is not in the log, report the loss and return the log's nearest offset."""
         if not first <= offset <= last:
             self.report_loss(
                 f"offset {offset} of {tp} is not in the log, which holds {first} to {last}"
@@ -128,9 +128,7 @@ def _unknown(missing: Sequence[str], option: str) -> KafkaError:
 
 
 def _check_named(bound: Bound, partitions: Mapping[TopicPartition, Position]) -> None:
-    """Raise `ConfigError` unless numbers given one by one name exactly the existing partitions
-    (Spark's rule).
-    """
+    """Raise `ConfigError` unless a bound by partition names exactly the existing partitions, as in Spark."""
     if isinstance(bound.numbers, int):
         return
     if missing := [str(tp) for tp in partitions if tp not in bound.numbers]:
@@ -146,7 +144,8 @@ def _check_named(bound: Bound, partitions: Mapping[TopicPartition, Position]) ->
 def plan_batch(options: ReadOptions) -> list[OffsetRange]:
     """Return the ranges of a batch read, one per task.
 
-    Raises `Unreachable`, `DataLost`, `KafkaError`, and `ConfigError` for offsets that do not fit.
+    Raises `Unreachable`, `DataLost`, `KafkaError`, and `ConfigError` for bounds that contradict each other
+    or the existing partitions.
     """
     with _asking(options) as cluster:
         partitions = cluster.partitions()
@@ -183,7 +182,10 @@ def first_positions(options: ReadOptions) -> Positions:
 
 
 def latest_positions(options: ReadOptions, start: Positions) -> Positions:
-    """Return the ends of the subscribed partitions; ask again while a log ends before its start."""
+    """Return the ends of the subscribed partitions.
+
+    While a log ends below its offset in `start`, ask again for at most `_LATE_END_S`.
+    """
     with _asking(options) as cluster:
         partitions = cluster.partitions()
         patience = Deadline(_LATE_END_S)
@@ -196,16 +198,16 @@ def latest_positions(options: ReadOptions, start: Positions) -> Positions:
 
 
 def _ends_before(latest: Position, start: Position) -> bool:
-    """True if the log ends below what was read of the same topic."""
+    """True if the log ends below `start` and its topic was not created again since."""
     return latest.offset < start.offset and not latest.is_of_another_topic(start)
 
 
 def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Positions:
-    """Return `start` for the partitions of `end`; the earliest offset for those that are new, or whose
-    topic was created again.
+    """Return `start` for the partitions of `end`.
 
-    Reports as lost: topics that were created again, partitions that are gone, and the first records
-    of new partitions that do not start at 0.
+    For partitions that are new, or whose topic was created again, return the earliest offset. Reports as
+    lost: topics that were created again, partitions that are gone, and the first records of new partitions
+    that do not start at 0.
     """
     if gone := sorted(str(tp) for tp in start.keys() - end.keys()):
         text = (
@@ -252,10 +254,10 @@ def plan_stream(options: ReadOptions, start: Positions, end: Positions) -> list[
 def _kept_offsets(
     options: ReadOptions, begin: Positions, end: Positions
 ) -> dict[TopicPartition, int]:
-    """Return the offset up to which each log still holds what was read, where that may have changed.
+    """Return, for logs that may have been truncated, the offset up to which they still hold what was read.
 
-    Within one leader epoch a log never gets shorter, and epochs never fall. A log for which that does
-    not hold is of another topic: the offset is 0.
+    Within one leader epoch a log never gets shorter, and epochs never fall. A log that breaks this rule was
+    created again or has lost all records: its offset is 0.
     """
     known = {tp: at for tp, at in begin.items() if at.leader_epoch >= 0}
     kept = {

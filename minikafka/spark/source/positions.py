@@ -1,9 +1,9 @@
 """The offset that Spark keeps in a checkpoint: a position for each partition, as JSON.
 
-`{"events": {"0": {"offset": 23, "leaderEpoch": 4, "topicId": "Xv…"}}}`: 23 is the next offset to
-read, 4 the leader epoch in which the leader answered when it was planned. No record before 23 has a
-later epoch, so a log that was truncated below it ends that epoch earlier (KIP-320). A topic that was
-deleted and created again has another id (KIP-516); older checkpoints, and topics without an id, lack it.
+`{"events": {"0": {"offset": 23, "leaderEpoch": 4, "topicId": "Xv…"}}}`: 23 is the next offset to read, 4
+the epoch in which the leader answered when this offset was planned. No record before 23 has a later epoch,
+so a log that was truncated below 23 ends epoch 4 earlier (KIP-320). A topic that was deleted and created
+again has another id (KIP-516). Older checkpoints, and topics without an id, lack `topicId`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Positions: TypeAlias = dict[TopicPartition, Position]
 
 
 def to_json(positions: Mapping[TopicPartition, Position]) -> dict[str, Any]:
-    """Return the positions in a fixed order, so that equal ones give equal text."""
+    """Return the positions as a JSON object in a fixed order, so that equal positions give equal text."""
     tree: dict[str, Any] = {}
     for tp in sorted(positions):
         offset, epoch, topic_id = positions[tp]

@@ -29,7 +29,10 @@ class OffsetRange:
 def split(
     ranges: Iterable[OffsetRange], max_records: int | None, min_partitions: int | None
 ) -> list[OffsetRange]:
-    """Return the ranges that are not empty, cut by both options; the second one is approximate."""
+    """Return the ranges that are not empty, cut into parts of at most `max_records` offsets.
+
+    If these are fewer than `min_partitions`, cut them further, into about that many parts.
+    """
     found = [wanted for wanted in ranges if wanted.size > 0]
     if max_records is not None:
         found = [part for one in found for part in _cut(one, -(-one.size // max_records))]
@@ -41,7 +44,7 @@ def split(
 def _spread(ranges: Sequence[OffsetRange], parts: int) -> list[OffsetRange]:
     """Cut the large ranges so that there are about `parts` tasks of about the same size.
 
-    Ranges that stay whole are taken out of the sum first, so that they do not distort the shares.
+    The number of cuts depends on the sizes of the large ranges only; the others would distort it.
     """
     total = sum(wanted.size for wanted in ranges)
     large = {one for one in ranges if _share(one.size, total, parts) > 1}

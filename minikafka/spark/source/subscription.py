@@ -20,7 +20,7 @@ _WAYS: Final = (ASSIGN, SUBSCRIBE, PATTERN)
 
 @dataclass(frozen=True)
 class Subscription:
-    """The topics or partitions that the user named. `option` is the one that named them."""
+    """The topics or partitions that the user named. `option`: the name of the option that was used."""
 
     option: str
     topics: tuple[str, ...] = ()

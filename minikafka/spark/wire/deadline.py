@@ -1,4 +1,4 @@
-"""The time limit of retries: the only module of this package that reads the clock or sleeps.
+"""The time limit of retries: the only module of `wire` that reads the clock or sleeps.
 
 A task on an executor is plain blocking code, so there is no Clock port.
 """

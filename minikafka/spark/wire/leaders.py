@@ -36,7 +36,7 @@ class Unreachable(MinikafkaError):
 
 @dataclass(frozen=True)
 class _Question:
-    """A request to the leaders for one number per partition."""
+    """A kind of request to leaders, whose response has one offset and leader epoch per partition."""
 
     api: tuple[int, int]
     request: Callable[[Mapping[TopicPartition, tuple[int, int]]], bytes]
@@ -55,12 +55,12 @@ class Position(NamedTuple):
     topic_id: str = ""
 
     def is_of_another_topic(self, other: Position) -> bool:
-        """True if both name the id of their topic, and the ids differ: it was created again (KIP-516)."""
+        """True if both have a topic id, and the ids differ: the topic was created again (KIP-516)."""
         return bool(self.topic_id and other.topic_id) and self.topic_id != other.topic_id
 
 
 class Leaders:
-    """A client's metadata of some topics; `refresh` renews it, `connection` uses it. Not thread-safe."""
+    """The leaders of partitions, renewed by `refresh`, and connections to brokers. Not thread-safe."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class Leaders:
     ) -> tuple[Found, Sequence[str]]:
         """Return the result of `ask`: what it found, and the names of missing topics or partitions.
 
-        Asks again for a few seconds while a name is missing, and until the deadline while no broker
-        answers; then raises `Unreachable`.
+        While a name is missing, `ask` is called again for a few seconds. While no broker answers, it is
+        called again until the deadline; then `Unreachable` is raised.
         """
         patience = Deadline(min(_NEW_TOPIC_S, deadline.left()))
         while True:
@@ -194,11 +194,10 @@ class Leaders:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], deadline: Deadline
     ) -> dict[TopicPartition, Position]:
-        """Ask the leaders for the first offset at or after a time in Unix milliseconds, EARLIEST or
-        LATEST, of each partition; offset -1 where no record is so late.
+        """Return for each partition the first offset at or after a time, -1 if no record is so late.
 
-        Follows leader changes until the deadline, then raises `Unreachable`; `KafkaError` for final
-        errors.
+        A time is Unix milliseconds, EARLIEST or LATEST. Follows leader changes until the deadline, then
+        raises `Unreachable`; raises `KafkaError` for an error that a retry cannot fix.
         """
 
         def request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
@@ -210,8 +209,10 @@ class Leaders:
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, int], deadline: Deadline
     ) -> dict[TopicPartition, Position]:
-        """Ask the leaders where the wanted leader epoch of each partition ends: the largest epoch up to
-        it that has records, and the offset after its last one (KIP-320). Raises as `list_offsets`.
+        """Return where the wanted leader epoch of each partition ends (KIP-320): an epoch and an offset.
+
+        The epoch is the largest one up to the wanted epoch that has records; the offset is the one after
+        its last record. Raises as `list_offsets`.
         """
         question = _Question(
             protocol.OFFSET_FOR_LEADER_EPOCH,

@@ -1,6 +1,7 @@
 """The Kafka requests of the sink as bytes: InitProducerId v1 and Produce v8.
 
-The rules are those of `protocol`: no version is flexible, and Kafka 2.4 and later serve them.
+They follow the rules of `protocol`. Neither version is flexible (KIP-482), and Kafka 2.4 and later serve
+both.
 """
 
 from __future__ import annotations

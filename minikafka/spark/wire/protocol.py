@@ -1,10 +1,9 @@
-"""The Kafka requests of the source as bytes: Metadata v11, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
+"""The source's Kafka requests as bytes: Metadata v11, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
 
-Written by hand so that executors need no codec library. Only Metadata, which tells the ids of
-topics, is in a flexible version (KIP-482); elsewhere strings and arrays have plain int16 and int32
-lengths. Layouts follow Kafka's protocol guide; Kafka 2.8 and later serve all these versions.
-Invariant: a truncated response, or one with impossible sizes, is a `ProtocolViolation`, never
-another exception.
+Written by hand so that executors need no codec library. Only Metadata, which has the ids of topics, is in a
+flexible version (KIP-482). The other versions have strings and arrays with plain int16 and int32 lengths.
+Layouts follow Kafka's protocol guide; Kafka 2.8 and later serve all these versions. Invariant: a truncated
+response, or one with impossible sizes, is a `ProtocolViolation`, never another exception.
 """
 
 from __future__ import annotations
@@ -114,8 +113,9 @@ def without_header_tags(answer: memoryview) -> memoryview:
 
 
 def metadata_request(topics: Sequence[str] | None) -> bytes:
-    """Return the body of Metadata v11 for these topics, or None for all, without auto-creation and
-    authorized operations.
+    """Return the body of Metadata v11 for these topics, or for all topics if `topics` is None.
+
+    It asks for neither auto-creation nor authorized operations.
     """
     neither = b"\x00\x00" + _NO_TAGS
     if topics is None:
@@ -149,7 +149,7 @@ def epoch_ends_request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes
 
 
 def by_topic(entries: Mapping[TopicPartition, bytes]) -> bytes:
-    """Return an array of topics, each a name and the array of its partitions' entries."""
+    """Return the bytes of an array of topics, each a name and the array of its partitions' entries."""
     topics: dict[str, list[bytes]] = {}
     for tp, entry in entries.items():
         topics.setdefault(tp.topic, []).append(entry)

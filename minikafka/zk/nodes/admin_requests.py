@@ -50,7 +50,10 @@ def targets(node: Node | None, faults: Faults) -> Targets:
 
 
 def reassignments(plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Create:
-    """Return the operation that asks the controller for these reassignments; it fails while others are asked for."""
+    """Return the operation that asks the controller for these reassignments by creating `REASSIGNMENTS`.
+
+    The operation fails while the node exists, because it holds an earlier request.
+    """
     return Create(REASSIGNMENTS, layout.encode_reassignments(plan))
 
 
@@ -86,7 +89,7 @@ def without(
 
 
 def _ignore(_: ValueError) -> None:
-    """Skip a row whose fault was reported when the node was read."""
+    """Ignore the fault of a skipped partition: it was reported when the node was read."""
 
 
 def preferred_election(node: Node | None, faults: Faults) -> tuple[TopicPartition, ...] | None:

@@ -23,7 +23,10 @@ class Faults:
         self._logged: dict[str, str] = {}
 
     def report(self, path: str, fault: object) -> None:
-        """Log that the node, or a part of it, is skipped because of this fault, unless that was the last one logged."""
+        """Log that the node, or a part of it, is skipped because of this fault.
+
+        Do nothing if this fault was the last one logged for the path.
+        """
         text = str(fault)
         if self._logged.get(path) == text:
             return

@@ -21,7 +21,10 @@ def path_of(tp: TopicPartition) -> str:
 
 
 def partitions_path(topic: str) -> str:
-    """Return the path of the parent of a topic's partition nodes; the controller creates it with the first."""
+    """Return the path of the parent of a topic's partition nodes.
+
+    The controller creates the parent together with the topic's first partition node.
+    """
     return layout.partitions_path(topic)
 
 
