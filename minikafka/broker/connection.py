@@ -298,7 +298,10 @@ class Connection(FramedStream):
         self.rooms.others.give(self)
 
     def is_abandoned(self) -> bool:
-        """True if the client has gone while nothing is read; False while a Produce request is in progress."""
+        """True if the client has disconnected while reading is paused, so that no read notices it.
+
+        Always False while a Produce request is handled in steps or its records are checked.
+        """
         return self.paused and self.produce.pending is None and self.link.has_ended()
 
     def _refused(self, violation: ProtocolViolation) -> None:

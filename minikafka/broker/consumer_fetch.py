@@ -217,10 +217,11 @@ class ConsumerFetch:
     def _read_to_the_end(
         self, topic: bytes, row: FetchPartition, part: PartitionData
     ) -> Partition | None:
-        """Return the partition if there are no records to send from the row's fetch offset on, else None.
+        """Return the partition if the consumer has every record that it may read, else None.
 
-        `part` is the result of the read. If it is an error, a divergence or a redirection to another replica,
-        return None too.
+        `row`: the consumer's request for the partition, with the fetch offset; `part`: the result of the
+        read. Return None too if the result holds records, an error, a divergence or a redirection to another
+        replica.
         """
         if part.error or part.size or part.diverging is not None or part.preferred != LEADER:
             return None

@@ -46,7 +46,7 @@ class ReadAhead:
         self.used = 0
 
     def piece_bytes(self) -> int:
-        """Return the size of the next piece for any client."""
+        """Return the maximum size of the next piece of a response; it falls when `used` grows."""
         return max(PIECE_MIN, min(PIECE_MAX, (BUDGET_BYTES - self.used) // _SHARES))
 
 

@@ -46,7 +46,7 @@ class Roles:
         self._epochs: dict[TopicPartition, int] = {}
 
     def add(self, listener: RoleListener) -> None:
-        """Report every change to this listener. Only before the broker starts."""
+        """Add a listener, to which every change is reported. Must be called before the broker starts."""
         assert not self._epochs, "a role listener must be added before the broker starts"
         self._listeners.append(listener)
 

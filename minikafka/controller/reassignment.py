@@ -185,9 +185,9 @@ class Reassignments:
     def _reason_to_refuse_request(
         self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
     ) -> PartitionResult | None:
-        """Return the error if a request is refused by a check that the admin node is exempt from (X12).
+        """Return the error if a request fails a check that applies to requests only; None if it passes.
 
-        Return None if the request passes.
+        Reassignments in `/admin/reassign_partitions` do not have to pass these checks (X12).
         """
         context = self._context
         assignment = context.assignments[tp]

@@ -20,7 +20,7 @@ from minikafka.rpc.messages import EXPLAIN
 
 
 def ledger_lines(found: LocalCluster, topic: str) -> list[Line]:
-    """Return the ledger lines of all brokers, without those about partitions of other topics only."""
+    """Return the ledger lines of all brokers; lines about partitions only if they name the topic."""
     record = found.record
     return read_all([found.directory.broker_ledger(b.id) for b in record.brokers], topic)
 

@@ -89,7 +89,7 @@ class LeaderEpochs:
         self._synced = False
 
     def forget_above(self, epoch: int) -> None:
-        """Remove the epochs above this epoch, which no leader has had."""
+        """Remove all larger epochs than `epoch`, the partition's current one: no leader has had them."""
         if self.latest > epoch:
             self.replace([entry for entry in self.entries if entry[0] <= epoch])
 

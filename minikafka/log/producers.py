@@ -316,7 +316,10 @@ class ProducerStates:
         return offsets_of(self._storage.names(self._directory), SUFFIX)
 
     def encode(self) -> bytes:
-        """Return Kafka's snapshot file, version 1, with the earlier batches after Kafka's entries."""
+        """Return the content of a snapshot file: Kafka's format, version 1, with an extension at the end.
+
+        Kafka's entries hold the last batch of each producer, the extension its `run` and earlier batches.
+        """
         entries = b"".join(starmap(_encode, self._states.items()))
         entries += b"".join(starmap(_encode_earlier, self._states.items()))
         data = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._states)) + entries

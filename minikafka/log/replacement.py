@@ -18,7 +18,10 @@ from minikafka.log.segment import Segment
 
 
 class Replacement:
-    """One replacement. The copy, `<first base offset>.log.cleaned`, must be sound and durable (`log/cleaner`)."""
+    """The replacement of these segments by their copy, `<first base offset>.log.cleaned`.
+
+    `log/cleaner` writes the copy, which must be valid and durable before `begin`.
+    """
 
     def __init__(self, log: Log, segments: Sequence[Segment]) -> None:
         self._log = log

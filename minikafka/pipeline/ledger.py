@@ -158,10 +158,11 @@ def _states(lines: DataFrame) -> DataFrame:
 
 
 def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
-    """Return each change of a leader: its event, and two durations in ms up to the change.
+    """Return one row for each change of a leader, with the controller event that caused it.
 
-    `election_ms` begins at the event. `recovery_ms` begins when a follower last lost its connection to the
-    old leader before the change, or at the event if that was earlier.
+    Two durations end at the change. `election_ms` begins at the event. `recovery_ms` begins when a follower
+    last lost its connection to the old leader, at most `_SIGN_MS` before the change, or at the event if that
+    was earlier or no connection was lost.
     """
     changes = states.where("leader_before != leader").select(
         "time",

@@ -73,7 +73,10 @@ class Picture:
 
 
 def check_path(path: str) -> None:
-    """Raise `ConfigError` for a file that cannot become a picture, before a job runs for it."""
+    """Raise `ConfigError` if `write` could not write this file, so that no job runs in vain.
+
+    Reasons: a suffix that is not in `SUFFIXES`, a missing directory, matplotlib not installed.
+    """
     if not path.lower().endswith(SUFFIXES):
         raise ConfigError(f"a picture must end in {' or '.join(SUFFIXES)}, not {path!r}")
     check_folder(path)

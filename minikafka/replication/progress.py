@@ -12,7 +12,7 @@ UNKNOWN: Final = -1
 
 
 class SessionItem(Protocol):
-    """One partition in a fetch session, as the progress of its follower uses it."""
+    """One partition in a follower's fetch session: the interface that `FollowerProgress.item` must have."""
 
     def mark_dirty(self) -> None:
         """Note that the session has something to send for the partition."""

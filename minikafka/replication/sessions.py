@@ -107,8 +107,9 @@ class Item:
     def mark_dirty(self) -> None:
         """Add the partition to the session's `dirty`, the partitions to send.
 
-        A fetch does not list partitions without new records. Until now the follower had every record of this one,
-        so the time of the session's last fetch is when it was last caught up.
+        If the follower had every record of the partition until now, also set `last_caught_up` to the time of
+        the session's last fetch. That fetch did not set it if it did not list the partition: a fetch lists no
+        partitions without new records.
         """
         if not self.dirty:
             self.dirty = True

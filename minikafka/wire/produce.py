@@ -147,8 +147,9 @@ def _finish(
 
 
 def single_records(buf: bytearray, head_end: int, end: int, version: int) -> int:
-    """Return the position of the records in a single-partition request, of which the bytes to `head_end` are known.
+    """Return the position of the records in a single-partition request whose head needs no decoding.
 
+    The head ends at `head_end`, after the partition number; the caller has decoded an equal head before.
     Return -1 if the rest of the frame is not exactly one records field: the request must then be decoded.
     """
     if version < FLEXIBLE:

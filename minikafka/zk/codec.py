@@ -191,7 +191,7 @@ def error_of(code: int, path: str) -> CoordinationError:
 
 
 def get_data(path: str, *, watch: bool) -> Call[tuple[bytes, Stat]]:
-    """Return a request for a node's data (never None) and its Stat."""
+    """Return a request for a node's data, empty bytes if it has none, and its Stat."""
 
     def decode(payload: bytes) -> tuple[bytes, Stat]:
         answer = _parsed(_GetData, payload)

@@ -308,9 +308,10 @@ class ZooKeeperController:
             await self._changed.wait()
 
     async def _report_former(self, former: BrokerId) -> None:
-        """Warn if the former controller, as this broker knew it, has died.
+        """Warn if `former`, the last controller that this broker knew of, has died.
 
-        A controller that shuts down deletes `/controller` first and its registration at the end.
+        It has died if it is not registered now, just after the election: a controller that shuts down deletes
+        `/controller` first and its registration at the end.
         """
         if former in (NOBODY, self._id):
             return

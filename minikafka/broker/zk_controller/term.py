@@ -284,7 +284,10 @@ class Term:
         return None
 
     async def _clean_up(self, effect: Effect) -> None:
-        """Carry out an effect that deletes admin requests or notifications, or changes which states are watched."""
+        """Carry out an effect that deletes admin requests or notifications.
+
+        Also carry out one that adds or removes watches on the state nodes of partitions.
+        """
         if isinstance(effect, DeleteIsrChanges):
             await self._delete_notifications(notifications.ISR_CHANGES, effect.names)
         elif isinstance(effect, DeleteLogDirEvents):

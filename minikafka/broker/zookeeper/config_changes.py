@@ -78,7 +78,10 @@ class ZooKeeperConfigChanges:
                 await self._coordination.connected()
 
     async def _follow(self, signal: WatchSignal) -> WatchSignal:
-        """Apply new notifications, after a resync all settings; wait for the next signal and return it."""
+        """Apply the new notifications; wait for the next signal and return it.
+
+        `signal` is the previous signal. If it is RESYNC, apply all settings first.
+        """
         watch = self._coordination.watch(WatchKind.CHILDREN, configs.CHANGES)
         names, _ = await self._coordination.children(configs.CHANGES, watch=True)
         if signal is WatchSignal.RESYNC:  # notifications may have come and gone unseen

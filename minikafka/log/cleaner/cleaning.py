@@ -123,8 +123,9 @@ class _Cleaning:
     def _find_aborted(self) -> Iterable[Aborted]:
         """Return the aborted transactions that have batches in the segments that are cleaned.
 
-        All of them have ended. Their markers may lie in later segments, even above the last stable offset:
-        the first open transaction begins there, and one that began earlier may end above that offset.
+        Every transaction with such batches has ended: these segments lie below the last stable offset, where
+        the first open transaction begins. The marker of an ended transaction may be in a later segment, even
+        above that offset.
         """
         scan = AbortedScan()
         for base in self._bases:

@@ -1,4 +1,4 @@
-"""What the logs of replicas must satisfy by themselves, without any history."""
+"""The checks that need only the logs of the replicas, not the histories of producers and consumers."""
 
 from __future__ import annotations
 

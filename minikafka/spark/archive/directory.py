@@ -57,7 +57,7 @@ class ArchiveDirectory:
         return sorted(int(place.name.removeprefix(_PARTITION)) for place in found)
 
     def tiles(self, tp: TopicPartition) -> list[Tile]:
-        """Return the tiles of a partition in order. Raises `Overlap`."""
+        """Return the tiles of a partition, the offset ranges of its files, by offset. Raises `Overlap`."""
         place = self._place(tp)
         names = os.listdir(place) if place.is_dir() else []
         return in_order(tile for name in names if (tile := from_file_name(name)))

@@ -129,7 +129,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
         return limited(begin, end, most) if most else end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of the partitions when the last micro-batch was planned, for the progress."""
+        """Return the partition ends known when the last micro-batch was planned; None before the first one.
+
+        Spark shows them as `latestOffset` in the progress of the query.
+        """
         return to_json(self._latest) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -344,7 +344,7 @@ class Reader:
         return None if size < 0 else str(self.take(size), "utf-8", "replace")
 
     def compact_string(self) -> str:
-        """Return a string in a flexible version; null counts as empty."""
+        """Return the next string, encoded as in flexible versions; null counts as empty."""
         return str(self.take(max(self.uvarint() - 1, 0)), "utf-8", "replace")
 
     def skip_tags(self) -> None:

@@ -50,5 +50,5 @@ class Faults:
 
 
 def _printable(path: str) -> str:
-    """Return the path with backslash escapes for characters that would not be one line of ASCII."""
+    """Return the path as printable ASCII: other characters, such as newlines, become backslash escapes."""
     return path if path.isascii() and path.isprintable() else ascii(path)[1:-1]
