@@ -25,10 +25,9 @@ from minikafka.base.ports import Check, Clock, Coordination, Create, Ledger, Set
 from minikafka.broker.coordinator import ConfigKind, ConfigListener, Overrides
 from minikafka.broker.zk_controller import ZooKeeperController
 from minikafka.broker.zookeeper.config_changes import ZooKeeperConfigChanges
-from minikafka.broker.zookeeper.fenced import fenced_multi
+from minikafka.broker.zookeeper.fenced import fenced_multi, read_back
 from minikafka.zk.nodes import configs, election
 from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.reader import get_one
 
 logger = logging.getLogger(__name__)
 
@@ -111,8 +110,7 @@ class ZooKeeperConfigs:
         try:
             await fenced_multi(self._coordination, self._ledger, check, operations)
         except OutcomeUnknown:
-            node = await get_one(self._coordination, write.path)
-            if node is None or node[0] != write.data:
+            if await read_back(self._coordination, write.path) != write.data:
                 raise
         except ControllerMoved:
             return False  # any broker may write settings: try again with the new epoch

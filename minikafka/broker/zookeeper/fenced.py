@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minikafka.base.errors import ControllerMoved, CoordinationError, MultiFailed
+from minikafka.base.errors import (
+    ControllerMoved,
+    CoordinationError,
+    MultiFailed,
+    OutcomeUnknown,
+)
 from minikafka.base.ports import Check, Coordination, Ledger, MultiOp
 from minikafka.broker.zk_controller import ZooKeeperController
 from minikafka.broker.zk_controller.lines import write_line
 from minikafka.ledger.record import WRITE
+from minikafka.zk.nodes.reader import get_one
 
 CHECK_INDEX = 0
 """Index of the check in the multi; the given operations follow from 1."""
@@ -33,6 +39,19 @@ async def fenced_multi(
             raise ControllerMoved("another controller was elected") from error
         raise
     ledger.record(WRITE, "", write_line(check, operations, stats=stats[1:]))
+
+
+async def read_back(coordination: Coordination, path: str) -> bytes | None:
+    """Return the data of a node after a write whose answer was lost; None if there is no node.
+
+    Without the sync, the server of a new connection may not have the write yet. Raises OutcomeUnknown.
+    """
+    try:
+        await coordination.sync(path)
+        node = await get_one(coordination, path)
+    except CoordinationError as error:
+        raise OutcomeUnknown(f"{path} may or may not have been written") from error
+    return None if node is None else node[0]
 
 
 class FencedWrites:
