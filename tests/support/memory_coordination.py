@@ -81,8 +81,8 @@ class MemoryCoordination:
 
     `faults` are consumed by writes, one each: "unsent" raises NotConnected, "lost" is not applied and raises
     OutcomeUnknown, "unanswered" is applied and raises OutcomeUnknown, "lagging" too, and reads then return the
-    nodes as they were before the write, until a sync. `failures` are raised by the next calls of any kind, before anything is sent. `before_multi(ops)` runs ahead of each multi; `multis`
-    keeps them all.
+    nodes as they were before the write, until a sync. `failures` are raised by the next calls of any kind,
+    before anything is sent. `before_multi(ops)` runs ahead of each multi; `multis` keeps them all.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
