@@ -189,9 +189,9 @@ class Segment:
 
     def note(self, header: Header, position: int) -> None:
         """Add a batch at this relative position of the file to the indexes."""
-        last_offset = header[0] + header[6]
-        if header[8] > self.max_timestamp:
-            self.max_timestamp = header[8]
+        last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        if header[MAX_TIMESTAMP] > self.max_timestamp:
+            self.max_timestamp = header[MAX_TIMESTAMP]
             self.max_timestamp_offset = last_offset
         if self.start + position > self.next_index_position:
             self.add_index_entry(last_offset, self.start + position, header[BASE_OFFSET])
