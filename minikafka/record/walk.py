@@ -27,6 +27,7 @@ from minikafka.record.batch import (
     BATCH_LENGTH,
     CODEC_MASK,
     COUNT,
+    CRC_AT,
     CRC_START,
     DECOMPRESSED_LIMIT,
     HEADER,
@@ -131,8 +132,8 @@ def judge(
     start: int,
     end: int,
     rules: Rules,
-    room: int = AT_ONCE_BYTES,
-    wall_ms: int = 0,
+    room: int,
+    wall_ms: int,
 ) -> int | Walk:
     """Return 0 if consumers can read the records of the produced batch [start, end), otherwise an error code.
 
@@ -349,7 +350,7 @@ class Walk:
         header[BATCH_LENGTH] = len(batch) - OVERHEAD
         header[ATTRIBUTES] = header[ATTRIBUTES] & ~CODEC_MASK | codec
         HEADER.pack_into(batch, 0, *header)
-        _UINT32.pack_into(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
+        _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
         return batch
 
     def _read_group(self, records: bytes, count: int) -> bool:

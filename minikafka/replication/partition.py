@@ -358,8 +358,8 @@ class Partition:
         acks: int,
         now: int,
         wall_ms: int,
-        internal: bool = False,
-        invalid: int = 0,
+        internal: bool,
+        invalid: int,
     ) -> int:
         """Append one batch as leader: bytes [start, end) of the buffer, the records of a produce request.
 

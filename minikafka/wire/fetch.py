@@ -514,7 +514,7 @@ def response_partitions(
                 raise ProtocolViolation("a Fetch response is shorter than its fields")
             diverging = None
             if buf[position]:
-                diverging = _diverging(buf, position, end)
+                diverging = _diverging(buf, position)
                 position = skip_tags(buf, position)
             else:
                 position += 1
@@ -522,7 +522,7 @@ def response_partitions(
         position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
 
 
-def _diverging(buf: bytearray, position: int, end: int) -> tuple[int, int] | None:
+def _diverging(buf: bytearray, position: int) -> tuple[int, int] | None:
     count, position = read_uvarint(buf, position)
     for _ in range(count):
         tag, position = read_uvarint(buf, position)

@@ -25,6 +25,7 @@ from minikafka.record.batch import (
     CODEC_MASK,
     COUNT,
     CRC,
+    CRC_AT,
     CRC_START,
     DELETE_HORIZON,
     HEADER,
@@ -42,7 +43,6 @@ from minikafka.record.codecs import compress, crc32c
 from minikafka.record.entries import Entries, Entry, entries_of, spans, with_timestamp_delta
 
 _UINT32: Final = Struct(">I")
-_CRC_AT: Final = CRC_START - 4
 
 
 class LastBatch(NamedTuple):
@@ -217,5 +217,5 @@ def _sealed(
     fields[COUNT] = count
     batch = bytearray(HEADER.pack(*fields))
     batch += body
-    _UINT32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
+    _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
     return bytes(batch)

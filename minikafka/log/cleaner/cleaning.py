@@ -59,7 +59,7 @@ class _Cleaning:
         self._task = task
         self._bases = task.segments
         self._offsets = OffsetMap(task.dedupe_bytes, task.load_factor)
-        self._bytes_mapped = self._bytes_read = self._bytes_written = 0
+        self._bytes_read = self._bytes_written = 0
 
     def steps(self) -> Steps:
         task = self._task
@@ -76,7 +76,6 @@ class _Cleaning:
         return CleaningOutcome(
             end_offset,
             is_full,
-            self._bytes_mapped,
             self._bytes_read,
             self._bytes_written,
             kept.records_read,
@@ -101,7 +100,6 @@ class _Cleaning:
                     size += len(batch)
                     if self._map_batch(batch, header, transactions):
                         return True
-                self._bytes_mapped += size
                 yield size
             offsets.latest_offset = end - 1
         return False

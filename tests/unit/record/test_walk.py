@@ -18,7 +18,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.record import walk
 from minikafka.record.batch import HEADER, MAX_TIMESTAMP, Record, build, check_produced, records
 from minikafka.record.codecs import compress
-from minikafka.record.walk import KEEP, Rules, Walk, judge, rules_of
+from minikafka.record.walk import AT_ONCE_BYTES, KEEP, Rules, Walk, judge, rules_of
 
 INVALID = int(ErrorCode.INVALID_RECORD)
 RULES = Rules(1 << 30)
@@ -67,7 +67,7 @@ def test_every_cut_of_a_batch_is_refused() -> None:
 def test_compiled_reader_is_given_bytes_that_it_may_read_behind_the_end() -> None:
     cut = raw_batch(record()[:-1] + b"\xff", 1)
     behind = cut + record() * 20
-    assert judge(memoryview(behind), 0, len(cut), RULES) != 0
+    assert judge(memoryview(behind), 0, len(cut), RULES, AT_ONCE_BYTES, 0) != 0
     assert walked(cut)[0] == INVALID
 
 
@@ -104,7 +104,7 @@ class TestBombs:
     def test_no_more_than_two_pieces_are_kept(self, codec: int) -> None:
         bomb = raw_batch(compress(codec, record(value=bytes(8 << 20))), 1, codec=codec)
         assert len(bomb) < 1 << 14
-        outcome = judge(memoryview(bomb), 0, len(bomb), RULES)
+        outcome = judge(memoryview(bomb), 0, len(bomb), RULES, AT_ONCE_BYTES, 0)
         assert isinstance(outcome, Walk)
         tracemalloc.start()
         while outcome.step():
@@ -127,7 +127,8 @@ class TestBombs:
     def test_repeated_blocks_are_inflated_one_by_one(self) -> None:
         block = struct.pack("<I", ((128 << 10) - 1) << 3 | 2)[:3] + b"\0"
         frame = b"\x28\xb5\x2f\xfd\x00\x58" + block * 1000 + b"\1\0\0"
-        outcome = judge(memoryview(raw_batch(frame, 1, codec=4)), 0, 61 + len(frame), RULES)
+        batch = raw_batch(frame, 1, codec=4)
+        outcome = judge(memoryview(batch), 0, len(batch), RULES, AT_ONCE_BYTES, 0)
         assert isinstance(outcome, Walk)
         assert outcome.step()
         assert outcome.inflated < 128 << 10
@@ -167,7 +168,7 @@ class TestAnotherCodec:
             return
         assert isinstance(verdict, bytearray)
         header = HEADER.unpack_from(verdict)
-        assert check_produced(memoryview(verdict), 0, len(verdict), header) == 0
+        assert check_produced(memoryview(verdict), 0, len(verdict), header, False) == 0
         assert walked(bytes(verdict))[0] == 0
         assert list(records(verdict)) == list(records(batch))
         assert header[5] == to
