@@ -26,6 +26,7 @@ from minikafka.base.model import (
     ReplicaAssignment,
     TopicPartition,
     topic_id_text,
+    version_4_uuid,
 )
 from minikafka.base.names import (
     parse_cluster_id,
@@ -171,9 +172,7 @@ def topic_id_of_node(topic: str, czxid: int) -> bytes:
     """
     digest = bytearray(hashlib.blake2b(f"{topic} {czxid}".encode(), digest_size=16).digest())
     digest[0] &= 0x7F
-    digest[6] = digest[6] & 0x0F | 0x40
-    digest[8] = digest[8] & 0x3F | 0x80
-    return bytes(digest)
+    return version_4_uuid(digest)
 
 
 def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.metrics import Metrics
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import TopicPartition, version_4_uuid
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Clock, Rng, Tasks, Timer
 from minikafka.broker.group_coordinator.appends import Appends, Log
@@ -260,8 +260,5 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
 
 def _new_uuid(rng: Rng) -> str:
     """Return a random UUID of version 4 as text."""
-    drawn = bytearray(rng.bytes(16))
-    drawn[6] = drawn[6] & 0x0F | 0x40
-    drawn[8] = drawn[8] & 0x3F | 0x80
-    text = drawn.hex()
+    text = version_4_uuid(rng.bytes(16)).hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
