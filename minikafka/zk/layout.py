@@ -172,7 +172,7 @@ def topic_id_of_node(topic: str, czxid: int) -> bytes:
     """
     digest = bytearray(hashlib.blake2b(f"{topic} {czxid}".encode(), digest_size=16).digest())
     digest[0] &= 0x7F
-    return version_4_uuid(digest)
+    return version_4_uuid(bytes(digest))
 
 
 def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]) -> bytes:

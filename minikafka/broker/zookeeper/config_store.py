@@ -24,8 +24,9 @@ from minikafka.base.model import BrokerId
 from minikafka.base.ports import Check, Clock, Coordination, Create, Ledger, Set, Tasks
 from minikafka.broker.coordinator import ConfigKind, ConfigListener, Overrides
 from minikafka.broker.zk_controller import ZooKeeperController
+from minikafka.broker.zk_controller.fenced_multi import fenced_multi
 from minikafka.broker.zookeeper.config_changes import ZooKeeperConfigChanges
-from minikafka.broker.zookeeper.fenced import fenced_multi, read_back
+from minikafka.broker.zookeeper.fenced import read_back
 from minikafka.zk.nodes import configs, election
 from minikafka.zk.nodes.faults import Faults
 
