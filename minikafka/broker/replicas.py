@@ -213,7 +213,7 @@ class ReplicaManager:
         error = self.error_for(tp)
         if error or partition is None:
             raise KafkaError(ErrorCode(error), f"read of {tp}")
-        return PartitionReader(partition, self._read_failed)
+        return PartitionReader(partition, self.purgatory.read_failed)
 
     def log_directories(self) -> list[Directory]:
         """Return every log directory with the replicas in it."""
@@ -398,7 +398,7 @@ class ReplicaManager:
         self.fetchers.remove(partition.tp)
         if state.leader == self.broker_id:
             partition.become_leader(state, now)
-            self._high_watermark_moved(partition)
+            self.purgatory.high_watermark_moved(partition)
         else:
             partition.become_follower(state)
             self._wake(partition)
@@ -490,15 +490,10 @@ class ReplicaManager:
                 except StorageFailed as failure:
                     self._storage_failed(partition, failure)
                 if partition.maybe_advance_high_watermark(now):  # min.insync.replicas was lowered
-                    self._high_watermark_moved(partition)
+                    self.purgatory.high_watermark_moved(partition)
         self.purgatory.finish_tick(now)
 
     # ---- consequences
-
-    def _high_watermark_moved(self, partition: Partition) -> None:
-        self.purgatory.high_watermark_moved(partition)
-        if not self.purgatory.dirty:
-            self.purgatory.finish_tick(self.clock.now())
 
     def _wake(self, partition: Partition) -> None:
         self.purgatory.waiting.update(partition.waiting)
@@ -509,11 +504,6 @@ class ReplicaManager:
 
     def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
         self._directory_failed(failure, partition.log.directory)
-
-    def _read_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        self.purgatory.storage_failed(partition, failure)
-        if not self.purgatory.dirty:
-            self.purgatory.finish_tick(self.clock.now())
 
     def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
         """Take every replica in the directory offline and notify the controller (R67, S37)."""
@@ -562,7 +552,7 @@ class ReplicaManager:
         for partition in self.partitions.values():
             self._wake(partition)
             if partition.maybe_advance_high_watermark(now):
-                self._high_watermark_moved(partition)
+                self.purgatory.high_watermark_moved(partition)
         self.purgatory.finish_soon()
 
     def _expand_isrs(self, now: int) -> None:
@@ -579,7 +569,7 @@ class ReplicaManager:
         """Propose the next follower, and answer the requests that waited for the high watermark."""
         self._maybe_expand_isr(partition, self.clock.now())
         if moved:
-            self._high_watermark_moved(partition)
+            self.purgatory.high_watermark_moved(partition)
         self.purgatory.finish_tick(self.clock.now())
 
     # ---- followers

@@ -436,6 +436,24 @@ async def test_failed_disk_of_a_reader_takes_its_log_directory_offline(hosted: H
     assert partition.offline
 
 
+async def test_failed_disk_of_a_reader_ends_the_wait_for_its_partition(hosted: Hosted) -> None:
+    attempts: list[int] = []
+
+    class Fetch:
+        def attempt(self) -> None:
+            attempts.append(1)
+
+    await hosted.tell(state(T0))
+    await hosted.replicas.append(T0, batch(b"v"))
+    partition = hosted.replicas.partitions[T0]
+    partition.waiting[Fetch()] = None
+    partition.log.segments[0].file.close()
+    with pytest.raises(KafkaError):
+        hosted.replicas.reader(T0).read(1)
+    await hosted.broker.clock.sleep(1)
+    assert attempts
+
+
 async def test_replica_whose_name_is_a_symbolic_link_is_refused_alone(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
