@@ -16,7 +16,7 @@ from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
 from minikafka.broker.consumer_fetches import WAITING_MAX, ConsumerFetches
-from minikafka.log.deferred import EAGER_BYTES, Deferred, defer
+from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
 from minikafka.replication.consumer_sessions import ConsumerSession
 from minikafka.replication.partition import Partition
 from minikafka.replication.replica_selector import LEADER, preferred_read_replica
@@ -448,15 +448,14 @@ class ConsumerFetch:
         _, _, offset, _, _, max_bytes = row
         _, end = partition.read_limit(self.request.read_committed)
         position, wanted = fetches.position(partition, offset), min(left, max_bytes)
-        data: bytes | Deferred
-        if end - position > EAGER_BYTES or left <= deferred_from:
-            data, next_offset, next_position = defer(
-                partition.log, position, end, wanted, left <= deferred_from
-            )
-            if type(data) is Deferred:
-                data.failed = partial(fetches.replicas.purgatory.read_failed, partition)
-        else:
-            data, next_offset, next_position = partition.log.read(position, end, wanted)
+        data, next_offset, next_position = read_or_defer(
+            partition.log,
+            position,
+            end,
+            wanted,
+            left <= deferred_from,
+            partial(fetches.replicas.purgatory.read_failed, partition),
+        )
         if len(data) > wanted and left < self.max_bytes:
             return b""  # a batch that does not fit, and it is not the first of the response
         generation = partition.log.layout_generation

@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeAlias
 from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Slice
-from minikafka.log.deferred import EAGER_BYTES, Deferred, defer
+from minikafka.log.deferred import EAGER_BYTES, read_or_defer
 from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
@@ -465,15 +465,14 @@ class Session:
             if progress.generation != log.layout_generation:
                 position = progress.current_position()
             end = log.written_position
-            data: bytes | Deferred
-            if end - position > EAGER_BYTES or self.max_bytes - left > EAGER_BYTES:
-                data, progress.next_offset, progress.next_position = defer(
-                    log, position, end, limit, self.max_bytes - left > EAGER_BYTES
-                )
-                if type(data) is Deferred:
-                    data.failed = partial(self.purgatory.read_failed, partition)
-            else:
-                data, progress.next_offset, progress.next_position = log.read(position, end, limit)
+            data, progress.next_offset, progress.next_position = read_or_defer(
+                log,
+                position,
+                end,
+                limit,
+                self.max_bytes - left > EAGER_BYTES,
+                partial(self.purgatory.read_failed, partition),
+            )
         except StorageFailed as failure:
             self._disk_failed(item, partition, failure)
             return self._refused(item)
