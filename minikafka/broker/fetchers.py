@@ -287,7 +287,7 @@ class Fetchers:
         tasks: Tasks,
         on_storage_failed: Callable[[Partition, StorageFailed], None],
         on_awaited: Callable[[Partition], None],
-        on_connection_lost: Callable[[BrokerId], None] = lambda leader: None,
+        on_connection_lost: Callable[[BrokerId], None],
     ) -> None:
         """`on_awaited(partition)` is called when a high watermark for which consumers wait has moved.
 
