@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from benchmarks.micro import Outcome, main, timed
 from minikafka.record.batch import Record, build
-from minikafka.record.walk import AT_ONCE_BYTES, Rules, judge
+from minikafka.record.walk import AT_ONCE_BYTES, RecordRules, judge
 
-RULES = Rules(1 << 20)
+RULES = RecordRules(1 << 20)
 
 
 def _walk(count: int, value_bytes: int, operations: int, codec: int = 0) -> Outcome:

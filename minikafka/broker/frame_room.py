@@ -33,7 +33,7 @@ class Receiver(Protocol):
 class FrameRoom:
     """At most `bytes_max` bytes of large requests, or a single larger one. The others wait, the oldest first.
 
-    A request gets its room before it is received, and keeps it until `give`. Invariant: a request with room
+    A request gets its room before it is received, and keeps it until `release`. Invariant: a request with room
     can be received and handled, whatever other clients do. While others wait, a client that stops sending is
     disconnected.
     """
@@ -48,8 +48,8 @@ class FrameRoom:
         self._seen: dict[Receiver, int] = {}
         """Bytes that had arrived at the last sweep."""
 
-    def take(self, receiver: Receiver, size: int) -> bool:
-        """Return True if the connection has room for a request of this size now, else call `room_given` later."""
+    def reserve(self, receiver: Receiver, size: int) -> bool:
+        """Reserve room for a request of this size and return True, or return False and call `room_given` later."""
         if receiver in self._held:
             return True
         if receiver not in self._waiting and not self._waiting and self._fits(size):
@@ -58,7 +58,7 @@ class FrameRoom:
         self._waiting.setdefault(receiver, size)
         return False
 
-    def give(self, receiver: Receiver) -> None:
+    def release(self, receiver: Receiver) -> None:
         """Release the connection's room, or its place in the queue; give room to the next ones that wait."""
         self._used -= self._held.pop(receiver, 0)
         self._seen.pop(receiver, None)

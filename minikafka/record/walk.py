@@ -45,7 +45,7 @@ AT_ONCE_BYTES: Final = 64 << 10
 STEPS_AT_ONCE: Final = 4
 """Steps within which the walk of a small compressed batch ends."""
 KEEP: Final = -1
-"""Value of `Rules.codec` that keeps the producer's codec; smaller than every codec."""
+"""Value of `RecordRules.codec` that keeps the producer's codec; smaller than every codec."""
 _CODECS: Final = {
     "producer": KEEP,
     "uncompressed": NONE,
@@ -89,7 +89,7 @@ class _OutsideOfSpan(Exception):
     """A record has a timestamp outside of the span."""
 
 
-class Rules(NamedTuple):
+class RecordRules(NamedTuple):
     """A topic's demands on a batch: its largest size, keys if it is compacted, its codec and level, its timestamps.
 
     `distances`: how far (ms) timestamps may lie before and after the time of the append; None: they are not limited.
@@ -104,7 +104,7 @@ class Rules(NamedTuple):
     distances: tuple[int, int] | None = None
 
 
-def rules_of(config: TopicConfig) -> Rules:
+def rules_of(config: TopicConfig) -> RecordRules:
     """Return the rules of a topic."""
     codec = _CODECS[config.compression_type]
     levels = {
@@ -117,7 +117,7 @@ def rules_of(config: TopicConfig) -> Rules:
     is_limited = (
         distances != (LONG_MAX, LONG_MAX) and config.message_timestamp_type != "LogAppendTime"
     )
-    return Rules(
+    return RecordRules(
         config.max_message_bytes,
         needs_keys,
         codec,
@@ -131,7 +131,7 @@ def judge(
     view: memoryview,
     start: int,
     end: int,
-    rules: Rules,
+    rules: RecordRules,
     room: int,
     wall_ms: int,
 ) -> int | Walk:
@@ -265,7 +265,7 @@ class Walk:
     )
 
     def __init__(
-        self, batch: memoryview, header: Header, rules: Rules, span: Span | None = None
+        self, batch: memoryview, header: Header, rules: RecordRules, span: Span | None = None
     ) -> None:
         self._batch = batch
         self._span = span

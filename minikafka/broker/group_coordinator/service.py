@@ -16,7 +16,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition, version_4_uuid
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.base.ports import Clock, Rng, Tasks, Timer
+from minikafka.base.ports import Clock, Ledger, Rng, Tasks, Timer
 from minikafka.broker.group_coordinator.appends import Appends, Log
 from minikafka.broker.group_coordinator.gauges import GroupGauges
 from minikafka.broker.group_coordinator.loading import Loader
@@ -55,13 +55,6 @@ class Partitions(Log, Protocol):
 
     def reader(self, tp: TopicPartition) -> PartitionReader:
         """Return a reader of a led partition. Raises KafkaError."""
-
-
-class Ledger(Protocol):
-    """The ledger of the broker."""
-
-    def record(self, kind: str, cause: str, fields: Any) -> None:
-        """Add a line."""
 
 
 class GroupService:

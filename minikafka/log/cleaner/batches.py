@@ -52,7 +52,7 @@ class LastBatch(NamedTuple):
     epoch: int
 
 
-class Rules(NamedTuple):
+class KeepRules(NamedTuple):
     """The conditions, besides the map of keys, by which records and batches stay. Times are Unix ms.
 
     `kept_end`: a batch that ends at this offset stays even without records; -1: none.
@@ -67,7 +67,7 @@ class Rules(NamedTuple):
 class BatchFilter:
     """The second pass of a cleaning: `kept` is called for every batch, in order."""
 
-    def __init__(self, offsets: OffsetMap, transactions: Transactions, rules: Rules) -> None:
+    def __init__(self, offsets: OffsetMap, transactions: Transactions, rules: KeepRules) -> None:
         self._offsets = offsets
         self._transactions = transactions
         self._rules = rules

@@ -11,7 +11,7 @@ from typing import Final
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.base.ports import Buffer, File, Storage
-from minikafka.log.cleaner.batches import BatchFilter, LastBatch, Rules, check_crc
+from minikafka.log.cleaner.batches import BatchFilter, KeepRules, LastBatch, check_crc
 from minikafka.log.cleaner.groups import Size, grouped
 from minikafka.log.cleaner.offset_map import OffsetMap
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
@@ -69,7 +69,7 @@ class _Cleaning:
             producer: LastBatch(last_offset, epoch)
             for producer, last_offset, epoch in task.producers
         }
-        rules = Rules(task.now_ms, task.delete_retention_ms, producers, task.kept_end)
+        rules = KeepRules(task.now_ms, task.delete_retention_ms, producers, task.kept_end)
         kept = BatchFilter(self._offsets, Transactions(self._find_aborted), rules)
         for group in self._groups(end_offset):
             yield from self._copy(group, kept)
