@@ -289,6 +289,13 @@ class Stat(NamedTuple):
     pzxid: int
 
 
+class Node(NamedTuple):
+    """A znode as it was read: its data (never None) and its Stat."""
+
+    data: bytes
+    stat: Stat
+
+
 class SessionState(Enum):
     """States of the coordination session."""
 
@@ -416,11 +423,11 @@ class Coordination(Protocol):
     async def connected(self) -> int:
         """Wait until CONNECTED and return the generation."""
 
-    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
-        """Return data (never None) and Stat. `watch`: arm the DATA watch registered for this path."""
+    async def get(self, path: str, *, watch: bool = False) -> Node:
+        """Return the node. `watch`: arm the DATA watch registered for this path."""
 
-    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Return data and Stat of each path in order, by MultiRead; None for a missing node. Sets
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """Return the node of each path in order, by MultiRead; None for a missing node. Sets
         no watches.
         """
 

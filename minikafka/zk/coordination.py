@@ -28,6 +28,7 @@ from minikafka.base.ports import (
     Create,
     Delete,
     MultiOp,
+    Node,
     Rng,
     SessionEvent,
     SessionState,
@@ -162,7 +163,7 @@ class ZooKeeperCoordination:
 
     # ---- reads
 
-    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
+    async def get(self, path: str, *, watch: bool = False) -> Node:
         """Return a node's data and Stat; set a watch if `watch`. Raises NoNode."""
         return await self._read(codec.get_data(self._full(path), watch=watch))
 
@@ -176,7 +177,7 @@ class ZooKeeperCoordination:
         """Return the sorted names of a node's children and its Stat. Raises NoNode."""
         return await self._read(codec.get_children(self._full(path), watch=watch))
 
-    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Return data and Stat of each node, None for a missing one; sets no watches."""
         if not self._is_old_server:
             with self._detect_old_server():

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeGuard
 
 from minikafka.base.endpoints import PLAINTEXT, Endpoint, SecurityProtocol, parse_endpoint
 from minikafka.base.errors import ConfigError
@@ -372,20 +372,28 @@ def decode_cluster_id(data: bytes) -> str:
     return parse_cluster_id(parse_json(data).get("id"))
 
 
+class ProducerIdBlock(NamedTuple):
+    """Producer ids `first` to `last`, both included, and the broker that has claimed them."""
+
+    broker_id: BrokerId
+    first: int
+    last: int
+
+
 def encode_producer_ids(broker_id: BrokerId, first: int, last: int) -> bytes:
     """Return the data of `/latest_producer_id_block` (R72) for the ids `first` to `last`, both included."""
     block = {"block_start": str(first), "block_end": str(last)}
     return _encode({"version": 1, "broker": broker_id, **block})
 
 
-def decode_producer_ids(data: bytes) -> tuple[BrokerId, int, int]:
-    """Return (broker, first, last) of the latest producer id block. Raises ValueError."""
+def decode_producer_ids(data: bytes) -> ProducerIdBlock:
+    """Return the latest producer id block. Raises ValueError."""
     fields = parse_json(data)
     bounds = fields.get("block_start"), fields.get("block_end")
     if not all(type(bound) is str for bound in bounds):
         raise ValueError("block_start and block_end are not numbers in text")
     first, last = (parse_number(str(bound), LONG_MAX) for bound in bounds)
-    return _id(fields, "broker"), first, last
+    return ProducerIdBlock(_id(fields, "broker"), first, last)
 
 
 def _encode(fields: dict[str, Any]) -> bytes:

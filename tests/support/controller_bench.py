@@ -26,7 +26,7 @@ from minikafka.base.model import (
     StopReplicaRequest,
     TopicPartition,
 )
-from minikafka.base.ports import Check, Clock, Stat, WatchKind
+from minikafka.base.ports import Check, Clock, Node, Stat, WatchKind
 from minikafka.broker.step_gate import StepGate
 from minikafka.broker.zk_controller import ZooKeeperController
 from minikafka.ledger.record import DECISION, REQUEST, STEP
@@ -148,7 +148,7 @@ class TracedCoordination(MemoryCoordination):
             self.trace.append(("watch", path))
         super()._arm(kind, path, watch)
 
-    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
+    async def get(self, path: str, *, watch: bool = False) -> Node:
         node = await super().get(path, watch=watch)
         self.trace.append(("read", path))
         return node

@@ -22,6 +22,7 @@ from support.memory_zookeeper import (
     watch,
 )
 
+from minikafka.base import ports
 from minikafka.base.errors import (
     Closed,
     CoordinationError,
@@ -255,18 +256,21 @@ class MemoryCoordination:
             raise NoNode(path)
         return node
 
-    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
+    async def get(self, path: str, *, watch: bool = False) -> ports.Node:
         """See Coordination."""
         await self._read(path)
         node = self._node(path)
         self._arm(self.ensemble.data_watchers, path, watch)
-        return node.data, node.stat()
+        return ports.Node(node.data, node.stat())
 
-    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[ports.Node | None]:
         """See Coordination."""
         await self._read(*paths)
         nodes = self._nodes
-        return [(nodes[path].data, nodes[path].stat()) if path in nodes else None for path in paths]
+        return [
+            ports.Node(nodes[path].data, nodes[path].stat()) if path in nodes else None
+            for path in paths
+        ]
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
         """See Coordination."""

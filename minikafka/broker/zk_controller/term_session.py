@@ -22,13 +22,12 @@ from minikafka.base.errors import (
     ServerVerdict,
     StaleSession,
 )
-from minikafka.base.ports import Coordination, Delete, Ledger, MultiOp, Stat
+from minikafka.base.ports import Coordination, Delete, Ledger, MultiOp, Node, Stat
 from minikafka.broker.zk_controller.fenced_multi import fenced_multi
 from minikafka.broker.zk_controller.lines import write_line
 from minikafka.ledger.record import NOTHING, WRITE
 from minikafka.zk.nodes import election
 from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.reader import Node
 
 logger = logging.getLogger(__name__)
 

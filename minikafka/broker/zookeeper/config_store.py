@@ -97,8 +97,8 @@ class ZooKeeperConfigs:
             after = change(configs.decode(entity, node, self._faults) or {})
             if validate_only:
                 return
-            write = configs.write(entity, after, None if node is None else node[1].version)
-            if await self._commit(entity, write, election.fence(epoch[1].version)):
+            write = configs.write(entity, after, None if node is None else node.stat.version)
+            if await self._commit(entity, write, election.fence(epoch.stat.version)):
                 logger.info("settings of %s %s are now %s", entity.kind, entity.name, after)
                 return
         raise KafkaError(

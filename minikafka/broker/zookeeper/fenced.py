@@ -22,7 +22,7 @@ async def read_back(coordination: Coordination, path: str) -> bytes | None:
         node = await get_one(coordination, path)
     except CoordinationError as error:
         raise OutcomeUnknown(f"{path} may or may not have been written") from error
-    return None if node is None else node[0]
+    return None if node is None else node.data
 
 
 class FencedWrites:

@@ -21,12 +21,11 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import ReplicaAssignment
-from minikafka.base.ports import Coordination
+from minikafka.base.ports import Coordination, Node
 from minikafka.broker.coordinator import PartitionPlan, TopicPlan
 from minikafka.broker.side_by_side import all_of
 from minikafka.broker.zookeeper.fenced import FencedWrites, read_back
 from minikafka.zk.nodes import admin_requests, configs, topics
-from minikafka.zk.nodes.reader import Node
 
 logger = logging.getLogger(__name__)
 

@@ -141,7 +141,7 @@ async def led_by(admin: Any, leader: int, tp: TopicPartition = T0) -> LeaderAndI
     async with asyncio.timeout(15):
         while True:
             (node,) = await admin.get_many([layout.state_path(tp)])
-            state = layout.decode_state(node[0], node[1].version) if node else None
+            state = layout.decode_state(node.data, node.stat.version) if node else None
             if state is not None and state.leader == leader:
                 return state
             await asyncio.sleep(0.01)
