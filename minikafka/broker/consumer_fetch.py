@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
+from minikafka.broker.cold_turns import take_steps
 from minikafka.broker.consumer_fetches import WAITING_MAX, ConsumerFetches
 from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
 from minikafka.replication.consumer_sessions import ConsumerSession
@@ -279,11 +280,11 @@ class ConsumerFetch:
         if self.steps is None:
             self.has_work = False
             self.steps = self._evaluate()
-        for _ in self.steps:
-            if self.fetches.clock.now() >= until:
-                self.has_work = True
-                return
-        self.steps = None
+        try:
+            take_steps(self.steps, self.fetches.clock, until)
+            self.has_work = True
+        except StopIteration:
+            self.steps = None
 
     def _expired(self) -> None:
         if not self.done:
