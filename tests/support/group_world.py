@@ -231,7 +231,8 @@ class GroupWorld:
         }
 
     def delete_offsets(self, partitions: list[tuple[str, list[int]]], group: str = GROUP) -> Any:
-        return self.answers[self.call("delete_offsets", DeleteOffsetsRequest(group, partitions))]
+        request = DeleteOffsetsRequest(group, partitions)
+        return self.answers[self.call("delete_offsets", request, timed=False)]
 
     def describe(self, group: str = GROUP) -> Any:
         caller = self.call("describe", DescribeRequest([group]), timed=False)
@@ -241,7 +242,7 @@ class GroupWorld:
         return self.answers[self.call("list_groups", ListRequest(states), timed=False)]
 
     def delete(self, *groups: str) -> dict[str, int]:
-        caller = self.call("delete_groups", DeleteGroupsRequest(groups))
+        caller = self.call("delete_groups", DeleteGroupsRequest(groups), timed=False)
         return dict(self.answers[caller].groups)
 
     # Shapes that many tests begin with.

@@ -125,7 +125,7 @@ class GroupService:
 
     def delete_offsets(self, request: DeleteOffsetsRequest, respond: Respond) -> None:
         """Handle OffsetDelete."""
-        self._carry_out(self._core.delete_offsets(request, respond, self._clock.now()))
+        self._carry_out(self._core.delete_offsets(request, respond))
 
     def describe(self, request: DescribeRequest, respond: Respond) -> None:
         """Handle DescribeGroups."""
@@ -137,7 +137,7 @@ class GroupService:
 
     def delete_groups(self, request: DeleteGroupsRequest, respond: Respond) -> None:
         """Handle DeleteGroups."""
-        self._carry_out(self._core.delete_groups(request, respond, self._clock.now()))
+        self._carry_out(self._core.delete_groups(request, respond))
 
     def explain(self, group_id: str) -> dict[str, Any]:
         """Return what this broker knows about a group (`GroupCoordinator.explain`)."""
