@@ -2,7 +2,7 @@
 
 `begin`, `sync`, `complete`, `sync`, `end`: the log may go on between the steps, so that `sync` can run outside the
 event loop. Invariant: no segment is truncated or removed while the names of the copy's files are not durable.
-The log therefore calls `settle` first, which undoes a replacement that is not complete.
+The log therefore calls `undo_if_incomplete` first, which undoes a replacement that is not complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Replacement:
             log.gaps.mark(log.log_start_offset)
         with log.failing_for_good():
             swap.begin(self._segments[0])
-        log.before_removal = self.settle
+        log.before_removal = self.undo_if_incomplete
 
     def sync(self) -> None:
         """Make the names of the files durable, in any thread. Raises StorageFailed."""
@@ -45,7 +45,7 @@ class Replacement:
         they are no longer sealed segments of the log, or if the replacement was undone, and StorageFailed.
         """
         log = self._log
-        if log.before_removal != self.settle:
+        if log.before_removal != self.undo_if_incomplete:
             raise ValueError(f"the replacement in {log} was undone")
         slot = self._slot()
         with log.failing_for_good():
@@ -59,10 +59,10 @@ class Replacement:
 
     def end(self) -> None:
         """Forget the replacement: the names that `complete` gave are durable."""
-        if self._log.before_removal == self.settle:
+        if self._log.before_removal == self.undo_if_incomplete:
             self._log.before_removal = None
 
-    def settle(self) -> None:
+    def undo_if_incomplete(self) -> None:
         """Undo the replacement if it is not complete, and make the names durable. Raises StorageFailed."""
         self.end()
         if not self._is_complete:
@@ -71,9 +71,9 @@ class Replacement:
 
     def abort(self) -> None:
         """Undo a replacement that has not ended and is not complete; after a disk failure the next start does that."""
-        if self._log.before_removal == self.settle:
+        if self._log.before_removal == self.undo_if_incomplete:
             with suppress(StorageFailed):
-                self.settle()
+                self.undo_if_incomplete()
 
     def _slot(self) -> int:
         sealed = self._log.segments[:-1]
