@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.fetch_rows import FETCH_OFFSET, PARTITION, PartitionData, RequestRow
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
 from minikafka.broker.cold_turns import take_steps
@@ -27,13 +28,7 @@ from minikafka.replication.sessions import (
     INVALID_SESSION_EPOCH,
     SESSION_NOT_FOUND,
 )
-from minikafka.wire.fetch import (
-    FetchPartition,
-    FetchRequest,
-    PartitionData,
-    encode_response,
-    encode_response_in_steps,
-)
+from minikafka.wire.fetch import FetchRequest, encode_response, encode_response_in_steps
 
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -53,9 +48,9 @@ _STEP_ROWS: Final = 32
 WAIT_ROWS_MAX: Final = 4_096
 """A fetch of more partitions, without a session, does not wait: it would keep them all in memory."""
 _Steps: TypeAlias = Generator[None, None, None]
-_Named: TypeAlias = tuple[bytes, FetchPartition]
+_Named: TypeAlias = tuple[bytes, RequestRow]
 """A topic, and the row of the request for one of its partitions."""
-_Read: TypeAlias = tuple[bytes, FetchPartition, PartitionData]
+_Read: TypeAlias = tuple[bytes, RequestRow, PartitionData]
 
 
 class ConsumerFetch:
@@ -200,17 +195,17 @@ class ConsumerFetch:
             self._refuse(INVALID_SESSION_EPOCH, self.session.id)
 
     def _has_changed(
-        self, session: ConsumerSession, topic: bytes, row: FetchPartition, part: PartitionData
+        self, session: ConsumerSession, topic: bytes, row: RequestRow, part: PartitionData
     ) -> bool:
         """Note in the session what was read of a partition; return True if the response must include it."""
-        item = session.items.get((topic, row[0]))
+        item = session.items.get((topic, row[PARTITION]))
         if item is None:
             return False
         session.read(item, self._read_to_the_end(topic, row, part), has_records=part.size > 0)
         return item.must_respond(part)
 
     def _read_to_the_end(
-        self, topic: bytes, row: FetchPartition, part: PartitionData
+        self, topic: bytes, row: RequestRow, part: PartitionData
     ) -> Partition | None:
         """Return the partition if there are no records to send from the row's fetch offset on, else None.
 
@@ -219,8 +214,8 @@ class ConsumerFetch:
         """
         if part.error or part.size or part.diverging is not None or part.preferred != LEADER:
             return None
-        partition = self.fetches.replicas.find(topic, row[0])
-        if partition is None or row[2] < self._end(partition):
+        partition = self.fetches.replicas.find(topic, row[PARTITION])
+        if partition is None or row[FETCH_OFFSET] < self._end(partition):
             return None
         return partition
 
@@ -238,7 +233,7 @@ class ConsumerFetch:
             if not at % _STEP_ROWS:
                 yield
             session.read(
-                session.items[topic, row[0]],
+                session.items[topic, row[PARTITION]],
                 self._read_to_the_end(topic, row, part),
                 has_records=part.size > 0,
             )
@@ -336,7 +331,7 @@ class ConsumerFetch:
                     return True
         return available >= wanted
 
-    def _refusal(self, partition: Partition, row: FetchPartition) -> int:
+    def _refusal(self, partition: Partition, row: RequestRow) -> int:
         """Return the error code of one row, _DIVERGES if its log diverges, 0 if it may be read."""
         _, leader_epoch, offset, last_epoch, _, _ = row
         if self.is_leader_only:
@@ -401,9 +396,7 @@ class ConsumerFetch:
         if not self.done:
             self._send(answer)
 
-    def _read(
-        self, topic: bytes, row: FetchPartition, left: int, deferred_from: int
-    ) -> PartitionData:
+    def _read(self, topic: bytes, row: RequestRow, left: int, deferred_from: int) -> PartitionData:
         """Return one partition with at most `left` bytes of records.
 
         If `left` is at most `deferred_from`, even few records are deferred: they are read when they are sent.
@@ -442,7 +435,7 @@ class ConsumerFetch:
         return PartitionData(number, 0, hw, stable, start, slices, len(data), None, aborted)
 
     def _records(
-        self, partition: Partition, row: FetchPartition, left: int, deferred_from: int
+        self, partition: Partition, row: RequestRow, left: int, deferred_from: int
     ) -> bytes | Deferred:
         """Return records from the offset of the row on. Raises StorageFailed."""
         fetches = self.fetches

@@ -15,6 +15,7 @@ from support.replication import KEY, LAG_MS, TP, Replica, Replicas
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
+from minikafka.base.fetch_rows import RequestRow
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
 from minikafka.broker import consumer_fetch, consumer_fetches
@@ -32,7 +33,7 @@ from minikafka.replication import consumer_sessions, sessions
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue
 from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.fetch import FOLLOWER_VERSION, STEP_ROWS, FetchPartition, decode_in_steps
+from minikafka.wire.fetch import FOLLOWER_VERSION, STEP_ROWS, decode_in_steps
 from minikafka.wire.fetch import encode_request as encode_follower_request
 from minikafka.wire.versions import FETCH
 
@@ -98,7 +99,7 @@ class Consumer:
         self,
         broker: int,
         session: tuple[int, int],
-        rows: list[FetchPartition],
+        rows: list[RequestRow],
         forgotten: Sequence[tuple[bytes, Sequence[int]]] = (),
     ) -> None:
         """Send a fetch of partitions of t that may wait, of a consumer if `broker` is -1."""
@@ -468,7 +469,7 @@ def test_records_that_come_between_the_steps_of_a_large_fetch_are_seen(
     assert len(consumer.received()) == 1
 
 
-def absent(count: int) -> list[FetchPartition]:
+def absent(count: int) -> list[RequestRow]:
     """Return rows of partitions that do not exist."""
     return [(1 + number, 0, 0, -1, 0, 1000) for number in range(count)]
 
