@@ -371,9 +371,6 @@ class Watch(Protocol):
     async def wait(self) -> WatchSignal:
         """Wait until the watch fires, or until its owner must read everything again."""
 
-    def fired(self) -> bool:
-        """True if the watch has fired."""
-
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
         """Call back once, in the event loop, when the watch fires; at once if it has fired."""
 
@@ -381,7 +378,7 @@ class Watch(Protocol):
 class Coordination(Protocol):
     """ZooKeeper as a broker sees it. Paths are without the chroot.
 
-    Mutating calls take `generation`: if the current session is a different one they raise
+    `create` and `multi` take `generation`: if the current session is a different one they raise
     `StaleSession` without sending (None: any session). Writes are never repeated; reads are
     repeated until a deadline while the generation lasts. All errors are subclasses of
     CoordinationError.
@@ -390,10 +387,6 @@ class Coordination(Protocol):
     @property
     def generation(self) -> int:
         """Number of the session: increases by 1 with every new session; 0 before the first."""
-
-    @property
-    def connection(self) -> int:
-        """Number of the connection: increases by 1 with every connection, of any session."""
 
     @property
     def session_id(self) -> int:
@@ -451,15 +444,13 @@ class Coordination(Protocol):
     ) -> tuple[str, Stat]:
         """Create a node; return its path and Stat."""
 
-    async def ensure(self, path: str, data: bytes = b"") -> None:
+    async def ensure(self, path: str) -> None:
         """Create the persistent node and its parents if they do not exist."""
 
-    async def set(
-        self, path: str, data: bytes, version: int, *, generation: int | None = None
-    ) -> Stat:
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
         """Replace the node's data and return the new Stat."""
 
-    async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
+    async def delete(self, path: str, version: int) -> None:
         """Delete a node at this version (-1: any)."""
 
     async def multi(

@@ -321,14 +321,8 @@ def decode_reassignments(
     return {tp: _ids(row.get("replicas"), "replicas") for tp, row in _partition_rows(data, skip)}
 
 
-def encode_preferred_election(partitions: Sequence[TopicPartition]) -> bytes:
-    """Return the data of `/admin/preferred_replica_election` for these partitions (A12)."""
-    entries = [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
-    return _encode({"version": 1, "partitions": entries})
-
-
 def decode_preferred_election(data: bytes, skip: Skip = _refuse) -> list[TopicPartition]:
-    """Return the partitions in `/admin/preferred_replica_election`. Raises ValueError."""
+    """Return the partitions in `/admin/preferred_replica_election` (A12). Raises ValueError."""
     return [tp for tp, _ in _partition_rows(data, skip)]
 
 

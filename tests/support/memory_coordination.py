@@ -315,29 +315,29 @@ class MemoryCoordination:
         made, stat = await self._write(op, codec.create(op), generation)
         return made, stat
 
-    async def ensure(self, path: str, data: bytes = b"") -> None:
+    async def ensure(self, path: str) -> None:
         """See Coordination."""
         if await self.exists(path) is not None:
             return
         if path != "/":
             await self.ensure(parent_of(path))
         with suppress(NodeExists):
-            await self.create(path, data)
+            await self.create(path, b"")
 
-    async def set(
-        self, path: str, data: bytes, version: int, *, generation: int | None = None
-    ) -> Stat:
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
         """See Coordination."""
         op = Set(path, data, version)
-        stat: Stat = (await self._write(op, codec.set_data(op), generation))[1]
+        stat: Stat = (await self._write(op, codec.set_data(op)))[1]
         return stat
 
-    async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
+    async def delete(self, path: str, version: int) -> None:
         """See Coordination."""
         op = Delete(path, version)
-        await self._write(op, codec.delete(op), generation)
+        await self._write(op, codec.delete(op))
 
-    async def _write(self, op: MultiOp, call: codec.Call[Any], generation: int | None) -> Any:
+    async def _write(
+        self, op: MultiOp, call: codec.Call[Any], generation: int | None = None
+    ) -> Any:
         _check_size(call)
         await self._turn(generation)
         return await self._answer(lambda: self.ensemble.apply(op, self.session_id))

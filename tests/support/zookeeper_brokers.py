@@ -223,7 +223,7 @@ class ZooKeeperBrokers:
             active = [b for b in self.brokers.values() if b.controller.is_active]
             if len(active) != 1:
                 return False
-            shown = active[0].controller.describe()  # type: ignore[attr-defined]
+            shown = active[0].controller.summary()
             waiting = active[0].controller.backlog()
             return (
                 shown.get("state") == "Idle"

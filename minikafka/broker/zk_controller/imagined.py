@@ -44,9 +44,6 @@ class _Watch:
     async def wait(self) -> NoReturn:
         raise NotImplementedError("a plan waits for no watch")
 
-    def fired(self) -> bool:
-        return False
-
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
         return
 
@@ -64,11 +61,6 @@ class ImaginedStore:
     def generation(self) -> int:
         """Number of the real session."""
         return self._real.generation
-
-    @property
-    def connection(self) -> int:
-        """Number of the real connection."""
-        return self._real.connection
 
     @property
     def session_id(self) -> int:
@@ -198,17 +190,15 @@ class ImaginedStore:
         """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
-    async def ensure(self, path: str, data: bytes = b"") -> None:
+    async def ensure(self, path: str) -> None:
         """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
-    async def set(
-        self, path: str, data: bytes, version: int, *, generation: int | None = None
-    ) -> Stat:
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
         """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
-    async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
+    async def delete(self, path: str, version: int) -> None:
         """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
