@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from benchmarks.micro import Outcome, main, timed
 from minikafka.record.batch import Record, build
-from minikafka.record.walk import Rules, judge
+from minikafka.record.walk import AT_ONCE_BYTES, RecordRules, judge
 
-RULES = Rules(1 << 20)
+RULES = RecordRules(1 << 20)
 
 
 def _walk(count: int, value_bytes: int, operations: int, codec: int = 0) -> Outcome:
@@ -16,7 +16,7 @@ def _walk(count: int, value_bytes: int, operations: int, codec: int = 0) -> Outc
     def work() -> int:
         errors = 0
         for _ in range(operations):
-            verdict = judge(batch, 0, len(batch), RULES)
+            verdict = judge(batch, 0, len(batch), RULES, AT_ONCE_BYTES, 0)
             if not isinstance(verdict, int):
                 while verdict.step():
                     pass

@@ -49,8 +49,9 @@ async def fill(connect: str, partitions: int, replicas: int, brokers: Sequence[i
     coordination = await coordination_of(connect)
     for path in layout.PERSISTENT:
         await coordination.ensure(path)
-    await coordination.ensure("/controller_epoch", b"0")
-    await coordination.ensure("/cluster/id", layout.encode_cluster_id("x" * 22))
+    await coordination.ensure("/cluster")
+    await coordination.create("/cluster/id", layout.encode_cluster_id("x" * 22))
+    await coordination.create("/controller_epoch", b"0")
     operations = _operations(partitions, replicas, brokers)
     while batch := list(islice(operations, _OPERATIONS)):
         await coordination.multi(batch)

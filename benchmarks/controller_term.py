@@ -107,12 +107,13 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
     plane = HttpControlPlane(orders.secret.encode(), "", orders.broker, clock, rng)
     ledger = LedgerWriter(DiskStorage(), directory, orders.broker, clock)
     ledger.open()
-    channels = CountingChannels(plane, clock, tasks, rng, ledger)
-    broker = Broker(orders.broker, (Endpoint("CONTROLLER", HOST, orders.port),))
+    config = BrokerConfig.from_mapping({"broker.id": orders.broker})
+    listener = config.control_plane_listener_name
+    channels = CountingChannels(plane, clock, tasks, rng, ledger, listener)
+    broker = Broker(orders.broker, (Endpoint(listener, HOST, orders.port),))
     _, stat = await coordination.create(
         layout.broker_path(broker.id), layout.encode_broker(broker), ephemeral=True
     )
-    config = BrokerConfig.from_mapping({"broker.id": broker.id})
     service = ZooKeeperController(coordination, channels, clock, tasks, config, ledger, StepGate())
     registered = replace(broker, epoch=stat.czxid)
     return Setting(service, coordination, channels, registered, plane)

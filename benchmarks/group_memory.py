@@ -15,10 +15,11 @@ import tracemalloc
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from minikafka.base.config import BrokerConfig
+from minikafka.broker.group_coordinator.service import settings_of
 from minikafka.groups.commands import Answer, Append, Command
 from minikafka.groups.coordinator import GroupCoordinator
 from minikafka.groups.requests import CommitRequest, JoinRequest, OffsetToCommit, SyncRequest
-from minikafka.groups.settings import GroupSettings
 
 TOPIC = "some-topic0"
 MEMBERS = 1_000
@@ -32,7 +33,7 @@ class Bench:
     def __init__(self) -> None:
         self.ids = 0
         self.now = 0
-        settings = GroupSettings(group_initial_rebalance_delay_ms=1)
+        settings = settings_of(BrokerConfig(group_initial_rebalance_delay_ms=1))
         self.core = GroupCoordinator(settings, self.new_id, lambda: 1_700_000_000_000, 1)
         self.core.begin_load(0, 0)
         self.carry_out(self.core.loaded(0, 0, 0))

@@ -8,9 +8,8 @@ from __future__ import annotations
 import gc
 import signal
 
-gc.set_threshold(
-    50_000
-)  # imports leave no garbage: with Python's threshold they take a tenth longer
+# Imports leave no garbage: with Python's threshold they take a tenth longer.
+gc.set_threshold(50_000)
 
 
 def _die_by_interrupts() -> None:

@@ -16,6 +16,9 @@ from minikafka.base.errors import ConfigError
 from minikafka.base.keys import Key, Kind, flatten, parse_all, unknown_key
 from minikafka.base.toml import read_toml, table_of
 
+_BROKERS: Final = 3
+_PORT: Final = 9092
+_DATA: Final = "data"
 _REPLICAS: Final = 3
 """Maximum default replication factor of __consumer_offsets and, without a cluster.toml, of new topics."""
 
@@ -31,9 +34,9 @@ class ClusterConfig:
     is no configuration file, so new topics are replicated (`topic_defaults`).
     """
 
-    brokers: int = 3
-    port: int = 9092
-    data: str = "data"
+    brokers: int = _BROKERS
+    port: int = _PORT
+    data: str = _DATA
     zookeeper: str | None = None
     broker: Mapping[str, object] = field(default_factory=dict)
     overrides: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
@@ -106,7 +109,7 @@ _CLUSTER_KEYS: Final = {
     for row in (
         Key(
             Kind.INT,
-            3,
+            _BROKERS,
             "Number of brokers; their ids start at 1.",
             low=1,
             high=1000,
@@ -114,7 +117,7 @@ _CLUSTER_KEYS: Final = {
         ),
         Key(
             Kind.INT,
-            9092,
+            _PORT,
             "Kafka port of broker 1; the others use the following ports. 0: any free ports.",
             low=0,
             high=65_535,
@@ -122,7 +125,7 @@ _CLUSTER_KEYS: Final = {
         ),
         Key(
             Kind.STRING,
-            "data",
+            _DATA,
             "Directory of all files of the cluster.",
             low=1,
             name="cluster.data",

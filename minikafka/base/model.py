@@ -26,6 +26,14 @@ NO_EPOCH: Final = -1
 """Unknown leader epoch."""
 
 
+def version_4_uuid(drawn: bytes) -> bytes:
+    """Return 16 random bytes as a random UUID: with the bits of version 4 set."""
+    uuid = bytearray(drawn)
+    uuid[6] = uuid[6] & 0x0F | 0x40
+    uuid[8] = uuid[8] & 0x3F | 0x80
+    return bytes(uuid)
+
+
 def topic_id_text(topic_id: bytes) -> str:
     """Return a topic id as Kafka prints it: 22 characters of URL-safe base64 without padding."""
     return urlsafe_b64encode(topic_id).rstrip(b"=").decode()

@@ -297,6 +297,13 @@ class Stat(NamedTuple):
     pzxid: int
 
 
+class Node(NamedTuple):
+    """A znode as it was read: its data (never None) and its Stat."""
+
+    data: bytes
+    stat: Stat
+
+
 class SessionState(Enum):
     """States of the coordination session."""
 
@@ -372,9 +379,6 @@ class Watch(Protocol):
     async def wait(self) -> WatchSignal:
         """Wait until the watch fires (CHANGED), or until its owner must read all nodes again (RESYNC)."""
 
-    def fired(self) -> bool:
-        """True if the watch has fired."""
-
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
         """Call back once, in the event loop, when the watch fires; at once if it has fired."""
 
@@ -382,7 +386,7 @@ class Watch(Protocol):
 class Coordination(Protocol):
     """ZooKeeper as a broker sees it. Paths are without the chroot.
 
-    Mutating calls take `generation`: if the current session is a different one they raise
+    `create` and `multi` take `generation`: if the current session is a different one they raise
     `StaleSession` without sending (None: any session). Writes are never repeated; reads are
     repeated until a deadline while the generation lasts. All errors are subclasses of
     CoordinationError.
@@ -391,10 +395,6 @@ class Coordination(Protocol):
     @property
     def generation(self) -> int:
         """Number of the session: increases by 1 with every new session; 0 before the first."""
-
-    @property
-    def connection(self) -> int:
-        """Number of the connection: increases by 1 with every connection, of any session."""
 
     @property
     def session_id(self) -> int:
@@ -424,11 +424,11 @@ class Coordination(Protocol):
     async def connected(self) -> int:
         """Wait until CONNECTED and return the generation."""
 
-    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
-        """Return data (never None) and Stat. `watch`: arm the DATA watch registered for this path."""
+    async def get(self, path: str, *, watch: bool = False) -> Node:
+        """Return the node. `watch`: arm the DATA watch registered for this path."""
 
-    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """Return data and Stat of each path in order, by MultiRead; None for a missing node. Sets
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """Return the node of each path in order, by MultiRead; None for a missing node. Sets
         no watches.
         """
 
@@ -452,15 +452,13 @@ class Coordination(Protocol):
     ) -> tuple[str, Stat]:
         """Create a node; return its path and Stat."""
 
-    async def ensure(self, path: str, data: bytes = b"") -> None:
+    async def ensure(self, path: str) -> None:
         """Create the persistent node and its parents if they do not exist."""
 
-    async def set(
-        self, path: str, data: bytes, version: int, *, generation: int | None = None
-    ) -> Stat:
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
         """Replace the node's data and return the new Stat."""
 
-    async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
+    async def delete(self, path: str, version: int) -> None:
         """Delete a node at this version (-1: any)."""
 
     async def multi(

@@ -30,6 +30,7 @@ from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.config_updates import ConfigUpdates
 from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.controller_gauges import register_controller_gauges
+from minikafka.broker.controller_requests import ControllerRequests
 from minikafka.broker.coordinator import CoordinationMode
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.gauges import register_gauges
@@ -114,6 +115,9 @@ class Broker:
         self.settings = DynamicConfig(config)
         self.metadata = MetadataCache(ports.clock)
         self.replicas = ReplicaManager(config, ports, logs, self.metadata, self.coordinator, ledger)
+        self.controller_requests = ControllerRequests(
+            self.replicas, self.coordinator.topics, ports.clock, ledger
+        )
         self.cleaner = LogCleaner(
             ports,
             logs,
@@ -232,7 +236,7 @@ class Broker:
 
     def _registered(self, epoch: int) -> None:
         self.info = replace(self.info, epoch=epoch)
-        self.replicas.broker_epoch = epoch
+        self.controller_requests.broker_epoch = epoch
         self._has_registered.set()
 
     def _is_known(self) -> bool:
@@ -294,7 +298,7 @@ class Broker:
         sends the request again.
         """
         try:
-            return await self.replicas.handle(request)
+            return await self.controller_requests.handle(request)
         except CoordinationError as error:
             reason = f"the coordination service did not answer: {type(error).__name__} {error}"
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, reason) from error
@@ -302,7 +306,9 @@ class Broker:
     def describe(self) -> dict[str, Any]:
         """Return the report of this broker for `minikafka status`."""
         controller = self.controller
-        epoch = controller.epoch if controller.is_active else self.replicas.controller_epoch
+        epoch = (
+            controller.epoch if controller.is_active else self.controller_requests.controller_epoch
+        )
         return {
             "broker_id": self.config.broker_id,
             "broker_epoch": self.info.epoch,

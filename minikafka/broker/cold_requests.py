@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import KafkaError, ProtocolViolation
 from minikafka.base.ports import Buffer, Tasks
-from minikafka.broker.cold_turns import TURN_MS, ColdTurns
+from minikafka.broker.cold_turns import TURN_MS, ColdTurns, take_steps
 from minikafka.broker.services import (
     LATER,
     ClientConnection,
@@ -255,12 +255,9 @@ class ColdRequests:
         """Take steps of the current request until they are done or `TURN_MS` has passed."""
         steps, clock = self._steps, self._services.clock
         assert steps is not None
-        end = clock.now() + TURN_MS
         with _ClosingOnFailure(request, self._close_after):
             try:
-                next(steps)
-                while clock.now() < end:
-                    next(steps)
+                take_steps(steps, clock, clock.now() + TURN_MS)
             except StopIteration as done:
                 self._steps = None
                 self._then(request, done.value)

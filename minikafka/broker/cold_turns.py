@@ -9,9 +9,9 @@ the event loop reads other sockets, so produce, fetch and the control plane wait
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from minikafka.base.ports import Clock, Timer
 from minikafka.replication.purgatory import Purgatory
@@ -29,6 +29,13 @@ _COST_PER_MS: Final = 10
 """`Worker.used` grows by `_REQUEST_COST` per call of `work`, and by this per millisecond of the call."""
 _HEAD_START: Final = 100
 """In units of `Worker.used`: enough for the few requests with which a client begins (see `ColdTurns`)."""
+
+
+def take_steps(steps: Generator[None, None, Any], clock: Clock, until: int) -> None:
+    """Take one step, and further ones until `until` (monotonic ms). Raises StopIteration after the last one."""
+    next(steps)
+    while clock.now() < until:
+        next(steps)
 
 
 class Worker(Protocol):

@@ -15,7 +15,7 @@ from minikafka.rpc.messages import SettingChange
 logger = logging.getLogger(__name__)
 
 
-class Replicas(Protocol):
+class ConfiguredReplicas(Protocol):
     """The replicas that the settings apply to (`broker/replicas.py`)."""
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
@@ -31,7 +31,9 @@ class Replicas(Protocol):
 class ConfigUpdates:
     """The ConfigListener of one broker."""
 
-    def __init__(self, settings: DynamicConfig, replicas: Replicas, controller: Controller) -> None:
+    def __init__(
+        self, settings: DynamicConfig, replicas: ConfiguredReplicas, controller: Controller
+    ) -> None:
         self._settings = settings
         self._replicas = replicas
         self._controller = controller

@@ -143,7 +143,7 @@ class Connection(FramedStream):
         self.outbox.clear()
         self.release()
         for room in self.rooms:
-            room.give(self)
+            room.release(self)
         self.closed(self)
 
     def drained(self) -> None:
@@ -274,14 +274,14 @@ class Connection(FramedStream):
             room = self.rooms.records
         else:
             return True
-        self.waits_for_room = not room.take(self, size)
+        self.waits_for_room = not room.reserve(self, size)
         if self.waits_for_room:
             self._pause()
         return not self.waits_for_room
 
     def own_buffer_handled(self) -> None:
         """Release the memory reserved for a Produce or Fetch request, which was handled."""
-        self.rooms.records.give(self)
+        self.rooms.records.release(self)
 
     def room_given(self) -> None:
         """Receive the large request that waited: memory is now reserved for it."""
@@ -295,7 +295,7 @@ class Connection(FramedStream):
 
     def _begun(self) -> None:
         """Release the memory reserved for a cold request, which no longer waits."""
-        self.rooms.others.give(self)
+        self.rooms.others.release(self)
 
     def is_abandoned(self) -> bool:
         """True if the client has disconnected while reading is paused, so that no read notices it.

@@ -13,10 +13,12 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.fetch_rows import FETCH_OFFSET, PARTITION, PartitionData, RequestRow
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
+from minikafka.broker.cold_turns import take_steps
 from minikafka.broker.consumer_fetches import WAITING_MAX, ConsumerFetches
-from minikafka.log.deferred import EAGER_BYTES, Deferred, defer
+from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
 from minikafka.replication.consumer_sessions import ConsumerSession
 from minikafka.replication.partition import Partition
 from minikafka.replication.replica_selector import LEADER, preferred_read_replica
@@ -26,13 +28,7 @@ from minikafka.replication.sessions import (
     INVALID_SESSION_EPOCH,
     SESSION_NOT_FOUND,
 )
-from minikafka.wire.fetch import (
-    FetchPartition,
-    FetchRequest,
-    PartitionData,
-    encode_response,
-    encode_response_in_steps,
-)
+from minikafka.wire.fetch import FetchRequest, encode_response, encode_response_in_steps
 
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -52,9 +48,9 @@ _STEP_ROWS: Final = 32
 WAIT_ROWS_MAX: Final = 4_096
 """A fetch of more partitions without a session is answered at once: waiting would keep them all in memory."""
 _Steps: TypeAlias = Generator[None, None, None]
-_Named: TypeAlias = tuple[bytes, FetchPartition]
+_Named: TypeAlias = tuple[bytes, RequestRow]
 """A topic, and one of its partitions as decoded from the request (a "row")."""
-_Read: TypeAlias = tuple[bytes, FetchPartition, PartitionData]
+_Read: TypeAlias = tuple[bytes, RequestRow, PartitionData]
 
 
 class ConsumerFetch:
@@ -205,17 +201,17 @@ class ConsumerFetch:
             self._refuse(INVALID_SESSION_EPOCH, self.session.id)
 
     def _has_changed(
-        self, session: ConsumerSession, topic: bytes, row: FetchPartition, part: PartitionData
+        self, session: ConsumerSession, topic: bytes, row: RequestRow, part: PartitionData
     ) -> bool:
         """Record the read of a partition in the session; return True if the response must include it."""
-        item = session.items.get((topic, row[0]))
+        item = session.items.get((topic, row[PARTITION]))
         if item is None:
             return False
         session.read(item, self._read_to_the_end(topic, row, part), has_records=part.size > 0)
         return item.must_respond(part)
 
     def _read_to_the_end(
-        self, topic: bytes, row: FetchPartition, part: PartitionData
+        self, topic: bytes, row: RequestRow, part: PartitionData
     ) -> Partition | None:
         """Return the partition if the consumer has every record that it may read, else None.
 
@@ -225,8 +221,8 @@ class ConsumerFetch:
         """
         if part.error or part.size or part.diverging is not None or part.preferred != LEADER:
             return None
-        partition = self.fetches.replicas.find(topic, row[0])
-        if partition is None or row[2] < self._end(partition):
+        partition = self.fetches.replicas.find(topic, row[PARTITION])
+        if partition is None or row[FETCH_OFFSET] < self._end(partition):
             return None
         return partition
 
@@ -244,7 +240,7 @@ class ConsumerFetch:
             if not at % _STEP_ROWS:
                 yield
             session.read(
-                session.items[topic, row[0]],
+                session.items[topic, row[PARTITION]],
                 self._read_to_the_end(topic, row, part),
                 has_records=part.size > 0,
             )
@@ -286,11 +282,11 @@ class ConsumerFetch:
         if self.steps is None:
             self.has_work = False
             self.steps = self._evaluate()
-        for _ in self.steps:
-            if self.fetches.clock.now() >= until:
-                self.has_work = True
-                return
-        self.steps = None
+        try:
+            take_steps(self.steps, self.fetches.clock, until)
+            self.has_work = True
+        except StopIteration:
+            self.steps = None
 
     def _expired(self) -> None:
         if not self.done:
@@ -342,7 +338,7 @@ class ConsumerFetch:
                     return True
         return available >= wanted
 
-    def _refusal(self, partition: Partition, row: FetchPartition) -> int:
+    def _refusal(self, partition: Partition, row: RequestRow) -> int:
         """Return the error code for a partition, _DIVERGES if its log diverges, or 0 if it may be read."""
         _, leader_epoch, offset, last_epoch, _, _ = row
         if self.is_leader_only:
@@ -407,9 +403,7 @@ class ConsumerFetch:
         if not self.done:
             self._send(answer)
 
-    def _read(
-        self, topic: bytes, row: FetchPartition, left: int, deferred_from: int
-    ) -> PartitionData:
+    def _read(self, topic: bytes, row: RequestRow, left: int, deferred_from: int) -> PartitionData:
         """Return the response data of one partition, with at most `left` bytes of records.
 
         The first batch of a response may be larger. Deferred records are read from the file only when they
@@ -449,7 +443,7 @@ class ConsumerFetch:
         return PartitionData(number, 0, hw, stable, start, slices, len(data), None, aborted)
 
     def _records(
-        self, partition: Partition, row: FetchPartition, left: int, deferred_from: int
+        self, partition: Partition, row: RequestRow, left: int, deferred_from: int
     ) -> bytes | Deferred:
         """Return records from the fetch offset of `row` on; none if the next batch does not fit.
 
@@ -459,15 +453,14 @@ class ConsumerFetch:
         _, _, offset, _, _, max_bytes = row
         _, end = partition.read_limit(self.request.read_committed)
         position, wanted = fetches.position(partition, offset), min(left, max_bytes)
-        data: bytes | Deferred
-        if end - position > EAGER_BYTES or left <= deferred_from:
-            data, next_offset, next_position = defer(
-                partition.log, position, end, wanted, left <= deferred_from
-            )
-            if type(data) is Deferred:
-                data.failed = partial(fetches.replicas.purgatory.read_failed, partition)
-        else:
-            data, next_offset, next_position = partition.log.read(position, end, wanted)
+        data, next_offset, next_position = read_or_defer(
+            partition.log,
+            position,
+            end,
+            wanted,
+            left <= deferred_from,
+            partial(fetches.replicas.purgatory.read_failed, partition),
+        )
         if len(data) > wanted and left < self.max_bytes:
             return b""  # a batch that does not fit, and it is not the first of the response
         generation = partition.log.layout_generation

@@ -19,6 +19,8 @@ from minikafka.replication.purgatory import AnswerQueue, Slot
 
 WAITING_MAX: Final = 16
 """While this many fetches of one connection wait for records, no further request is parsed."""
+POSITIONS_MIN: Final = 16
+"""Number of positions below which those of partitions that are no longer hosted are not looked for."""
 
 
 class Large(Protocol):
@@ -58,6 +60,7 @@ class ConsumerFetches:
         "large",
         "max_bytes",
         "positions",
+        "positions_max",
         "refused",
         "replicas",
         "requests",
@@ -102,6 +105,8 @@ class ConsumerFetches:
         self.filled = filled
         self.positions: dict[Partition, tuple[int, int, int]] = {}
         """Per partition: (next offset, its byte position, layout generation of log) after the last read."""
+        self.positions_max = POSITIONS_MIN
+        """Number of positions at which those of partitions that are no longer hosted are dropped."""
         self.waiting: dict[WaitingFetch, None] = {}
         self.unsent: deque[tuple[Slot, int]] = deque()
         """Slots of responses that may not be sent yet, with their record bytes; sum: `unsent_bytes`."""
@@ -164,8 +169,24 @@ class ConsumerFetches:
         log = partition.log
         position = log.locate(offset)
         if offset < log.written_log_end_offset:  # pending batches have no position yet
+            if len(self.positions) >= self.positions_max:
+                self._drop_positions()
             self.positions[partition] = (offset, position, log.layout_generation)
         return position
+
+    def _drop_positions(self) -> None:
+        """Drop the positions of partitions that are no longer hosted: they keep the logs in memory.
+
+        The next call comes when as many positions as are kept have been added, so that a new one costs the same
+        however many there are.
+        """
+        find = self.replicas.find
+        self.positions = {
+            partition: position
+            for partition, position in self.positions.items()
+            if find(partition.topic, partition.tp.partition) is partition
+        }
+        self.positions_max = max(POSITIONS_MIN, 2 * len(self.positions))
 
     def rack_of(self, broker_id: BrokerId) -> str | None:
         """Return the rack of a live broker that has this client's listener, else None."""

@@ -27,12 +27,11 @@ from minikafka.wire.fetch import decode_response_head, response_partitions
 from minikafka.wire.fetch import encode_request as encode_fetch
 from minikafka.wire.frames import SIZE
 from minikafka.wire.single_fetch import SingleFetch, single_response
-from minikafka.wire.versions import OFFSET_FOR_LEADER_EPOCH
+from minikafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
 
 logger = logging.getLogger(__name__)
 
 _EPOCHS_VERSION: Final = 4
-_FETCH: Final = 1
 _BODY: Final = 8
 """Position of the body in a response frame, after the length prefix and the correlation id."""
 _ANSWER_WITHIN_MS: Final = 30_000
@@ -97,7 +96,7 @@ class LeaderConnection(FramedStream):
             stop = start + 4 + int(SIZE.unpack_from(buf, start)[0])
             if stop > end:
                 break
-            if self._outstanding.popleft() == _FETCH:
+            if self._outstanding.popleft() == FETCH:
                 self._on_fetch(buf, view, start, stop)
             else:
                 self._on_epochs(view[start + 4 : stop])
@@ -115,7 +114,7 @@ class LeaderConnection(FramedStream):
         if follower.held:
             follower.release_held()
         if not self._outstanding and follower.has_fetch():
-            self._send(_FETCH, self._fetch_request())
+            self._send(FETCH, self._fetch_request())
         if follower.delayed or follower.held:
             self._arm()
 
@@ -253,7 +252,12 @@ class LeaderFetcher:
             if endpoint is not None:
                 try:
                     async with asyncio.timeout(_CONNECT_WITHIN_MS / 1000):
-                        made = await fetchers.transport.connect(self._new_connection, *endpoint[1:])
+                        made = await fetchers.transport.connect(
+                            self._new_connection,
+                            endpoint.host,
+                            endpoint.port,
+                            endpoint.security,
+                        )
                 except OSError as error:
                     why = str(error) or "no response"
                     logger.info("cannot reach leader %d at %s: %s", self.leader, endpoint, why)
@@ -287,7 +291,7 @@ class Fetchers:
         tasks: Tasks,
         on_storage_failed: Callable[[Partition, StorageFailed], None],
         on_awaited: Callable[[Partition], None],
-        on_connection_lost: Callable[[BrokerId], None] = lambda leader: None,
+        on_connection_lost: Callable[[BrokerId], None],
     ) -> None:
         """`on_awaited(partition)` is called when a high watermark for which consumers wait has advanced.
 

@@ -33,9 +33,9 @@ class Receiver(Protocol):
 class FrameRoom:
     """Memory for large requests: `bytes_max` bytes in all, or one larger request. Others wait in a queue.
 
-    Memory (its room) is reserved for a request before it is received, and released by `give`. Invariant: a
-    request with room can be received and handled, whatever other clients do. While others wait, a client that
-    stops sending is disconnected.
+    Memory (its room) is reserved for a request before it is received, until `release`. Invariant: a request
+    with room can be received and handled, whatever other clients do. While others wait, a client that stops
+    sending is disconnected.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -48,8 +48,8 @@ class FrameRoom:
         self._seen: dict[Receiver, int] = {}
         """Bytes of each connection's request that had arrived at the last sweep."""
 
-    def take(self, receiver: Receiver, size: int) -> bool:
-        """Return True if room for `size` is reserved; else queue the request, and call `room_given` later."""
+    def reserve(self, receiver: Receiver, size: int) -> bool:
+        """Reserve room for a request of this size and return True, or return False and call `room_given` later."""
         if receiver in self._held:
             return True
         if receiver not in self._waiting and not self._waiting and self._fits(size):
@@ -58,8 +58,8 @@ class FrameRoom:
         self._waiting.setdefault(receiver, size)
         return False
 
-    def give(self, receiver: Receiver) -> None:
-        """Release the connection's room, or take it out of the queue; reserve room for the next that wait."""
+    def release(self, receiver: Receiver) -> None:
+        """Release the connection's room, or its place in the queue; give room to the next ones that wait."""
         self._used -= self._held.pop(receiver, 0)
         self._seen.pop(receiver, None)
         self._waiting.pop(receiver, None)

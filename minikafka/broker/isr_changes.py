@@ -14,7 +14,7 @@ from minikafka.base.errors import CoordinationError
 from minikafka.base.ports import Clock, Ledger, Tasks
 from minikafka.broker.coordinator import IsrOutcome, IsrStore, IsrWrite
 from minikafka.broker.side_by_side import all_of
-from minikafka.ledger.record import ISR, NOTHING
+from minikafka.ledger.record import ISR
 from minikafka.replication.isr import Committed, IsrState, PendingExpand
 from minikafka.replication.partition import Partition
 
@@ -34,7 +34,7 @@ class IsrChanges:
         clock: Clock,
         tasks: Tasks,
         on_committed: Callable[[Partition, bool], None],
-        ledger: Ledger = NOTHING,
+        ledger: Ledger,
     ) -> None:
         self._store = store
         self._clock = clock

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.broker.cold_turns import take_steps
 from minikafka.broker.consumer_fetch import ConsumerFetch
 from minikafka.broker.consumer_fetches import ConsumerFetches
 
@@ -39,11 +40,8 @@ class LargeRequest:
 
         If the request is malformed, close the connection.
         """
-        clock = self._fetches.clock
         try:
-            next(self._steps)
-            while clock.now() < until:
-                next(self._steps)
+            take_steps(self._steps, self._fetches.clock, until)
         except StopIteration as done:
             self._fetches.large = None
             if done.value is not None:

@@ -17,6 +17,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CleaningFailed, CorruptBatch, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
+from minikafka.broker.cold_turns import TURN_MS
 from minikafka.broker.ports import BrokerPorts
 from minikafka.log.cleaner.dirt import Dirt, dirt_of, is_due
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome
@@ -30,7 +31,6 @@ from minikafka.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-_TURN_MS: Final = 2
 _BEAN: Final = "kafka.log:type=LogCleaner,name="
 _MANAGER_BEAN: Final = "kafka.log:type=LogCleanerManager,name="
 
@@ -135,7 +135,7 @@ class LogCleaner:
         """Return the due partition with the largest share of dirty bytes; None if none is due."""
         chosen: tuple[Partition, Dirt] | None = None
         largest = 0.0
-        turn_ends = self._clock.now() + _TURN_MS
+        turn_ends = self._clock.now() + TURN_MS
         for partition in tuple(self._partitions.values()):
             dirt = self.dirt(partition)
             if dirt is None or partition.tp in self._in_progress:
@@ -145,7 +145,7 @@ class LogCleaner:
                 chosen = partition, dirt
             if self._clock.now() >= turn_ends:
                 await self._clock.sleep(0)
-                turn_ends = self._clock.now() + _TURN_MS
+                turn_ends = self._clock.now() + TURN_MS
         self._last_scan, self._largest_ratio = self._clock.now(), largest
         if chosen is None or not self._is_served(chosen[0]):
             return None

@@ -13,11 +13,11 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.ports import Clock
+from minikafka.broker.cold_turns import TURN_MS
 from minikafka.record.walk import Walk
 
 logger = logging.getLogger(__name__)
 
-TURN_MS: Final = 2
 STEPS_MAX: Final = 64
 """Maximum number of steps in one turn, even if the clock stands still."""
 ACTIVE_MAX: Final = 2

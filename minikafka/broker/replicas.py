@@ -1,21 +1,19 @@
 """The replicas hosted by this broker: Kafka's ReplicaManager.
 
-It carries out the controller's three requests, fenced by controller, broker and leader epoch (R5–R8), turns
-partitions into leaders and followers, and owns the purgatory, in which produce and fetch requests wait.
-Invariant: a request with an epoch older than one already seen changes nothing (I10).
+It turns partitions into leaders and followers, as `controller_requests.py` asks, and owns the purgatory, in which
+produce and fetch requests wait. Invariant: a leader epoch older than one already seen changes nothing (R7).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection
+from typing import Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import (
     ConfigError,
-    CoordinationError,
     ErrorCode,
     KafkaError,
     StorageFailed,
@@ -24,12 +22,8 @@ from minikafka.base.model import (
     NO_EPOCH,
     NO_LEADER,
     BrokerId,
-    ControllerRequest,
-    ControllerResponse,
-    LeaderAndIsrRequest,
     PartitionState,
     StopReplicaPartition,
-    StopReplicaRequest,
     TopicPartition,
     UpdateMetadataRequest,
 )
@@ -46,12 +40,10 @@ from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.record_walks import RecordWalks
 from minikafka.broker.refusals import Refusals
 from minikafka.broker.roles import Roles
-from minikafka.broker.strays import Strays
 from minikafka.broker.throttles import ReplicationThrottles
 from minikafka.broker.topic_configs import TopicConfigs
 from minikafka.broker.upkeep import Upkeep
-from minikafka.ledger.record import BROKER, EFFECT, by_topic, in_parts
-from minikafka.ledger.requests import completed_lines, failed_line, received_lines
+from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.log.manager import Directory, LogManager
 from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
@@ -65,16 +57,10 @@ state_change_logger = logging.getLogger("state-change")
 
 _NONE: Final = 0
 _STALE_CONTROLLER: Final = int(ErrorCode.STALE_CONTROLLER_EPOCH)
-_STALE_BROKER: Final = int(ErrorCode.STALE_BROKER_EPOCH)
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
-_TURN_MS: Final = 50
-"""Longest time (ms) that a request of the controller may occupy the event loop without a pause."""
-
-_Named = TypeVar("_Named", PartitionState, StopReplicaPartition)
-"""The type of a partition in a LeaderAndIsr or a StopReplica request."""
 
 
 class ReplicaManager:
@@ -119,7 +105,6 @@ class ReplicaManager:
         self.throttles = ReplicationThrottles(broker_id, config, clock)
         self.roles = Roles()
         self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
-        self.controller_epoch = self.broker_epoch = -1
         self._by_wire: dict[tuple[bytes, int], Partition] = {}
         self.fetch_sessions = FetchSessions(
             self.purgatory, self.find, self.propose_expansion, config, ports.rng
@@ -135,14 +120,6 @@ class ReplicaManager:
             tasks,
             self.delete_records,
             self._directory_failed,
-        )
-        self._strays = Strays(
-            broker_id,
-            logs,
-            metadata,
-            coordinator.topics,
-            self._delete_stray,
-            self._set_orphan_aside,
         )
         self.leaving = False
         """True in controlled shutdown: follow no new leader, or it adds this broker to the ISR (R24, S24)."""
@@ -213,7 +190,7 @@ class ReplicaManager:
         error = self.error_for(tp)
         if error or partition is None:
             raise KafkaError(ErrorCode(error), f"read of {tp}")
-        return PartitionReader(partition, self._read_failed)
+        return PartitionReader(partition, self.purgatory.read_failed)
 
     def log_directories(self) -> list[Directory]:
         """Return every log directory with the replicas in it."""
@@ -223,66 +200,10 @@ class ReplicaManager:
         """Return (total, usable) bytes of the directory's disk. Raises StorageFailed."""
         return self.logs.storage.room(directory)
 
-    # ---- the controller's requests
+    # ---- roles
 
-    async def handle(self, request: ControllerRequest) -> ControllerResponse:
-        """Carry out a request of the controller and note it in the ledger.
-
-        Raises CoordinationError when the topics' settings cannot be read.
-        """
-        self._note(request, received_lines(request))
-        try:
-            response = await self._carry_out(request)
-        except CoordinationError as error:
-            self._note(request, [failed_line(request, f"{type(error).__name__} {error}")])
-            raise
-        self._note(request, completed_lines(self.broker_id, request, response))
-        return response
-
-    def _note(self, request: ControllerRequest, lines: Iterable[dict[str, Any]]) -> None:
-        for fields in lines:
-            self.ledger.record(EFFECT, request.cause, fields)
-
-    async def _carry_out(self, request: ControllerRequest) -> ControllerResponse:
-        error = self._fence(request)
-        if error:
-            return ControllerResponse(error)
-        if isinstance(request, LeaderAndIsrRequest):
-            await self._load_configs(request)
-            error = self._fence(request)
-            return ControllerResponse(error) if error else await self._leader_and_isr(request)
-        if isinstance(request, StopReplicaRequest):
-            return await self._stop_replicas(request)
-        if self._update_metadata(request):
-            await self._strays.set_orphans_aside()
-        return ControllerResponse(_NONE)
-
-    async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
-        """Read the settings of topics not loaded, or with new partitions: they may have been recreated."""
-        named = {state.tp.topic for state in request.partitions}
-        wanted = named.difference(self.configs.topics)
-        wanted.update(state.tp.topic for state in request.partitions if state.is_new)
-        if wanted:  # the controller has used the latest settings
-            await self.configs.read(wanted, latest=True)
-
-    def _fence(self, request: ControllerRequest) -> int:
-        if request.controller_epoch < self.controller_epoch:
-            logger.warning(
-                "refused %s of controller %d: epoch %d is older than %d",
-                type(request).__name__,
-                request.controller_id,
-                request.controller_epoch,
-                self.controller_epoch,
-            )
-            return _STALE_CONTROLLER
-        if 0 <= request.broker_epoch < self.broker_epoch:
-            return _STALE_BROKER
-        self.controller_epoch = request.controller_epoch
-        return _NONE
-
-    def _update_metadata(self, request: UpdateMetadataRequest) -> bool:
-        """Replace the metadata; return True if the request names every partition."""
-        is_whole = self._strays.names_every_partition(request)
+    def update_metadata(self, request: UpdateMetadataRequest, *, is_whole: bool) -> None:
+        """Replace the metadata; `is_whole`: the request names every partition."""
         before = self.metadata.brokers.keys()
         self.metadata.update(request, is_whole=is_whole)
         if self.metadata.brokers.keys() - before:
@@ -290,66 +211,11 @@ class ReplicaManager:
         if before - self.metadata.brokers.keys():
             self._advance_high_watermarks(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
-        self._strays.delete_strays(request, is_whole=is_whole)
-        return is_whole
 
-    def _delete_stray(self, tp: TopicPartition) -> None:
-        self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=True))
-        self._sync_deletions()
-
-    def _set_orphan_aside(self, tp: TopicPartition) -> None:
-        self._stop(StopReplicaPartition(tp, NO_EPOCH, delete=False))
-        self._forget(tp)
-        try:
-            path = self.logs.set_aside(tp)
-        except StorageFailed as failure:
-            self._directory_failed(failure)
-        else:
-            logger.warning("topic %s does not exist: %s is kept as %s", tp.topic, tp, path)
-
-    def _forget(self, tp: TopicPartition) -> None:
-        partition = self.partitions.pop(tp, None)
-        if partition is not None:
-            del self._by_wire[partition.topic, tp.partition]
-
-    async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> ControllerResponse:
-        self.fetchers.brokers_changed({broker.id: broker for broker in request.live_leaders})
-        topic_ids = dict(request.topic_ids)
-        response = await self._one_by_one(
-            request,
-            request.partitions,
-            lambda state: self._apply(state, topic_ids.get(state.tp.topic), self.clock.now()),
-        )
-        if not response.error:
-            self.checkpoints.start()
-        return response
-
-    async def _one_by_one(
-        self,
-        request: LeaderAndIsrRequest | StopReplicaRequest,
-        partitions: Sequence[_Named],
-        carry_out: Callable[[_Named], int],
-    ) -> ControllerResponse:
-        """Carry out a request partition by partition; pause every `_TURN_MS` for clients and heartbeats.
-
-        If a newer controller's request arrives during a pause, stop and return the stale request's error.
-        """
-        begun = self.clock.now()
-        self.purgatory.finish_tick(begun)
-        results = []
-        for partition in partitions:
-            results.append((partition.tp, carry_out(partition)))
-            if self.clock.now() - begun > _TURN_MS:
-                self.purgatory.finish_tick(self.clock.now())
-                await self.clock.sleep(0)
-                error = self._fence(request)
-                if error:
-                    return ControllerResponse(error)
-                begun = self.clock.now()
-        self.purgatory.finish_tick(self.clock.now())
-        return ControllerResponse(_NONE, tuple(results))
-
-    def _apply(self, state: PartitionState, topic_id: bytes | None, now: int) -> int:
+    def become_leader_or_follower(
+        self, state: PartitionState, topic_id: bytes | None, now: int
+    ) -> int:
+        """Host the partition if it is not hosted, and begin its role; return the error code, 0 on success."""
         if self.broker_id not in state.replicas:
             return _UNKNOWN
         partition = self.partitions.get(state.tp)
@@ -377,7 +243,7 @@ class ReplicaManager:
         """
         if not topic_id or partition.offline or partition.log.topic_id in (None, topic_id):
             return False
-        self._stop(StopReplicaPartition(partition.tp, NO_EPOCH, delete=False))
+        self.stop_replica(StopReplicaPartition(partition.tp, NO_EPOCH, delete=False))
         return True
 
     def _host(self, state: PartitionState, topic_id: bytes | None) -> Partition:
@@ -398,7 +264,7 @@ class ReplicaManager:
         self.fetchers.remove(partition.tp)
         if state.leader == self.broker_id:
             partition.become_leader(state, now)
-            self._high_watermark_moved(partition)
+            self.purgatory.high_watermark_moved(partition)
         else:
             partition.become_follower(state)
             self._wake(partition)
@@ -418,21 +284,15 @@ class ReplicaManager:
             list(state.isr),
         )
 
-    async def _stop_replicas(self, request: StopReplicaRequest) -> ControllerResponse:
-        response = await self._one_by_one(request, request.partitions, self._stop)
-        if any(stop.delete for stop in request.partitions) and not response.error:
-            # Before the response: the controller assumes that deleted replicas never come back.
-            self._sync_deletions()
-            self.configs.keep({tp.topic for tp in self.partitions})
-        return response
-
-    def _sync_deletions(self) -> None:
+    def sync_deletions(self) -> None:
+        """Make the deletions durable, so that a deleted replica does not come back after a crash."""
         try:
             self.logs.sync_directories()
         except StorageFailed as failure:
             self._directory_failed(failure)
 
-    def _stop(self, stop: StopReplicaPartition) -> int:
+    def stop_replica(self, stop: StopReplicaPartition) -> int:
+        """Stop the replica, and delete its files if asked; return the error code, 0 on success."""
         partition = self.partitions.get(stop.tp)
         if partition is not None and 0 <= stop.leader_epoch < partition.leader_epoch:
             return _FENCED
@@ -452,6 +312,22 @@ class ReplicaManager:
                 self._directory_failed(failure)
                 return _STORAGE_ERROR
         return _NONE
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        """Stop the replica, and keep its files under another name: its topic does not exist."""
+        self.stop_replica(StopReplicaPartition(tp, NO_EPOCH, delete=False))
+        self._forget(tp)
+        try:
+            path = self.logs.set_aside(tp)
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+        else:
+            logger.warning("topic %s does not exist: %s is kept as %s", tp.topic, tp, path)
+
+    def _forget(self, tp: TopicPartition) -> None:
+        partition = self.partitions.pop(tp, None)
+        if partition is not None:
+            del self._by_wire[partition.topic, tp.partition]
 
     def delete_records(self, partition: Partition, offset: int) -> None:
         """Delete the records below the offset, which is at most the high watermark."""
@@ -490,15 +366,10 @@ class ReplicaManager:
                 except StorageFailed as failure:
                     self._storage_failed(partition, failure)
                 if partition.maybe_advance_high_watermark(now):  # min.insync.replicas was lowered
-                    self._high_watermark_moved(partition)
+                    self.purgatory.high_watermark_moved(partition)
         self.purgatory.finish_tick(now)
 
     # ---- consequences
-
-    def _high_watermark_moved(self, partition: Partition) -> None:
-        self.purgatory.high_watermark_moved(partition)
-        if not self.purgatory.dirty:
-            self.purgatory.finish_tick(self.clock.now())
 
     def _wake(self, partition: Partition) -> None:
         self.purgatory.waiting.update(partition.waiting)
@@ -509,11 +380,6 @@ class ReplicaManager:
 
     def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
         self._directory_failed(failure, partition.log.directory)
-
-    def _read_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        self.purgatory.storage_failed(partition, failure)
-        if not self.purgatory.dirty:
-            self.purgatory.finish_tick(self.clock.now())
 
     def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
         """Take every replica in the directory offline and notify the controller (R67, S37)."""
@@ -562,7 +428,7 @@ class ReplicaManager:
         for partition in self.partitions.values():
             self._wake(partition)
             if partition.maybe_advance_high_watermark(now):
-                self._high_watermark_moved(partition)
+                self.purgatory.high_watermark_moved(partition)
         self.purgatory.finish_soon()
 
     def _expand_isrs(self, now: int) -> None:
@@ -579,7 +445,7 @@ class ReplicaManager:
         """Propose the next follower for the ISR; answer requests that waited for the high watermark."""
         self._maybe_expand_isr(partition, self.clock.now())
         if moved:
-            self._high_watermark_moved(partition)
+            self.purgatory.high_watermark_moved(partition)
         self.purgatory.finish_tick(self.clock.now())
 
     # ---- followers

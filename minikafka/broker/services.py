@@ -27,7 +27,7 @@ from minikafka.log.manager import Directory
 from minikafka.replication.partition import Partition
 
 
-class Replicas(Protocol):
+class HostedReplicas(Protocol):
     """The part of the replica manager (`broker/replicas.py`) that handlers use."""
 
     refusals: Refusals
@@ -61,7 +61,7 @@ class Services:
     settings: DynamicConfig
     clock: Clock
     rng: Rng
-    replicas: Replicas
+    replicas: HostedReplicas
     metadata: MetadataCache
     admin: Admin
     producer_ids: ProducerIds

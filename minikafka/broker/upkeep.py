@@ -14,6 +14,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
+from minikafka.broker.cold_turns import TURN_MS
 from minikafka.log import retention
 from minikafka.log.log import Log
 from minikafka.log.manager import LogManager
@@ -21,8 +22,6 @@ from minikafka.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-TURN_MS: Final = 2
-"""Milliseconds after which a turn ends, so that the event loop can read its sockets."""
 _STEPS_MAX: Final = 64
 """Maximum number of steps in one turn, even if the clock stands still."""
 _FILES_INTERVAL_MS: Final = 500

@@ -81,7 +81,7 @@ class Launcher:
         before = await self._finish_former_run()
         planned = self.plan(before)
         await self._check_ports(planned.record.brokers)
-        self._write(planned)
+        self.write(planned)
         return await self._start(planned.record.brokers)
 
     async def start_broker(self, broker_id: int) -> list[int]:
@@ -155,12 +155,6 @@ class Launcher:
                 text = f"broker {broker.id} is running on port {broker.port}"
                 raise ClusterError(f"{text}: stop the cluster first", "minikafka down")
 
-    def write_plan(self, before: ClusterRecord | None) -> ClusterRecord:
-        """Plan ids, ports and keys from the former record, and write them to the directory."""
-        planned = self.plan(before)
-        self._write(planned)
-        return planned.record
-
     def plan(self, before: ClusterRecord | None) -> Plan:
         """Return the cluster to start. Raises ClusterError and ConfigError; writes nothing."""
         planned = plan(before, self.request, self.rng, self._running_now(before))
@@ -174,7 +168,8 @@ class Launcher:
         ids = self.running.running_ids(record)
         return Running(ids, bool(ids) or self.running.zookeeper(record) is not None)
 
-    def _write(self, planned: Plan) -> None:
+    def write(self, planned: Plan) -> None:
+        """Write the record and the configuration of the brokers to the directory."""
         self.postponed.extend(planned.postponed)
         self._save(planned.record)
         self._write_files(planned.record, planned.record.brokers)

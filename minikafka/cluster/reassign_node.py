@@ -14,13 +14,13 @@ from typing import Final
 
 from minikafka.base.errors import CoordinationError, MultiFailed, NodeExists
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Check, Clock, Coordination, MultiOp, Rng, WatchKind
+from minikafka.base.ports import Check, Clock, Coordination, MultiOp, Node, Rng, WatchKind
 from minikafka.cluster.directory import ClusterError
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk.coordination import ZooKeeperCoordination
 from minikafka.zk.nodes import admin_requests, registrations, topics
 from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.reader import Node, get_one
+from minikafka.zk.nodes.reader import get_one
 
 SESSION_TIMEOUT_MS: Final = 6_000
 CONNECT_TIMEOUT_MS: Final = 3_000
@@ -88,7 +88,7 @@ class ReassignmentNode:
             change = admin_requests.without(node, {tp: self._plan[tp] for tp in waiting})
             assert change is not None
             unchanged: list[MultiOp] = [
-                Check(topics.path_of(topic), there[1].version)
+                Check(topics.path_of(topic), there.stat.version)
                 for topic in dict.fromkeys(tp.topic for tp in waiting)
                 if (there := nodes[topic]) is not None
             ]
@@ -131,6 +131,6 @@ def _assignment(node: Node | None, tp: TopicPartition) -> ReplicaAssignment | No
     if node is None:
         return None
     try:
-        return topics.decode(node[0]).assignment.get(tp.partition)
+        return topics.decode(node.data).assignment.get(tp.partition)
     except ValueError:
         return None

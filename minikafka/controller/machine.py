@@ -85,8 +85,8 @@ _OUTCOMES = (
 class ControllerSettings:
     """The broker settings that the controller uses, under Kafka's names."""
 
-    delete_topic_enable: bool = True
-    leader_imbalance_per_broker_percentage: int = 10
+    delete_topic_enable: bool
+    leader_imbalance_per_broker_percentage: int
 
 
 class ControllerMachine:
@@ -96,7 +96,7 @@ class ControllerMachine:
         self,
         controller_id: BrokerId,
         epoch: int,
-        settings: ControllerSettings = ControllerSettings(),
+        settings: ControllerSettings,
     ) -> None:
         self.context = Context(controller_id, epoch)
         self.settings = settings

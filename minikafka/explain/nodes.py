@@ -7,7 +7,7 @@ from typing import Final
 
 from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Clock, Coordination, Rng
+from minikafka.base.ports import Clock, Coordination, Node, Rng
 from minikafka.explain.picture import Nodes
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk.coordination import ZooKeeperCoordination
@@ -19,7 +19,6 @@ from minikafka.zk.nodes import (
     topics,
 )
 from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.reader import Node
 
 TIMEOUT_MS: Final = 3_000
 _SESSION_TIMEOUT_MS: Final = 6_000
@@ -71,11 +70,11 @@ async def _controller(coordination: Coordination) -> int | None:
         found = await election.read_controller(coordination)
     except ValueError:
         return None
-    return None if found is None else found[0]
+    return None if found is None else found.broker_id
 
 
 def _assignment(node: Node | None, tp: TopicPartition) -> ReplicaAssignment | None:
     try:
-        return topics.decode(node[0]).assignment.get(tp.partition) if node else None
+        return topics.decode(node.data).assignment.get(tp.partition) if node else None
     except ValueError:
         return None

@@ -220,9 +220,7 @@ class GroupCoordinator:
                 return FetchedGroup(group_id, error)
         return self._commits.fetch(group_id, group, partitions, require_stable)
 
-    def delete_offsets(
-        self, request: DeleteOffsetsRequest, caller: Caller, now: int
-    ) -> list[Command]:
+    def delete_offsets(self, request: DeleteOffsetsRequest, caller: Caller) -> list[Command]:
         """OffsetDelete: answered when the tombstones are written."""
         group = self.groups.get(request.group_id) if request.group_id else None
         if group is None:
@@ -261,9 +259,7 @@ class GroupCoordinator:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loads else ErrorCode.NONE
         return [Answer(caller, ListResponse(error, groups))]
 
-    def delete_groups(
-        self, request: DeleteGroupsRequest, caller: Caller, now: int
-    ) -> list[Command]:
+    def delete_groups(self, request: DeleteGroupsRequest, caller: Caller) -> list[Command]:
         """DeleteGroups: answered when the tombstones are written."""
         errors = {group_id: self._deletion_error(group_id) for group_id in request.group_ids}
         removable = [self.groups[group_id] for group_id, error in errors.items() if not error]

@@ -21,14 +21,15 @@ EAGER_BYTES: Final = 64 * 1024
 class Deferred:
     """A range of a segment's file (the port DeferredBytes) that is read in pieces, from front to back.
 
-    `failed(failure)` is called when the disk fails; the connection that sends the records sets it.
+    `failed(failure)` is called when the disk fails.
     """
 
-    __slots__ = ("_position", "_segment", "_size", "_version", "failed", "left")
+    __slots__ = ("_failed", "_position", "_segment", "_size", "_version", "left")
 
-    failed: Callable[[StorageFailed], None]
-
-    def __init__(self, segment: Segment, position: int, size: int) -> None:
+    def __init__(
+        self, segment: Segment, position: int, size: int, failed: Callable[[StorageFailed], None]
+    ) -> None:
+        self._failed = failed
         self._segment = segment
         self._version = segment.version
         self._position = position
@@ -46,7 +47,7 @@ class Deferred:
         try:
             data = segment.file.pread(count, self._position)
         except StorageFailed as failure:
-            self.failed(failure)
+            self._failed(failure)
             raise RecordsGone(str(failure)) from failure
         if len(data) < count:
             raise RecordsGone(f"{segment.file.path} is shorter than its records")
@@ -55,13 +56,21 @@ class Deferred:
         return data
 
 
-def defer(
-    log: Log, position: int, limit_position: int, max_bytes: int, even_few: bool
+def read_or_defer(
+    log: Log,
+    position: int,
+    limit_position: int,
+    max_bytes: int,
+    even_few: bool,
+    failed: Callable[[StorageFailed], None],
 ) -> tuple[Deferred | bytes, int, int]:
     """Return what `Log.read` returns, but with a Deferred in place of more than `EAGER_BYTES` of records.
 
-    `even_few`: return a Deferred for fewer bytes too. Raises StorageFailed.
+    `even_few`: defer fewer records too. `failed(failure)` is called when the disk fails while deferred records are
+    read. Raises StorageFailed.
     """
+    if limit_position - position <= EAGER_BYTES and not even_few:
+        return log.read(position, limit_position, max_bytes)
     segment, end = log.segments[-1], log.written_position
     if position < segment.start:
         found = log.segments.at(position, end)
@@ -79,7 +88,7 @@ def defer(
         next_offset = segment.offset_at(end - start)
     data: Deferred | bytes
     if size > EAGER_BYTES or even_few:
-        data = Deferred(segment, position - start, size)
+        data = Deferred(segment, position - start, size, failed)
     else:
         data = segment.file.pread(size, position - start)
     return data, next_offset, position + size

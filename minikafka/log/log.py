@@ -187,8 +187,7 @@ class Log:
         """Append one checked batch, bytes [start, end) of the buffer, as leader; return its base offset.
 
         Base offset and leader epoch are stamped into the buffer, and `pending` keeps a slice of `view`: the buffer
-        must not change before `flush()`. Raises StorageFailed when a new segment cannot be created. The steps
-        that every batch needs are inlined here, which saves a call for each.
+        must not change before `flush()`. Raises StorageFailed when a new segment cannot be created.
         """
         base_offset = self.log_end_offset
         position = self.position
@@ -206,11 +205,8 @@ class Log:
         stamp(buf, start, base_offset, header[BATCH_LENGTH], leader_epoch)
         self.pending.append(view[start:end])
         segment = self._active
-        if timestamp > segment.max_timestamp:
-            segment.max_timestamp = timestamp
-            segment.max_timestamp_offset = last_offset
-        if position > segment.next_index_position:
-            self._add_index_entry(last_offset, position, base_offset)
+        if segment.note(base_offset, last_offset, timestamp, position):
+            self._index_grew()
         if header[PRODUCER_ID] >= 0:
             self.producers.update(header, base_offset)
             if header[ATTRIBUTES] & CONTROL:
@@ -334,11 +330,8 @@ class Log:
                 self.epochs.assign(batch_epoch, last_offset + 1)
                 epoch = batch_epoch
             last_offset = base_offset + delta
-            if timestamp > segment.max_timestamp:
-                segment.max_timestamp = timestamp
-                segment.max_timestamp_offset = last_offset
-            if position > segment.next_index_position:
-                self._add_index_entry(last_offset, position, base_offset)
+            if segment.note(base_offset, last_offset, timestamp, position):
+                self._index_grew()
             if producer >= 0:
                 self.producers.update(header, base_offset)
                 if attributes & CONTROL:
@@ -349,9 +342,9 @@ class Log:
     def _note_marker(self, header: Header, batch: memoryview) -> None:
         self.producers.update_coordinator(header[PRODUCER_ID], marker_coordinator_epoch(batch))
 
-    def _add_index_entry(self, last_offset: int, position: int, base_offset: int) -> None:
-        count = self._active.add_index_entry(last_offset, position, base_offset)
-        if count >= self._index_entries_max:
+    def _index_grew(self) -> None:
+        """Let the next batch begin a new segment if the offset index is full."""
+        if len(self._active.index) >= self._index_entries_max:
             self._roll_position = self._active.start
 
     def _before_append(

@@ -2,8 +2,7 @@
 
 `begin`, `sync`, `complete`, `sync`, `end`: the log may go on between the steps, so that `sync` can run outside the
 event loop. Invariant: no segment is truncated or removed while the names of the copy's files are not durable.
-The log therefore calls `settle`, which undoes an incomplete replacement, before it truncates or removes a
-segment.
+The log therefore calls `undo_if_incomplete` before it truncates or removes a segment.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Replacement:
             log.gaps.mark(log.log_start_offset)
         with log.failing_for_good():
             swap.begin(self._segments[0])
-        log.before_removal = self.settle
+        log.before_removal = self.undo_if_incomplete
 
     def sync(self) -> None:
         """Make the names of the files durable, in any thread. Raises StorageFailed."""
@@ -49,7 +48,7 @@ class Replacement:
         they are no longer sealed segments of the log, or if the replacement was undone, and StorageFailed.
         """
         log = self._log
-        if log.before_removal != self.settle:
+        if log.before_removal != self.undo_if_incomplete:
             raise ValueError(f"the replacement in {log} was undone")
         slot = self._slot()
         with log.failing_for_good():
@@ -63,11 +62,11 @@ class Replacement:
 
     def end(self) -> None:
         """Forget the replacement, once the names that `complete` gave are durable."""
-        if self._log.before_removal == self.settle:
+        if self._log.before_removal == self.undo_if_incomplete:
             self._log.before_removal = None
 
-    def settle(self) -> None:
-        """Undo the replacement if it is incomplete; make the file names durable. Raises StorageFailed."""
+    def undo_if_incomplete(self) -> None:
+        """Undo the replacement if it is not complete, and make the names durable. Raises StorageFailed."""
         self.end()
         if not self._is_complete:
             swap.undo(self._segments[0])
@@ -75,9 +74,9 @@ class Replacement:
 
     def abort(self) -> None:
         """Undo the replacement if it is not complete; if the disk fails, the next start undoes it."""
-        if self._log.before_removal == self.settle:
+        if self._log.before_removal == self.undo_if_incomplete:
             with suppress(StorageFailed):
-                self.settle()
+                self.undo_if_incomplete()
 
     def _slot(self) -> int:
         sealed = self._log.segments[:-1]

@@ -173,11 +173,16 @@ class Segment:
             self._load_index()
         return self._times
 
-    def add_index_entry(self, last_offset: int, position: int, base_offset: int) -> int:
-        """Add an index entry for the batch at this absolute position; return the number of entries.
+    def note(self, base_offset: int, last_offset: int, timestamp: int, position: int) -> bool:
+        """Add a batch at this absolute position to the indexes, which must be loaded; `timestamp` is its largest.
 
-        The index must be loaded.
+        Return True if it got an entry in the offset index.
         """
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last_offset
+        if position <= self.next_index_position:
+            return False
         base = self.base_offset
         index = self._index
         index.lasts.append(last_offset - base)
@@ -186,16 +191,14 @@ class Segment:
         if self.max_timestamp > self._times.last_timestamp:
             self._times.maybe_add(self.max_timestamp, self.max_timestamp_offset - base)
         self.next_index_position = position + self.interval
-        return len(index.lasts)
+        return True
 
-    def note(self, header: Header, position: int) -> None:
-        """Update the indexes with the batch at this position of the file; not every batch gets an entry."""
-        last_offset = header[0] + header[6]
-        if header[8] > self.max_timestamp:
-            self.max_timestamp = header[8]
-            self.max_timestamp_offset = last_offset
-        if self.start + position > self.next_index_position:
-            self.add_index_entry(last_offset, self.start + position, header[BASE_OFFSET])
+    def _note_found(self, header: Header, position: int) -> int:
+        """Add a batch at this relative position of the file to the indexes; return its last offset."""
+        base_offset = header[BASE_OFFSET]
+        last_offset = base_offset + header[LAST_OFFSET_DELTA]
+        self.note(base_offset, last_offset, header[MAX_TIMESTAMP], self.start + position)
+        return last_offset
 
     def write_index_files(self, *, sealed: bool, suffix: str = "", sync: bool = False) -> None:
         """Write the index files. `sealed`: no batch will follow, so the largest timestamp is added.
@@ -239,7 +242,7 @@ class Segment:
         logger.info("rebuilding the indexes of %s", self.path(LOG))
         self._use(OffsetIndex(), TimeIndex())
         for position, header in self.headers(0, self.file.size()):
-            self.note(header, position)
+            self._note_found(header, position)
         self._entries_on_disk = (-1, -1)
         self.write_index_files(sealed=True)
 
@@ -489,8 +492,7 @@ class Segment:
         end = self.index.positions[slot] if slot >= 0 else 0
         end_offset = self.base_offset
         for position, header in self.headers(end, size):
-            end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
-            self.note(header, position)
+            end_offset = self._note_found(header, position) + 1
             end = position + OVERHEAD + header[BATCH_LENGTH]
         return end, end_offset
 
@@ -516,7 +518,7 @@ class Segment:
                 offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
                 if offset - 1 - self.base_offset > RELATIVE_OFFSET_MAX:
                     return position, header[BASE_OFFSET]
-                self.note(header, position)
+                self._note_found(header, position)
                 on_batch(header)
                 position += OVERHEAD + header[BATCH_LENGTH]
             count = _SCAN_BYTES

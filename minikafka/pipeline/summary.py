@@ -36,10 +36,6 @@ class Summary:
         if both := self.facts.keys() & {table.name for table in self.tables}:
             raise ValueError(f"a fact and a table have the same name: {', '.join(sorted(both))}")
 
-    def with_facts(self, **more: Fact) -> Summary:
-        """Return the same summary with more facts after the others."""
-        return Summary(self.title, {**self.facts, **more}, self.tables, self.ok)
-
     def document(self) -> dict[str, object]:
         """Return the JSON document: title, ok, the facts by name, and each table as a list of objects."""
         tables = {

@@ -19,6 +19,7 @@ HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = 61
 OVERHEAD: Final = 12
 """Size of the fields before the bytes that `batch_length` counts."""
+CRC_AT: Final = 17
 CRC_START: Final = 21
 """The CRC covers the bytes from here, the attributes, to the end of the batch."""
 
@@ -71,6 +72,7 @@ _NO_TRANSACTION: Final = int(ErrorCode.INVALID_TXN_STATE)
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _UNSUPPORTED_CODEC: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _MAGIC_AT: Final = 16
+_MAX_TIMESTAMP_AT: Final = 35
 _LEAST_LEGACY_BYTES: Final = 14
 """Kafka's minimum message length for any magic."""
 
@@ -87,9 +89,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def check_produced(
-    view: memoryview, start: int, end: int, header: Header, internal: bool = False
-) -> int:
+def check_produced(view: memoryview, start: int, end: int, header: Header, internal: bool) -> int:
     """Return the error code for a records field [start, end) to be appended by a leader, 0 if it is in order.
 
     `header` is `HEADER` unpacked at `start`. The rules are those of Kafka's ProduceRequest, UnifiedLog and
@@ -170,7 +170,7 @@ def _refusal(size: int, header: Header, internal: bool) -> int:
 
 
 def valid_run(
-    buf: Buffer, view: memoryview, start: int, end: int, offset: int, accept_gaps: bool = False
+    buf: Buffer, view: memoryview, start: int, end: int, offset: int, accept_gaps: bool
 ) -> tuple[list[Header], int, int]:
     """Return the headers of the whole, sound batches from `start` on, and position and offset after them.
 
@@ -237,8 +237,8 @@ def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> Non
     """Turn the batch into a LogAppendTime one: set timestamp type and max timestamp, and a new CRC."""
     attributes = _unpack_header(buf, start)[ATTRIBUTES]
     _APPEND_TIME.pack_into(buf, start + CRC_START, attributes | LOG_APPEND_TIME)
-    _INT64.pack_into(buf, start + 35, wall_ms)
-    _UINT32.pack_into(buf, start + 17, crc32c(memoryview(buf)[start + CRC_START : end]))
+    _INT64.pack_into(buf, start + _MAX_TIMESTAMP_AT, wall_ms)
+    _UINT32.pack_into(buf, start + CRC_AT, crc32c(memoryview(buf)[start + CRC_START : end]))
 
 
 def records(buf: Buffer, *, control: bool = False) -> Iterator[Record]:
@@ -344,7 +344,7 @@ def build(
         len(records),
     )
     batch[HEADER_BYTES:] = body
-    _UINT32.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
+    _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
     return bytes(batch)
 
 

@@ -27,6 +27,7 @@ from minikafka.record.batch import (
     BATCH_LENGTH,
     CODEC_MASK,
     COUNT,
+    CRC_AT,
     CRC_START,
     DECOMPRESSED_LIMIT,
     HEADER,
@@ -44,7 +45,7 @@ AT_ONCE_BYTES: Final = 64 << 10
 STEPS_AT_ONCE: Final = 4
 """Steps of a walk that are taken without a pause: enough for a small compressed batch."""
 KEEP: Final = -1
-"""Value of `Rules.codec` that keeps the producer's codec; smaller than every codec."""
+"""Value of `RecordRules.codec` that keeps the producer's codec; smaller than every codec."""
 _CODECS: Final = {
     "producer": KEEP,
     "uncompressed": NONE,
@@ -88,7 +89,7 @@ class _OutsideOfSpan(Exception):
     """A record has a timestamp outside of the span."""
 
 
-class Rules(NamedTuple):
+class RecordRules(NamedTuple):
     """A topic's demands on a batch: its largest size, keys if it is compacted, its codec and level, its timestamps.
 
     `distances`: how far (ms) timestamps may lie before and after the time of the append; None: they are not limited.
@@ -103,7 +104,7 @@ class Rules(NamedTuple):
     distances: tuple[int, int] | None = None
 
 
-def rules_of(config: TopicConfig) -> Rules:
+def rules_of(config: TopicConfig) -> RecordRules:
     """Return the rules of a topic."""
     codec = _CODECS[config.compression_type]
     levels = {
@@ -116,7 +117,7 @@ def rules_of(config: TopicConfig) -> Rules:
     is_limited = (
         distances != (LONG_MAX, LONG_MAX) and config.message_timestamp_type != "LogAppendTime"
     )
-    return Rules(
+    return RecordRules(
         config.max_message_bytes,
         needs_keys,
         codec,
@@ -130,9 +131,9 @@ def judge(
     view: memoryview,
     start: int,
     end: int,
-    rules: Rules,
-    room: int = AT_ONCE_BYTES,
-    wall_ms: int = 0,
+    rules: RecordRules,
+    room: int,
+    wall_ms: int,
 ) -> int | Walk:
     """Return 0 if consumers can read the records of the produced batch [start, end), otherwise an error code.
 
@@ -264,7 +265,7 @@ class Walk:
     )
 
     def __init__(
-        self, batch: memoryview, header: Header, rules: Rules, span: Span | None = None
+        self, batch: memoryview, header: Header, rules: RecordRules, span: Span | None = None
     ) -> None:
         self._batch = batch
         self._span = span
@@ -349,7 +350,7 @@ class Walk:
         header[BATCH_LENGTH] = len(batch) - OVERHEAD
         header[ATTRIBUTES] = header[ATTRIBUTES] & ~CODEC_MASK | codec
         HEADER.pack_into(batch, 0, *header)
-        _UINT32.pack_into(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
+        _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
         return batch
 
     def _read_group(self, records: bytes, count: int) -> bool:

@@ -13,10 +13,10 @@ fetch.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
+from minikafka.base.fetch_rows import PARTITION, RequestRow, ResponseRow
 from minikafka.replication.partition import Partition
-from minikafka.replication.sessions import Row
 
 EVICTION_MS: Final = 120_000
 """Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS: an unused session may be evicted after this time."""
@@ -26,9 +26,6 @@ PARTITIONS_MAX: Final = 100_000
 """Maximum number of partitions in the sessions of all consumers: about 50 MB."""
 STEP_ROWS: Final = 32
 """Partitions that one step processes: about 0.1 ms."""
-
-Response: TypeAlias = tuple[Any, ...]
-"""The fields of `wire.fetch.PartitionData`."""
 
 
 class SessionFetch(Protocol):
@@ -50,7 +47,7 @@ class CachedPartition:
 
     __slots__ = ("high_watermark", "log_start_offset", "partition", "row", "session", "topic")
 
-    def __init__(self, session: ConsumerSession, topic: bytes, row: Row) -> None:
+    def __init__(self, session: ConsumerSession, topic: bytes, row: RequestRow) -> None:
         self.session = session
         self.topic = topic
         self.row = row
@@ -77,7 +74,7 @@ class CachedPartition:
             self.partition.readers.pop(self, None)
             self.partition = None
 
-    def must_respond(self, response: Response) -> bool:
+    def must_respond(self, response: ResponseRow) -> bool:
         """Remember the offsets of a response; return False if nothing has changed, so it need not be sent."""
         _, error, high_watermark, _, start, _, size, diverging, _, preferred = response
         is_changed = (
@@ -117,7 +114,7 @@ class ConsumerSession:
 
     def update(
         self,
-        topics: Iterable[tuple[bytes, Iterable[Row]]],
+        topics: Iterable[tuple[bytes, Iterable[RequestRow]]],
         forgotten: Iterable[tuple[bytes, Iterable[int]]],
     ) -> Generator[None, None, None]:
         """Add or change these partitions, remove the forgotten ones; yield after each `STEP_ROWS` of them."""
@@ -141,11 +138,11 @@ class ConsumerSession:
             item.unsubscribe()
             self.dirty.pop(item, None)
 
-    def add(self, topic: bytes, row: Row) -> CachedPartition:
+    def add(self, topic: bytes, row: RequestRow) -> CachedPartition:
         """Add or change a partition, which becomes dirty; return it."""
-        item = self.items.get((topic, row[0]))
+        item = self.items.get((topic, row[PARTITION]))
         if item is None:
-            item = self.items[topic, row[0]] = CachedPartition(self, topic, row)
+            item = self.items[topic, row[PARTITION]] = CachedPartition(self, topic, row)
         else:
             item.row = row
             item.unsubscribe()
@@ -155,7 +152,7 @@ class ConsumerSession:
     def watch(self, item: CachedPartition, find: Callable[[bytes, int], Partition | None]) -> None:
         """Add a dirty partition to the readers of its replica, before a fetch looks at it and waits."""
         if item.partition is None and self.is_open and item in self.dirty:
-            item.subscribe(find(item.topic, item.row[0]))
+            item.subscribe(find(item.topic, item.row[PARTITION]))
 
     def read(
         self, item: CachedPartition, partition: Partition | None, *, has_records: bool

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, OffsetGap, StorageFailed
+from minikafka.base.fetch_rows import RequestRow
 from minikafka.base.model import TopicPartition
 from minikafka.replication.partition import Partition
 from minikafka.replication.throttle import RETRY_MS
@@ -40,7 +41,6 @@ _SOON: Final = frozenset(
     )
 )
 Key: TypeAlias = tuple[bytes, int]
-Row: TypeAlias = tuple[int, int, int, int, int, int]
 Question: TypeAlias = tuple[str, int, int, int]
 """A row of OffsetForLeaderEpoch: topic, partition, current leader epoch, requested epoch."""
 
@@ -203,7 +203,7 @@ class Follower:
             self.forgotten.pop(key, None)
             self.to_list[key] = followed
 
-    def next_row(self) -> tuple[bytes, Row] | None:
+    def next_row(self) -> tuple[bytes, RequestRow] | None:
         """Return topic and row of the next fetch if it lists one partition and forgets none (the common case)."""
         if len(self.to_list) != 1 or self.forgotten:
             return None
@@ -211,7 +211,7 @@ class Follower:
         self.listed.add(key)
         return key[0], self._row(key, followed)
 
-    def _row(self, key: Key, followed: Followed) -> Row:
+    def _row(self, key: Key, followed: Followed) -> RequestRow:
         log = followed.partition.log
         offset = followed.sent_offset = log.log_end_offset
         epoch = log.epochs.latest
@@ -220,9 +220,9 @@ class Follower:
             max_bytes = self.limits.pop(key, max_bytes)
         return (key[1], followed.epoch, offset, epoch, log.log_start_offset, max_bytes)
 
-    def next_fetch(self) -> tuple[dict[bytes, list[Row]], dict[bytes, list[int]]]:
+    def next_fetch(self) -> tuple[dict[bytes, list[RequestRow]], dict[bytes, list[int]]]:
         """Return the rows by topic of the next fetch, and the partitions it forgets; call it once per request."""
-        topics: dict[bytes, list[Row]] = {}
+        topics: dict[bytes, list[RequestRow]] = {}
         listed = self.listed
         for key, followed in self.to_list.items():
             rows = topics.get(key[0])
@@ -263,8 +263,7 @@ class Follower:
     ) -> None:
         """Process one partition of a Fetch response. `records`: buffer, view, start, end.
 
-        `diverging`: (epoch, end offset) at which the leader found that the logs diverge, None if they agree. The path
-        of a partition without an error is inlined, which saves a call per partition and step.
+        `diverging`: (epoch, end offset) at which the leader found that the logs diverge, None if they agree.
         """
         followed = self.followed.get(key)
         if (

@@ -279,19 +279,23 @@ class Partition:
 
     def _set_high_watermark(self, offset: int) -> None:
         """Set the high watermark and the last stable offset; their positions are located when they are read."""
-        self.high_watermark = self.last_stable_offset = offset
-        self._positions_generation = _NO_GENERATION
-        if self.log.producers.transactions:
-            self._hold_back_last_stable_offset()
+        self._move_high_watermark(offset, UNKNOWN_OFFSET, _NO_GENERATION)
         self.wake_readers()
 
-    def _hold_back_last_stable_offset(self) -> None:
-        """Set the last stable offset to the start of the first unstable transaction below the high watermark."""
+    def _move_high_watermark(self, offset: int, position: int, generation: int) -> None:
+        """Set the high watermark, whose byte position is valid in layout generation `generation` of the log only.
+
+        The last stable offset is the start of the first unstable transaction below it, or else the high watermark.
+        """
+        self.high_watermark = self.last_stable_offset = offset
+        self._high_watermark_position = self._last_stable_position = position
+        self._positions_generation = generation
         log = self.log
-        first = log.producers.first_unstable_offset(self.high_watermark)
-        if first is not None and first < self.high_watermark:
-            self.last_stable_offset = max(first, log.log_start_offset)
-            self._positions_generation = _NO_GENERATION
+        if log.producers.transactions:
+            first = log.producers.first_unstable_offset(offset)
+            if first is not None and first < offset:
+                self.last_stable_offset = max(first, log.log_start_offset)
+                self._positions_generation = _NO_GENERATION
 
     def advance_log_start_offset(self, offset: int) -> None:
         """Delete the records below the offset, which must not lie above the high watermark.
@@ -358,8 +362,8 @@ class Partition:
         acks: int,
         now: int,
         wall_ms: int,
-        internal: bool = False,
-        invalid: int = 0,
+        internal: bool,
+        invalid: int,
     ) -> int:
         """Append one batch as leader: bytes [start, end) of the buffer, the records of a produce request.
 
@@ -479,14 +483,9 @@ class Partition:
         if lowest <= self.high_watermark:
             return False
         if slowest is None:
-            position, generation = log.written_position, log.layout_generation
+            self._move_high_watermark(lowest, log.written_position, log.layout_generation)
         else:
-            position, generation = slowest.position, slowest.generation
-        self.high_watermark = self.last_stable_offset = lowest
-        self._high_watermark_position = self._last_stable_position = position
-        self._positions_generation = generation
-        if log.producers.transactions:
-            self._hold_back_last_stable_offset()
+            self._move_high_watermark(lowest, slowest.position, slowest.generation)
         return True
 
     def _about_to_join(self, progress: FollowerProgress, now: int) -> bool:
@@ -614,10 +613,7 @@ class Partition:
         end = self.log.written_log_end_offset
         high_watermark = min(end, leader_high_watermark)
         if high_watermark > self.high_watermark:
-            self.high_watermark = self.last_stable_offset = high_watermark
-            self._positions_generation = _NO_GENERATION
-            if self.log.producers.transactions:
-                self._hold_back_last_stable_offset()
+            self._move_high_watermark(high_watermark, UNKNOWN_OFFSET, _NO_GENERATION)
             return bool(self.readers or self.waiting)
         return False
 

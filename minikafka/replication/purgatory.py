@@ -227,7 +227,8 @@ class AnswerQueue:
         failed: deque[SingleProduce | Slot | MultiProduce] = deque()
         for entry in self.entries:
             if isinstance(entry, tuple):
-                if entry[0] is partition:
+                waited, *_ = entry
+                if waited is partition:
                     self.purgatory.finished_produces += 1
                     failed.append(_failed(entry, error))
                 else:

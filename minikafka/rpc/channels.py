@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
 from minikafka.base.ports import Clock, ControlPlane, Ledger, Rng, Tasks
-from minikafka.ledger.record import NOTHING, RETRY
+from minikafka.ledger.record import RETRY
 from minikafka.ledger.requests import name_of
 from minikafka.rpc.messages import SharedRows, decode_response, encode
 
@@ -42,8 +42,8 @@ class Channels:
         clock: Clock,
         tasks: Tasks,
         rng: Rng,
-        ledger: Ledger = NOTHING,
-        listener: str = "CONTROLLER",
+        ledger: Ledger,
+        listener: str,
     ) -> None:
         self._control_plane = control_plane
         self._listener = listener

@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.base.fetch_rows import DIVERGING, SIZE, SLICES, RequestRow, ResponseRow
 from minikafka.base.ports import Slice
 from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
 
@@ -23,8 +24,6 @@ FOLLOWER_VERSION: Final = 12
 STEP_ROWS: Final = 256
 """Partitions that are coded in one step: at most 0.3 ms."""
 Result = TypeVar("Result")
-FetchPartition: TypeAlias = tuple[int, int, int, int, int, int]
-"""partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
 
 
 class FetchRequest(NamedTuple):
@@ -40,45 +39,9 @@ class FetchRequest(NamedTuple):
     read_committed: bool
     session_id: int
     session_epoch: int
-    topics: list[tuple[bytes, list[FetchPartition]]]
+    topics: list[tuple[bytes, list[RequestRow]]]
     forgotten: list[tuple[bytes, list[int]]]
     rack: bytes
-
-
-AbortedTransactions: TypeAlias = Sequence[tuple[int, int]]
-"""(producer id, first offset) of each aborted transaction in the records, for a consumer that reads committed."""
-PartitionRow: TypeAlias = tuple[
-    int,
-    int,
-    int,
-    int,
-    int,
-    Sequence[Slice],
-    int,
-    "tuple[int, int] | None",
-    "AbortedTransactions | None",
-    int,
-]
-"""The fields of PartitionData as a plain tuple."""
-
-
-class PartitionData(NamedTuple):
-    """One partition of a response.
-
-    `slices` hold `size` bytes. `diverging`: (epoch, end offset) of KIP-595. `aborted` is None, and null on the wire,
-    unless records are read with isolation level read_committed. `preferred`: the broker to read from instead, or -1.
-    """
-
-    partition: int
-    error: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    slices: Sequence[Slice]
-    size: int
-    diverging: tuple[int, int] | None = None
-    aborted: AbortedTransactions | None = None
-    preferred: int = -1
 
 
 _INT16: Final = Struct(">h")
@@ -139,7 +102,7 @@ def _decode(
     topics = []
     for _ in range(count):
         topic, position = _string(buf, position, end)
-        partitions: list[FetchPartition] = []
+        partitions: list[RequestRow] = []
         position = yield from _partitions(view, buf, position, end, version, partitions)
         topics.append((topic, partitions))
         yield
@@ -196,7 +159,7 @@ def _partitions(
     position: int,
     end: int,
     version: int,
-    found: list[FetchPartition],
+    found: list[RequestRow],
 ) -> Generator[None, None, int]:
     """Append the partitions of one topic to `found`; return the position after them."""
     (count,) = _INT32.unpack_from(buf, position)
@@ -230,7 +193,7 @@ def _decode_flexible(
     topics = []
     for _ in range(count - 1):
         topic, position = _compact_string(buf, position, end)
-        partitions: list[FetchPartition] = []
+        partitions: list[RequestRow] = []
         position = yield from _flexible_partitions(buf, view, position, end, partitions)
         position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
         topics.append((topic, partitions))
@@ -269,7 +232,7 @@ def _flexible_forgotten(
 
 
 def _flexible_partitions(
-    buf: bytearray, view: memoryview, position: int, end: int, found: list[FetchPartition]
+    buf: bytearray, view: memoryview, position: int, end: int, found: list[RequestRow]
 ) -> Generator[None, None, int]:
     """Append the partitions of one topic to `found`; return the position after them."""
     count, position = read_uvarint(buf, position)
@@ -315,9 +278,6 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes, int
     return bytes(buf[position:stop]), stop
 
 
-_SLICES: Final = 5
-_SIZE: Final = 6
-"""Index of `size` in a PartitionRow, as `_SLICES` is that of `slices`."""
 _RESPONSE_V4: Final = Struct(">ihqqi")
 _RESPONSE_V5: Final = Struct(">ihqqqi")
 _TAIL_V11: Final = Struct(">ii")
@@ -337,7 +297,7 @@ def encode_response(
     version: int,
     error: int,
     session_id: int,
-    topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
+    topics: Sequence[tuple[bytes, Sequence[ResponseRow]]],
 ) -> list[Slice]:
     """Return the whole response as slices, length prefix included."""
     return finished(encode_response_in_steps(correlation, version, error, session_id, topics))
@@ -348,7 +308,7 @@ def encode_response_in_steps(
     version: int,
     error: int,
     session_id: int,
-    topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
+    topics: Sequence[tuple[bytes, Sequence[ResponseRow]]],
 ) -> Generator[None, None, list[Slice]]:
     """Encode as `encode_response` does; a generator that yields after every `STEP_ROWS` partitions of a topic."""
     if version >= FLEXIBLE:
@@ -365,7 +325,7 @@ def encode_response_in_steps(
             if not number % STEP_ROWS:
                 yield
             current += _partition_header(data, version)
-            slices, size = data[_SLICES], data[_SIZE]
+            slices, size = data[SLICES], data[SIZE]
             if size:
                 total += len(current) + size
                 out.append(current)
@@ -378,7 +338,7 @@ def encode_response_in_steps(
     return out
 
 
-def _partition_header(data: PartitionRow, version: int) -> bytes:
+def _partition_header(data: ResponseRow, version: int) -> bytes:
     partition, error, hw, lso, start, _, size, _, aborted, preferred = data
     count = -1 if aborted is None else len(aborted)
     if version >= 5:
@@ -394,35 +354,17 @@ def _encode_flexible(
     correlation: int,
     error: int,
     session_id: int,
-    topics: Sequence[tuple[bytes, Sequence[PartitionRow]]],
+    topics: Sequence[tuple[bytes, Sequence[ResponseRow]]],
 ) -> Generator[None, None, list[Slice]]:
-    # The fields of a partition are packed in the loop, which saves a call per partition.
     head = current = bytearray(_PREFIX.pack(0, correlation, 0, 0, error, session_id))
     current += uvarint(len(topics) + 1)
     out: list[Slice] = []
     total = rows = 0
     for topic, partitions in topics:
         current += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
-        for (
-            partition,
-            code,
-            hw,
-            lso,
-            start,
-            slices,
-            size,
-            diverging,
-            aborted,
-            preferred,
-        ) in partitions:
-            if aborted:
-                current += _HEAD_OF_ROW_V12.pack(partition, code, hw, lso, start)
-                current += uvarint(len(aborted) + 1)
-                current += b"".join([_ABORTED_V12.pack(*pair, 0) for pair in aborted])
-                current += _INT32.pack(preferred)
-            else:
-                count = 0 if aborted is None else 1
-                current += _RESPONSE_V12.pack(partition, code, hw, lso, start, count, preferred)
+        for row in partitions:
+            current += _flexible_header(row)
+            slices, size, diverging = row[SLICES], row[SIZE], row[DIVERGING]
             current += uvarint(size + 1)
             if size:
                 total += len(current) + size
@@ -443,6 +385,16 @@ def _encode_flexible(
     return out
 
 
+def _flexible_header(data: ResponseRow) -> bytes:
+    partition, error, hw, lso, start, _, _, _, aborted, preferred = data
+    if not aborted:
+        count = 0 if aborted is None else 1
+        return _RESPONSE_V12.pack(partition, error, hw, lso, start, count, preferred)
+    head = _HEAD_OF_ROW_V12.pack(partition, error, hw, lso, start) + uvarint(len(aborted) + 1)
+    head += b"".join([_ABORTED_V12.pack(*pair, 0) for pair in aborted])
+    return head + _INT32.pack(preferred)
+
+
 _REQUEST: Final = Struct(">hhih")
 _ROW: Final = Struct(">iiqiqiB")
 
@@ -453,7 +405,7 @@ def encode_request(
     replica_id: int,
     limits: tuple[int, int, int],
     session: tuple[int, int],
-    topics: Sequence[tuple[bytes, Sequence[FetchPartition]]],
+    topics: Sequence[tuple[bytes, Sequence[RequestRow]]],
     forgotten: Sequence[tuple[bytes, Sequence[int]]] = (),
 ) -> bytes:
     """Return a follower's Fetch v12, length prefix included. `limits` is (max wait ms, min bytes, max bytes)."""
@@ -514,7 +466,7 @@ def response_partitions(
                 raise ProtocolViolation("a Fetch response is shorter than its fields")
             diverging = None
             if buf[position]:
-                diverging = _diverging(buf, position, end)
+                diverging = _diverging(buf, position)
                 position = skip_tags(buf, position)
             else:
                 position += 1
@@ -522,7 +474,7 @@ def response_partitions(
         position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
 
 
-def _diverging(buf: bytearray, position: int, end: int) -> tuple[int, int] | None:
+def _diverging(buf: bytearray, position: int) -> tuple[int, int] | None:
     count, position = read_uvarint(buf, position)
     for _ in range(count):
         tag, position = read_uvarint(buf, position)

@@ -14,8 +14,9 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 
+from minikafka.base.fetch_rows import RequestRow, ResponseRow
 from minikafka.base.ports import Slice
-from minikafka.wire.fetch import FOLLOWER_VERSION, FetchPartition, PartitionRow
+from minikafka.wire.fetch import FOLLOWER_VERSION
 from minikafka.wire.primitives import read_uvarint, uvarint
 from minikafka.wire.versions import FETCH
 
@@ -83,7 +84,7 @@ def encode_single_response(
     correlation: int,
     session_id: int,
     topic: bytes,
-    row: PartitionRow,
+    row: ResponseRow,
 ) -> Sequence[Slice] | None:
     """Return the response for one partition as slices, length prefix included.
 
@@ -182,7 +183,7 @@ class SingleFetch:
         correlation: int,
         session: tuple[int, int],
         topic: bytes,
-        row: FetchPartition,
+        row: RequestRow,
     ) -> bytes:
         """Return the whole request, length prefix included. `session` is (id, epoch)."""
         known = self._layouts.get(topic)

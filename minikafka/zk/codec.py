@@ -32,7 +32,7 @@ from minikafka.base.errors import (
     ServerVerdict,
     StaleSession,
 )
-from minikafka.base.ports import Check, Create, Delete, MultiOp, Set, Stat
+from minikafka.base.ports import Check, Create, Delete, MultiOp, Node, Set, Stat
 
 Answer = TypeVar("Answer")
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -190,12 +190,12 @@ def error_of(code: int, path: str) -> CoordinationError:
     return ServerError(code)
 
 
-def get_data(path: str, *, watch: bool) -> Call[tuple[bytes, Stat]]:
+def get_data(path: str, *, watch: bool) -> Call[Node]:
     """Return a request for a node's data, empty bytes if it has none, and its Stat."""
 
-    def decode(payload: bytes) -> tuple[bytes, Stat]:
+    def decode(payload: bytes) -> Node:
         answer = _parsed(_GetData, payload)
-        return answer.data or b"", answer.stat
+        return Node(answer.data or b"", answer.stat)
 
     return Call(protocol.GetDataRequest(path=path, watch=watch).serialize(), decode, path)
 
@@ -254,7 +254,7 @@ def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
     return Call(body, decode, ops[0].path if ops else "")
 
 
-def get_data_of_many(paths: Sequence[str]) -> Call[list[tuple[bytes, Stat] | None]]:
+def get_data_of_many(paths: Sequence[str]) -> Call[list[Node | None]]:
     """Return a MultiRead (ZooKeeper 3.6) of data and Stat; None for a missing node. Sets no watches."""
     return _multi_read(_GET_DATA, paths)
 
@@ -372,10 +372,10 @@ def _created_result(payload: bytes, offset: int) -> tuple[Stat, int]:
     return _stat_result(payload, _buffer_at(payload, offset)[1])
 
 
-def _data_result(payload: bytes, offset: int) -> tuple[tuple[bytes, Stat], int]:
+def _data_result(payload: bytes, offset: int) -> tuple[Node, int]:
     data, offset = _buffer_at(payload, offset)
     stat, offset = _stat_result(payload, offset)
-    return (data, stat), offset
+    return Node(data, stat), offset
 
 
 def _children_result(payload: bytes, offset: int) -> tuple[list[str], int]:

@@ -28,6 +28,7 @@ from minikafka.base.ports import (
     Create,
     Delete,
     MultiOp,
+    Node,
     Rng,
     SessionEvent,
     SessionState,
@@ -125,7 +126,7 @@ class ZooKeeperCoordination:
         await self._session.start()
         try:
             if self._chroot:
-                await self._ensure(self._chroot, b"")
+                await self._ensure(self._chroot)
         except BaseException:
             await self.close()
             raise
@@ -162,7 +163,7 @@ class ZooKeeperCoordination:
 
     # ---- reads
 
-    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
+    async def get(self, path: str, *, watch: bool = False) -> Node:
         """Return a node's data and Stat; set a watch if `watch`. Raises NoNode."""
         return await self._read(codec.get_data(self._full(path), watch=watch))
 
@@ -176,7 +177,7 @@ class ZooKeeperCoordination:
         """Return the sorted names of a node's children and its Stat. Raises NoNode."""
         return await self._read(codec.get_children(self._full(path), watch=watch))
 
-    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Return data and Stat of each node, None for a missing one; sets no watches."""
         if not self._is_old_server:
             with self._detect_old_server():
@@ -273,21 +274,19 @@ class ZooKeeperCoordination:
         made, stat = await self._session.submit(codec.create(op), generation)
         return self._stripped(made), stat
 
-    async def ensure(self, path: str, data: bytes = b"") -> None:
+    async def ensure(self, path: str) -> None:
         """Create a node and its parents unless they exist; retried like a read, because that is harmless."""
-        await self._ensure(self._full(path), data)
+        await self._ensure(self._full(path))
 
-    async def set(
-        self, path: str, data: bytes, version: int, *, generation: int | None = None
-    ) -> Stat:
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
         """Set a node's data if it has this version; return the new Stat. Raises NoNode, BadVersion."""
         op = Set(self._full(path), data, version)
-        return await self._session.submit(codec.set_data(op), generation)
+        return await self._session.submit(codec.set_data(op))
 
-    async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
+    async def delete(self, path: str, version: int) -> None:
         """Delete a node if it has this version. Raises NoNode, BadVersion, NotEmpty."""
         op = Delete(self._full(path), version)
-        await self._session.submit(codec.delete(op), generation)
+        await self._session.submit(codec.delete(op))
 
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
@@ -301,14 +300,14 @@ class ZooKeeperCoordination:
         full = [op._replace(path=self._full(op.path)) for op in ops]
         return await self._session.submit(codec.multi(full), generation)
 
-    async def _ensure(self, full: str, data: bytes) -> None:
+    async def _ensure(self, full: str) -> None:
         if await self._or_none(codec.exists(full, watch=False)) is not None:
             return
         parent = full.rpartition("/")[0]
         if parent:
-            await self._ensure(parent, b"")
+            await self._ensure(parent)
         with suppress(NodeExists):
-            await self._read(codec.create(Create(full, data)))
+            await self._read(codec.create(Create(full, b"")))
 
     # ---- watches
 

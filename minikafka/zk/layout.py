@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeGuard
 
 from minikafka.base.endpoints import PLAINTEXT, Endpoint, SecurityProtocol, parse_endpoint
 from minikafka.base.errors import ConfigError
@@ -26,6 +26,7 @@ from minikafka.base.model import (
     ReplicaAssignment,
     TopicPartition,
     topic_id_text,
+    version_4_uuid,
 )
 from minikafka.base.names import (
     parse_cluster_id,
@@ -171,9 +172,7 @@ def topic_id_of_node(topic: str, czxid: int) -> bytes:
     """
     digest = bytearray(hashlib.blake2b(f"{topic} {czxid}".encode(), digest_size=16).digest())
     digest[0] &= 0x7F
-    digest[6] = digest[6] & 0x0F | 0x40
-    digest[8] = digest[8] & 0x3F | 0x80
-    return bytes(digest)
+    return version_4_uuid(bytes(digest))
 
 
 def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]) -> bytes:
@@ -322,14 +321,8 @@ def decode_reassignments(
     return {tp: _ids(row.get("replicas"), "replicas") for tp, row in _partition_rows(data, skip)}
 
 
-def encode_preferred_election(partitions: Sequence[TopicPartition]) -> bytes:
-    """Return the data of `/admin/preferred_replica_election` for these partitions (A12)."""
-    entries = [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
-    return _encode({"version": 1, "partitions": entries})
-
-
 def decode_preferred_election(data: bytes, skip: Skip = _refuse) -> list[TopicPartition]:
-    """Return the partitions in `/admin/preferred_replica_election`. Raises ValueError."""
+    """Return the partitions in `/admin/preferred_replica_election` (A12). Raises ValueError."""
     return [tp for tp, _ in _partition_rows(data, skip)]
 
 
@@ -373,20 +366,28 @@ def decode_cluster_id(data: bytes) -> str:
     return parse_cluster_id(parse_json(data).get("id"))
 
 
+class ProducerIdBlock(NamedTuple):
+    """Producer ids `first` to `last`, both included, and the broker that has claimed them."""
+
+    broker_id: BrokerId
+    first: int
+    last: int
+
+
 def encode_producer_ids(broker_id: BrokerId, first: int, last: int) -> bytes:
     """Return the data of `/latest_producer_id_block` (R72) for the ids `first` to `last`, both included."""
     block = {"block_start": str(first), "block_end": str(last)}
     return _encode({"version": 1, "broker": broker_id, **block})
 
 
-def decode_producer_ids(data: bytes) -> tuple[BrokerId, int, int]:
-    """Return (broker, first, last) of the latest producer id block. Raises ValueError."""
+def decode_producer_ids(data: bytes) -> ProducerIdBlock:
+    """Return the latest producer id block. Raises ValueError."""
     fields = parse_json(data)
     bounds = fields.get("block_start"), fields.get("block_end")
     if not all(type(bound) is str for bound in bounds):
         raise ValueError("block_start and block_end are not numbers in text")
     first, last = (parse_number(str(bound), LONG_MAX) for bound in bounds)
-    return _id(fields, "broker"), first, last
+    return ProducerIdBlock(_id(fields, "broker"), first, last)
 
 
 def _encode(fields: dict[str, Any]) -> bytes:

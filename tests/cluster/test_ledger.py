@@ -157,7 +157,7 @@ async def state_nodes(cluster: LocalCluster) -> dict[TopicPartition, tuple[bytes
     await coordination.close()
     await tasks.close()
     return {
-        tp: (node[0], node[1].mzxid, node[1].version)
+        tp: (node.data, node.stat.mzxid, node.stat.version)
         for tp, node in zip(tps, nodes, strict=True)
         if node is not None
     }

@@ -7,7 +7,8 @@ a candidate that was elected, with two brokers that are only registered, and a t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from support.endpoints import endpoints
@@ -26,7 +27,7 @@ from minikafka.base.model import (
     StopReplicaRequest,
     TopicPartition,
 )
-from minikafka.base.ports import Check, Clock, Stat, WatchKind
+from minikafka.base.ports import Check, Clock, Node, Stat, WatchKind
 from minikafka.broker.step_gate import StepGate
 from minikafka.broker.zk_controller import ZooKeeperController
 from minikafka.ledger.record import DECISION, REQUEST, STEP
@@ -36,6 +37,42 @@ from minikafka.zk import layout
 
 T0 = TopicPartition("t", 0)
 Event = tuple[str, str]
+
+
+def describe(controller: ZooKeeperController) -> dict[str, Any]:
+    """Return the summary and every partition that the controller knows (B5-B7)."""
+    return {**controller.summary(), "partitions": partitions_of(controller)}
+
+
+def partitions_of(controller: Any) -> list[dict[str, Any]]:
+    """Return every partition with its state and the states of its replicas (B6, B7); none without a term."""
+    if controller._term is None:
+        return []
+    context = controller._term.machine.context
+    return [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "state": context.partition_status(tp).value,
+            "leader": state.leader,
+            "leader_epoch": state.leader_epoch,
+            "isr": list(state.isr),
+            "replicas": list(context.replicas(tp)),
+            "replica_states": {
+                str(broker): context.replica_status(tp, broker).value
+                for broker in context.replicas(tp)
+            },
+            "zk_version": state.zk_version,
+            "controller_epoch": state.controller_epoch,
+        }
+        for tp, state in context.leadership.items()
+    ]
+
+
+def encode_preferred_election(partitions: Iterable[TopicPartition]) -> bytes:
+    """Return the data of `/admin/preferred_replica_election`, which administrators write (A12)."""
+    entries = [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
+    return json.dumps({"version": 1, "partitions": entries}).encode()
 
 
 class RecordingChannels:
@@ -148,7 +185,7 @@ class TracedCoordination(MemoryCoordination):
             self.trace.append(("watch", path))
         super()._arm(kind, path, watch)
 
-    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
+    async def get(self, path: str, *, watch: bool = False) -> Node:
         node = await super().get(path, watch=watch)
         self.trace.append(("read", path))
         return node
@@ -226,7 +263,7 @@ class ControllerBench(Candidate):
         await until(is_idle)
 
     def shown(self) -> dict[str, Any]:
-        return self.service.describe()
+        return describe(self.service)
 
     def state(self, tp: TopicPartition = T0) -> LeaderAndIsr | None:
         return state_of(self.ensemble, tp)

@@ -18,6 +18,7 @@ from collections.abc import (
 from dataclasses import replace
 from typing import Any
 
+from support.controller_bench import encode_preferred_election
 from support.endpoints import endpoints
 from support.memory_zookeeper import Ensemble
 
@@ -74,6 +75,7 @@ from minikafka.controller.machine import ControllerMachine, ControllerSettings
 from minikafka.zk import layout
 
 Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+DEFAULTS = ControllerSettings(delete_topic_enable=True, leader_imbalance_per_broker_percentage=10)
 STATE_PATH = re.compile(r"/brokers/topics/(?P<topic>[^/]+)/partitions/(?P<partition>\d+)/state")
 
 
@@ -226,7 +228,7 @@ class World:
         self,
         brokers: int = 3,
         epoch: int = 1,
-        settings: ControllerSettings = ControllerSettings(),  # noqa: B008 (it is frozen)
+        settings: ControllerSettings = DEFAULTS,
     ) -> None:
         self.brokers = {i: broker(i) for i in range(brokers)}
         self.ensemble = Ensemble()
@@ -277,7 +279,7 @@ class World:
 
     @elections.setter
     def elections(self, partitions: tuple[TopicPartition, ...] | None) -> None:
-        data = None if partitions is None else layout.encode_preferred_election(partitions)
+        data = None if partitions is None else encode_preferred_election(partitions)
         self._write_admin_node(layout.PREFERRED_ELECTION, data)
 
     def _write_admin_node(self, path: str, data: bytes | None) -> None:

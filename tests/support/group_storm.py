@@ -20,7 +20,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode
+from minikafka.broker.group_coordinator.service import settings_of
 from minikafka.groups import commands
 from minikafka.groups.commands import Answer, Append, Command, KeyValue, Note
 from minikafka.groups.coordinator import GroupCoordinator
@@ -37,7 +39,6 @@ from minikafka.groups.requests import (
     SyncRequest,
 )
 from minikafka.groups.responses import JoinResponse, SyncResponse
-from minikafka.groups.settings import GroupSettings
 from minikafka.groups.states import COMPLETING, PREPARING, STABLE
 
 GROUP = "g"
@@ -59,14 +60,14 @@ class Host:
     """One broker's coordinator. `leads`: its appends are committed; `serves`: it has not noticed its replacement."""
 
     def __init__(self, storm: GroupStorm, epoch: int) -> None:
-        settings = GroupSettings(
+        config = BrokerConfig(
             group_initial_rebalance_delay_ms=storm.rng.choice((0, 50, 3_000)),
             group_max_size=storm.rng.choice((3, 100, 100)),
             group_min_session_timeout_ms=1,
         )
         self.epoch = epoch
         self.coordinator = GroupCoordinator(
-            settings, lambda: f"{epoch}.{next(storm.ids)}", lambda: storm.now, 1
+            settings_of(config), lambda: f"{epoch}.{next(storm.ids)}", lambda: storm.now, 1
         )
         self.leads = self.serves = True
         self.held: list[Append] = []

@@ -10,7 +10,9 @@ from collections import defaultdict
 from itertools import count
 from typing import Any
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode
+from minikafka.broker.group_coordinator.service import settings_of
 from minikafka.groups.commands import Answer, Append, Command, KeyValue, Note
 from minikafka.groups.coordinator import GroupCoordinator
 from minikafka.groups.group import Group
@@ -36,7 +38,6 @@ from minikafka.groups.responses import (
     LeaveResponse,
     SyncResponse,
 )
-from minikafka.groups.settings import GroupSettings
 
 GROUP = "g"
 TYPE = "consumer"
@@ -60,9 +61,8 @@ class GroupWorld:
         self.now = 1_000
         self.ids = count(1)
         self.callers = count(1)
-        self.settings = GroupSettings(
-            **{"group_initial_rebalance_delay_ms": 0, **settings}  # type: ignore[arg-type]
-        )
+        keys: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, **settings}
+        self.settings = settings_of(BrokerConfig(**keys))
         self.coordinator = GroupCoordinator(
             self.settings, lambda: str(next(self.ids)), self.wall_ms, partitions
         )
@@ -231,7 +231,8 @@ class GroupWorld:
         }
 
     def delete_offsets(self, partitions: list[tuple[str, list[int]]], group: str = GROUP) -> Any:
-        return self.answers[self.call("delete_offsets", DeleteOffsetsRequest(group, partitions))]
+        request = DeleteOffsetsRequest(group, partitions)
+        return self.answers[self.call("delete_offsets", request, timed=False)]
 
     def describe(self, group: str = GROUP) -> Any:
         caller = self.call("describe", DescribeRequest([group]), timed=False)
@@ -241,7 +242,7 @@ class GroupWorld:
         return self.answers[self.call("list_groups", ListRequest(states), timed=False)]
 
     def delete(self, *groups: str) -> dict[str, int]:
-        caller = self.call("delete_groups", DeleteGroupsRequest(groups))
+        caller = self.call("delete_groups", DeleteGroupsRequest(groups), timed=False)
         return dict(self.answers[caller].groups)
 
     # Shapes that many tests begin with.

@@ -7,6 +7,7 @@ waits for time: it loses and regains its connection when a test says so (`suspen
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,10 +22,12 @@ from support.memory_zookeeper import (
     watch,
 )
 
+from minikafka.base import ports
 from minikafka.base.errors import (
     Closed,
     CoordinationError,
     NodeExists,
+    NoNode,
     NotConnected,
     OutcomeUnknown,
     StaleSession,
@@ -78,8 +81,9 @@ class MemoryCoordination:
     """One client of an `Ensemble`.
 
     `faults` are consumed by writes, one each: "unsent" raises NotConnected, "lost" is not applied and raises
-    OutcomeUnknown, "unanswered" is applied and raises OutcomeUnknown. `failures` are raised by the next calls
-    of any kind, before anything is sent. `before_multi(ops)` runs ahead of each multi; `multis` keeps them all.
+    OutcomeUnknown, "unanswered" is applied and raises OutcomeUnknown, "lagging" too, and reads then return the
+    nodes as they were before the write, until a sync. `failures` are raised by the next calls of any kind,
+    before anything is sent. `before_multi(ops)` runs ahead of each multi; `multis` keeps them all.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
@@ -95,6 +99,8 @@ class MemoryCoordination:
         self.before_multi: Callable[[Sequence[MultiOp]], None] = lambda ops: None
         self.multis: list[Sequence[MultiOp]] = []
         self.events_received = 0
+        self._lagging: dict[str, Node] | None = None
+        """The nodes at a server that lags behind; None if the client's server does not."""
         self._watches = Watches()
         self._streams: list[Events] = []
         self._state_changed = asyncio.Event()
@@ -240,42 +246,58 @@ class MemoryCoordination:
             raise NotConnected from None
         await self._turn()
 
-    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes, Stat]:
+    @property
+    def _nodes(self) -> dict[str, Node]:
+        return self.ensemble.nodes if self._lagging is None else self._lagging
+
+    def _node(self, path: str) -> Node:
+        node = self._nodes.get(path)
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    async def get(self, path: str, *, watch: bool = False) -> ports.Node:
         """See Coordination."""
         await self._read(path)
-        node = self.ensemble.node(path)
+        node = self._node(path)
         self._arm(self.ensemble.data_watchers, path, watch)
-        return node.data, node.stat()
+        return ports.Node(node.data, node.stat())
 
-    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[ports.Node | None]:
         """See Coordination."""
         await self._read(*paths)
-        nodes = self.ensemble.nodes
-        return [(nodes[path].data, nodes[path].stat()) if path in nodes else None for path in paths]
+        nodes = self._nodes
+        return [
+            ports.Node(nodes[path].data, nodes[path].stat()) if path in nodes else None
+            for path in paths
+        ]
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
         """See Coordination."""
         await self._read(path)
         self._arm(self.ensemble.data_watchers, path, watch)
-        return self.ensemble.stat(path) if path in self.ensemble.nodes else None
+        node = self._nodes.get(path)
+        return None if node is None else node.stat()
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
         """See Coordination."""
         await self._read(path)
-        found = self.ensemble.children(path), self.ensemble.stat(path)
+        node = self._node(path)
+        found = sorted(node.children), node.stat()
         self._arm(self.ensemble.child_watchers, path, watch)
         return found
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         """See Coordination."""
         await self._read(*paths)
-        there = self.ensemble.nodes
-        return [self.ensemble.children(path) if path in there else None for path in paths]
+        nodes = self._nodes
+        return [sorted(nodes[path].children) if path in nodes else None for path in paths]
 
     async def sync(self, path: str) -> None:
         """See Coordination. It takes a zxid, as the real client's does."""
         await self._read()
         self.ensemble.write([])
+        self._lagging = None
 
     # Writes.
 
@@ -293,29 +315,29 @@ class MemoryCoordination:
         made, stat = await self._write(op, codec.create(op), generation)
         return made, stat
 
-    async def ensure(self, path: str, data: bytes = b"") -> None:
+    async def ensure(self, path: str) -> None:
         """See Coordination."""
         if await self.exists(path) is not None:
             return
         if path != "/":
             await self.ensure(parent_of(path))
         with suppress(NodeExists):
-            await self.create(path, data)
+            await self.create(path, b"")
 
-    async def set(
-        self, path: str, data: bytes, version: int, *, generation: int | None = None
-    ) -> Stat:
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
         """See Coordination."""
         op = Set(path, data, version)
-        stat: Stat = (await self._write(op, codec.set_data(op), generation))[1]
+        stat: Stat = (await self._write(op, codec.set_data(op)))[1]
         return stat
 
-    async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
+    async def delete(self, path: str, version: int) -> None:
         """See Coordination."""
         op = Delete(path, version)
-        await self._write(op, codec.delete(op), generation)
+        await self._write(op, codec.delete(op))
 
-    async def _write(self, op: MultiOp, call: codec.Call[Any], generation: int | None) -> Any:
+    async def _write(
+        self, op: MultiOp, call: codec.Call[Any], generation: int | None = None
+    ) -> Any:
         _check_size(call)
         await self._turn(generation)
         return await self._answer(lambda: self.ensemble.apply(op, self.session_id))
@@ -343,9 +365,12 @@ class MemoryCoordination:
             raise NotConnected
         if fault == "lost":
             raise OutcomeUnknown
+        before = copy.deepcopy(self.ensemble.nodes) if fault == "lagging" else None
         written = write()
         await asyncio.sleep(0)
-        if fault == "unanswered":
+        if fault == "lagging":
+            self._lagging = before
+        if fault in ("unanswered", "lagging"):
             raise OutcomeUnknown
         return written
 

@@ -12,13 +12,14 @@ from support.manual_clock import ManualClock
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.fetch_rows import ResponseRow
 from minikafka.base.model import PartitionState, TopicPartition
 from minikafka.log.log import Log
 from minikafka.record.batch import Record, build, records
 from minikafka.replication.follower import Follower
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Purgatory
-from minikafka.replication.sessions import Answer, Session, Topics
+from minikafka.replication.sessions import Session, Topics
 
 TP = TopicPartition("t", 0)
 KEY = (b"t", 0)
@@ -117,7 +118,7 @@ class Responses:
         """See Responder."""
         self.leader.responses[self.follower] = topics
 
-    def respond_one(self, session_id: int, topic: bytes, answer: Answer) -> None:
+    def respond_one(self, session_id: int, topic: bytes, answer: ResponseRow) -> None:
         """See Responder."""
         self.respond(0, [(topic, [answer])])
 
@@ -192,7 +193,7 @@ class Replicas:
     def _append(self, replica: Replica, batch: bytearray, acks: int) -> int:
         partition = replica.partition
         required = partition.append_as_leader(
-            batch, memoryview(batch), 0, len(batch), acks, self.now, 0
+            batch, memoryview(batch), 0, len(batch), acks, self.now, 0, False, 0
         )
         if required > 0 and acks < 0:
             entry = (

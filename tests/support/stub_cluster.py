@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Any
 
 from minikafka.base.errors import ErrorCode
+from minikafka.base.fetch_rows import PartitionData
 from minikafka.base.ports import Buffer, Link, Listener, Transport
 from minikafka.record.batch import HEADER, records
 from minikafka.wire import codec, fetch, versions
@@ -184,20 +185,18 @@ class StubCluster:
         found = any(answer.size or answer.error for _, answers in topics for answer in answers)
         return found, topics
 
-    def _read(self, topic: str, asked: Any, error: int) -> fetch.PartitionData:
+    def _read(self, topic: str, asked: Any, error: int) -> PartitionData:
         if error:
-            return fetch.PartitionData(asked.partition, error, -1, -1, -1, (), 0)
+            return PartitionData(asked.partition, error, -1, -1, -1, (), 0)
         led = self.topics[topic][asked.partition]
         if not led.start <= asked.fetch_offset <= led.end:
-            return fetch.PartitionData(asked.partition, 1, -1, -1, -1, (), 0)
+            return PartitionData(asked.partition, 1, -1, -1, -1, (), 0)
         data = b""
         for batch in led.batches:
             header = HEADER.unpack_from(batch)
             if header[0] + header[6] >= asked.fetch_offset and len(data) < 1000:
                 data += batch
-        return fetch.PartitionData(
-            asked.partition, 0, led.end, led.end, led.start, (data,), len(data)
-        )
+        return PartitionData(asked.partition, 0, led.end, led.end, led.start, (data,), len(data))
 
     def list_offsets(self, broker: int, request: Any) -> Any:
         failure = self.failure(versions.LIST_OFFSETS)

@@ -18,7 +18,7 @@ from support.invariants import violations
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import NoNode
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Stat
+from minikafka.base.ports import Node
 from minikafka.broker.broker import Broker
 from minikafka.broker.zookeeper.session_file import SESSION_FILE
 from minikafka.cli import broker_process
@@ -161,7 +161,7 @@ class ZooKeeperBrokers:
             path for path in paths if path != layout.CONTROLLER and not path.startswith("/config")
         ]
 
-    async def node(self, path: str) -> tuple[bytes, Stat] | None:
+    async def node(self, path: str) -> Node | None:
         """Return data and Stat of a znode, None if there is none."""
         try:
             return await self.observer.get(path)
@@ -176,7 +176,7 @@ class ZooKeeperBrokers:
     async def state(self, tp: TopicPartition) -> LeaderAndIsr | None:
         """Return the partition's state in ZooKeeper, None if there is none."""
         node = await self.node(layout.state_path(tp))
-        return None if node is None else layout.decode_state(node[0], node[1].version)
+        return None if node is None else layout.decode_state(node.data, node.stat.version)
 
     async def assignment(self, tp: TopicPartition) -> ReplicaAssignment | None:
         """Return the partition's replicas in ZooKeeper, None if there are none."""
@@ -223,7 +223,7 @@ class ZooKeeperBrokers:
             active = [b for b in self.brokers.values() if b.controller.is_active]
             if len(active) != 1:
                 return False
-            shown = active[0].controller.describe()  # type: ignore[attr-defined]
+            shown = active[0].controller.summary()
             waiting = active[0].controller.backlog()
             return (
                 shown.get("state") == "Idle"

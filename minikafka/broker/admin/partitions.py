@@ -54,16 +54,13 @@ class _Room:
     """The number of partitions that one request may still create."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, int] = {}
+        self._counted: dict[str, int] = {}
 
-    def take(self, topic: str, partitions: int) -> None:
-        """Deduct the new partitions of a topic, instead of those deducted earlier for this topic.
-
-        Raises KafkaError POLICY_VIOLATION if the limit is exceeded.
-        """
-        self._taken[topic] = 0
-        check_room(partitions, PARTITIONS_MAX - sum(self._taken.values()))
-        self._taken[topic] = partitions
+    def count(self, topic: str, partitions: int) -> None:
+        """Count a topic's new partitions, replacing its earlier count. Raises KafkaError POLICY_VIOLATION."""
+        self._counted[topic] = 0
+        check_room(partitions, PARTITIONS_MAX - sum(self._counted.values()))
+        self._counted[topic] = partitions
 
 
 class PartitionAdmin:
@@ -157,7 +154,7 @@ class PartitionAdmin:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions."
             )
-        room.take(topic, more)
+        room.count(topic, more)
         replicas = existing[0].replicas
         if given is not None:
             added = self._by_hand(given, more, len(existing), len(replicas))

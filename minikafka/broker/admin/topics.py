@@ -13,7 +13,7 @@ from typing import Final
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
-from minikafka.base.model import NO_LEADER, BrokerId, topic_id_text
+from minikafka.base.model import NO_LEADER, BrokerId, topic_id_text, version_4_uuid
 from minikafka.base.ports import Rng
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.refusals import NOT_CONTROLLER, refusal
@@ -228,11 +228,9 @@ class TopicAdmin:
         take for an option.
         """
         while True:
-            drawn = bytearray(self._rng.bytes(16))
-            drawn[6] = drawn[6] & 0x0F | 0x40
-            drawn[8] = drawn[8] & 0x3F | 0x80
-            if not topic_id_text(bytes(drawn)).startswith("-"):
-                return bytes(drawn)
+            topic_id = version_4_uuid(self._rng.bytes(16))
+            if not topic_id_text(topic_id).startswith("-"):
+                return topic_id
 
     def _is_led(self, plan: TopicPlan) -> bool:
         if self._metadata.topic_ids.get(plan.name) != plan.topic_id:

@@ -40,6 +40,7 @@ from collections.abc import Callable
 from typing import Final
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.base.fetch_rows import ResponseRow
 from minikafka.base.ports import Clock
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.consumer_fetch import ROWS_MAX, ConsumerFetch
@@ -59,7 +60,6 @@ from minikafka.replication.sessions import (
     INITIAL_EPOCH,
     INVALID_SESSION_EPOCH,
     SESSION_NOT_FOUND,
-    Answer,
     Session,
     Topics,
 )
@@ -228,10 +228,7 @@ class FetchApi:
         item = items.get(number) if items is not None else None
         if item is None:
             return False
-        if session.parked:
-            session.answer_now([])
-        self.correlation = correlation
-        self.answers.entries.append(self.slot)
+        self._await_response(correlation)
         item.max_bytes = partition_max_bytes
         now = self.now
         if max_bytes > self.replicas.config.fetch_max_bytes:
@@ -289,7 +286,7 @@ class FetchApi:
         response = encode_response(self.correlation, FOLLOWER_VERSION, error, session_id, topics)
         self.answers.answer(self.slot, response)
 
-    def respond_one(self, session_id: int, topic: bytes, answer: Answer) -> None:
+    def respond_one(self, session_id: int, topic: bytes, answer: ResponseRow) -> None:
         """Answer the follower's fetch with the result for one partition."""
         response = encode_single_response(self.correlation, session_id, topic, answer)
         if response is None:

@@ -36,6 +36,8 @@ from minikafka.broker.record_walks import PendingWalks
 from minikafka.broker.refused_batches import RETRIABLE, Refusal, producer_of
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection
+from minikafka.record.batch import CODEC_MASK
+from minikafka.record.inflate import ZSTD
 from minikafka.record.walk import STEPS_AT_ONCE, Walk, judge
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import (
@@ -62,8 +64,6 @@ _VERSION_MIN: Final = 3
 _VERSION_MAX: Final = 9
 _FLEXIBLE_SINCE: Final = 9
 _ZSTD_SINCE: Final = 7
-_ZSTD: Final = 4
-_CODEC_MASK: Final = 7
 _ATTRIBUTES_LOW: Final = 22
 """Position in a batch of the low byte of its attributes, which holds the compression codec."""
 _MEMO_MAX: Final = 4096
@@ -383,7 +383,7 @@ class ProduceApi:
         if (
             version < _ZSTD_SINCE
             and end - start > _ATTRIBUTES_LOW
-            and buf[start + _ATTRIBUTES_LOW] & _CODEC_MASK == _ZSTD
+            and buf[start + _ATTRIBUTES_LOW] & CODEC_MASK == ZSTD
         ):
             return PendingPartition(number, _UNSUPPORTED_COMPRESSION)
         size = end - start

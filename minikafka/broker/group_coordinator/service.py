@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.metrics import Metrics
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import TopicPartition, version_4_uuid
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.base.ports import Clock, Rng, Tasks, Timer
+from minikafka.base.ports import Clock, Ledger, Rng, Tasks, Timer
 from minikafka.broker.group_coordinator.appends import Appends, Log
 from minikafka.broker.group_coordinator.gauges import GroupGauges
 from minikafka.broker.group_coordinator.loading import Loader
@@ -55,13 +55,6 @@ class Partitions(Log, Protocol):
 
     def reader(self, tp: TopicPartition) -> PartitionReader:
         """Return a reader of a led partition. Raises KafkaError."""
-
-
-class Ledger(Protocol):
-    """The ledger of the broker."""
-
-    def record(self, kind: str, cause: str, fields: Any) -> None:
-        """Add a line."""
 
 
 class GroupService:
@@ -132,7 +125,7 @@ class GroupService:
 
     def delete_offsets(self, request: DeleteOffsetsRequest, respond: Respond) -> None:
         """Handle OffsetDelete."""
-        self._carry_out(self._core.delete_offsets(request, respond, self._clock.now()))
+        self._carry_out(self._core.delete_offsets(request, respond))
 
     def describe(self, request: DescribeRequest, respond: Respond) -> None:
         """Handle DescribeGroups."""
@@ -144,7 +137,7 @@ class GroupService:
 
     def delete_groups(self, request: DeleteGroupsRequest, respond: Respond) -> None:
         """Handle DeleteGroups."""
-        self._carry_out(self._core.delete_groups(request, respond, self._clock.now()))
+        self._carry_out(self._core.delete_groups(request, respond))
 
     def explain(self, group_id: str) -> dict[str, Any]:
         """Return what this broker knows about a group (`GroupCoordinator.explain`)."""
@@ -260,8 +253,5 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
 
 def _new_uuid(rng: Rng) -> str:
     """Return a random UUID of version 4 as text."""
-    drawn = bytearray(rng.bytes(16))
-    drawn[6] = drawn[6] & 0x0F | 0x40
-    drawn[8] = drawn[8] & 0x3F | 0x80
-    text = drawn.hex()
+    text = version_4_uuid(rng.bytes(16)).hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -200,11 +200,6 @@ class ZooKeeperController:
             summary.update(self._term.summary())
         return summary
 
-    def describe(self) -> dict[str, Any]:
-        """Return the summary and every partition that the controller knows (B5-B7)."""
-        partitions = self._term.partitions() if self._term is not None else []
-        return {**self.summary(), "partitions": partitions}
-
     def view(self, tp: TopicPartition) -> dict[str, Any] | None:
         """Return the active controller's knowledge of a partition, None on other brokers."""
         if self._term is None or not self.is_active:

@@ -92,8 +92,8 @@ class Election:
                 self._set_controller(NOBODY)
                 return stat
             self._faults.mended(election.CONTROLLER)
-        self._set_controller(NOBODY if found is None else found[0])
-        return None if found is None else found[1]
+        self._set_controller(NOBODY if found is None else found.broker_id)
+        return None if found is None else found.stat
 
     async def _read_epoch(self) -> tuple[int, int]:
         """Return the controller epoch and the node's version. Raises EpochNotReadable, CoordinationError."""

@@ -26,6 +26,7 @@ from minikafka.base.ports import (
     Create,
     Delete,
     MultiOp,
+    Node,
     SessionEvent,
     SessionState,
     Stat,
@@ -33,7 +34,6 @@ from minikafka.base.ports import (
     WatchSignal,
 )
 
-Node = tuple[bytes, Stat]
 OnResponse = Callable[[BrokerId, ControllerRequest, ControllerResponse], None]
 _UNKNOWN: Final = 0
 
@@ -43,9 +43,6 @@ class _Watch:
 
     async def wait(self) -> NoReturn:
         raise NotImplementedError("a plan waits for no watch")
-
-    def fired(self) -> bool:
-        return False
 
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
         return
@@ -64,11 +61,6 @@ class ImaginedStore:
     def generation(self) -> int:
         """Number of the real session."""
         return self._real.generation
-
-    @property
-    def connection(self) -> int:
-        """Number of the real connection."""
-        return self._real.connection
 
     @property
     def session_id(self) -> int:
@@ -98,7 +90,7 @@ class ImaginedStore:
 
     def put(self, path: str, data: bytes, version: int = 0) -> None:
         """Create or replace a node, as a broker or administrator would."""
-        self._changed[path] = (data, _stat(version, len(data)))
+        self._changed[path] = Node(data, _stat(version, len(data)))
 
     def remove(self, path: str) -> None:
         """Delete a node, as a broker or ZooKeeper would."""
@@ -125,7 +117,7 @@ class ImaginedStore:
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
         """Return the Stat of a node, None if it does not exist after the plan's changes."""
         (node,) = await self.get_many([path])
-        return node[1] if node else None
+        return node.stat if node else None
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         """Return the children of each node after the plan's changes, None where there is no node."""
@@ -163,7 +155,7 @@ class ImaginedStore:
             return None
         version = 0 if isinstance(operation, Create) else operation.version + 1
         stat = _stat(version, len(operation.data))
-        self._changed[operation.path] = (operation.data, stat)
+        self._changed[operation.path] = Node(operation.data, stat)
         return stat
 
     async def sync(self, path: str) -> None:
@@ -198,17 +190,15 @@ class ImaginedStore:
         """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
-    async def ensure(self, path: str, data: bytes = b"") -> None:
+    async def ensure(self, path: str) -> None:
         """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
-    async def set(
-        self, path: str, data: bytes, version: int, *, generation: int | None = None
-    ) -> Stat:
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
         """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 
-    async def delete(self, path: str, version: int, *, generation: int | None = None) -> None:
+    async def delete(self, path: str, version: int) -> None:
         """Raise NotImplementedError: a term does not call it."""
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ from typing import Final
 from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.base.names import parse_topic
-from minikafka.base.ports import Coordination, Watch, WatchKind
+from minikafka.base.ports import Coordination, Node, Watch, WatchKind
 from minikafka.broker.side_by_side import all_of
 from minikafka.broker.zk_controller.store import ControllerStore
 from minikafka.controller.events import (
@@ -38,7 +38,6 @@ from minikafka.zk.nodes import (
     registrations,
     topics,
 )
-from minikafka.zk.nodes.reader import Node
 
 logger = logging.getLogger(__name__)
 
@@ -203,12 +202,12 @@ class Reader:
                 self._faults.mended(topics.path_of(topic))
                 continue
             try:
-                images[topic] = _image(topic, node[0])
+                images[topic] = _image(topic, node.data)
             except ValueError as fault:
                 self._faults.report(topics.path_of(topic), fault)
                 continue
             self._faults.mended(topics.path_of(topic))
-            self._topics[topic] = node[1].czxid
+            self._topics[topic] = node.stat.czxid
         return images
 
     async def _read_reassignments(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:

@@ -88,9 +88,8 @@ class _Batch:
         if stats:
             for (tp, _), stat in zip(self._written, stats, strict=True):
                 if stat is not None:
-                    self._tally.ok[tp] = (
-                        stat.version
-                    )  # the last operation of a partition is its state
+                    # The last operation of a partition is its state.
+                    self._tally.ok[tp] = stat.version
 
     async def _operations(self) -> list[MultiOp]:
         self._attempt += 1

@@ -22,7 +22,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.keys import usable
 from minikafka.base.model import BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Check, Delete, MultiOp, Stat
+from minikafka.base.ports import Check, Delete, MultiOp, Node, Stat
 from minikafka.broker.side_by_side import all_of
 from minikafka.broker.zk_controller.state_writes import write_states
 from minikafka.broker.zk_controller.term_session import TermSession, batches, raise_unless
@@ -33,7 +33,7 @@ from minikafka.controller.events import (
     TopicNodesDeleted,
 )
 from minikafka.zk.nodes import admin_requests, configs, partition_states, topics
-from minikafka.zk.nodes.reader import Node, get_one
+from minikafka.zk.nodes.reader import get_one
 from minikafka.zk.nodes.topics import Topic
 
 logger = logging.getLogger(__name__)
@@ -160,11 +160,11 @@ class ControllerStore:
             if node is None:
                 raise _NotWritten("the topic is gone")
             before = _decoded(node)
-            content = change(before, node[1])
+            content = change(before, node.stat)
             if content == before:
                 return []
             still_asked = [await self._still_asked(submitted)] if submitted else []
-            return [*still_asked, topics.replacement(topic, content, node[1].version)]
+            return [*still_asked, topics.replacement(topic, content, node.stat.version)]
 
         async def before_retry(error: CoordinationError, _: MultiOp | None) -> None:
             raise_unless(error, BadVersion, NoNode)
@@ -181,7 +181,7 @@ class ControllerStore:
         node = await get_one(self.session, admin_requests.REASSIGNMENTS)
         if node is None or not admin_requests.asks_for(node, submitted):
             raise _NotWritten("the request was taken back")
-        return Check(admin_requests.REASSIGNMENTS, node[1].version)
+        return Check(admin_requests.REASSIGNMENTS, node.stat.version)
 
     # Administrators' requests.
 
@@ -249,7 +249,7 @@ class ControllerStore:
 
 def _decoded(node: Node) -> Topic:
     try:
-        return topics.decode(node[0])
+        return topics.decode(node.data)
     except ValueError as error:
         raise _NotWritten(f"the topic's node is not readable: {error}") from error
 
@@ -266,4 +266,4 @@ def _merged(node: Topic, changes: Mapping[int, ReplicaAssignment | None]) -> Top
 
 def _was_created_since(node: Node | None, before: Node | None) -> bool:
     """True if the node was created after its path was read with the result `before` (None: no node)."""
-    return node is not None and (before is None or node[1].czxid != before[1].czxid)
+    return node is not None and (before is None or node.stat.czxid != before.stat.czxid)

@@ -395,25 +395,3 @@ class Term:
             "replicas_to_delete": len(to_delete),
             "replicas_ineligible_for_deletion": to_delete.count(ReplicaStatus.DELETION_INELIGIBLE),
         }
-
-    def partitions(self) -> list[dict[str, Any]]:
-        """Return every partition with its state and the states of its replicas (B6, B7)."""
-        context = self.machine.context
-        return [
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "state": context.partition_status(tp).value,
-                "leader": state.leader,
-                "leader_epoch": state.leader_epoch,
-                "isr": list(state.isr),
-                "replicas": list(context.replicas(tp)),
-                "replica_states": {
-                    str(broker): context.replica_status(tp, broker).value
-                    for broker in context.replicas(tp)
-                },
-                "zk_version": state.zk_version,
-                "controller_epoch": state.controller_epoch,
-            }
-            for tp, state in context.leadership.items()
-        ]

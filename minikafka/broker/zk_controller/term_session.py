@@ -13,8 +13,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from minikafka.base.errors import (
-    BadVersion,
-    ControllerMoved,
     CoordinationError,
     MultiFailed,
     NoNode,
@@ -24,12 +22,12 @@ from minikafka.base.errors import (
     ServerVerdict,
     StaleSession,
 )
-from minikafka.base.ports import Coordination, Delete, Ledger, MultiOp, Stat
+from minikafka.base.ports import Coordination, Delete, Ledger, MultiOp, Node, Stat
+from minikafka.broker.zk_controller.fenced_multi import fenced_multi
 from minikafka.broker.zk_controller.lines import write_line
 from minikafka.ledger.record import NOTHING, WRITE
 from minikafka.zk.nodes import election
 from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.reader import Node
 
 logger = logging.getLogger(__name__)
 
@@ -114,22 +112,14 @@ class TermSession:
 
     async def write(self, operations: Sequence[MultiOp]) -> list[Stat | None]:
         """Send one multi; return the Stats of its operations. Raises ControllerMoved when the check fails."""
-        cause = self.cause
-        try:
-            stats = await self._coordination.multi(
-                [self._fence, *operations], generation=self.generation
-            )
-        except CoordinationError as error:
-            self._ledger.record(WRITE, cause, write_line(self._fence, operations, error=error))
-            if (
-                isinstance(error, MultiFailed)
-                and error.index == 0
-                and isinstance(error.error, BadVersion | NoNode)
-            ):
-                raise ControllerMoved("another controller was elected") from error
-            raise
-        self._ledger.record(WRITE, cause, write_line(self._fence, operations, stats=stats[1:]))
-        return stats[1:]
+        return await fenced_multi(
+            self._coordination,
+            self._ledger,
+            self._fence,
+            operations,
+            generation=self.generation,
+            cause=self.cause,
+        )
 
     def note_found(self, operations: Sequence[MultiOp], stats: Sequence[Stat | None]) -> None:
         """Write the ledger line of operations whose answer was lost and that were found to be carried out."""

@@ -17,7 +17,7 @@ from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Coordination, Ledger, Tasks, WatchKind, WatchSignal
 from minikafka.broker.coordinator import ConfigListener
 from minikafka.broker.zk_controller import ZooKeeperController
-from minikafka.broker.zookeeper.fenced import fenced_multi
+from minikafka.broker.zk_controller.fenced_multi import fenced_multi
 from minikafka.zk.nodes import configs
 from minikafka.zk.nodes.faults import Faults
 
@@ -142,7 +142,12 @@ class ZooKeeperConfigChanges:
             return
         deletes = [configs.removal(name) for name in old]
         try:
-            check, generation = self._controller.fence(), self._controller.generation
-            await fenced_multi(self._coordination, self._ledger, check, deletes, generation)
+            await fenced_multi(
+                self._coordination,
+                self._ledger,
+                self._controller.fence(),
+                deletes,
+                generation=self._controller.generation,
+            )
         except (KafkaError, CoordinationError) as error:
             logger.info("old notifications of changed settings are not deleted yet: %s", error)

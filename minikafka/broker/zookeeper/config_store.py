@@ -24,11 +24,11 @@ from minikafka.base.model import BrokerId
 from minikafka.base.ports import Check, Clock, Coordination, Create, Ledger, Set, Tasks
 from minikafka.broker.coordinator import ConfigKind, ConfigListener, Overrides
 from minikafka.broker.zk_controller import ZooKeeperController
+from minikafka.broker.zk_controller.fenced_multi import fenced_multi
 from minikafka.broker.zookeeper.config_changes import ZooKeeperConfigChanges
-from minikafka.broker.zookeeper.fenced import fenced_multi
+from minikafka.broker.zookeeper.fenced import read_back
 from minikafka.zk.nodes import configs, election
 from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.reader import get_one
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +97,8 @@ class ZooKeeperConfigs:
             after = change(configs.decode(entity, node, self._faults) or {})
             if validate_only:
                 return
-            write = configs.write(entity, after, None if node is None else node[1].version)
-            if await self._commit(entity, write, election.fence(epoch[1].version)):
+            write = configs.write(entity, after, None if node is None else node.stat.version)
+            if await self._commit(entity, write, election.fence(epoch.stat.version)):
                 logger.info("settings of %s %s are now %s", entity.kind, entity.name, after)
                 return
         raise KafkaError(
@@ -114,8 +114,7 @@ class ZooKeeperConfigs:
         try:
             await fenced_multi(self._coordination, self._ledger, check, operations)
         except OutcomeUnknown:
-            node = await get_one(self._coordination, write.path)
-            if node is None or node[0] != write.data:
+            if await read_back(self._coordination, write.path) != write.data:
                 raise
         except ControllerMoved:
             return False  # any broker may write settings: try again with the new epoch

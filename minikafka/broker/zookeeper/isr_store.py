@@ -20,7 +20,7 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.model import LeaderAndIsr, TopicPartition
-from minikafka.base.ports import Clock, Coordination, Set, Stat, Tasks
+from minikafka.base.ports import Clock, Coordination, Node, Set, Tasks
 from minikafka.broker.coordinator import IsrOutcome, IsrWrite
 from minikafka.zk.nodes import notifications, partition_states
 
@@ -62,7 +62,7 @@ class ZooKeeperIsrs:
                 return IsrWrite(IsrOutcome.CONFLICT)
         return IsrWrite(IsrOutcome.ABANDONED)
 
-    async def _read_back(self, path: str) -> tuple[bytes, Stat]:
+    async def _read_back(self, path: str) -> Node:
         """Return data and Stat of the node, read after a sync, with retries. Raises NoNode, Closed."""
         while True:
             await self._coordination.connected()

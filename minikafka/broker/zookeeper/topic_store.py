@@ -21,12 +21,11 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import ReplicaAssignment
-from minikafka.base.ports import Coordination
+from minikafka.base.ports import Coordination, Node
 from minikafka.broker.coordinator import PartitionPlan, TopicPlan
 from minikafka.broker.side_by_side import all_of
-from minikafka.broker.zookeeper.fenced import FencedWrites
+from minikafka.broker.zookeeper.fenced import FencedWrites, read_back
 from minikafka.zk.nodes import admin_requests, configs, topics
-from minikafka.zk.nodes.reader import Node, get_one
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +84,8 @@ class ZooKeeperTopics:
                 topics.creation(plan.name, plan.topic_id, assignment),
             )
         except OutcomeUnknown:
-            await self._read_back(plan)
+            if not await self._has_created(plan):
+                raise
         except MultiFailed as failed:
             if not isinstance(failed.error, NodeExists):
                 raise
@@ -93,18 +93,16 @@ class ZooKeeperTopics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, message) from failed
         logger.info("created topic %s with %d partitions", plan.name, len(assignment))
 
-    async def _read_back(self, plan: TopicPlan) -> None:
-        """Check that a write whose answer was lost has created the topic, by the topic id of the plan.
+    async def _has_created(self, plan: TopicPlan) -> bool:
+        """True if a write whose answer was lost has created the topic, by the topic id of the plan.
 
-        Raises KafkaError REQUEST_TIMED_OUT if it has not, or if nobody can tell.
+        Raises OutcomeUnknown if nobody can tell.
         """
+        data = await read_back(self._coordination, topics.path_of(plan.name))
         try:
-            node = await get_one(self._coordination, topics.path_of(plan.name))
-            if node is not None and topics.decode(node[0]).topic_id == plan.topic_id:
-                return
-        except (CoordinationError, ValueError) as error:
-            logger.warning("topic %s may or may not have been created: %s", plan.name, error)
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper's answer was lost; ask again")
+            return data is not None and topics.decode(data).topic_id == plan.topic_id
+        except ValueError:
+            return False  # the node of another writer
 
     # Deletion.
 
@@ -147,9 +145,13 @@ class ZooKeeperTopics:
         return node
 
     async def _replace(self, topic: str, content: topics.Topic, version: int) -> bool:
-        """Write the topic's node; return False if it no longer has this version."""
+        """Write the topic's node; return False if it no longer has this version. A lost answer is read back."""
+        write = topics.replacement(topic, content, version)
         try:
-            await self._writes.write(topics.replacement(topic, content, version))
+            await self._writes.write(write)
+        except OutcomeUnknown:
+            if await read_back(self._coordination, write.path) != write.data:
+                raise
         except MultiFailed as failed:
             if isinstance(failed.error, BadVersion):
                 return False

@@ -26,6 +26,7 @@ from minikafka.record.batch import (
     CODEC_MASK,
     COUNT,
     CRC,
+    CRC_AT,
     CRC_START,
     DELETE_HORIZON,
     HEADER,
@@ -43,7 +44,6 @@ from minikafka.record.codecs import compress, crc32c
 from minikafka.record.entries import Entries, Entry, entries_of, spans, with_timestamp_delta
 
 _UINT32: Final = Struct(">I")
-_CRC_AT: Final = CRC_START - 4
 
 
 class LastBatch(NamedTuple):
@@ -53,7 +53,7 @@ class LastBatch(NamedTuple):
     epoch: int
 
 
-class Rules(NamedTuple):
+class KeepRules(NamedTuple):
     """The conditions, besides the map of keys, by which records and batches stay. Times are Unix ms.
 
     `kept_end`: a batch that ends at this offset stays even without records; -1: none.
@@ -68,7 +68,7 @@ class Rules(NamedTuple):
 class BatchFilter:
     """The second pass of a cleaning: `kept` is called for every batch, in order."""
 
-    def __init__(self, offsets: OffsetMap, transactions: Transactions, rules: Rules) -> None:
+    def __init__(self, offsets: OffsetMap, transactions: Transactions, rules: KeepRules) -> None:
         self._offsets = offsets
         self._transactions = transactions
         self._rules = rules
@@ -218,5 +218,5 @@ def _sealed(
     fields[COUNT] = count
     batch = bytearray(HEADER.pack(*fields))
     batch += body
-    _UINT32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
+    _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
     return bytes(batch)

@@ -12,7 +12,7 @@ from typing import Final
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.base.ports import Buffer, File, Storage
-from minikafka.log.cleaner.batches import BatchFilter, LastBatch, Rules, check_crc
+from minikafka.log.cleaner.batches import BatchFilter, KeepRules, LastBatch, check_crc
 from minikafka.log.cleaner.groups import Size, grouped
 from minikafka.log.cleaner.offset_map import OffsetMap
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
@@ -60,7 +60,7 @@ class _Cleaning:
         self._task = task
         self._bases = task.segments
         self._offsets = OffsetMap(task.dedupe_bytes, task.load_factor)
-        self._bytes_mapped = self._bytes_read = self._bytes_written = 0
+        self._bytes_read = self._bytes_written = 0
 
     def steps(self) -> Steps:
         task = self._task
@@ -70,14 +70,13 @@ class _Cleaning:
             producer: LastBatch(last_offset, epoch)
             for producer, last_offset, epoch in task.producers
         }
-        rules = Rules(task.now_ms, task.delete_retention_ms, producers, task.kept_end)
+        rules = KeepRules(task.now_ms, task.delete_retention_ms, producers, task.kept_end)
         kept = BatchFilter(self._offsets, Transactions(self._find_aborted), rules)
         for group in self._groups(end_offset):
             yield from self._copy(group, kept)
         return CleaningOutcome(
             end_offset,
             is_full,
-            self._bytes_mapped,
             self._bytes_read,
             self._bytes_written,
             kept.records_read,
@@ -102,7 +101,6 @@ class _Cleaning:
                     size += len(batch)
                     if self._map_batch(batch, header, transactions):
                         return True
-                self._bytes_mapped += size
                 yield size
             offsets.latest_offset = end - 1
         return False

@@ -61,7 +61,6 @@ class CleaningOutcome:
 
     end_offset: int
     is_full: bool
-    bytes_mapped: int
     bytes_read: int
     bytes_written: int
     records_read: int

@@ -7,10 +7,9 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.base.ports import Create, Delete, Set
+from minikafka.base.ports import Create, Delete, Node, Set
 from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.reader import Node
 
 DELETIONS: Final = layout.DELETE_TOPICS
 """Parent of the deletion marks; each is named after the topic to delete (A13)."""
@@ -43,7 +42,7 @@ def targets(node: Node | None, faults: Faults) -> Targets:
     if node is None:
         return {}
     try:
-        return layout.decode_reassignments(node[0], partial(faults.report, REASSIGNMENTS))
+        return layout.decode_reassignments(node.data, partial(faults.report, REASSIGNMENTS))
     except ValueError as fault:
         faults.report(REASSIGNMENTS, fault)
         return {}
@@ -62,7 +61,7 @@ def asks_for(node: Node | None, plan: Mapping[TopicPartition, tuple[BrokerId, ..
     if node is None:
         return False
     try:
-        wanted = layout.decode_reassignments(node[0], _ignore)
+        wanted = layout.decode_reassignments(node.data, _ignore)
     except ValueError:
         return False
     return all(wanted.get(tp) == target for tp, target in plan.items())
@@ -77,15 +76,15 @@ def without(
     partition is left, and when it is not readable. Return None when there is nothing to remove.
     """
     try:
-        wanted = layout.decode_reassignments(node[0], _ignore)
+        wanted = layout.decode_reassignments(node.data, _ignore)
     except ValueError:
         wanted = {}
     left = {tp: target for tp, target in wanted.items() if finished.get(tp) != target}
     if not left:
-        return Delete(layout.REASSIGN_PARTITIONS, node[1].version)
+        return Delete(layout.REASSIGN_PARTITIONS, node.stat.version)
     if left == wanted:
         return None
-    return Set(layout.REASSIGN_PARTITIONS, layout.encode_reassignments(left), node[1].version)
+    return Set(layout.REASSIGN_PARTITIONS, layout.encode_reassignments(left), node.stat.version)
 
 
 def _ignore(_: ValueError) -> None:
@@ -98,7 +97,7 @@ def preferred_election(node: Node | None, faults: Faults) -> tuple[TopicPartitio
         return None
     skip = partial(faults.report, PREFERRED_ELECTION)
     try:
-        return tuple(layout.decode_preferred_election(node[0], skip))
+        return tuple(layout.decode_preferred_election(node.data, skip))
     except ValueError as fault:
         skip(fault)
         return ()

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Create, Delete, Set
+from minikafka.base.ports import Create, Delete, Node, Set
 from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.reader import Node, NodeReader
+from minikafka.zk.nodes.reader import NodeReader
 
 TOPICS: Final = "topics"
 """Kind of an entity that is a topic."""
@@ -51,7 +51,7 @@ def entities_of_broker(broker_id: BrokerId) -> tuple[Entity, Entity]:
 def decode(entity: Entity, node: Node | None, faults: Faults) -> dict[str, str] | None:
     """Return the settings in a node, {} if it is absent, None if it is not readable, which is reported."""
     try:
-        return layout.decode_config(node[0]) if node is not None else {}
+        return layout.decode_config(node.data) if node is not None else {}
     except ValueError as fault:
         faults.report(path_of(entity), fault)
         return None
@@ -105,7 +105,7 @@ async def read_changes(
     wanted = list(names)
     found = await nodes.get_many([f"{layout.CONFIG_CHANGES}/{name}" for name in wanted])
     return {
-        name: Change(node[1].ctime, _entity(name, node[0], faults))
+        name: Change(node.stat.ctime, _entity(name, node.data, faults))
         for name, node in zip(wanted, found, strict=True)
         if node is not None
     }

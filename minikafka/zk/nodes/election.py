@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import NodeExists, NoNode, OutcomeUnknown
 from minikafka.base.model import BrokerId
@@ -13,6 +13,13 @@ CONTROLLER: Final = layout.CONTROLLER
 """Ephemeral; it exists while there is an active controller."""
 EPOCH: Final = layout.CONTROLLER_EPOCH
 """Persistent; its version is what every write of the controller checks."""
+
+
+class ActiveController(NamedTuple):
+    """The active controller, and the Stat of the node that names it."""
+
+    broker_id: BrokerId
+    stat: Stat
 
 
 def fence(version: int) -> Check:
@@ -37,8 +44,8 @@ def resignation(controller_version: int, epoch_version: int) -> list[MultiOp]:
     return [fence(epoch_version), Delete(layout.CONTROLLER, controller_version)]
 
 
-async def read_controller(coordination: Coordination) -> tuple[BrokerId, Stat] | None:
-    """Return the id of the controller and the Stat of its node, None if there is no controller.
+async def read_controller(coordination: Coordination) -> ActiveController | None:
+    """Return the active controller, None if there is none.
 
     Raises ValueError when the node is not readable, CoordinationError.
     """
@@ -46,7 +53,7 @@ async def read_controller(coordination: Coordination) -> tuple[BrokerId, Stat] |
         data, stat = await coordination.get(layout.CONTROLLER)
     except NoNode:
         return None
-    return layout.decode_controller(data), stat
+    return ActiveController(layout.decode_controller(data), stat)
 
 
 async def read_epoch(coordination: Coordination) -> tuple[int, int]:

@@ -45,7 +45,7 @@ async def claim_producer_ids(
     while True:
         data, stat = await coordination.get(layout.PRODUCER_ID_BLOCK)
         try:
-            first = layout.decode_producer_ids(data)[2] + 1 if data else 0
+            first = layout.decode_producer_ids(data).last + 1 if data else 0
         except ValueError as fault:
             raise ValueError(f"{layout.PRODUCER_ID_BLOCK} is not readable: {fault}") from None
         last = first + size - 1

@@ -50,7 +50,7 @@ async def read_isr_changes(
         if node is None:
             continue
         try:
-            partitions = layout.decode_isr_change(node[0], partial(faults.report, path))
+            partitions = layout.decode_isr_change(node.data, partial(faults.report, path))
             changed.update(dict.fromkeys(partitions))
         except ValueError as fault:
             faults.report(path, fault)
@@ -70,7 +70,7 @@ async def read_log_dir_failures(
         if node is None:
             continue
         try:
-            brokers[layout.decode_log_dir_event(node[0])] = None
+            brokers[layout.decode_log_dir_event(node.data)] = None
         except ValueError as fault:
             faults.report(path, fault)
     return list(brokers)

@@ -52,7 +52,7 @@ async def read(
         if node is None:
             continue
         try:
-            states[tp] = layout.decode_state(node[0], node[1].version)
+            states[tp] = layout.decode_state(node.data, node.stat.version)
         except ValueError as fault:
             faults.report(path_of(tp), fault)
     return states

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-from minikafka.base.ports import Stat
-
-Node: TypeAlias = tuple[bytes, Stat]
-"""A node's data and Stat."""
+from minikafka.base.ports import Node
 
 
 class NodeReader(Protocol):

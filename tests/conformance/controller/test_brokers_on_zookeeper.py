@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support.controller_bench import partitions_of
 from support.coordination_servers import end_live_session
 from support.zookeeper_brokers import NewCluster, Story, ZooKeeperBrokers, eventually
 
@@ -180,7 +181,7 @@ async def test_controller_that_resigns_drops_watches_channels_and_gauges(
         assert shown["metrics"]["PreferredReplicaImbalanceCount"] == 0
         assert shown["metrics"]["ActiveControllerCount"] == 0
         assert shown["backlog"] == {}
-        assert old.controller.describe()["partitions"] == []
+        assert partitions_of(old.controller) == []
         later = brokers.history()[before:]
         assert [line for line in later if line["kind"] == "event"] == [], (
             "child watches are gone too"
@@ -713,7 +714,7 @@ async def test_topic_waits_for_a_dead_broker_and_is_deleted_at_its_start(
         await brokers.observer.create(layout.delete_topic_path("t"), b"")
 
         async def is_ineligible() -> bool:
-            shown = brokers.controller.controller.describe()
+            shown = brokers.controller.controller.summary()
             return "t" in shown["topics_ineligible_for_deletion"]
 
         await eventually(is_ineligible, "the topic waits for broker 3")
@@ -742,8 +743,8 @@ async def test_replica_that_could_not_be_deleted_is_tried_again(
         first = brokers.controller.config.broker_id
         failing, other = (n for n in (1, 2, 3) if n != first)
         await brokers.create("t", {0: (other, failing)})
-        replicas = brokers.brokers[failing].replicas
-        handle = replicas.handle
+        requests = brokers.brokers[failing].controller_requests
+        handle = requests.handle
 
         async def refusing(request: Any) -> ControllerResponse:
             if isinstance(request, StopReplicaRequest) and any(
@@ -753,7 +754,7 @@ async def test_replica_that_could_not_be_deleted_is_tried_again(
                 return ControllerResponse(0, tuple((p.tp, code) for p in request.partitions))
             return await handle(request)
 
-        monkeypatch.setattr(replicas, "handle", refusing)
+        monkeypatch.setattr(requests, "handle", refusing)
         before = Story(brokers.history())
         await brokers.observer.create(layout.delete_topic_path("t"), b"")
 
@@ -832,7 +833,7 @@ async def test_next_controller_reads_informs_elects_and_resumes(cluster: NewClus
         await brokers.observer.create(layout.REASSIGN_PARTITIONS, submitted)
 
         async def are_waiting() -> bool:
-            shown = brokers.controller.controller.describe()  # type: ignore[attr-defined]
+            shown = brokers.controller.controller.summary()
             return bool(shown["topics_ineligible_for_deletion"] and shown["reassignments"])
 
         await eventually(are_waiting, "a deletion and a reassignment wait for the dead broker")
@@ -878,14 +879,15 @@ def roles_sent(story: Story) -> set[tuple[int, str]]:
 
 async def agrees_with_zookeeper(brokers: ZooKeeperBrokers, live: set[int]) -> None:
     """Check the controller's report of its view against ZooKeeper."""
-    shown = brokers.controller.controller.describe()  # type: ignore[attr-defined]
+    shown = brokers.controller.controller.summary()
+    partitions = partitions_of(brokers.controller.controller)
     assert set(shown["brokers"]) == set(map(str, live))
     assert shown["shutting_down"] == []
     assert shown["topics_marked_for_deletion"] == ["gone"]
     assert "gone" in shown["topics_ineligible_for_deletion"]
     assert [row["topic"] for row in shown["reassignments"]] == ["moving"]
-    assert (shown["topic_count"], len(shown["partitions"])) == (4, 4), "one was never led"
-    for row in shown["partitions"]:
+    assert (shown["topic_count"], len(partitions)) == (4, 4), "one was never led"
+    for row in partitions:
         state = await brokers.state(TopicPartition(row["topic"], row["partition"]))
         assert state is not None
         assert (row["leader"], tuple(row["isr"])) == (state.leader, state.isr)
@@ -1009,7 +1011,7 @@ async def test_topic_without_live_isr_member_waits_until_unclean_is_allowed(
             await brokers.has_state(T0, other, other)
             await brokers.settled()
             assert (await brokers.state(other_topic)).leader == -1, "its own topic decides"  # type: ignore[union-attr]
-            assert brokers.controller.controller.describe()["unclean_elections"] == 1
+            assert brokers.controller.controller.summary()["unclean_elections"] == 1
             await client.produce("t", values(1), partition=0)
         moves = Story(brokers.history()).since(before).about(T0).moves()
         assert "partition Offline > Online" in moves

@@ -7,7 +7,14 @@ import json
 from typing import Any
 
 import pytest
-from support.controller_bench import T0, Candidate, ControllerBench, create_topic, until
+from support.controller_bench import (
+    T0,
+    Candidate,
+    ControllerBench,
+    create_topic,
+    partitions_of,
+    until,
+)
 from support.endpoints import endpoints
 
 from minikafka.base.model import (
@@ -98,8 +105,8 @@ async def test_controller_gauges_are_0_at_other_brokers(
     await bench.led(-1)
     names = ("offline_partition_count", "preferred_replica_imbalance_count", "partition_count")
     assert [bench.shown()[name] for name in names] == [2, 2, 2]
-    assert [other.service.describe()[name] for name in names] == [0, 0, 0]
-    assert other.service.describe()["partitions"] == []
+    assert [other.service.summary()[name] for name in names] == [0, 0, 0]
+    assert partitions_of(other.service) == []
     bench.ensemble.put(layout.CONTROLLER, layout.encode_controller(7, 0))
     await until(lambda: not bench.service.is_active)
     assert [bench.shown()[name] for name in names] == [0, 0, 0]

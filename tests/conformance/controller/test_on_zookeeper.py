@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.controller_bench import Candidate, until
+from support.controller_bench import Candidate, encode_preferred_election, until
 from support.coordination_servers import end_live_session
 
 from minikafka.base.errors import NodeExists
@@ -100,7 +100,7 @@ def active(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def idle(candidate: Candidate) -> bool:
-    picture = candidate.service.describe()
+    picture = candidate.service.summary()
     return picture.get("state") == "Idle" and picture.get("queue_size") == 0
 
 
@@ -141,7 +141,7 @@ async def led_by(admin: Any, leader: int, tp: TopicPartition = T0) -> LeaderAndI
     async with asyncio.timeout(15):
         while True:
             (node,) = await admin.get_many([layout.state_path(tp)])
-            state = layout.decode_state(node[0], node[1].version) if node else None
+            state = layout.decode_state(node.data, node.stat.version) if node else None
             if state is not None and state.leader == leader:
                 return state
             await asyncio.sleep(0.01)
@@ -167,7 +167,7 @@ async def test_next_controller_moves_the_leaders_of_the_dead_one(
     one = await start(1)
     await until(lambda: active([one]))
     two = await start(2)
-    await until(lambda: "2" in one.service.describe()["brokers"] and idle(one))
+    await until(lambda: "2" in one.service.summary()["brokers"] and idle(one))
     await create_topic(admin, "t", *([1, 2] for _ in range(500)))
     await led_by(admin, 1, TopicPartition("t", 499))
     await until(lambda: idle(one))
@@ -246,7 +246,7 @@ async def test_state_node_is_watched_only_during_its_reassignment(
     one = await start(1)
     await until(lambda: active([one]) and idle(one))
     await start(2)
-    await until(lambda: "2" in one.service.describe()["brokers"] and idle(one))
+    await until(lambda: "2" in one.service.summary()["brokers"] and idle(one))
     await create_topic(admin, "t", [1])
     state = await led_by(admin, 1)
     path = layout.state_path(T0)
@@ -284,7 +284,7 @@ async def test_new_controller_carries_out_or_clears_admin_nodes(start: Start, ad
     await create_topic(admin, "t", [1])
     await led_by(admin, 1)
     left = [layout.PREFERRED_ELECTION, layout.delete_topic_path("none")]
-    await admin.create(left[0], layout.encode_preferred_election([T0]))
+    await admin.create(left[0], encode_preferred_election([T0]))
     await admin.create(left[1], b"")
     await admin.create(layout.delete_topic_path("t"), b"")
     left += [layout.delete_topic_path("t"), layout.topic_path("t")]

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.controller_bench import T0, ControllerBench, create_topic, until
+from support.controller_bench import (
+    T0,
+    ControllerBench,
+    create_topic,
+    encode_preferred_election,
+    until,
+)
 from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode
@@ -80,7 +86,7 @@ async def test_preferred_election_by_znode_is_done_and_removes_the_node(
     bench: ControllerBench,
 ) -> None:
     assert await imbalanced(bench) == 3
-    bench.ensemble.put(layout.PREFERRED_ELECTION, layout.encode_preferred_election([T0]))
+    bench.ensemble.put(layout.PREFERRED_ELECTION, encode_preferred_election([T0]))
     await bench.led(2)
     await until(lambda: not bench.there(layout.PREFERRED_ELECTION))
 

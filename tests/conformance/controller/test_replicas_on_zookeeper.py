@@ -412,7 +412,7 @@ async def test_requests_of_older_epochs_are_refused(cluster: NewCluster) -> None
         )
 
         async def answer(request: object) -> tuple[int, list[int]]:
-            response = await broker.replicas.handle(request)  # type: ignore[arg-type]
+            response = await broker.controller_requests.handle(request)  # type: ignore[arg-type]
             return response.error, [code for _, code in response.partitions]
 
         def roles(controller_epoch: int, broker_epoch: int) -> LeaderAndIsrRequest:

@@ -13,7 +13,9 @@ from support.controller_bench import (
     ControllerBench,
     TracedCoordination,
     create_topic,
+    encode_preferred_election,
     new_ensemble,
+    partitions_of,
     reassign,
     stops,
     until,
@@ -41,7 +43,7 @@ async def test_new_controller_loads_and_sends_in_the_order_of_kafka() -> None:
     create_topic(ensemble, "r", [2])
     bench.ensemble.put(layout.CONTROLLER_EPOCH, b"6")
     reassign(bench, {TopicPartition("r", 0): [3]})
-    preferred = layout.encode_preferred_election([T0])
+    preferred = encode_preferred_election([T0])
     ensemble.put(layout.PREFERRED_ELECTION, preferred)
     stale = layout.ISR_CHANGE_PREFIX + "0000000003"
     ensemble.put(stale, layout.encode_isr_change([T0]))
@@ -110,16 +112,16 @@ async def test_states_begin_with_an_election_and_end_with_the_term() -> None:
     create_topic(bench.ensemble, "t", [2, 3])
     standby = await Candidate(bench.ensemble, 4).start()
     await until(lambda: standby.service.is_active)
-    await until(lambda: len(standby.service.describe()["partitions"]) == 1)
+    await until(lambda: len(partitions_of(standby.service)) == 1)
     await bench.start()
     assert bench.shown()["partitions"] == [], "not the controller"
-    (row,) = standby.service.describe()["partitions"]
+    (row,) = partitions_of(standby.service)
     assert (row["state"], set(row["replica_states"].values())) == (
         "OnlinePartition",
         {"OnlineReplica"},
     )
     await standby.service.resign()
-    assert standby.service.describe()["partitions"] == []
+    assert partitions_of(standby.service) == []
     await until(lambda: bench.service.is_active and bench.shown()["partitions"])
     assert bench.shown()["partitions"][0]["replica_states"] == row["replica_states"]
     moved = [about for what, about in bench.trace if what == "move"]

@@ -442,5 +442,5 @@ async def test_partition_without_live_isr_has_no_leader_until_unclean_is_allowed
             (outcome,) = (await onlooker.admin.alter_configs(change)).values()
             assert outcome.ok
             await until(lambda: cluster.brokers[other].replicas.partitions[T0].is_leader)
-            assert active_controller(cluster).controller.describe()["unclean_elections"] == 1
+            assert active_controller(cluster).controller.summary()["unclean_elections"] == 1
             await onlooker.produce("t", values(1))

@@ -159,11 +159,11 @@ async def test_refused_multi_names_its_culprit_and_changes_nothing(
 
 
 async def test_ensure_creates_parents_and_leaves_existing_nodes(client: RecordingClient) -> None:
-    await client.ensure("/p/q/r", b"leaf")
-    await client.ensure("/p/q/r", b"other")
-    await client.ensure("/a", b"other")
-    assert (await client.get("/p/q/r"))[0] == b"leaf"
-    assert (await client.get("/p/q"))[0] == b""
+    await client.ensure("/p/q/r")
+    await client.ensure("/p/q/r")
+    await client.ensure("/a")
+    node = await client.get("/p/q/r")
+    assert (node.data, node.stat.version) == (b"", 0)
     assert (await client.get("/a"))[0] == b"1"
 
 

@@ -15,7 +15,7 @@ def test_batch_has_the_requested_size_and_passes_the_checks(size):
     data = batch_of(size)
 
     assert len(data) == size
-    assert check_produced(memoryview(data), 0, size, HEADER.unpack_from(data, 0)) == 0
+    assert check_produced(memoryview(data), 0, size, HEADER.unpack_from(data, 0), False) == 0
 
 
 @pytest.mark.parametrize("version", [7, 9])

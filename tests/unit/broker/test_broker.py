@@ -210,7 +210,7 @@ async def test_broker_deletes_moved_replica_when_it_restarts_during_topic_deleti
         await cluster.stop(3)
         async with cluster.client() as client:
             await client.delete_topics("t")
-        await until(lambda: active(cluster).controller.describe()["topics_ineligible_for_deletion"])
+        await until(lambda: active(cluster).controller.summary()["topics_ineligible_for_deletion"])
         broker = await cluster.start(1)
         await until(lambda: tp not in broker.replicas.logs.logs)
         await cluster.start(3)
@@ -263,7 +263,7 @@ async def test_deleted_topic_is_removed_also_from_a_broker_that_was_down() -> No
             await client.delete_topics("t")
         await until(lambda: tp not in cluster.brokers[0].replicas.logs.logs)
         term = active(cluster).controller
-        await until(lambda: term.describe()["topics_ineligible_for_deletion"])
+        await until(lambda: term.summary()["topics_ineligible_for_deletion"])
         assert layout.topic_path("t") in cluster.ensemble.nodes
         broker = await cluster.start(1)
         await until(lambda: layout.topic_path("t") not in cluster.ensemble.nodes)

@@ -29,6 +29,10 @@ _HEADER = 4 + 2 + 2 + 4 + 2 + len("f")
 """Bytes of a request before its body: length, API, version, correlation id, client id."""
 
 
+def _ignore(*_: Any) -> None:
+    """Do nothing: a callback of `Fetchers`."""
+
+
 class Leader:
     """The leader's end of the connection: it keeps requests and sends the responses that a test gives."""
 
@@ -130,9 +134,7 @@ async def test_fetcher_connects_again_when_the_leader_does_not_respond(
     monkeypatch.setattr(fetchers, "_CONNECT_WITHIN_MS", 10)
     transport: Any = DeafOnce()
     tasks = TaskRegistry()
-    made = Fetchers(
-        4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None, lambda partition: None
-    )
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, _ignore, _ignore, _ignore)
     made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
     await asyncio.wait_for(transport.second.wait(), 30)
@@ -177,9 +179,7 @@ class Refusing:
 async def test_all_partitions_of_one_leader_have_one_fetcher() -> None:
     transport: Any = Refusing()
     tasks = TaskRegistry()
-    made = Fetchers(
-        4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None, lambda partition: None
-    )
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, _ignore, _ignore, _ignore)
     for leader in (3, 5):
         made.endpoints[leader] = Endpoint("PLAINTEXT", "127.0.0.1", 9_000 + leader)
     for number in range(6):
@@ -193,9 +193,7 @@ async def test_all_partitions_of_one_leader_have_one_fetcher() -> None:
 async def test_connection_is_closed_when_nothing_is_followed_any_longer() -> None:
     transport: Any = Slow()
     tasks = TaskRegistry()
-    made = Fetchers(
-        4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None, lambda partition: None
-    )
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, _ignore, _ignore, _ignore)
     made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
     await transport.asked.wait()
@@ -240,9 +238,7 @@ async def test_connection_ends_when_the_leader_has_another_address() -> None:
     transport: Any = Slow()
     transport.made.set()
     tasks = TaskRegistry()
-    made = Fetchers(
-        4, BrokerConfig(), transport, SystemClock(), tasks, lambda *_: None, lambda partition: None
-    )
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, _ignore, _ignore, _ignore)
     made.brokers_changed({3: Broker(3, endpoints("127.0.0.1", 9, "127.0.0.1", 10))})
     made.add(partition(1))
     await transport.asked.wait()

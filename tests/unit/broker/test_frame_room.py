@@ -15,7 +15,7 @@ class Receiver:
         self.reason = ""
 
     def ask(self, size: int) -> bool:
-        self.has_room = self.room.take(self, size)
+        self.has_room = self.room.reserve(self, size)
         return self.has_room
 
     def room_given(self) -> None:
@@ -23,7 +23,7 @@ class Receiver:
 
     def give_up(self, reason: str) -> None:
         self.reason = reason
-        self.room.give(self)
+        self.room.release(self)
 
     def received(self) -> int | None:
         return self.arrived
@@ -41,7 +41,7 @@ def test_request_that_does_not_fit_waits_for_the_one_before(receivers: list[Rece
     assert first.ask(6_000_000)
     assert not second.ask(6_000_000)
     assert not third.ask(1_000_000), "it fits, but the second one waits"
-    first.room.give(first)
+    first.room.release(first)
     assert (second.has_room, third.has_room) == (True, True)
 
 
@@ -49,7 +49,7 @@ def test_request_larger_than_the_whole_room_is_received_alone(receivers: list[Re
     first, second, *_ = receivers
     assert first.ask(100_000_000)
     assert not second.ask(1)
-    first.room.give(first)
+    first.room.release(first)
     assert second.has_room
 
 

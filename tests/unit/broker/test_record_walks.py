@@ -24,7 +24,7 @@ from minikafka.client.admin_results import Resource, ResourceType
 from minikafka.log.log import Log
 from minikafka.record.batch import Record, build, records
 from minikafka.record.codecs import compress
-from minikafka.record.walk import Rules, Walk, judge
+from minikafka.record.walk import RecordRules, Walk, judge
 from minikafka.wire.codec import decode_response, encode_request, request
 from minikafka.wire.versions import API_VERSIONS, PRODUCE
 
@@ -32,7 +32,7 @@ from minikafka.wire.versions import API_VERSIONS, PRODUCE
 def walk(pieces: int = 4, count: int = 1) -> Walk:
     """A walk of some steps, over one record that is `pieces` × 32 KiB large."""
     batch = raw_batch(record(value=bytes(pieces << 15)), count)
-    outcome = judge(memoryview(batch), 0, len(batch), Rules(1 << 30), room=0)
+    outcome = judge(memoryview(batch), 0, len(batch), RecordRules(1 << 30), 0, 0)
     assert isinstance(outcome, Walk)
     return outcome
 

@@ -381,7 +381,7 @@ async def test_long_request_is_abandoned_when_a_newer_controller_sends_one_meanw
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Such a request pauses between partitions, so that clients and heartbeats are served."""
-    monkeypatch.setattr("minikafka.broker.replicas._TURN_MS", -1)
+    monkeypatch.setattr("minikafka.broker.controller_requests._TURN_MS", -1)
     assert await hosted.tell(state(), state(T1)) == [0, 0]
     higher = [state(tp, epoch=4)._replace(is_new=False) for tp in (T0, T1)]
     stops = tuple(StopReplicaPartition(tp, 3, False) for tp in (T0, T1))
@@ -434,6 +434,24 @@ async def test_failed_disk_of_a_reader_takes_its_log_directory_offline(hosted: H
         hosted.replicas.reader(T0).read(1)
     assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert partition.offline
+
+
+async def test_failed_disk_of_a_reader_ends_the_wait_for_its_partition(hosted: Hosted) -> None:
+    attempts: list[int] = []
+
+    class Fetch:
+        def attempt(self) -> None:
+            attempts.append(1)
+
+    await hosted.tell(state(T0))
+    await hosted.replicas.append(T0, batch(b"v"))
+    partition = hosted.replicas.partitions[T0]
+    partition.waiting[Fetch()] = None
+    partition.log.segments[0].file.close()
+    with pytest.raises(KafkaError):
+        hosted.replicas.reader(T0).read(1)
+    await hosted.broker.clock.sleep(1)
+    assert attempts
 
 
 async def test_replica_whose_name_is_a_symbolic_link_is_refused_alone(

@@ -46,7 +46,8 @@ class Recorded(LocalCluster):
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Recorded]:
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
-    LocalCluster(3, data="data", config=ClusterConfig())._launcher().write_plan(None)
+    launcher = LocalCluster(3, data="data", config=ClusterConfig())._launcher()
+    launcher.write(launcher.plan(None))
     monkeypatch.setattr(module, "LocalCluster", Recorded)
     Recorded.done = []
     monkeypatch.setattr(Recorded, "late", 0)

@@ -24,9 +24,16 @@ from minikafka.cluster.local import BlockingCluster
 from minikafka.cluster.processes import ProcessId, identify
 
 
+def write_plan(launcher: Launcher) -> ClusterRecord:
+    """Write the plan of a start and return it."""
+    planned = launcher.plan(launcher.directory.read())
+    launcher.write(planned)
+    return planned.record
+
+
 def planned(cluster: LocalCluster) -> ClusterRecord:
     """Write the plan of `start` and return it."""
-    record = cluster._launcher().write_plan(cluster.directory.read())
+    record = write_plan(cluster._launcher())
     assert cluster.record == record
     return record
 
@@ -280,7 +287,7 @@ async def test_failed_start_leaves_the_files_of_the_former_cluster(
     before = texts_in(tmp_path)
 
     async def fail(launcher: Launcher, *_: object) -> None:
-        launcher.write_plan(launcher.directory.read())
+        write_plan(launcher)
         (tmp_path / "broker-3").mkdir()
         raise ClusterError("broker 3 ended")
 
@@ -297,7 +304,7 @@ async def test_failed_first_start_removes_the_data_that_it_created(
     (tmp_path / "broker-2").mkdir()
 
     async def fail(launcher: Launcher, *_: object) -> None:
-        launcher.write_plan(None)
+        write_plan(launcher)
         for name in ("zookeeper", "broker-1", "broker-1-ledger", "logs"):
             (tmp_path / name).mkdir()
         raise ClusterError("broker 1 ended")
@@ -314,7 +321,7 @@ async def test_failed_start_leaves_a_record_that_another_command_has_written(
     cluster = LocalCluster(1, data=tmp_path)
 
     async def fail(launcher: Launcher, *_: object) -> None:
-        record = launcher.write_plan(None)
+        record = write_plan(launcher)
         launcher.directory.write(replace(record, zookeeper="other:1"))
         raise ClusterError("broker 1 ended")
 
@@ -357,7 +364,7 @@ async def test_error_of_a_failed_first_start_has_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(launcher: Launcher, *_: object) -> None:
-        launcher.write_plan(None)
+        write_plan(launcher)
         launcher.directory.output("broker-1").write_text("disk on fire\n")
         raise ClusterError("broker 1 ended")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.controller_world import World, image
+from support.controller_world import DEFAULTS, World, image
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (
@@ -21,7 +21,6 @@ from minikafka.controller.events import (
     StopReplicaAnswered,
     TopicsChanged,
 )
-from minikafka.controller.machine import ControllerSettings
 from minikafka.controller.steps import DELETION, STEPS
 
 T0 = TopicPartition("t", 0)
@@ -139,7 +138,7 @@ def test_marks_of_unknown_topics_are_deleted():
 
 @pytest.mark.row("R65")
 def test_marks_are_deleted_without_effect_when_deletion_is_disabled():
-    world = World(settings=ControllerSettings(delete_topic_enable=False)).create("t", [0, 1])
+    world = World(settings=replace(DEFAULTS, delete_topic_enable=False)).create("t", [0, 1])
     world.mark("t")
     assert world.deletions == frozenset()
     assert world.context.partition_status(T0) is PartitionStatus.ONLINE

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from support.controller_world import World
+from support.controller_world import DEFAULTS, World
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsrRequest, TopicPartition, UpdateMetadataRequest
@@ -13,7 +15,6 @@ from minikafka.controller.events import (
     RebalanceDue,
     UncleanElectionEnabled,
 )
-from minikafka.controller.machine import ControllerSettings
 
 T0 = TopicPartition("t", 0)
 
@@ -143,7 +144,7 @@ def test_imbalance_above_the_ratio_is_corrected():
 @pytest.mark.row("R62", "X20")
 @pytest.mark.key("leader.imbalance.per.broker.percentage")
 def test_imbalance_within_the_ratio_is_not_corrected():
-    world = World(settings=ControllerSettings(leader_imbalance_per_broker_percentage=50))
+    world = World(settings=replace(DEFAULTS, leader_imbalance_per_broker_percentage=50))
     world.create("t", [0, 1], [0, 1], [0, 1])
     world.kill(0)
     world.register(0, epoch=2)

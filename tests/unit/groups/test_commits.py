@@ -364,7 +364,8 @@ def test_deletion_is_answered_when_all_its_tombstones_are_written():
         world.commit({T0: 1}, group=name)
     world.holds = True
 
-    caller = world.call("delete_groups", DeleteGroupsRequest(("a", "b", "c", "none")))
+    request = DeleteGroupsRequest(("a", "b", "c", "none"))
+    caller = world.call("delete_groups", request, timed=False)
     first, second, third = world.held
     world.held = []
     world.finish(first, 0)

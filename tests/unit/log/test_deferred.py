@@ -18,15 +18,19 @@ from support.logs import (
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import RecordsGone, StorageFailed
-from minikafka.log.deferred import EAGER_BYTES, Deferred, defer
+from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
 from minikafka.log.log import Log
 
 SIZE = len(batch())
 
 
+def ignored(failure: StorageFailed) -> None:
+    """Take the failure of a disk, and do nothing."""
+
+
 def deferred(log: Log, position: int = 0, max_bytes: int = 1 << 20) -> Deferred:
     """Return the records from a position on, which are not read yet."""
-    data, _, _ = defer(log, position, log.written_position, max_bytes, even_few=True)
+    data, _, _ = read_or_defer(log, position, log.written_position, max_bytes, True, ignored)
     assert isinstance(data, Deferred)
     return data
 
@@ -51,7 +55,7 @@ def test_deferred_records_are_those_of_a_read_at_once(interval: int) -> None:
         sorted(set(boundaries)), limits, (1, SIZE, 2 * SIZE + 5, 5 * SIZE, 1 << 20)
     ):
         data, *after = log.read(position, limit, max_bytes)
-        found, *found_after = defer(log, position, limit, max_bytes, even_few=True)
+        found, *found_after = read_or_defer(log, position, limit, max_bytes, True, ignored)
         assert (contents(found), found_after) == (data, after), (position, limit, max_bytes)
         assert len(found) == len(data)
 
@@ -61,9 +65,9 @@ def test_few_records_are_read_at_once() -> None:
     for _ in range(3):
         produce(log, 1, size=EAGER_BYTES - 1_000)
     end = log.written_position
-    few, _, position = defer(log, 0, end, 100_000, even_few=False)
+    few, _, position = read_or_defer(log, 0, end, 100_000, False, ignored)
     assert (few, position) == (log.read(0, end, 100_000)[0], end // 3)
-    many, _, position = defer(log, 0, end, 200_000, even_few=False)
+    many, _, position = read_or_defer(log, 0, end, 200_000, False, ignored)
     assert (type(many), position) == (Deferred, end)
 
 
@@ -132,9 +136,7 @@ def test_records_that_are_gone_are_never_replaced_by_others(change: object) -> N
 def test_failure_of_the_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     log = three_segments(MemoryStorage())
     failures: list[StorageFailed] = []
-    data, _, _ = defer(log, 0, log.written_position, 1 << 20, even_few=True)
-    assert isinstance(data, Deferred)
-    data.failed = failures.append
+    data, _, _ = read_or_defer(log, 0, log.written_position, 1 << 20, True, failures.append)
     failure = StorageFailed(DIRECTORY, OSError(5, "a bad sector"))
 
     def fail(count: int, position: int) -> bytes:

@@ -10,7 +10,7 @@ from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
 from minikafka.log.segment import Segment
-from minikafka.record.batch import HEADER, stamp
+from minikafka.record.batch import stamp
 
 SIZE = len(batch())
 INTERVAL = 2 * SIZE
@@ -30,7 +30,7 @@ def written(storage: MemoryStorage, count: int = 12) -> Segment:
         data = batch(timestamp=1000 + i)
         stamp(data, 0, 100 + i, len(data) - 12, 0)
         segment.file.pwritev([data], i * SIZE)
-        segment.note(HEADER.unpack_from(data), i * SIZE)
+        segment.note(100 + i, 100 + i, 1000 + i, 5000 + i * SIZE)
     segment.write_index_files(sealed=True)
     return segment
 

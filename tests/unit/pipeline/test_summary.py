@@ -9,7 +9,7 @@ from minikafka.pipeline.summary import Summary, Table
 
 def test_document_holds_facts_and_tables_in_order():
     table = Table("lost", ("partition", "offset"), ((0, 5), (1, None)))
-    summary = Summary("check", {"records": 7}, (table,), ok=False).with_facts(seconds=1.5)
+    summary = Summary("check", {"records": 7, "seconds": 1.5}, (table,), ok=False)
     assert list(summary.document().items()) == [
         ("title", "check"),
         ("ok", False),

@@ -30,7 +30,7 @@ from minikafka.record.codecs import crc32c
 def check(data: bytes, end: int | None = None) -> int:
     padded = b"head" + bytes(data)
     stop = len(padded) if end is None else 4 + end
-    return check_produced(memoryview(padded), 4, stop, HEADER.unpack_from(padded, 4))
+    return check_produced(memoryview(padded), 4, stop, HEADER.unpack_from(padded, 4), False)
 
 
 def produced(**fields: int) -> bytes:
@@ -157,7 +157,7 @@ def test_stamping_offset_and_epoch_keeps_the_crc_valid() -> None:
     header = HEADER.unpack_from(data, 4)
     stamp(data, 4, 1234, header[b.BATCH_LENGTH], 9)
     view = memoryview(data)
-    headers, stop, next_offset = valid_run(data, view, 4, len(data), 1234)
+    headers, stop, next_offset = valid_run(data, view, 4, len(data), 1234, False)
     assert (stop, next_offset) == (len(data), 1234 + header[b.COUNT])
     assert headers[0] == (1234, header[1], 9, *header[3:])
 
@@ -167,22 +167,22 @@ def test_log_append_time_sets_the_brokers_time_on_every_record() -> None:
     b.stamp_append_time(data, 0, len(data), 777)
     assert [record.timestamp for record in records(data)] == [777, 777]
     assert HEADER.unpack_from(data)[b.MAX_TIMESTAMP] == 777
-    assert valid_run(data, memoryview(data), 0, len(data), 0)[1] == len(data)
+    assert valid_run(data, memoryview(data), 0, len(data), 0, False)[1] == len(data)
 
 
 def test_a_run_of_batches_ends_at_the_first_gap_or_damage() -> None:
     made = [bytearray(build([Record(value=b"v")] * 2, base_offset=offset)) for offset in (0, 2, 4)]
     size = len(made[0])
     whole = b"".join(made)
-    assert len(valid_run(whole, memoryview(whole), 0, len(whole), 0)[0]) == 3
+    assert len(valid_run(whole, memoryview(whole), 0, len(whole), 0, False)[0]) == 3
     cut = whole[:-1]
-    assert valid_run(cut, memoryview(cut), 0, len(cut), 0)[1] == 2 * size
+    assert valid_run(cut, memoryview(cut), 0, len(cut), 0, False)[1] == 2 * size
     gap = bytes(made[0] + made[2])
-    assert valid_run(gap, memoryview(gap), 0, len(gap), 0)[1] == size
+    assert valid_run(gap, memoryview(gap), 0, len(gap), 0, False)[1] == size
     made[1][70] ^= 1
     rotten = b"".join(made)
-    assert valid_run(rotten, memoryview(rotten), 0, len(rotten), 0)[1] == size
-    assert valid_run(whole, memoryview(whole), 0, len(whole), 1) == ([], 0, 1)
+    assert valid_run(rotten, memoryview(rotten), 0, len(rotten), 0, False)[1] == size
+    assert valid_run(whole, memoryview(whole), 0, len(whole), 1, False) == ([], 0, 1)
 
 
 fields = st.none() | st.binary(max_size=20)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from minikafka.base.fetch_rows import RequestRow
 from minikafka.replication import consumer_sessions
 from minikafka.replication.consumer_sessions import (
     EVICTION_MS,
@@ -15,7 +16,6 @@ from minikafka.replication.consumer_sessions import (
     ConsumerSession,
     FetchSessionCache,
 )
-from minikafka.replication.sessions import Row
 
 pytestmark = pytest.mark.row("R50")
 
@@ -36,13 +36,13 @@ def open_session(cache: FetchSessionCache, size: int, now: int = 0) -> ConsumerS
     return session
 
 
-def rows(size: int) -> list[Row]:
+def rows(size: int) -> list[RequestRow]:
     return [(number, -1, 0, -1, -1, 1000) for number in range(size)]
 
 
 def update(
     session: ConsumerSession,
-    topics: Iterable[tuple[bytes, Iterable[Row]]],
+    topics: Iterable[tuple[bytes, Iterable[RequestRow]]],
     forgotten: Iterable[tuple[bytes, Iterable[int]]],
 ) -> None:
     deque(session.update(topics, forgotten), maxlen=0)

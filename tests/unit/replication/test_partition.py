@@ -457,7 +457,7 @@ class TestLastStableOffset:
         replica = r[0]
         replica.purgatory.dirty.append(replica.partition)
         required = replica.partition.append_as_leader(
-            batch, memoryview(batch), 0, len(batch), -1, r.now, 0, internal
+            batch, memoryview(batch), 0, len(batch), -1, r.now, 0, internal, 0
         )
         replica.purgatory.finish_tick(r.now)
         return required
@@ -561,10 +561,10 @@ def test_offline_leader_neither_advances_nor_answers() -> None:
     partition = r[0].partition
     r[0].purgatory.dirty.clear()
     batch = bytearray(build([Record(timestamp=1, value=b"m1")]))
-    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), -1, r.now, 0) == 1
+    field = (batch, memoryview(batch), 0, len(batch), -1, r.now, 0, False, 0)
+    assert partition.append_as_leader(*field) == 1
     r[0].log.flush()
     partition.offline = True
     assert not partition.maybe_advance_high_watermark(r.now)
     assert partition.check_leader_epoch(-1) == ErrorCode.KAFKA_STORAGE_ERROR
-    refused = partition.append_as_leader(batch, memoryview(batch), 0, len(batch), -1, r.now, 0)
-    assert refused == -ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.append_as_leader(*field) == -ErrorCode.KAFKA_STORAGE_ERROR

@@ -21,6 +21,7 @@ from minikafka.base.model import (
     StopReplicaRequest,
 )
 from minikafka.base.ports import Listener
+from minikafka.ledger.record import NOTHING
 from minikafka.rpc import channels
 from minikafka.rpc.channels import Channels
 from minikafka.rpc.messages import encode_response
@@ -76,7 +77,9 @@ class World:
         self.clock = ManualClock()
         self.plane = ScriptedControlPlane()
         self.tasks = TaskRegistry()
-        self.channels = Channels(self.plane, self.clock, self.tasks, SystemRng())
+        self.channels = Channels(
+            self.plane, self.clock, self.tasks, SystemRng(), NOTHING, "CONTROLLER"
+        )
         self.responses: list[tuple[BrokerId, int, int]] = []
 
     def send(self, broker_id: int, epoch: int) -> None:
@@ -312,7 +315,9 @@ async def test_bounced_broker_gets_a_new_channel_to_its_new_address(world: World
 
 async def test_channel_records_retries_at_growing_intervals(world: World) -> None:
     ledger = RecordingLedger()
-    world.channels = Channels(world.plane, world.clock, world.tasks, SystemRng(), ledger)
+    world.channels = Channels(
+        world.plane, world.clock, world.tasks, SystemRng(), ledger, "CONTROLLER"
+    )
     world.channels.add(broker(1))
     world.send(1, 1)
     for _ in range(9):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.base.fetch_rows import PartitionData
 from minikafka.wire import fetch
 from minikafka.wire.codec import decode_request, decode_response, encode_request, request
 
@@ -68,7 +69,7 @@ def test_request_of_many_partitions_is_decoded_in_steps(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_response_of_many_partitions_is_encoded_in_steps(version: int) -> None:
-    rows = [fetch.PartitionData(n, 0, n, n, 0, (), 0) for n in range(10 * fetch.STEP_ROWS)]
+    rows = [PartitionData(n, 0, n, n, 0, (), 0) for n in range(10 * fetch.STEP_ROWS)]
     steps = fetch.encode_response_in_steps(7, version, 0, 0, [(b"a", rows)])
     assert sum(1 for _ in steps) == 10
     (topic,) = decode_response(
@@ -96,8 +97,8 @@ def test_truncated_request_is_not_completed_from_the_next_request(version: int) 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kio_decodes_a_response_of_any_version(version: int) -> None:
-    data = fetch.PartitionData(3, 0, 50, 50, 1, (b"abc", b"defg"), 7)
-    empty = fetch.PartitionData(4, 6, -1, -1, -1, (), 0)
+    data = PartitionData(3, 0, 50, 50, 1, (b"abc", b"defg"), 7)
+    empty = PartitionData(4, 6, -1, -1, -1, (), 0)
     slices = fetch.encode_response(9, version, 0, 77, [(b"a", [data, empty]), (b"b", [empty])])
     whole = b"".join(slices)
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4
@@ -114,8 +115,8 @@ def test_kio_decodes_a_response_of_any_version(version: int) -> None:
 def test_response_carries_aborted_transactions_null_and_empty_apart(
     version: int, aborted: list[tuple[int, int]] | None
 ) -> None:
-    data = fetch.PartitionData(3, 0, 50, 45, 1, (b"abc",), 3, None, aborted)
-    after = fetch.PartitionData(4, 0, 60, 60, 1, (b"de",), 2)
+    data = PartitionData(3, 0, 50, 45, 1, (b"abc",), 3, None, aborted)
+    after = PartitionData(4, 0, 60, 60, 1, (b"de",), 2)
     whole = b"".join(fetch.encode_response(9, version, 0, 77, [(b"a", [data, after])]))
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4
     first, second = decode_response(1, version, whole[4:]).responses[0].partitions
@@ -143,9 +144,9 @@ def test_follower_request_has_the_bytes_of_kio() -> None:
 
 
 def test_a_follower_reads_records_errors_and_diverging_epochs() -> None:
-    data = fetch.PartitionData(3, 0, 50, 50, 1, (b"abc" * 100,), 300)
-    refused = fetch.PartitionData(4, 74, -1, -1, 6, (), 0)
-    diverging = fetch.PartitionData(5, 0, -1, -1, -1, (), 0, (3, 40))
+    data = PartitionData(3, 0, 50, 50, 1, (b"abc" * 100,), 300)
+    refused = PartitionData(4, 74, -1, -1, 6, (), 0)
+    diverging = PartitionData(5, 0, -1, -1, -1, (), 0, (3, 40))
     buf = bytearray(
         b"".join(
             fetch.encode_response(9, 12, 0, 77, [(b"a", [data, refused]), (b"b", [diverging])])

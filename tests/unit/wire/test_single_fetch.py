@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.base.fetch_rows import PartitionData
 from minikafka.wire import fetch
 from minikafka.wire.single_fetch import (
     SingleFetch,
@@ -29,7 +30,7 @@ def general_request(topic: bytes, rows: Any = (ROW,), forgotten: Any = ()) -> by
 def general_response(
     topic: bytes = b"t", *, error: int = 0, rows: Any = None, size: int = 300
 ) -> bytearray:
-    row = fetch.PartitionData(3, 0, 50, 50, 1, (b"x" * size,), size)
+    row = PartitionData(3, 0, 50, 50, 1, (b"x" * size,), size)
     return bytearray(
         b"".join(fetch.encode_response(9, 12, error, 77, [(topic, rows or [row])])),
     )
@@ -115,9 +116,9 @@ def test_response_with_one_partition_is_decoded_as_by_the_general_decoder(
     assert buf[single[5] : single[6]] == b"x" * size
 
 
-REFUSED = fetch.PartitionData(3, 6, -1, -1, -1, (), 0)
-DIVERGING = fetch.PartitionData(3, 0, -1, -1, -1, (), 0, (3, 40))
-PLAIN = fetch.PartitionData(3, 0, 50, 50, 1, (b"abc",), 3)
+REFUSED = PartitionData(3, 6, -1, -1, -1, (), 0)
+DIVERGING = PartitionData(3, 0, -1, -1, -1, (), 0, (3, 40))
+PLAIN = PartitionData(3, 0, 50, 50, 1, (b"abc",), 3)
 
 
 @pytest.mark.parametrize("row", [REFUSED, DIVERGING])

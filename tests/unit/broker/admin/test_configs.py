@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.cold import Cold, state
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ErrorCode, StaleSession
 from minikafka.base.ports import Check, Create, Set
 from minikafka.broker.admin.configs import (
     Alteration,
@@ -263,12 +263,29 @@ async def test_settings_are_written_although_a_controller_was_elected_meanwhile(
 
 
 @pytest.mark.parametrize(
-    ("fault", "code"), [("unanswered", ErrorCode.NONE), ("lost", ErrorCode.REQUEST_TIMED_OUT)]
+    ("fault", "code"),
+    [
+        ("unanswered", ErrorCode.NONE),
+        ("lagging", ErrorCode.NONE),
+        ("lost", ErrorCode.REQUEST_TIMED_OUT),
+    ],
 )
 async def test_lost_answer_is_resolved_by_reading_back(fault: str, code: ErrorCode) -> None:
     world = World()
     world.session.faults = [fault]
     assert (await world.topic(Change(THROTTLED, "0:1", Operation.APPEND))).error == code
+
+
+async def test_request_times_out_when_the_session_ends_during_the_read_back() -> None:
+    world = World()
+    world.session.faults = ["unanswered"]
+
+    def expire(ops: object) -> None:
+        world.session.failures = [StaleSession()]
+
+    world.session.before_multi = expire
+    result = await world.topic(Change("retention.ms", "5"))
+    assert result.error == ErrorCode.REQUEST_TIMED_OUT
 
 
 async def test_error_is_retriable_when_zookeeper_is_unreachable() -> None:

@@ -77,6 +77,21 @@ async def test_manual_replicas_of_new_partitions_are_used() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("unanswered", ErrorCode.NONE),
+        ("lagging", ErrorCode.NONE),
+        ("lost", ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+async def test_lost_answer_is_resolved_by_reading_back(fault: str, code: ErrorCode) -> None:
+    world = World()
+    world.session.faults = [fault]
+    assert (await world.add(4)).error == code
+    assert len(world.written()) == (2 if code else 4)
+
+
+@pytest.mark.parametrize(
     ("count", "by_hand", "code", "message"),
     [
         (

@@ -11,16 +11,18 @@ import pytest
 from support.logs import clean, transactional_batch
 from support.loop_clock import SeededRng
 from support.manual_clock import ManualClock
-from support.replication import KEY, Replica, Replicas
+from support.replication import KEY, LAG_MS, TP, Replica, Replicas
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
+from minikafka.base.fetch_rows import RequestRow
 from minikafka.base.metrics import Metrics
+from minikafka.base.model import TopicPartition
 from minikafka.broker import consumer_fetch, consumer_fetches
 from minikafka.broker.apis.fetch import REQUEST_BYTES_MAX, FetchApi
 from minikafka.broker.cold_turns import ColdTurns, OneAtATime
 from minikafka.broker.consumer_fetch import ROWS_MAX
-from minikafka.broker.consumer_fetches import WAITING_MAX
+from minikafka.broker.consumer_fetches import POSITIONS_MIN, WAITING_MAX
 from minikafka.broker.fetch_sessions import FetchSessions
 from minikafka.broker.large_fetch import LARGE_BYTES
 from minikafka.broker.metadata import MetadataCache
@@ -31,7 +33,7 @@ from minikafka.replication import consumer_sessions, sessions
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue
 from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.fetch import FOLLOWER_VERSION, STEP_ROWS, FetchPartition, decode_in_steps
+from minikafka.wire.fetch import FOLLOWER_VERSION, STEP_ROWS, decode_in_steps
 from minikafka.wire.fetch import encode_request as encode_follower_request
 from minikafka.wire.versions import FETCH
 
@@ -97,7 +99,7 @@ class Consumer:
         self,
         broker: int,
         session: tuple[int, int],
-        rows: list[FetchPartition],
+        rows: list[RequestRow],
         forgotten: Sequence[tuple[bytes, Sequence[int]]] = (),
     ) -> None:
         """Send a fetch of partitions of t that may wait, of a consumer if `broker` is -1."""
@@ -223,6 +225,30 @@ def test_position_from_before_a_truncation_is_not_used(replicas: Replicas) -> No
     replicas.produce(0, b"a longer record than the one before")
     replicas.produce(0, b"005")
     assert consumer.offsets(5) == [5]
+
+
+def test_positions_of_partitions_that_are_no_longer_hosted_are_dropped(replicas: Replicas) -> None:
+    consumers, log = Consumer(replicas[0]).api.consumers, replicas[0].log
+    for _ in range(POSITIONS_MIN + 1):
+        hosted = replicas[0].partition = Partition(TP, 0, log, LAG_MS, lambda _: True)
+        consumers.position(hosted, 1)
+    assert set(consumers.positions) == {hosted}
+
+
+def test_positions_of_hosted_partitions_are_all_kept(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, numbers = replicas[0].partition, range(4 * POSITIONS_MIN)
+    hosted = {
+        number: Partition(TopicPartition("t", number), 0, partition.log, LAG_MS, lambda _: True)
+        for number in numbers
+    }
+    consumers = Consumer(replicas[0]).api.consumers
+    find = cast("Any", lambda _, number: hosted[number])
+    monkeypatch.setattr(consumers.replicas, "find", find)
+    for other in hosted.values():
+        consumers.position(other, 1)
+    assert set(consumers.positions) == set(hosted.values())
 
 
 def test_fetch_from_an_offset_in_a_gap_returns_the_next_records(replicas: Replicas) -> None:
@@ -443,7 +469,7 @@ def test_records_that_come_between_the_steps_of_a_large_fetch_are_seen(
     assert len(consumer.received()) == 1
 
 
-def absent(count: int) -> list[FetchPartition]:
+def absent(count: int) -> list[RequestRow]:
     """Return rows of partitions that do not exist."""
     return [(1 + number, 0, 0, -1, 0, 1000) for number in range(count)]
 

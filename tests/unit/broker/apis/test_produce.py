@@ -78,7 +78,7 @@ class Connected:
         told = LeaderAndIsrRequest(
             0, 100, self.broker.info.epoch, (state,), (self.broker.info,), ()
         )
-        (answer,) = (await self.replicas.handle(told)).partitions
+        (answer,) = (await self.broker.controller_requests.handle(told)).partitions
         assert answer[1] == 0
 
     def produce(

@@ -235,7 +235,7 @@ def test_commits_that_arrive_in_one_turn_share_a_batch() -> None:
         )
         assert codes == [{0}] * len(clients)
         data, _, _ = partition.log.read(before, 1 << 20, 1 << 20)
-        headers, _, end = valid_run(data, memoryview(data), 0, len(data), before)
+        headers, _, end = valid_run(data, memoryview(data), 0, len(data), before, False)
         assert end == before + len(clients)
         assert len(headers) < len(clients)  # those that arrived in one turn share a batch
         for client in clients:

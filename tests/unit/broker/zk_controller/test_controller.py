@@ -53,7 +53,7 @@ def active(*candidates: Candidate) -> list[Candidate]:
 
 
 def settled(candidate: Candidate) -> bool:
-    term = candidate.service.describe()
+    term = candidate.service.summary()
     return term.get("state") == "Idle" and term.get("queue_size") == 0
 
 

@@ -7,7 +7,15 @@ from collections.abc import AsyncIterator
 from typing import Any, Self
 
 import pytest
-from support.controller_bench import T0, Candidate, ControllerBench, create_topic, state_of, until
+from support.controller_bench import (
+    T0,
+    Candidate,
+    ControllerBench,
+    create_topic,
+    partitions_of,
+    state_of,
+    until,
+)
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
@@ -110,7 +118,7 @@ async def test_plan_to_elect_equals_what_the_request_causes(bench: Obeyed) -> No
     moved = LeaderAndIsr(3, state.leader_epoch + 1, state.isr, 1, state.zk_version)
     bench.ensemble.put(layout.state_path(T0), layout.encode_state(moved))
     bench.ensemble.put(f"{layout.ISR_CHANGE_PREFIX}0000000001", layout.encode_isr_change([T0]))
-    await until(lambda: bench.service.describe()["partitions"][0]["leader"] == 3)
+    await until(lambda: partitions_of(bench.service)[0]["leader"] == 3)
     await bench.idle()
     question = {"operation": "elect", "unclean": False, "partitions": [["t", 0]]}
     plan = await bench.service.plan(question)
@@ -146,7 +154,7 @@ async def test_plan_changes_nothing_and_logs_nothing(
     bench: Obeyed, caplog: pytest.LogCaptureFixture
 ) -> None:
     nodes = {path: (node.data, node.version) for path, node in bench.ensemble.nodes.items()}
-    before = bench.service.describe()
+    before = bench.shown()
     mark, sent = len(bench.ledger.lines), len(bench.channels.sent)
     with caplog.at_level(logging.DEBUG):
         for question in (
@@ -157,7 +165,7 @@ async def test_plan_changes_nothing_and_logs_nothing(
             {"operation": "elect", "unclean": False, "partitions": None},
         ):
             await bench.service.plan(question)
-    assert bench.service.describe() == before
+    assert bench.shown() == before
     assert {p: (n.data, n.version) for p, n in bench.ensemble.nodes.items()} == nodes
     assert len(bench.ledger.lines) == mark
     assert len(bench.channels.sent) == sent

@@ -8,7 +8,7 @@ import pytest
 from support.memory_coordination import Ensemble, MemoryCoordination
 
 from minikafka.base.errors import NotConnected, StaleSession
-from minikafka.base.ports import Stat
+from minikafka.base.ports import Node
 from minikafka.broker.zk_controller.term_session import TermSession
 
 
@@ -18,7 +18,7 @@ async def test_read_is_not_repeated_in_the_session_that_replaced_the_terms() -> 
     session = TermSession(coordination, coordination.generation, 0)
     reads: list[Sequence[str]] = []
 
-    async def get_many(paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+    async def get_many(paths: Sequence[str]) -> list[Node | None]:
         reads.append(paths)
         if len(reads) > 1:
             return [None]

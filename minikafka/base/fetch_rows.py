@@ -1,0 +1,54 @@
+"""The partitions of a fetch: plain tuples, which cost less than objects, and the positions of their fields.
+
+The leader's sessions and the wire protocol share them, and must not import each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from minikafka.base.ports import Slice
+
+RequestRow: TypeAlias = tuple[int, int, int, int, int, int]
+"""partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
+PARTITION: Final = 0
+FETCH_OFFSET: Final = 2
+
+AbortedTransactions: TypeAlias = Sequence[tuple[int, int]]
+"""(producer id, first offset) of each aborted transaction in the records, for a consumer that reads committed."""
+ResponseRow: TypeAlias = tuple[
+    int,
+    int,
+    int,
+    int,
+    int,
+    Sequence[Slice],
+    int,
+    "tuple[int, int] | None",
+    "AbortedTransactions | None",
+    int,
+]
+"""The fields of PartitionData as a plain tuple."""
+SLICES: Final = 5
+SIZE: Final = 6
+DIVERGING: Final = 7
+
+
+class PartitionData(NamedTuple):
+    """One partition of a response.
+
+    `slices` hold `size` bytes. `diverging`: (epoch, end offset) of KIP-595. `aborted` is None, and null on the wire,
+    unless records are read with isolation level read_committed. `preferred`: the broker to read from instead, or -1.
+    """
+
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    slices: Sequence[Slice]
+    size: int
+    diverging: tuple[int, int] | None = None
+    aborted: AbortedTransactions | None = None
+    preferred: int = -1
