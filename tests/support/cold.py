@@ -11,6 +11,7 @@ from support.loop_clock import LoopClock, SeededRng
 from support.manual_clock import ManualClock
 from support.memory_coordination import MemoryCoordination
 from support.memory_zookeeper import Ensemble
+from support.until import until
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
@@ -65,6 +66,19 @@ class Tasks:
 
     async def close(self) -> None:
         await self.settle()
+
+
+class WaitedForMetadata(MetadataCache):
+    """The metadata, and whether requests wait for an update of them."""
+
+    async def until_waiting(self, *requests: asyncio.Future[Any], waiting: int = 1) -> None:
+        """Turn the loop until this number of requests wait for an update, or all of `requests` have ended."""
+        await until(
+            lambda: (
+                len(self._waiters) >= waiting
+                or (requests and all(request.done() for request in requests))
+            )
+        )
 
 
 class Controller:
@@ -165,7 +179,7 @@ class Cold:
         self.session.attach()
         self.clock, self.rng, self.tasks, self.calls = LoopClock(), SeededRng(), Tasks(), Calls()
         self.controller = Controller(broker_id, controller_id)
-        self.metadata = MetadataCache(self.clock)
+        self.metadata = WaitedForMetadata(self.clock)
         self.replicas = Replicas()
         coordination = self.session
         self.settings = DynamicConfig(self.config)

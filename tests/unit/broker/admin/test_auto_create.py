@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from support.cold import Cold, finished
 
@@ -18,8 +16,7 @@ async def test_broker_asks_the_controller_to_create_a_topic() -> None:
     cold.calls.handler = ruler.admin.auto_create.handle_create_topics
     assert cold.admin.auto_create.start("t") == ErrorCode.LEADER_NOT_AVAILABLE
     assert cold.admin.auto_create.start("t") == ErrorCode.LEADER_NOT_AVAILABLE
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await ruler.metadata.until_waiting()
     ruler.lead_what_is_created()
     await cold.tasks.settle()
     assert cold.calls.calls == [("127.0.0.1", 9501, "create_topics")]
@@ -33,8 +30,7 @@ async def test_controller_creates_a_topic_and_can_try_again_after_a_failure() ->
     await cold.tasks.settle()
     assert layout.topic_path("t") not in cold.ensemble.nodes
     cold.admin.auto_create.start("t")
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await cold.metadata.until_waiting()
     cold.lead_what_is_created()
     await cold.tasks.settle()
     assert "t" in cold.metadata.topics
@@ -70,8 +66,7 @@ async def test_one_request_begins_to_create_at_most_10000_topics(
     cold = Cold()
     steps = cold.admin.auto_create.start_all(["t1", "t2", "t3"])
     assert set(finished(steps).values()) == {ErrorCode.LEADER_NOT_AVAILABLE}
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await cold.metadata.until_waiting()
     cold.lead_what_is_created()
     await cold.tasks.settle()
     assert set(cold.metadata.topics) == {"t1", "t2"}

@@ -20,8 +20,7 @@ async def create(
 ) -> list[TopicResult]:
     """Create topics while a controller elects leaders as soon as it sees the nodes."""
     creating = asyncio.ensure_future(cold.admin.topics.create_topics(topics, timeout_ms, **rest))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await cold.metadata.until_waiting(creating)
     cold.lead_what_is_created()
     return await creating
 
@@ -190,8 +189,7 @@ async def test_lost_answer_is_resolved_by_reading_back(fault: str, code: ErrorCo
     cold = Cold()
     creating = asyncio.ensure_future(cold.admin.topics.create_topics([NewTopic("t")], 60_000))
     cold.session.faults = [fault]
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await cold.metadata.until_waiting(creating)
     cold.lead_what_is_created()
     (result,) = await creating
     assert result.error == code
@@ -219,8 +217,7 @@ async def test_deletion_marks_the_topic_and_reports_unknown_ones() -> None:
     deleting = asyncio.ensure_future(
         cold.admin.topics.delete_topics(["t", "absent", "a/b"], 60_000)
     )
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await cold.metadata.until_waiting(deleting)
     cold.forget_what_is_marked()
     results = await deleting
     assert [result.error for result in results.values()] == [
@@ -238,8 +235,7 @@ async def test_second_deletion_waits_with_the_first_and_is_refused_after_it() ->
     await create(cold, NewTopic("t"))
     topics = cold.admin.topics
     both = [asyncio.ensure_future(topics.delete_topics(["t"], 60_000)) for _ in range(2)]
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await cold.metadata.until_waiting(*both, waiting=2)
     assert not any(deleting.done() for deleting in both)
     cold.forget_what_is_marked()
     assert [(await deleting)["t"].error for deleting in both] == [ErrorCode.NONE, ErrorCode.NONE]
@@ -256,8 +252,7 @@ async def test_deletion_waits_for_a_topic_not_yet_in_the_metadata(
     await cold.admin.topics.create_topics([NewTopic("t")], 0)
     assert "t" not in cold.metadata.topics
     deleting = asyncio.ensure_future(cold.admin.topics.delete_topics(["t"], 60_000))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await cold.metadata.until_waiting(deleting)
     assert not deleting.done()
     assert layout.delete_topic_path("t") in cold.ensemble.nodes
     if is_shown_meanwhile:

@@ -72,8 +72,7 @@ async def test_election_is_answered_when_the_metadata_has_the_leader(version: in
     electing: asyncio.Future[Any] = asyncio.ensure_future(
         _awaited(elect_leaders(cold.services, asked, context(version)))
     )
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await cold.metadata.until_waiting(electing)
     assert not electing.done()
     cold.update(state("t", 0, (1, 2), 1))
     assert codes(await electing, version) == {T0: 0, U0: ErrorCode.ELECTION_NOT_NEEDED}

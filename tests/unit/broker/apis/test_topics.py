@@ -21,8 +21,7 @@ ID = bytes(range(16))
 async def create(cold: Cold, version: int, topics: Any, **rest: Any) -> Any:
     request = codec.request(CREATE_TOPICS, version, topics=topics, timeout=60_000, **rest)
     handling = asyncio.ensure_future(create_topics(cold.services, request, context(version)))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await cold.metadata.until_waiting(handling)
     cold.lead_what_is_created()
     frame = codec.encode_response(1, CREATE_TOPICS, version, finished(await handling))
     return codec.decode_response(CREATE_TOPICS, version, frame[4:])
@@ -97,8 +96,7 @@ async def delete(cold: Cold, version: int, **asked: Any) -> Any:
     """Delete topics with a controller that begins at once."""
     request = codec.request(DELETE_TOPICS, version, timeout=60_000, **asked)
     deleting = asyncio.ensure_future(deleted(cold, version, request))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await cold.metadata.until_waiting(deleting)
     cold.forget_what_is_marked()
     return await deleting
 
