@@ -369,7 +369,7 @@ def _lag(picture: GroupPicture, lag: Lag) -> Finding:
     if lag.is_stuck:
         ago = duration(lag.now - lag.committed_at)
         text = (
-            f"{lag.tp} has {lag.records} records behind the committed offset {lag.committed}, "
+            f"{lag.tp} has {lag.records} records after the committed offset {lag.committed}, "
             f"and no commit for {ago}; {reader}"
         )
         return Finding("lag-stuck", text)

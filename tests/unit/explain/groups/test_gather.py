@@ -286,7 +286,7 @@ def test_partition_that_is_read_without_commits_is_stuck() -> None:
 
         assert found.name == "lag-stuck"
         assert found.text.startswith(
-            "t-2 has 6 records behind the committed offset 4, and no commit"
+            "t-2 has 6 records after the committed offset 4, and no commit"
         )
 
     run(scenario)

@@ -428,7 +428,7 @@ def test_partition_without_commits_is_stuck():
 
     assert found.name == "lag-stuck"
     assert found.text == (
-        "t-3 has 40 records behind the committed offset 10, and no commit for 2 min; "
+        "t-3 has 40 records after the committed offset 10, and no commit for 2 min; "
         "no member is assigned to it"
     )
 
