@@ -88,7 +88,7 @@ class TopicStore(Protocol):
         """Return the names of all topics."""
 
     async def existing(self, names: Sequence[str]) -> set[str]:
-        """Return those of `names` that are topics, those being deleted included."""
+        """Return the names that are topics, including topics that are being deleted."""
 
     async def create(self, plans: Sequence[TopicPlan]) -> dict[str, Exception]:
         """Create topics, each with its settings or not at all; return the errors of failed topics by name.

@@ -302,7 +302,7 @@ class Joining:
     def _take_back(self, returned: _Return) -> None:
         """Give a static member its former id, protocols and timeouts, and write the group.
 
-        Without this write, the failed record with the new id may still become committed as the last one.
+        The record with the new id failed, but may still be committed. This write then comes after it and counts.
         """
         group, member = returned.join.group, returned.member
         group.update(

@@ -231,8 +231,8 @@ class ManagedZooKeeper:
     def is_running(self) -> bool:
         """True if the process that was started last still exists, running or paused.
 
-        A killed process counts as existing until it can be reaped: /proc may show a zombie earlier, while
-        the last threads of the JVM still hold the port.
+        A killed process counts as existing until it can be reaped. Before that, /proc may already show a
+        zombie although the last threads of the JVM still hold the port.
         """
         try:
             reaped, status = os.waitpid(self.pid, os.WNOHANG) if self.pid else (0, 0)

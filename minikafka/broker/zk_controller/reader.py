@@ -314,7 +314,7 @@ class Reader:
         self._put(signal)
 
     async def disarm(self) -> None:
-        """Remove every watch of the term from the server, in the order of a resignation (D10)."""
+        """Remove every watch of the term from the server, in the order that D10 gives for a resignation."""
         self._is_over = True
         armed, self._armed = self._armed, {}
         for signal in _RESIGNATION:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 class Commits:
     """Writes and reads the committed offsets of one group as one of its members.
 
-    Invariant: a commit that began later is never overtaken by an earlier one, so an older offset cannot
+    Invariant: commits reach the coordinator in the order in which they began, so an older offset cannot
     replace a newer one.
     """
 

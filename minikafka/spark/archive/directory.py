@@ -109,7 +109,7 @@ class ArchiveDirectory:
         _sync(place)
 
     def write_run(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Write the facts about a run so far to its file in `_runs/`, which is replaced."""
+        """Replace the file of a run in `_runs/` by the facts that are known about the run so far."""
         place = self.path / _RUNS
         place.mkdir(exist_ok=True)
         draft = place / f"{name}.draft"

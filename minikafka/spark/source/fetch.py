@@ -102,7 +102,7 @@ class RangeReader:
         return True
 
     def _advance(self, records: memoryview) -> bool:
-        """Continue after the batches read, and request the next ones while these are decoded.
+        """Move past the batches of this response, and request the next batches while these are decoded.
 
         False if the response has no whole batch.
         """
