@@ -99,7 +99,8 @@ class Verdict:
     duplicated: int
     """Extra reads of a record that was sent once."""
     reordered: int
-    """Records of a producer that are in the same partition before an earlier one of that producer."""
+    """Acknowledged records at or below the offset of a record that the same producer sent to the same
+    partition before them."""
     aborted: int
     """Read although the send had failed for sure."""
     invented: int
@@ -148,7 +149,7 @@ def disagreements(first: Reading, second: Reading) -> list[tuple[int, int]]:
     """Return each (partition, offset) that the first reading saw and the second saw differently or
     not at all.
 
-    `second` must be the later reading: offsets that only it has were written in between.
+    `second` must be the later reading. An offset that only `second` has was written after the first reading.
     """
     found = []
     for partition, deliveries in first.items():
@@ -160,7 +161,7 @@ def disagreements(first: Reading, second: Reading) -> list[tuple[int, int]]:
 
 
 class _Comparison:
-    """The sends of all producers, indexed by acknowledged offset or, without one, counted by payload."""
+    """The sends of all producers: by acknowledged offset; sends without one are counted by payload."""
 
     def __init__(self, histories: Sequence[History], totals: Counter[str]) -> None:
         self.totals = totals
@@ -228,7 +229,7 @@ class _Comparison:
 
 
 def _reordered(history: History) -> int:
-    """Count acknowledged sends whose offset is below that of an earlier send to the same partition."""
+    """Count acknowledged sends whose offset is at or below that of an earlier send to the same partition."""
     highest: dict[int, int] = {}
     count = 0
     for partition, offset in zip(history.partitions, history.offsets, strict=True):

@@ -76,7 +76,7 @@ class ClusterConfig:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The number of brokers and the first port, by key; only those that the file sets."""
+        """The values of `cluster.brokers` and `cluster.port` by key, as far as the file sets them."""
         found = {"cluster.brokers": self.brokers, "cluster.port": self.port}
         return {name: number for name, number in found.items() if name in self.given}
 
@@ -161,10 +161,11 @@ def _check_cluster_keys(keys: Mapping[str, object]) -> None:
 
 
 def _is_key_of_a_broker(table: str, key: str) -> bool:
-    """True if `key` in the table `[broker.TABLE]` can only be meant as the key of one broker.
+    """True if `key` in the table `[broker.TABLE]` is meant as the key of a single broker named TABLE.
 
-    That is: `key` is a broker key, but TABLE.key is not. So `listeners` in `[broker.advertised]` is not meant
-    as the key of a broker `advertised`, because `advertised.listeners` is a broker key.
+    That is so if `key` is a broker key, but TABLE.key is not. For example, `listeners` in
+    `[broker.advertised]` is not the key of a broker `advertised`, because `advertised.listeners` is a
+    broker key.
     """
     keys = BrokerConfig.keys()
     return key in keys and f"{table}.{key}" not in keys

@@ -16,7 +16,7 @@ PARTITION: Final = 0
 FETCH_OFFSET: Final = 2
 
 AbortedTransactions: TypeAlias = Sequence[tuple[int, int]]
-"""(producer id, first offset) of each aborted transaction in the records, for a consumer that reads committed."""
+"""(producer id, first offset) of each aborted transaction in the records, for read_committed consumers."""
 ResponseRow: TypeAlias = tuple[
     int,
     int,

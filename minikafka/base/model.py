@@ -124,9 +124,7 @@ class PartitionResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """The content of `/brokers/topics/T/partitions/P/state`, with the node version read or written
-    (A10).
-    """
+    """The content of `/brokers/topics/T/partitions/P/state`, and the version of that node (A10)."""
 
     leader: BrokerId
     leader_epoch: Epoch

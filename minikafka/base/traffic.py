@@ -39,7 +39,7 @@ class Traffic:
         self.replication_bytes_out = 0
 
     def add(self, other: Traffic) -> None:
-        """Add the counts of `other` to these."""
+        """Add each count of `other` to the same count of this object."""
         for name in FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 

@@ -47,7 +47,7 @@ def assign(
     """Return the ordered replicas of new partitions, by partition number.
 
     Leaders are assigned round-robin: partition 0 belongs to the broker at index `start` of the order.
-    `shift` says how far after its leader the followers of a partition begin; this distance grows by one step
+    `shift` sets the distance from a partition's leader to its first follower; the distance grows by one step
     after each round of leaders. The new partitions are numbered from `first_partition`, the number of
     partitions that the topic already has. If every broker has a rack, a partition's replicas are spread over
     as many racks as possible.

@@ -142,7 +142,7 @@ class Broker:
             self._new_services(ports, cluster_id), self.replicas, ports.transport, ports.tasks
         )
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
-        """This broker as it registers: its endpoints once it listens, and the last broker epoch."""
+        """This broker's registration: its endpoints (none until it listens) and its last broker epoch."""
         self._has_registered = asyncio.Event()
         self._is_stopping = False
 

@@ -26,7 +26,7 @@ WAIT_MS: Final = 30_000
 """Close the connection of a large request that has waited this long: Kafka's clients wait no longer."""
 _REQUEST_COST: Final = 1
 _COST_PER_MS: Final = 10
-"""`Worker.used` grows by `_REQUEST_COST` per call of `work`, and by this per millisecond of the call."""
+"""`Worker.used` grows by `_REQUEST_COST` per call of `work`, and by `_COST_PER_MS` per ms of the call."""
 _HEAD_START: Final = 100
 """In units of `Worker.used`: enough for the few requests with which a client begins (see `ColdTurns`)."""
 
@@ -102,8 +102,8 @@ class ColdTurns:
     """The connections that wait for a turn. Those with the smallest `used` are served first.
 
     A connection that asks rarely has a smaller `used` than those that keep the broker busy, and is served
-    before them. After a long pause its `used` is raised to `_HEAD_START` below the largest one served, so
-    that the pause does not give it priority for long.
+    before them. After a long pause its `used` is raised to the largest `used` served so far minus
+    `_HEAD_START`, so that the pause does not give it priority for long.
     """
 
     def __init__(self, clock: Clock, purgatory: Purgatory) -> None:

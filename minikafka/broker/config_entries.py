@@ -33,7 +33,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A value that one source has for a key, or for another key of the same setting; `name` is that key."""
+    """The value that a source has for the key `name`: the entry's key, or another key of the setting."""
 
     name: str
     value: str | None
@@ -115,14 +115,14 @@ def _topic_synonyms(
 
 
 def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
-    """Return the synonyms of a broker's key by precedence, beginning with the first one of this very name."""
+    """Return the synonyms of a broker's key by precedence, from the first synonym with this `name` on."""
     found = _synonyms(settings, _FAMILIES.get(name, (name,)))
     first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
     return found[first:]
 
 
 def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, ...]:
-    """Return a synonym for every source and every key of `names` for which it has a value, by precedence."""
+    """Return a synonym for every value that a source has for a key of `names`, by precedence."""
     static = settings.static
     layers: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
         (Source.DYNAMIC_BROKER, settings.own.get),
@@ -145,7 +145,10 @@ def _default(name: str) -> str | None:
 
 
 def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
-    """True if this source is listed for a secret key, without its value; the defaults always are."""
+    """True if this source is listed for a secret key, without the value.
+
+    The defaults are always listed, the broker's file only if it sets the key.
+    """
     key = BrokerConfig.keys().get(name)
     if key is None or not key.sensitive:
         return False

@@ -60,8 +60,8 @@ class ConfigUpdates:
     def file_changed(self, settings: Mapping[str, str]) -> list[SettingChange]:
         """Apply the dynamic settings of the changed broker file; return all settings that differ from before.
 
-        `settings`: the settings in the file without the secrets, which keep their values. Raises KafkaError
-        INVALID_CONFIG.
+        `settings`: the settings in the file without secrets. Secrets keep their current values. Raises
+        KafkaError INVALID_CONFIG.
         """
         static = self._settings.static
         secrets = {

@@ -120,7 +120,7 @@ class Connection(FramedStream):
         self.used = 0
         """Cost so far of the requests that were left in the buffer (see `Worker.used`)."""
         self.is_due = False
-        """True from `turns.ask` to the end of that turn, to prevent a second `turns.ask` before it."""
+        """True from `turns.ask` to the end of that turn; meanwhile `turns.ask` must not be called again."""
         self.outbox = Outbox(ahead)
         self.sends = sends
         self.rooms = rooms

@@ -1,8 +1,8 @@
 """The fetches of consumers, from arrival to response, with or without a fetch session (KIP-227, KIP-392).
 
-At least one batch is returned, however large, if there is any to read; after it, only batches that fit into the limits
-of their partition and of the response. A fetch waits for `min_bytes`, an error or another reason to answer at once,
-and at most for its maximum wait.
+A response holds at least one batch, however large, if there is any to read. Further batches must fit into the
+limits of their partition and of the response. A fetch waits until `min_bytes` can be read, or there is an
+error or another reason to answer at once, but no longer than its maximum wait.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DIVERGES: Final = -1
 _STORAGE_ERROR_SINCE: Final = 6
 _ZSTD_SINCE: Final = 10
 _RACKS_SINCE: Final = 11
-"""These three: the first Fetch versions with KAFKA_STORAGE_ERROR, zstd, and reads from followers."""
+"""These three constants: the first Fetch versions with KAFKA_STORAGE_ERROR, zstd and reads from followers."""
 
 ROWS_MAX: Final = 64
 """Maximum number of partitions handled at once: in one fetch, or in all fetches of a connection in a tick."""
@@ -406,8 +406,9 @@ class ConsumerFetch:
     def _read(self, topic: bytes, row: RequestRow, left: int, deferred_from: int) -> PartitionData:
         """Return the response data of one partition, with at most `left` bytes of records.
 
-        The first batch of a response may be larger. Deferred records are read from the file only when they
-        are sent. Many records are always deferred; few records only if `left` is at most `deferred_from`.
+        The first batch of a response may be larger. Deferred records are read from the file when they are
+        sent. More than `EAGER_BYTES` of records are deferred; fewer records are deferred only if `left` is at
+        most `deferred_from`.
         """
         number, _, offset, last_epoch, _, _ = row
         partition = self.fetches.replicas.find(topic, number)

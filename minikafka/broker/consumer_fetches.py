@@ -20,7 +20,7 @@ from minikafka.replication.purgatory import AnswerQueue, Slot
 WAITING_MAX: Final = 16
 """While this many fetches of one connection wait for records, no further request is parsed."""
 POSITIONS_MIN: Final = 16
-"""Number of positions below which those of partitions that are no longer hosted are not looked for."""
+"""With fewer positions than this, positions of partitions that are no longer hosted are not dropped."""
 
 
 class Large(Protocol):
@@ -106,10 +106,10 @@ class ConsumerFetches:
         self.positions: dict[Partition, tuple[int, int, int]] = {}
         """Per partition: (next offset, its byte position, layout generation of log) after the last read."""
         self.positions_max = POSITIONS_MIN
-        """Number of positions at which those of partitions that are no longer hosted are dropped."""
+        """At this number of positions, the positions of partitions that are no longer hosted are dropped."""
         self.waiting: dict[WaitingFetch, None] = {}
         self.unsent: deque[tuple[Slot, int]] = deque()
-        """Slots of responses that may not be sent yet, with their record bytes; sum: `unsent_bytes`."""
+        """Slots of responses that were unsent when last checked, with record bytes; sum: `unsent_bytes`."""
         self.unsent_bytes = 0
 
     def is_full(self) -> bool:
@@ -144,7 +144,7 @@ class ConsumerFetches:
             self.turns.large.end(self)
 
     def begin_large(self, large: Large) -> None:
-        """Handle a large request in later turns, after the large requests of others that came before it."""
+        """Handle a large request in later turns, after the earlier large requests of other connections."""
         self.large = large
         self.is_queued = True
         self.filled()
@@ -175,10 +175,10 @@ class ConsumerFetches:
         return position
 
     def _drop_positions(self) -> None:
-        """Drop the positions of partitions that are no longer hosted: they keep the logs in memory.
+        """Drop the positions of partitions that are no longer hosted: a position keeps its log in memory.
 
-        The next call comes when as many positions as are kept have been added, so that a new one costs the same
-        however many there are.
+        The next call comes when the number of positions has doubled, and is at least `POSITIONS_MIN`. So the
+        cost per added position does not grow with the number of positions.
         """
         find = self.replicas.find
         self.positions = {

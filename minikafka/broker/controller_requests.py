@@ -94,7 +94,10 @@ class ControllerRequests:
         return ControllerResponse(_NONE)
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
-        """Read the settings of topics not loaded, or with new partitions: they may have been recreated."""
+        """Read the settings of topics that are not loaded, and of topics with new partitions.
+
+        Topics with new partitions may have been recreated.
+        """
         named = {state.tp.topic for state in request.partitions}
         wanted = named.difference(self._replicas.configs.topics)
         wanted.update(state.tp.topic for state in request.partitions if state.is_new)
@@ -151,7 +154,7 @@ class ControllerRequests:
     ) -> ControllerResponse:
         """Carry out a request partition by partition; pause every `_TURN_MS` for clients and heartbeats.
 
-        If a newer controller's request arrives during a pause, stop and return the stale request's error.
+        If a newer controller's request arrives during a pause, stop and return the error of stale requests.
         """
         begun = self._clock.now()
         self._replicas.purgatory.finish_tick(begun)

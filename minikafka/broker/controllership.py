@@ -32,7 +32,7 @@ class Controllership:
     async def wait_for(self, call: Awaitable[Result]) -> Result:
         """Return the result of `call`, or cancel `call` when the controllership ends.
 
-        Raises KafkaError NOT_CONTROLLER in the second case, and whatever `call` raises in the first.
+        Raises KafkaError NOT_CONTROLLER if `call` is cancelled, else the exception of `call` if it fails.
         """
         async with asyncio.TaskGroup() as group:
             calling = group.create_task(_outcome(call))

@@ -43,7 +43,7 @@ class IsrOutcome(Enum):
     NOT_SENT = "not sent"
     """Nothing was written; the leader may propose again."""
     CONFLICT = "conflict"
-    """The controller, or another leader, has written the state since: a LeaderAndIsr request will follow."""
+    """The controller or another leader has written a newer state: a LeaderAndIsr request will follow."""
     ABANDONED = "abandoned"
     """The partition is gone, or its leader no longer wants the ISR."""
 
@@ -217,7 +217,7 @@ class Controller(Protocol):
         """
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
-        """Replace the settings that topics inherit, for what this broker decides as controller (KIP-226)."""
+        """Replace the settings that topics inherit when this broker decides as controller (KIP-226)."""
 
     # Status, all JSON-able.
 
@@ -293,7 +293,7 @@ class Coordinator(Protocol):
 
 
 class CoordinationMode(Protocol):
-    """The service that coordinates the brokers of a cluster, before this broker has joined it."""
+    """The service that coordinates the brokers of a cluster, as a broker uses it before it has joined."""
 
     async def join(self) -> str:
         """Connect, and return the cluster id; the first broker of a cluster creates it."""

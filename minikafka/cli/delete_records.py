@@ -1,6 +1,6 @@
 """`topics delete-records`: delete records from the start of partitions, as kafka-delete-records does.
 
-Exit code 1 when the records of a named partition were not deleted, with the reason.
+Exit code 1 when the records of a named partition were not deleted; the reason is printed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def delete_records(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Delete the records of partitions below an offset, on all live replicas."""
+    """Delete the records below an offset in each named partition, on all live replicas."""
     _check(named, before_offset, file)
     before = placement.offsets_file(file) if file else {}
 

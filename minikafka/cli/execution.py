@@ -25,9 +25,9 @@ def run(
 ) -> T:
     """Run a coroutine to its end and return its result; Ctrl-C and SIGTERM cancel it.
 
-    `limit`: maximum time in seconds (default: that of `--timeout`); after it MinikafkaError is raised, whose
-    text begins with `late`. Before this call Ctrl-C kills the process by SIGINT's default action, because
-    Python can lose a KeyboardInterrupt that is raised in an import.
+    `limit`: maximum time in seconds (default: that of `--timeout`). When it has passed, MinikafkaError is
+    raised with a text that begins with `late`. Before this call Ctrl-C kills the process by SIGINT's default
+    action, because Python can lose a KeyboardInterrupt that is raised in an import.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,7 +38,7 @@ def run_cancellable(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end; Ctrl-C and SIGTERM cancel it, SIGTERM even where SIGINT is ignored.
 
     asyncio's handler of SIGINT also handles SIGTERM: it cancels the coroutine, and the event loop runs until
-    the coroutine has cleaned up. A KeyboardInterrupt would end the task that runs at that moment, and the loop.
+    the coroutine has cleaned up. A KeyboardInterrupt would end the loop, and the task that runs just then.
     """
     import asyncio
 

@@ -59,8 +59,8 @@ def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -
 def _record_of_running_cluster(data: str | None) -> ClusterRecord:
     """Return the record of the cluster in `data`, without importing the modules that can start or change it.
 
-    Raises ClusterError unless a broker's process runs or its port is in use: a process in another
-    container is invisible here.
+    Raises ClusterError unless a broker's process runs or its port is in use. The port is checked because a
+    process in another container is invisible here.
     """
     from minikafka.cluster.directory import ClusterDirectory, ClusterError, is_free
     from minikafka.cluster.running import RunningProcesses

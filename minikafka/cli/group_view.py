@@ -1,7 +1,7 @@
 """Consumer groups as `groups describe` shows them: in the columns of Kafka's own tool, or as JSON.
 
-A row has None where the tool prints "-": a partition without a committed offset, without a leader, or that no
-member reads.
+A row has None where the tool prints "-": for a partition that has no committed offset, has no leader, or is
+read by no member.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INSTANCE_WIDTH: Final = 17
 
 
 class OffsetRow(NamedTuple):
-    """One partition of a group. `lag`: records up to the end of the log that were not processed."""
+    """One partition of a group. `lag`: number of records from the current offset to the end of the log."""
 
     tp: TopicPartition
     current_offset: int | None
@@ -41,7 +41,7 @@ class OffsetRow(NamedTuple):
 async def read_offsets(
     client: Client, groups: Sequence[GroupDescription]
 ) -> dict[str, list[OffsetRow]]:
-    """Return the partitions of each group: those of its members, then other ones with a committed offset.
+    """Return by group the partitions of its members, then its other partitions that have a committed offset.
 
     A partition without a leader has no log end offset. Raises KafkaError.
     """

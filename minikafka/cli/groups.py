@@ -1,7 +1,7 @@
 """`groups list | describe | delete | reset-offsets | delete-offsets`: what `kafka-consumer-groups` does.
 
 The tables have the columns of Kafka's tool. Exit code 1 when a named group does not exist or a request about it
-was refused, with the reason; the other groups are still processed.
+was refused; the reason is printed, and the other groups are still processed.
 """
 
 from __future__ import annotations

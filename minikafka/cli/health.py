@@ -33,7 +33,7 @@ class Observed(NamedTuple):
     """The state of a cluster. `faults`: by broker id, the reason why the broker does not serve clients.
 
     `leaders`: by partition, the outcome of a client's request to its leader. `moving`: reassignments in
-    progress. `zookeeper`: why the process of ZooKeeper cannot serve brokers, "" if it can or that is unknown.
+    progress. `zookeeper`: why its process cannot serve brokers, "" if it can or if this is unknown.
     """
 
     info: ClusterInfo
@@ -52,9 +52,9 @@ class Observed(NamedTuple):
 def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
     """Find brokers that do not serve clients, and partitions that are offline or under-replicated.
 
-    Exit code 1 when there are any, no controller answers, or ZooKeeper does not run. A partition is offline
-    when its leader does not answer, whatever the metadata says; a broker that does not answer counts as out of
-    every ISR.
+    Exit code 1 when there is such a broker or partition, when no controller answers, or when ZooKeeper does
+    not run. A partition is offline when its leader does not answer, whatever the metadata says; a broker that
+    does not answer counts as out of every ISR.
     """
     local = None if bootstrap else find_cluster(data)
     faults = process_faults(local) if local else {}
@@ -79,7 +79,7 @@ def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
 
 def process_faults(local: LocalCluster) -> dict[int, str]:
-    """Return by broker id why its process cannot serve clients; only brokers that are down or paused."""
+    """Return by broker id, for brokers that are down or paused, why they cannot serve clients."""
     faults = {}
     for broker in local.record.brokers:
         if fault := _fault_of(local.process(broker.id)):

@@ -25,7 +25,7 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
 
 
 class Line(NamedTuple):
-    """One line of a log; `time` is that of the line itself or of the last line before it that has one."""
+    """One line of a log. `time`: the time in the line, else the `time` of the line before it."""
 
     time: str
     name: str
@@ -93,7 +93,7 @@ class Log:
 
 
 class LogReader:
-    """The logs of one broker, or of all brokers and ZooKeeper, including brokers that are added meanwhile."""
+    """The logs of one broker, or of all brokers and ZooKeeper, including brokers that are added later."""
 
     def __init__(self, directory: ClusterDirectory, broker_id: int | None) -> None:
         self._directory = directory

@@ -1,8 +1,8 @@
 """The `minikafka` command: the table of commands, and how their errors are shown.
 
 A command's module is imported only when that command runs; `--help` reads the summaries of the table.
-Exit code: 0 success, 1 failure, 2 usage error, 130 Ctrl-C; SIGPIPE when the reader of the output has
-closed it. A foreseen failure prints one line without a traceback.
+Exit code: 0 success, 1 failure, 2 usage error, 130 Ctrl-C. The process ends by SIGPIPE when the reader of
+its output has closed the pipe. A foreseen failure prints one line without a traceback.
 """
 
 from __future__ import annotations

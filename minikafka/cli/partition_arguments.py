@@ -31,7 +31,7 @@ class Named(NamedTuple):
 def partition_or_group(command: Callable[..., None]) -> Callable[..., None]:
     """Add TOPIC-PARTITION, which may also be given as `-t TOPIC -p N`, and `--group G`.
 
-    One of them must be given: the partition becomes `tp`, the group `group`, the other one is None.
+    Exactly one of the two must be given. The partition becomes `tp` and the group `group`; the other is None.
     """
 
     @click.argument("named", metavar="[TOPIC-PARTITION]", required=False)

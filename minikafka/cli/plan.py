@@ -135,7 +135,7 @@ def _show(question: dict[str, Any], data: str | None, verbose: bool, as_json: bo
 async def _ask(found: LocalCluster, question: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the lines of the active controller's answer.
 
-    Raises KafkaError: the one that the controller returned, or NOT_CONTROLLER when none answers.
+    Raises the KafkaError that the controller returned, or NOT_CONTROLLER when no controller answers.
     """
     from minikafka.rpc.messages import PLAN
 

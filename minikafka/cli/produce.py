@@ -105,9 +105,9 @@ def produce(
     bootstrap: str | None,
     data: str | None,
 ) -> None:
-    """Send each line of standard input to TOPIC as a record, until all are acknowledged.
+    """Send each line of standard input to TOPIC as a record, and wait until all are acknowledged.
 
-    With FILEs, send each whole file as one record, or each of their lines with -l or --json.
+    With FILEs, send each whole file as one record; with -l or --json, each line of a file is one record.
     """
     if named is None and not words:
         raise click.UsageError("name a topic, as TOPIC or as -t TOPIC")
@@ -144,7 +144,7 @@ def produce(
 
 
 async def _exists(client: Client, topic: str) -> bool:
-    """True if the topic exists; a broker that does not know it may lag behind, so the controller decides."""
+    """True if the topic exists. If a broker does not know it, ask the controller: the broker may lag."""
     if (await client.admin.describe([topic]))[1]:
         return True
     return bool(await client.admin.describe_topics([topic]))

@@ -247,7 +247,7 @@ class Move:
 
 
 class Verify:
-    """The job that prints whether moves have completed, and removes the throttle after the last one."""
+    """The job that prints whether moves have completed, and removes the throttle if none is in progress."""
 
     def __init__(self, options: ReassignOptions, wanted: Plan | list[TopicPartition]) -> None:
         self._options = options
@@ -385,7 +385,7 @@ async def _current_targets(
     topics: Sequence[str],
     partitions: Sequence[TopicPartition],
 ) -> Plan:
-    """Return partitions (none given: all of the topics) with their target replicas.
+    """Return the target replicas of these partitions, or of all partitions of the topics if none is given.
 
     The target is that of the reassignment in progress, else the current replicas.
     """

@@ -159,7 +159,7 @@ def print_results(
     interrupted: bool,
     as_json: bool,
 ) -> None:
-    """Print a sentence per partition; with `as_json` one object, with the replicas before the move."""
+    """Print a sentence per partition, or with `as_json` one object that has the former replicas too."""
     rows = sorted(results.items())
     if not as_json:
         for tp, result in rows:

@@ -1,6 +1,7 @@
 """`reassign --via-zookeeper`: the request in `/admin/reassign_partitions`, as in the tool of KAFKA-42.
 
-Invariant: an interrupted command takes back what the controller has not begun, and says what it has begun.
+Invariant: a command that is interrupted or times out takes back the moves that the controller has not begun,
+and prints the state of every move. If ZooKeeper does not answer, the request stays in the node.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class MoveByNode:
         self._plan = options.plan()
 
     async def do(self, connect: str) -> bool:
-        """Return True if all partitions have their target replicas (with --no-wait: were asked for)."""
+        """Return True if all partitions have their target replicas (--no-wait: if the node was written)."""
         from minikafka.cluster.reassign_node import reassignment_node
         from minikafka.runtime.clock import SystemClock, SystemRng
 

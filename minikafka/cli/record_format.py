@@ -107,7 +107,7 @@ _TOKENS: Final[Mapping[str, Writer]] = {
     "d": lambda record: _text(record.timestamp),
     "%": lambda record: b"%",
 }
-"""The text of each token: those of kcat, and v, V, H and d of rpk."""
+"""The writer of each token: the tokens of kcat, and v, V, H and d of rpk."""
 
 
 def line_writer(columns: Collection[str], delimiter: bytes | None) -> Writer:

@@ -49,7 +49,7 @@ class Shape:
     """How lines become records.
 
     `delimiter`: splits a line into key and value. `headers`: added to each record.
-    `empty_is_null`: an empty value becomes null, a tombstone. `partition`: of records that name none.
+    `empty_is_null`: an empty value becomes null, a tombstone. `partition`: for records without one.
     """
 
     delimiter: bytes | None = None

@@ -57,7 +57,7 @@ def restart(
 
 @contextmanager
 def _left_stopped(cluster: LocalCluster, ids: Sequence[int]) -> Iterator[None]:
-    """Print which of these brokers are stopped if the block, which restarts them, raises an error."""
+    """Run the block, which restarts these brokers; if it raises an error, print which of them are stopped."""
     try:
         yield
     except BaseException:
@@ -75,7 +75,10 @@ async def _restart_together(cluster: LocalCluster, ids: Sequence[int]) -> None:
 
 
 async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
-    """Restart brokers one by one. Raises ClusterError if replicas do not get in sync before the next one."""
+    """Restart brokers one by one, the controller last; wait until replicas are in sync before each.
+
+    Wait once more at the end. Raises ClusterError if the replicas are not in sync within the time limit.
+    """
     import asyncio
 
     limit, now = time_limit(), asyncio.get_running_loop().time
@@ -91,7 +94,10 @@ async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
 
 
 def _wait_ms(ends: float | None, now: float) -> int:
-    """Return the time limit of a wait that must name the partitions before the command ends at `ends` (seconds)."""
+    """Return the time limit in ms for replicas to get in sync. `ends`: the end of --timeout, in seconds.
+
+    The wait ends NAMING_MS before `ends`, so that its error can name the partitions.
+    """
     from minikafka.cluster.local import WAIT_MS
 
     return WAIT_MS if ends is None else max(round((ends - now) * 1000) - NAMING_MS, 0)

@@ -167,7 +167,10 @@ def _partition_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_in_sync_internal(row: Mapping[str, Any]) -> bool:
-    """True for a partition of an internal topic that is in sync and cleanable: the table counts it, without a row."""
+    """True for an internal topic's partition that is in sync and cleanable.
+
+    The table counts such partitions but has no rows for them.
+    """
     is_uncleanable = row["compaction"] and row["compaction"]["uncleanable"]
     is_in_sync = set(row["isr"]) == set(row["replicas"])
     return row["topic"] in INTERNAL_TOPICS and is_in_sync and not is_uncleanable

@@ -17,7 +17,7 @@ def unknown_topics(names: Sequence[str]) -> KafkaError:
 
 @contextmanager
 def explain_topic_errors(topic: str) -> Iterator[None]:
-    """Add advice to errors of the block about a `topic` that is unknown, lacks a partition or is refused."""
+    """Add advice if the block fails because `topic` is unknown, lacks a partition or is refused."""
     try:
         yield
     except KafkaError as error:

@@ -41,7 +41,7 @@ class TopicView(NamedTuple):
         return self._replace(topics=topics)
 
     def is_under_replicated(self, topic: str, partition: PartitionInfo) -> bool:
-        """True if a replica is missing from the ISR, other than those being added."""
+        """True if a replica that is not being added is missing from the ISR."""
         adding = self.reassignment_of(topic, partition.partition).adding
         return bool(set(partition.replicas) - set(adding) - set(partition.isr))
 

@@ -1,7 +1,7 @@
 """`topics create | list | describe | alter | delete | delete-records`, over the Kafka protocol.
 
-Exit code 1 when a named topic does not exist or the request for it was refused, with the reason; the
-other named topics are still processed.
+Exit code 1 when a named topic does not exist or the request for it was refused; the reason is printed, and
+the other named topics are still processed.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _trace_partition(
 
 
 def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
-    """Return the partition's state as the brokers that answer report it; unknown values are None."""
+    """Return the partition's state as reported by the brokers that answer; unknown values are None."""
     view = state.partitions.get(tp)
     return {
         "topic": tp.topic,

@@ -245,8 +245,8 @@ class Admin:
         """Move one partition and wait for the end; return True if it then has these replicas (K2).
 
         There is no time limit; a caller that stops waiting (asyncio.timeout) leaves the move running.
-        False also when the controller refuses, which is logged, and when the reassignment was cancelled
-        or replaced by another one.
+        The result is also False when the controller refuses, which is logged, or when the reassignment
+        was cancelled or replaced by another one.
         """
         tp = TopicPartition(topic, partition)
         outcome = (await self.alter_reassignments({tp: replicas}))[tp]
@@ -355,7 +355,7 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[Resource], *, synonyms: bool = False
     ) -> dict[Resource, Settings]:
-        """Return the settings of each resource; a broker's own are read from that broker."""
+        """Return the settings of each resource; a broker's own settings are read from that broker."""
 
         def body(some: Sequence[Resource]) -> Any:
             return request(

@@ -57,7 +57,7 @@ class Produced(NamedTuple):
 class NotProduced(KafkaError):
     """Some records of one `produce` call were not acknowledged.
 
-    `index`: position in the call of one such record: the first one that failed in its partition.
+    `index`: position in the call of a record that failed: the first failed record of its partition.
     `stored`: number of records of the call that were acknowledged.
     """
 

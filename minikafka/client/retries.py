@@ -21,7 +21,7 @@ RETRY_BACKOFF_MS: Final = 100
 UNKNOWN_TOPIC_MS: Final = 5_000
 """Time for which a broker's metadata may lack a topic or partition that was just created."""
 GRACE_MS: Final = 1_000
-"""Extra time for a broker whose own timeout has passed to return REQUEST_TIMED_OUT."""
+"""Extra time, after a broker's own timeout, for its REQUEST_TIMED_OUT response to arrive."""
 UNREACHABLE_MS: Final = 3_000
 """Time for which bootstrap servers may refuse connections while the first broker starts."""
 WARN_AFTER_MS: Final = 3_000
@@ -39,7 +39,7 @@ class Retries:
         self._time_limit_ms = time_limit_ms
 
     async def __call__(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Call `attempt`, again after a retriable error; return its result. Raises KafkaError."""
+        """Call `attempt`; repeat it after each retriable error; return its result. Raises KafkaError."""
         began = self._clock.now()
         has_warned = False
         while True:

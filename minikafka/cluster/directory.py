@@ -70,7 +70,7 @@ class ClusterRecord:
     """The content of `cluster.json`.
 
     `zookeeper`: host:port[/chroot]. `owner`: the process that started an attached cluster; the cluster ends
-    with it. `retired`: brokers that a smaller cluster leaves out; they keep their ports for when it grows.
+    with it. `retired`: brokers left out of a cluster made smaller; they keep their ports for when it grows.
     `configured`: the values of cluster.brokers and cluster.port that the last start applied from the
     configuration file; a later start compares them with the file to find edits.
     """

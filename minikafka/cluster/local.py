@@ -182,8 +182,8 @@ class LocalCluster:
         """Start one broker, or all that are down (and ZooKeeper); return when they serve clients.
 
         Raises ClusterError if a broker does not serve clients within `timeout_ms`. After a failure or a
-        cancellation the processes that this call has started are killed. If it was to start all brokers, the
-        files of the directory are restored too.
+        cancellation the processes that this call has started are killed. After a failed start of all
+        brokers, the files of the directory are restored too.
         """
         launcher = self._launcher()
         if broker_id is not None:
@@ -391,9 +391,9 @@ class LocalCluster:
         )
 
     async def wait_until_in_sync(self, timeout_ms: int = WAIT_MS) -> None:
-        """Wait until every partition has a leader and its replicas on brokers that run are in the ISR.
+        """Wait until every partition has a leader and all its replicas on running brokers in the ISR.
 
-        Raises ClusterError after `timeout_ms`.
+        Partitions without a replica on a running broker are ignored. Raises ClusterError after `timeout_ms`.
         """
         deadline = self._clock.now() + timeout_ms
         while behind := (await self.state()).not_in_sync(self._running.running_ids(self.record)):
@@ -417,7 +417,7 @@ class LocalCluster:
             await self._clock.sleep(POLL_MS)
 
     async def state(self) -> ClusterState:
-        """Return the current state of the cluster, as the brokers that answer report it."""
+        """Return the current state of the cluster, as reported by the brokers that answer."""
         record = self.record
         ids = self._running.answering_ids(record)
         return await read_state(self.directory, record, ids, self._clock, self._rng)
@@ -586,5 +586,5 @@ class BlockingCluster:
         self._run(self._cluster.wait_for_isr(topic, brokers, timeout_ms))
 
     def state(self) -> ClusterState:
-        """Return the current state of the cluster, as the brokers that answer report it."""
+        """Return the current state of the cluster, as reported by the brokers that answer."""
         return self._run(self._cluster.state())

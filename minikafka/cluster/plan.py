@@ -1,10 +1,14 @@
 """Planning of a cluster: which brokers it has, and which ports they get.
 
-Invariant: a broker that was ever part of the cluster keeps its ports, also while the cluster is smaller,
-unless other ports are requested. A port chosen here is not in use by another process or broker. The
-number of brokers and the first port come from the first of these sources that gives them: the argument; a
-configuration file that the user has named, or a value edited since the last start; the former cluster; an
-unchanged `cluster.toml`.
+Invariant: every broker that was ever part of the cluster keeps its ports, even while a smaller cluster does
+not include it, unless other ports are requested. A port chosen here is not in use by another process or
+broker. The number of brokers and the first port each come from the first of these sources that gives the
+number:
+
+1. the argument
+2. the configuration, if the user has named its file or edited the number since the last start
+3. the former cluster
+4. the configuration in any case
 """
 
 from __future__ import annotations
@@ -35,8 +39,8 @@ _PORT: Final = "cluster.port"
 class Request(NamedTuple):
     """The arguments of LocalCluster.
 
-    An argument that is None has the value stored in the directory, else that of the configuration. `port` 0:
-    any free ports.
+    If `brokers` or `port` is None, another source gives the number (see the module). `port` 0 asks for any
+    free ports. `zookeeper` None asks for a ZooKeeper that the cluster manages.
     """
 
     brokers: int | None
@@ -204,7 +208,7 @@ class _Planner:
 
 
 def _moved(broker: BrokerRecord, first: int) -> BrokerRecord:
-    """Return the broker with the port that it has if broker 1 has the port `first`.
+    """Return the broker with the port that belongs to its id when broker 1 has the port `first`.
 
     Return the broker unchanged if that port would exceed 65535.
     """
@@ -217,7 +221,7 @@ def _port_after(
 ) -> int | None:
     """Return the port of a new broker that continues the consecutive ports of the known brokers.
 
-    Return None if those are not consecutive, or if the port is in use or exceeds 65535.
+    Return None if the known ports are not consecutive, or if the new port is in use or exceeds 65535.
     """
     firsts = {broker.port - broker.id + 1 for broker in known.values()}
     if len(firsts) != 1:

@@ -137,14 +137,17 @@ def _environment() -> dict[str, str]:
 
 
 def die_with(parent: int) -> None:
-    """Make the kernel kill this process when `parent` ends, or now if it already has."""
+    """Make the kernel kill this process when `parent` ends, or at once if `parent` has already ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def find_broker(config_file: Path) -> ProcessId | None:
-    """Return this user's process of `minikafka broker --config FILE`, even one started by hand, else None."""
+    """Return this user's process of `minikafka broker --config FILE`; None if there is none.
+
+    A process that was started by hand is found too.
+    """
     for pid, words in _command_lines():
         is_ours = "broker" in words and Path(words[0]).name.startswith(("python", "minikafka"))
         if is_ours and _config_of(pid, words) == config_file:

@@ -1,8 +1,9 @@
 """A reassignment request in `/admin/reassign_partitions`, as the tool of KAFKA-42 makes it (K2, K7).
 
-Invariant: the multi that removes a partition from the request also checks that no topic node has changed
-since it was read without the reassignment. The controller writes a topic node only while the request is in
-`/admin/reassign_partitions`, so either the request is taken back, or the reassignment begins.
+Invariant: `take_back` removes only partitions whose topic nodes do not show the requested reassignment, and
+its multi fails if one of these nodes has changed since it was read. The controller writes a topic node only
+while the request is in `/admin/reassign_partitions`, so either the request is taken back, or the
+reassignment begins.
 """
 
 from __future__ import annotations

@@ -69,7 +69,10 @@ class ClusterState:
         return view.leader if view else None
 
     def has_isr(self, topic: str, brokers: Collection[int] | None) -> bool:
-        """True if the topic exists and the ISR of each partition is these brokers (None: all replicas)."""
+        """True if the topic exists, and each partition has a leader and exactly these brokers in its ISR.
+
+        `brokers` None stands for all replicas of the partition.
+        """
         views = [view for tp, view in self.partitions.items() if tp.topic == topic]
         return bool(views) and all(
             view.leader is not None and set(view.isr) == set(brokers or view.replicas)
@@ -77,10 +80,10 @@ class ClusterState:
         )
 
     def not_in_sync(self, ids: Collection[int]) -> list[TopicPartition]:
-        """Return the partitions on these brokers that have no leader, or have an out-of-sync replica on them.
+        """Return the partitions on these brokers that have an out-of-sync replica or no leader.
 
-        A replica counts as out of sync if it is outside the ISR, or if its broker does not answer: the leader
-        may not have noticed yet that the broker is paused.
+        Only replicas on these brokers are checked. A replica is out of sync if it is outside the ISR, or if
+        its broker does not answer: the leader may not have noticed yet that the broker is paused.
         """
         running = set(ids)
         return [
@@ -91,7 +94,10 @@ class ClusterState:
         ]
 
     def not_serving(self, ids: Iterable[int]) -> list[int]:
-        """Return those of `ids` that do not answer, or do not know the controller and all brokers `ids`."""
+        """Return the brokers among `ids` that do not serve.
+
+        A broker serves if it answers, knows the controller, and lists all of `ids` as live brokers.
+        """
         wanted = set(ids)
         return [i for i in sorted(wanted) if not self._serves(self.answers.get(i), wanted)]
 

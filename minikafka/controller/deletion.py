@@ -88,8 +88,9 @@ class Deletions:
                 context.ineligible[topic] = REASSIGNMENT_IN_PROGRESS
 
     def update_marks(self, marked: Collection[str]) -> Procedure[bool]:
-        """Replace the marked topics by these, keep deletions that have begun, and begin the new ones (E7).
+        """Replace the marked topics by `marked`, and begin to delete the topics that are new among them (E7).
 
+        A topic whose deletion has begun stays marked.
         Return True if a mark was removed before its deletion began.
         """
         context = self._context
@@ -173,9 +174,10 @@ class Deletions:
     def on_replicas_lost(
         self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
     ) -> Procedure[None]:
-        """Make the topics ineligible whose deletion has begun and that have some of these replicas.
+        """Make the topics of these replicas ineligible if their deletion has begun.
 
-        The broker or the log directory of the replicas has failed, so they cannot be deleted now.
+        The broker or the log directory of the replicas has failed, so they cannot be deleted now. A replica
+        that is already deleted does not make its topic ineligible.
         """
         lost = {
             broker: [

@@ -67,8 +67,8 @@ class ElectLeaders:
     def rebalance(self) -> Procedure[None]:
         """Hold preferred elections for the brokers that have lost too many preferred leaderships (R62).
 
-        Those are the brokers for which more than `leader.imbalance.per.broker.percentage` of the
-        partitions that prefer the broker are led by another one.
+        A broker has lost too many if, of the partitions that prefer it, more than
+        `leader.imbalance.per.broker.percentage` percent are not led by it.
         """
         due: list[TopicPartition] = []
         for broker, (preferring, elsewhere) in self._preferences().items():
@@ -86,9 +86,7 @@ class ElectLeaders:
         return sum(len(elsewhere) for _, elsewhere in self._preferences().values())
 
     def _preferences(self) -> dict[BrokerId, tuple[int, list[TopicPartition]]]:
-        """Return preferred broker -> (number of partitions that prefer it, list of those that another
-        broker leads).
-        """
+        """Return preferred broker -> (number of partitions that prefer it, those that it does not lead)."""
         context = self._context
         preferring: dict[BrokerId, int] = {}
         elsewhere: dict[BrokerId, list[TopicPartition]] = {}
@@ -139,7 +137,7 @@ class ElectLeaders:
     def _reason_not_to_elect(
         self, tp: TopicPartition, election: Election
     ) -> PartitionResult | None:
-        """Return the result if the partition needs or may have no election; None if one must be held."""
+        """Return the result if an election is not needed or not allowed; None if one must be held."""
         context = self._context
         if tp not in context.assignments:
             return PartitionResult(

@@ -347,8 +347,9 @@ class UnwatchStates:
 
 @dataclass(frozen=True, slots=True)
 class TrimReassignments:
-    """Remove these partitions from `/admin/reassign_partitions`, unless the node has other targets (A11).
+    """Remove these partitions from `/admin/reassign_partitions` (A11).
 
+    A partition stays in the node if its target there differs from the one in `finished`.
     The runner deletes the node if no partition is left, and in any case reads it again afterwards (R60).
     """
 

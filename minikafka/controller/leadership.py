@@ -1,8 +1,8 @@
 """The compare-and-set loop behind every change of leadership (R3).
 
 States are proposed and written. If somebody else has written a state node in the meantime, the node is
-read and a state for its partition is proposed again; Kafka's old loop retried every partition instead
-of the conflicting ones. Invariant: the known leadership changes only to states that ZooKeeper accepted
+read and a state for its partition is proposed again; Kafka's old loop retried every partition, not
+only those with a conflict. Invariant: the known leadership changes only to states that ZooKeeper accepted
 or returned.
 """
 

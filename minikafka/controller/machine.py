@@ -442,9 +442,7 @@ class ControllerMachine:
         self._effects.append(DeleteLogDirEvents(event.notifications))
 
     def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Procedure[None]:
-        """Take replicas offline whose broker answered KAFKA_STORAGE_ERROR: their log directory
-        failed (R16).
-        """
+        """Take offline the replicas with the answer KAFKA_STORAGE_ERROR: their log directory failed (R16)."""
         broker = self.context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
             return
@@ -516,7 +514,7 @@ class ControllerMachine:
     def _not_being_deleted(
         self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
     ) -> dict[BrokerId, list[TopicPartition]]:
-        """Return the replicas without those of topics whose deletion has begun."""
+        """Return the replicas of topics whose deletion has not begun."""
         begun = self._deletions.has_begun
         return {
             broker: [tp for tp in partitions if not begun(tp)]

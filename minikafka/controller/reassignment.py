@@ -1,13 +1,13 @@
 """Partition reassignment in Kafka's phases U, A and B (KIP-455), many partitions at once.
 
     U   write the adding and removing replicas to the topic node, and keep them in memory
-    A   send all replicas, old and new, the assignment; the new ones start to follow the leader
+    A   send the assignment to all replicas, old and new; the new ones start to follow the leader
     B   when every target replica is in the ISR: make the target the assignment, elect a leader from
         it, remove the other replicas from the ISR, stop and delete them
 
-The topic node alone holds the progress, so a new controller continues from it (I6). Invariants: no
-replica is removed before all target replicas are in sync, or while it is the only one in sync;
-every phase can be repeated from its beginning.
+The topic node alone holds the progress, so a new controller continues from it (I6). Invariants: an
+old replica is removed only when all target replicas are in sync; the only in-sync replica is never
+removed; every phase can be repeated from its beginning.
 """
 
 from __future__ import annotations
@@ -266,8 +266,9 @@ class Reassignments:
     ) -> Procedure[dict[TopicPartition, PartitionResult]]:
         """Run phase U, then A or B; return a result per partition.
 
-        A partition whose assignment does not change needs no work (X13). `submitted`: the targets that
-        come from the admin node; such a partition begins only if the node still has that target.
+        A partition whose assignment does not change needs no work, unless its reassignment is in
+        progress (X13). `submitted`: the targets that come from the admin node; a reassignment to such a
+        target begins only if the node still has the target.
         """
         context = self._context
         results = {tp: PartitionResult() for tp in wanted}

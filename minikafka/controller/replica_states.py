@@ -59,7 +59,7 @@ LEGAL_PREVIOUS: Final = {
 """Target state -> the states from which it may be entered (G12)."""
 
 Replicas: TypeAlias = Mapping[BrokerId, Iterable[TopicPartition]]
-"""Broker id -> partitions whose replica on that broker is meant."""
+"""A set of replicas: broker id -> partitions of the replicas on that broker."""
 Failures: TypeAlias = dict[tuple[TopicPartition, BrokerId], Refusal | IllegalTransition]
 
 
@@ -282,7 +282,7 @@ class ReplicaStateMachine:
         return None
 
     def _may_rejoin_isr(self, tp: TopicPartition, broker: BrokerId) -> bool:
-        """True if the leader may be adding this leaving follower to the ISR at the same time.
+        """True if the leader may add the replica to the ISR while the replica's broker shuts down.
 
         The proposal then raises the leader epoch, which fences the follower's fetches, so that the
         follower is in no ISR when its broker exits (R24).

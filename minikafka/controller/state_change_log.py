@@ -1,9 +1,9 @@
 """The state-change log of the controller, in Kafka's words.
 
 Every line goes to the logger `state-change` with the prefix `[Controller id=0 epoch=1]`. A line
-about one partition is also kept in a bounded memory, from which `lines_of(tp)` reads. For the
-ledger the same facts are kept as `Decision` values, which group the partitions with equal
-decisions, until `drain_decisions` returns them. Invariant: a line is formatted only when the logger
+about one partition is also kept in a bounded memory, from which `lines_of(tp)` reads. The
+same facts are also kept for the ledger, as `Decision` values, until `drain_decisions` returns them;
+partitions with equal decisions share one value. Invariant: a line is formatted only when the logger
 or a caller wants it.
 """
 

@@ -124,7 +124,7 @@ class Past:
         return []
 
     def joined_isr(self, broker: int) -> list[Reference]:
-        """Return a reference to the write that last added the broker to the ISR; [] if it is not in it."""
+        """Return the write that last added the broker to the ISR; [] if the broker is outside the ISR."""
         since: list[Reference] = []
         for state in reversed(self.states):
             if broker not in state.isr:
@@ -200,9 +200,7 @@ class Past:
         return []
 
     def oldest_unanswered(self, broker: int) -> list[Reference]:
-        """Return the last controller's oldest request about the partition that the broker has not
-        answered.
-        """
+        """Return the oldest unanswered request about the partition from the last controller to the broker."""
         answered = [
             (line["cause"], line["request"]) for line in self._responses if line["from"] == broker
         ]

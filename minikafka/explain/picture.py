@@ -182,8 +182,8 @@ class Picture:
     def is_registered(self, broker: int) -> bool:
         """True if the broker is registered in ZooKeeper.
 
-        If ZooKeeper does not answer: true if the controller counts the broker as alive or, if no controller
-        answers, if the broker itself answers.
+        If ZooKeeper does not answer: true if the controller counts the broker as alive. If no controller
+        answers either: true if the broker itself answers.
         """
         if self.nodes is not None:
             return broker in self.nodes.brokers

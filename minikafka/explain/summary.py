@@ -131,7 +131,7 @@ class Story:
     # The end of a broker.
 
     def _ends(self, event: Line) -> dict[int, _End]:
-        """Return, by broker id, the end of each registration in the previous event that this one lacks."""
+        """Return broker id -> end of a registration that the previous event lists and this event does not."""
         before, now = self._before.get(event["cause"], {}), event["brokers"]
         return {
             int(id_): self._end_of(int(id_), epoch, event)
@@ -159,7 +159,7 @@ class Story:
         return _End(f"{verb if is_known else 'died or did not answer'}; its session expired")
 
     def _facts_of_registration(self, broker: int, epoch: int) -> dict[str, int]:
-        """Return, by kind of fact, when the broker first recorded it after the registration with this epoch.
+        """Return kind of fact -> time of the broker's first such fact after the registration with this epoch.
 
         Facts after the broker's next start are left out.
         """
@@ -176,8 +176,8 @@ class Story:
     def _died_at(self, broker: int, until: int) -> int | None:
         """Return when the broker died: when another broker first lost its connection to it.
 
-        Only losses between the last line that the broker wrote before `until`, and `until`, count. Return
-        None if there are none.
+        Only losses from the broker's last line before `until` up to `until` itself count. Return None if
+        there are none.
         """
         alive = self._last_words.before(broker, until)
         times = [

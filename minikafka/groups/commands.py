@@ -72,8 +72,9 @@ APPEND_FAILED: Final = "append failed"
 """A write of the group failed: `what` (assignment, return of a static member, empty group, offsets,
 tombstones), `error` (Kafka's code)."""
 COMMIT_REFUSED: Final = "commit refused"
-"""An OffsetCommit was answered with an error: `member`, `instance`, `of_generation` (that of the request), `error`
-(Kafka's code), `count` (of this member and error in the generation; written at 1, 2, 4, 8, …)."""
+"""An OffsetCommit was answered with an error: `member`, `instance`, `of_generation` (in the request), `error`
+(Kafka's code), `count` (of this member's refusals with this error in the generation; recorded at 1, 2, 4, 8,
+…)."""
 LOADED: Final = "group loaded"
 """A group with members arrived at this broker: `partition`, `state`, `members`, `offsets` (numbers)."""
 UNLOADED: Final = "group unloaded"

@@ -226,7 +226,7 @@ class Commits:
     ) -> None:
         """Remove groups that have no members, and their offsets; answer when all tombstones are written.
 
-        `errors`: an error code for every group of the request; this method sets those of `groups`.
+        `errors`: an error code for every group of the request; this method sets the codes of `groups`.
         """
         left = {group.group_id for group in groups}
 
@@ -287,7 +287,7 @@ class Commits:
         return bool(self._unswept)
 
     def sweep(self) -> None:
-        """Remove the expired offsets of the next groups, and those groups that then hold nothing."""
+        """Remove the expired offsets of the next groups; remove a group that holds nothing afterwards."""
         wall = self._wall_ms()
         retention = self._settings.offsets_retention_minutes * _MINUTE_MS
         checked = 0

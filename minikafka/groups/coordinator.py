@@ -58,10 +58,11 @@ from minikafka.groups.timers import Timer, Timers
 
 
 class GroupCoordinator:
-    """The coordinator. `partition_count` is that of `__consumer_offsets`; the runner sets it before the first load.
+    """The coordinator.
 
-    `new_id` returns the random part of a member id, a UUID in text form. `wall_ms` returns Unix milliseconds, which
-    go into records and decide when offsets expire.
+    `partition_count`: the number of partitions of `__consumer_offsets`; the runner sets it before the first
+    load. `new_id` returns the random part of a member id, a UUID in text form. `wall_ms` returns Unix
+    milliseconds, which go into records and decide when offsets expire.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """One group: its members, its state and its generation, and the rules that depend on these alone.
 
-Source: Kafka's `GroupMetadata`. Invariants: only the moves of `states.MOVES`; `joining` is the number of members with a
-`join_caller`; every member supports at least one protocol that all members support; the leader is a member.
+Source: Kafka's `GroupMetadata`. Invariants: the state changes only by moves in `states.MOVES`; `joining` is
+the number of members with a `join_caller`; all members have at least one protocol in common; the leader is
+a member.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Group:
         self.offsets = offsets
         self.state = EMPTY
         self.state_timestamp = state_timestamp
-        """Unix milliseconds since when the group has been in its state, NO_TIMESTAMP if unknown."""
+        """Time (Unix ms) at which the group entered its state, NO_TIMESTAMP if unknown."""
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -169,7 +170,7 @@ class Group:
             self.joining += 1
 
     def remove(self, member: Member) -> None:
-        """Remove a member; another one becomes the leader if it was the leader."""
+        """Remove a member; if it was the leader, another member becomes the leader."""
         del self.members[member.member_id]
         self._withdraw_support(member)
         self.set_join_caller(member, None)
@@ -262,7 +263,7 @@ class Group:
         """True if a member with this protocol type and these protocols may join.
 
         The type must be the group's, and all members must support one of the protocols. An Empty group
-        accepts any type and protocols that are not empty.
+        accepts every type and all protocols, but neither may be empty.
         """
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)

@@ -34,8 +34,8 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 PENDING_MAX: Final = 10_000
 """Maximum number of pending members of all groups (about 15 MB).
 
-Of the members that were given an id, only the last `PENDING_MAX` may still join with it. An earlier one that
-has not joined is forgotten and must ask for another id, as after its session timeout."""
+Only the `PENDING_MAX` members that were given an id last may still join with their ids. If an older pending
+member has not joined, it is forgotten and must ask for another id, as after its session timeout."""
 
 
 class _Join(NamedTuple):
@@ -137,8 +137,8 @@ class Joining:
     def _has_room(self, group: Group, member_id: str) -> bool:
         """True if the group does not exceed `group.max.size` with this member.
 
-        While the group prepares a rebalance, only members that have joined again count: if the limit was
-        lowered, the last ones to join are removed.
+        While the group prepares a rebalance, only members that have joined again count. So if the limit was
+        lowered, the members that join after the limit is reached are removed.
         """
         size = self._settings.group_max_size
         member = group.members.get(member_id)
@@ -302,7 +302,8 @@ class Joining:
     def _take_back(self, returned: _Return) -> None:
         """Give a static member its former id, protocols and timeouts, and write the group.
 
-        The record with the new id failed, but may still be committed. This write then comes after it and counts.
+        The append of the new id was reported as failed, but its record may still become committed. The record
+        that this method writes comes later in the log and replaces it.
         """
         group, member = returned.join.group, returned.member
         group.update(

@@ -96,7 +96,8 @@ class Member(Timer):
     def needs_heartbeat(self) -> bool:
         """True if the session may expire now.
 
-        The session of a member that waits for a response may not, because the member sends no heartbeats
-        meanwhile. A new member is the exception: it may wait for `NEW_MEMBER_JOIN_TIMEOUT_MS` at most.
+        The session of a member that waits for a response does not expire, because the member sends no
+        heartbeats meanwhile. A new member is the exception: it may wait for `NEW_MEMBER_JOIN_TIMEOUT_MS` at
+        most.
         """
         return self.is_new or (self.join_caller is None and self.sync_caller is None)

@@ -1,9 +1,10 @@
 """The committed offsets of one group, and the records that change them.
 
 A commit is *pending* from `prepare`, which returns its records, until `complete` or `fail`; only a completed commit is
-returned by `fetch`. Tokens rise in the order in which the records are appended. Invariants: of two commits of a
-partition the one with the higher token stays, in whichever order they complete; a removal also removes the commits
-that are pending, because its tombstones follow their records in the log. Source: Kafka's `GroupMetadata`.
+returned by `fetch`. Tokens rise in the order in which the records are appended. Invariants: of two
+completed commits of a partition, the offset of the commit with the higher token stays, whichever completes
+first; a removal also removes the pending commits, because the tombstones come after the records of these
+commits in the log. Source: Kafka's `GroupMetadata`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ExpiryRule(NamedTuple):
     """When the offsets of a group expire."""
 
     since: int | None = None
-    """Unix milliseconds from which `offsets.retention.minutes` counts; None: from the commit of each offset."""
+    """Start of `offsets.retention.minutes` (Unix ms); None if it starts for each offset with its commit."""
     kept_topics: Collection[str] = ()
     """Topics whose offsets do not expire, because a member subscribes to them."""
 
@@ -46,7 +47,7 @@ def expiry_rule(
 ) -> ExpiryRule | None:
     """Return when the offsets of a group in this state expire; None: they do not.
 
-    `state_timestamp`: Unix milliseconds since when the group has been in the state, NO_TIMESTAMP if unknown.
+    `state_timestamp`: time (Unix ms) at which the group entered the state, NO_TIMESTAMP if unknown.
     `subscribed`: the topics of all members, None if a subscription could not be read.
     """
     if not protocol_type:
@@ -73,7 +74,7 @@ class GroupOffsets:
         self._oldest = _NEVER
         """No offset was committed before this time (Unix milliseconds)."""
         self._expiring = 0
-        """At least the number of offsets that have an expire timestamp; `expire` counts them again."""
+        """Upper bound of the number of offsets with an expire timestamp; `expire` counts them again."""
 
     # Reading.
 

@@ -1,7 +1,7 @@
 """The course of a rebalance: prepare, join, sync, and what ends it early.
 
 Source: Kafka's `GroupCoordinator`. `joining.py` and `membership.py` decide when a rebalance begins; this module
-carries it through. Invariant: a caller that no longer waits was answered.
+carries it through. Invariant: no caller stops waiting without an answer.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Rebalances:
         reason: str | None = None,
         changed: Sequence[str] | None = None,
     ) -> None:
-        """Begin a rebalance unless one is being prepared: all members must join again."""
+        """Begin a rebalance, in which all members must join again; do nothing if one is being prepared."""
         before = group.state
         if before is PREPARING:
             return
@@ -172,9 +172,9 @@ class Rebalances:
             self._complete_join(group, now)
 
     def _complete_join(self, group: Group, now: int) -> None:
-        """Begin the next generation with the members that joined, and the static ones that did not.
+        """Begin the next generation with all static members and the dynamic members that have joined.
 
-        If there are only static members that did not join, wait again.
+        Remove the other members. If members are left but none of them has joined, wait again.
         """
         group.initial_remaining_ms = None
         for member in list(group.members.values()):

@@ -1,10 +1,11 @@
 """The records of `__consumer_offsets`, byte for byte as Kafka 3.9 writes and reads them.
 
-A key begins with a version that names its kind: 0 and 1 a committed offset (`OffsetCommitKey`), 2 a group
-(`GroupMetadataKey`). A value begins with its own version; a null value is a tombstone. Source: the schemas of those
-names in Kafka's group coordinator, and `GroupMetadataManager`. Kafka also reads values of version 4, the first with
-tagged fields, and so does this module. Pure. Invariant: a reader never reads beyond the end of its bytes, never trusts
-a length, and raises ValueError; bytes after the last field are ignored, as in Kafka.
+A key begins with a version, which tells the kind of the key: versions 0 and 1 are committed offsets
+(`OffsetCommitKey`), version 2 is a group (`GroupMetadataKey`). A value begins with its own version; a null
+value is a tombstone. Source: the schemas in Kafka's group coordinator, and `GroupMetadataManager`. Like
+Kafka, this module also reads values of version 4, the first version with tagged fields. Pure. Invariant: a
+reader never reads beyond the end of its bytes, never trusts a length, and raises ValueError; bytes after the
+last field are ignored, as in Kafka.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class GroupMetadataValue(NamedTuple):
     protocol: str | None
     leader: str | None
     current_state_timestamp: int = NO_TIMESTAMP
-    """Unix milliseconds since when the group has been in its state; NO_TIMESTAMP in versions 0 and 1."""
+    """Time (Unix ms) at which the group entered its state; NO_TIMESTAMP in versions 0 and 1."""
     members: tuple[MemberMetadata, ...] = ()
 
 
@@ -151,7 +152,7 @@ def group_metadata_value(value: GroupMetadataValue) -> bytes:
 
 
 def _string(text: str | None) -> bytes:
-    """Encode a nullable string after its length (int16). Raises ValueError if it is too long."""
+    """Return the length of a nullable string (int16), then its bytes. Raises ValueError if it is too long."""
     if text is None:
         return b"\xff\xff"
     data = text.encode()

@@ -18,9 +18,9 @@ from minikafka.groups.states import COMPLETING, PREPARING
 def report(group: Group, now: int) -> dict[str, Any]:
     """Return the group as JSON-able values. Durations are in milliseconds, None if unknown.
 
-    `now`: monotonic ms. `since`: Unix milliseconds since when the group has been in its state, -1 if unknown.
-    `due_ms`: until the coordinator no longer waits for missing members. `offsets`: lists of topic, partition,
-    offset, and Unix milliseconds of the commit.
+    `now`: monotonic ms. `since`: time (Unix ms) at which the group entered its state, -1 if unknown.
+    `due_ms`: time left until the coordinator stops waiting for missing members. `offsets`: lists of topic,
+    partition, offset, and time of the commit (Unix ms).
     """
     timer = {PREPARING: group.join_timer, COMPLETING: group.sync_timer}.get(group.state)
     return {
@@ -48,7 +48,7 @@ def _member(group: Group, member: Member, now: int) -> dict[str, Any]:
     """Return a member as JSON-able values.
 
     `joined`, `synced`: False if the current rebalance still waits for the member's JoinGroup or SyncGroup.
-    `heard_ms`: since the member's last request, None for a new member that waits for its first generation.
+    `heard_ms`: time since the member's last request; None while a new member waits for its first generation.
     """
     heard_at = (member.at or 0) - member.session_timeout_ms
     return {

@@ -1,7 +1,7 @@
 """Requests of clients to the group coordinator, without their encoding. Times are milliseconds.
 
-The broker's APIs build them from the decoded requests of every version: a version that lacks a field gets the
-value that the comment of the field names.
+The broker's APIs build them from the decoded requests of every version. If a version lacks a field, the field
+gets the value that its comment names.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class HeartbeatRequest(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """A member that leaves. Without a member id the instance id names it (an administrator's removal)."""
+    """A member that leaves. An administrator's removal has no member id: the instance id names the member."""
 
     member_id: str
     instance_id: str | None = None
@@ -101,7 +101,7 @@ Partitions: TypeAlias = Sequence[tuple[str, Sequence[int]]]
 
 
 class FetchOffsetsRequest(NamedTuple):
-    """OffsetFetch of several groups; one group before version 8. Partitions None: all of the group.
+    """OffsetFetch of several groups; one group before version 8. None requests all partitions of the group.
 
     `require_stable`: answer UNSTABLE_OFFSET_COMMIT for partitions with a commit in progress (version 7, KIP-447).
     """
@@ -124,7 +124,7 @@ class DescribeRequest(NamedTuple):
 
 
 class ListRequest(NamedTuple):
-    """ListGroups. `states` is a filter without regard to case, empty for all (version 4, KIP-518)."""
+    """ListGroups. `states`: a case-insensitive filter; if empty, it selects all (version 4, KIP-518)."""
 
     states: Sequence[str] = ()
 

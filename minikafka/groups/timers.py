@@ -57,7 +57,7 @@ class Timers:
             self._remove_idle()
 
     def next_time(self) -> int | None:
-        """Return a time that is not later than the first timer's, None if no timer runs."""
+        """Return a time before which no timer is due; None if no timer runs."""
         heap = self._heap
         while heap and (heap[0][2].at is None or heap[0][2].queued_at != heap[0][0]):
             self._drop_first()

@@ -115,7 +115,7 @@ def merged(ledgers: Sequence[Sequence[Line]]) -> list[Line]:
 
 
 class _Order:
-    """The causal order of lines, counted per request, because a request may be sent more than once."""
+    """The causal order of lines. Lines are counted by request, as a request may be sent more than once."""
 
     def __init__(self, ledgers: Sequence[Sequence[Line]]) -> None:
         self._total = Counter(key for ledger in ledgers for key in map(_key, ledger) if key)

@@ -31,7 +31,7 @@ DECISION: Final = "decision"
 `replica` (id of the broker that holds the replicas), `from`, `to`, `election`, `leader`, `leader_epoch`,
 `isr`, `reason`, `partitions`. Fields that do not apply are omitted."""
 WRITE: Final = "write"
-"""ZooKeeper answered a multi of the controller, or of an administrator's request (without cause).
+"""ZooKeeper answered a multi of the controller, or of an administrator's request (with an empty `cause`).
 
 Fields: `check` (path, version), the first operation; `outcome` (ok; conflict: a node has another version;
 fenced: the controller epoch has changed; failed: refused or not sent; unknown: the connection was lost
@@ -109,14 +109,14 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Partitions:
 
 
 def partitions_of(held: Mapping[str, Iterable[int]]) -> list[TopicPartition]:
-    """Return the partitions of a mapping of topic to partition numbers, as a line contains it."""
+    """Return the partitions in a mapping of topic to partition numbers, the reverse of `by_topic`."""
     return [TopicPartition(topic, number) for topic, numbers in held.items() for number in numbers]
 
 
 def in_parts(items: Sequence[Item]) -> Iterator[tuple[Sequence[Item], dict[str, int]]]:
     """Split items into parts of at most PARTITIONS_MAX; yield each with the fields `part` and `parts`.
 
-    If one part is enough, also for no items, it is yielded without these fields.
+    A single part is yielded without these fields. Without items there is a single, empty part.
     """
     parts = max(1, -(-len(items) // PARTITIONS_MAX))
     if parts == 1:

@@ -110,7 +110,7 @@ class LedgerWriter:
             self._fail(failure)
 
     def _open_file(self) -> File:
-        """Open the newest file, or the next one after `_roll`; return it."""
+        """Open the file to append to, and return it: the newest file, or after `_roll` the next file."""
         self._storage.make_directories(self._directory)
         self._number = self._number or max(self._numbers(), default=1)
         path = f"{self._directory}/{file_name(self._number)}"
@@ -124,7 +124,7 @@ class LedgerWriter:
         return sorted(number for number in found if number is not None)
 
     def _continue_after(self, file: File) -> None:
-        """Remove an unfinished last line, and continue the numbering of the file's last line."""
+        """Remove an unfinished last line; continue to number lines after the file's last whole line."""
         size = file.size()
         start = max(0, size - _TAIL_BYTES)
         tail = file.pread(size - start, start)

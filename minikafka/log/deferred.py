@@ -66,8 +66,8 @@ def read_or_defer(
 ) -> tuple[Deferred | bytes, int, int]:
     """Return what `Log.read` returns, but with a Deferred in place of more than `EAGER_BYTES` of records.
 
-    `even_few`: defer fewer records too. `failed(failure)` is called when the disk fails while deferred records are
-    read. Raises StorageFailed.
+    `even_few`: defer the records even if they are few. `failed(failure)` is called when the disk fails while
+    deferred records are read. Raises StorageFailed.
     """
     if limit_position - position <= EAGER_BYTES and not even_few:
         return log.read(position, limit_position, max_bytes)

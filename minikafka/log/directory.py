@@ -1,7 +1,7 @@
 """One log directory of `log.dirs`: its lock, its meta.properties, its logs and its checkpoint files.
 
-Invariant: the clean-shutdown marker exists only from a shutdown that made every log durable to the next start.
-Without the marker every log is recovered from its recovery point (R25).
+Invariant: the clean-shutdown marker exists only between a shutdown that made every log durable and the next
+start. Without the marker every log is recovered from its recovery point (R25).
 """
 
 from __future__ import annotations
@@ -292,10 +292,10 @@ class LogDirectory:
     def _write_offsets(
         self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool = False
     ) -> None:
-        """Write an offset checkpoint; without `sync` only if it has changed, and without fsync.
+        """Write an offset checkpoint if it has changed, without fsync.
 
         After a power loss, values from an old file are clamped to the log, and an invalid file is ignored (S35).
-        `sync`: write and fsync it even if unchanged, because the caller's next change relies on it.
+        `sync`: write it even if unchanged, and fsync it, because the caller's next change relies on it.
         """
         data = checkpoints.encode_offsets(offsets)
         if sync or self._written.get(name) != data:

@@ -42,7 +42,10 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Start the epoch at the offset; remove entries with this or a higher epoch or start offset (R37)."""
+        """Start the epoch at the offset (R37).
+
+        Entries with the same or a higher epoch are removed, and entries that start at the offset or above it.
+        """
         if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
             return
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -76,7 +79,7 @@ class LeaderEpochs:
         self._changed()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove epochs that end before the new log start offset; the epoch that covers it starts there.
+        """Remove epochs that end at or below the new log start offset; the first epoch left starts at it.
 
         The file keeps the removed entries until a later change or `sync`. If the broker stops before
         that, its next start removes them.

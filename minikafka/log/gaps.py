@@ -13,7 +13,7 @@ from minikafka.base.config import TopicConfig
 
 
 class Gaps:
-    """Whether a log accepts gaps, and the first one that was found in a log which does not.
+    """Whether a log accepts gaps; if it does not, the first gap that was found in it.
 
     `accepted`: the topic is or was compacted. `first_dirty_offset`: where the next compaction begins; None if the
     log was never compacted. `lost_from`: the first offset that is missing although gaps are not accepted, or None.
@@ -47,7 +47,7 @@ class Gaps:
         self.lost_from = None
 
     def truncated(self, end_offset: int) -> None:
-        """Lower the first dirty offset to the new log end, and forget missing offsets above it."""
+        """Lower the first dirty offset to the new log end; forget missing offsets at that end or above it."""
         if self.lost_from is not None and end_offset <= self.lost_from:
             self.lost_from = None
         if self.first_dirty_offset is not None and end_offset < self.first_dirty_offset:

@@ -99,14 +99,14 @@ class TimeIndex:
         return (self.timestamps[-1], self.offsets[-1]) if self.timestamps else (-1, -1)
 
     def maybe_add(self, timestamp: int, offset: int) -> None:
-        """Add an entry if its timestamp is the largest and its offset does not decrease."""
+        """Add an entry if both its timestamp and its offset are larger than those of all entries."""
         if timestamp > self.last_timestamp and (not self.offsets or offset > self.offsets[-1]):
             self.timestamps.append(timestamp)
             self.offsets.append(offset)
             self.last_timestamp = timestamp
 
     def offset_before(self, timestamp: int) -> int:
-        """Return a relative offset below which no record is as late as the timestamp; 0 if unknown."""
+        """Return a relative offset below which every record is earlier than the timestamp; 0 if unknown."""
         slot = bisect_left(self.timestamps, timestamp) - 1
         return self.offsets[slot] if slot >= 0 else 0
 

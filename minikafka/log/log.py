@@ -157,8 +157,8 @@ class Log:
     ) -> Log:
         """Return the log in the directory, recovered or new. Raises StorageFailed.
 
-        `clean`: the log was closed properly, so its batches are not checked. `first_dirty_offset`: the log's
-        entry in `cleaner-offset-checkpoint`, None without one.
+        `clean`: the log was closed properly, so its batches are not checked unless its epoch file is missing.
+        `first_dirty_offset`: the log's entry in `cleaner-offset-checkpoint`, None without one.
         """
         gaps = Gaps(config, first_dirty_offset)
         loaded = load(
@@ -591,8 +591,9 @@ class Log:
     def remove_first_segments(self, count: int) -> None:
         """Remove the first `count` segments, which lie wholly below the log start offset. Raises StorageFailed.
 
-        The checkpoint of the log start offset must be durable: after a power loss a later segment may be gone and an
-        earlier one not. The files are renamed, and `retired` keeps the segments until they may be deleted.
+        The checkpoint of the log start offset must be durable: a power loss may undo the removal of some of
+        these segments and not of others. The files are renamed, and `retired` keeps the segments until
+        they may be deleted.
         """
         assert count <= self.segments.count_below(self.log_start_offset), (self, count)
         if self.before_removal is not None:
@@ -621,9 +622,10 @@ class Log:
         self.recovery_point = self.log_end_offset
 
     def synced(self, end_offset: int, layout_generation: int) -> None:
-        """Raise the recovery point to `end_offset`, the written log end when an fsync of all files began.
+        """Raise the recovery point to `end_offset`, because all files were fsynced.
 
-        `layout_generation` is its value then; if it has changed since, the recovery point stays.
+        Both arguments were read when the fsync began: `end_offset` is the written log end. If the layout
+        generation has changed since, the recovery point stays.
         """
         if layout_generation == self.layout_generation:
             self.recovery_point = max(self.recovery_point, end_offset)
@@ -641,7 +643,7 @@ class Log:
         self._active.write_index_files(sealed=False)
 
     def close(self) -> None:
-        """Write and fsync everything, then close the files. Raises StorageFailed; the files are closed then too."""
+        """Write and fsync everything, then close the files, even if writing fails. Raises StorageFailed."""
         try:
             self.flush()
             if self._active.is_made:  # nothing to write for the many partitions without a record

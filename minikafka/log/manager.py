@@ -62,9 +62,9 @@ class LogManager:
         self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
         self._failed: list[LogDirectory] = []
         self._unsynced_since: dict[Log, int] = {}
-        """Logs with flush.ms that have records without an fsync, each with the monotonic time (ms) it was found."""
+        """Logs with flush.ms and records without an fsync → monotonic time (ms) when these were found."""
         self._deleted: list[tuple[int, str]] = []
-        """Directories that were renamed for deletion, each with the monotonic time (ms) from which it may go."""
+        """Directories renamed for deletion, each with the monotonic time (ms) when the deletion is due."""
 
     @property
     def failed_directories(self) -> int:
@@ -99,8 +99,8 @@ class LogManager:
     async def start(self, cluster_id: str | None = None) -> None:
         """Lock the directories, check their identity, open and recover every log.
 
-        A directory that fails goes offline as long as another one works. Raises ConfigError,
-        StorageFailed.
+        A directory that fails goes offline. Raises StorageFailed if the last working directory fails,
+        and ConfigError.
         """
         self.lock()
         self._check_identity(cluster_id)
@@ -285,9 +285,9 @@ class LogManager:
         await self._directory_of(log).write_first_dirty_offsets_in(self.executor)
 
     async def sync_rolled(self) -> None:
-        """Fsync the segments sealed since the last call outside the event loop, and raise the
-        recovery points.
+        """Fsync the sealed segments that may not be durable, and raise the recovery points.
 
+        The fsync runs outside the event loop.
         Each file is opened again, because the log may close its own file meanwhile. Raises
         StorageFailed.
         """
@@ -302,7 +302,7 @@ class LogManager:
                 log.sealed_synced(count, removals)
 
     async def sync_overdue(self, now: int) -> None:
-        """Fsync the logs that have had records without an fsync for flush.ms, outside the event loop.
+        """Fsync, outside the event loop, the logs whose records have waited flush.ms for an fsync.
 
         Call it periodically; a log's time begins with the first call that finds such records. Raises StorageFailed.
         """
@@ -339,7 +339,7 @@ class LogManager:
         return lost
 
     async def close(self) -> None:
-        """Close every log; mark each directory whose logs all became durable as cleanly stopped."""
+        """Close every log; mark a directory as cleanly stopped if all its logs became durable."""
         for directory in list(self._live):
             await self.executor.run(partial(self._close, directory))
 

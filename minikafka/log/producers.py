@@ -2,14 +2,14 @@
 
 Invariant: the state depends only on the batches in the log, so a new leader recognizes a retry from its own
 log and appends no batch twice (S32). A snapshot file holds the state at the offset in its name. Kafka's
-format has fields for the last batch of every producer only; the earlier batches follow after Kafka's entries,
-where Kafka's reader ignores them. After loading a snapshot that Kafka wrote, a retry of an older batch is out
-of order, not a duplicate.
+format has fields for one batch of each producer, the last one; the earlier batches follow after Kafka's
+entries, where Kafka's reader ignores them. After loading a snapshot that Kafka wrote, a retry of an older
+batch is out of order, not a duplicate.
 
-For each producer the state also counts the consecutive sequence numbers in the log, beyond the five batches. So a
-retry of an old batch differs from a gap in the sequence. Kafka answers both with OUT_OF_ORDER_SEQUENCE_NUMBER; its Java
-producer, which may have more than five batches in flight when a leader fails, then writes batches twice, or
-retries until they expire.
+For each producer the state also counts the consecutive sequence numbers in the log, beyond the five batches.
+This count tells a retry of an old batch from a gap in the sequence. Kafka answers both with
+OUT_OF_ORDER_SEQUENCE_NUMBER; its Java producer, which may have more than five batches in flight when a leader
+fails, then writes batches twice, or retries until they expire.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ class ProducerStates:
         """Check the sequence of an idempotent producer's batch before a leader appends it.
 
         Return APPEND for the next batch; the base offset (>= 0) of a remembered batch that this one repeats;
-        WRITTEN for a duplicate of an older batch; UNKNOWN for a later batch of an unknown producer, which may be
-        appended because the producer may have expired (KIP-360), unless its first batches may still arrive; EARLY
-        for a batch after a gap; else minus the Kafka error code.
+        WRITTEN for a duplicate of an older batch; UNKNOWN for a later batch of an unknown producer; EARLY for
+        a batch after a gap; else minus the Kafka error code. An UNKNOWN batch may be appended, because the
+        producer may have expired (KIP-360), but not while the producer's first batches may still arrive.
         """
         state = self._states.get(header[PRODUCER_ID])
         if state is None:
@@ -290,8 +290,8 @@ class ProducerStates:
     def restore(self, offset: int) -> int:
         """Load the newest valid snapshot at or below the offset; return its offset, -1 if there is none.
 
-        The caller updates the state with the batches from there on. Later snapshots, which belong to records that
-        were truncated, and invalid ones are deleted.
+        The caller then updates the state with the batches after the snapshot. Snapshots above the
+        offset, which belong to truncated records, and invalid snapshots are deleted.
         """
         self._states.clear()
         self.transactions.clear()
@@ -302,7 +302,7 @@ class ProducerStates:
         return -1
 
     def keep_snapshots(self, offsets: set[int]) -> None:
-        """Delete all snapshots but the newest and those at these offsets, the base offsets of segments."""
+        """Delete all snapshots except the newest and those at `offsets`, the base offsets of segments."""
         for offset in self.snapshot_offsets()[:-1]:
             if offset not in offsets:
                 self._remove(offset)

@@ -71,8 +71,8 @@ def load(
 ) -> Loaded:
     """Open the log in the directory, or create it, and return its parts. Raises StorageFailed.
 
-    `clean`: the log was closed properly, so it needs no recovery. `accept_gaps`: the log is or was compacted, so
-    missing offsets are no damage.
+    `clean`: the log was closed properly, so it needs no recovery unless its epoch file is missing.
+    `accept_gaps`: the log is or was compacted, so missing offsets are no damage.
     """
     if storage.make_directories(directory) or _is_unused(storage.names(directory)):
         return _new(storage, directory, config.index_interval_bytes, max(log_start_offset, 0))
@@ -118,11 +118,12 @@ class Batches(NamedTuple):
     end_position: int
 
     def have_epochs(self, entries: Entries) -> bool:
-        """True if the batches have these epochs, which begin and end inside of the log.
+        """True if the batches have these epochs, and no epoch begins or ends outside of the log.
 
-        Leader epochs never fall from batch to batch, so the batches at both ends of an epoch prove it. A follower
-        with a false epoch stays out of the ISR for ever if no leader had the epoch, and a leader with a false start
-        offset lets its followers keep records that diverge. Batches without an epoch prove nothing.
+        Leader epochs never fall from batch to batch, so it suffices to check the first and the last batch of
+        each epoch. A follower with a false epoch stays out of the ISR for ever if no leader had the epoch,
+        and a leader with a false start offset lets its followers keep records that diverge. Batches without
+        an epoch prove nothing.
         """
         if self.start == self.end or self._epoch_at(self.start) < 0:
             return True
@@ -219,7 +220,7 @@ def _open_segments(storage: Storage, directory: str, interval: int) -> list[Segm
 
 
 def _delete_below(segments: list[Segment], log_start_offset: int) -> None:
-    """Delete the segments wholly below the log start offset: a removal of segments was interrupted.
+    """Delete the segments wholly below the log start offset, which an interrupted removal left.
 
     After a power loss any of them may be missing, which is no damage of the log.
     """
@@ -242,8 +243,8 @@ def _first_to_recover(
 ) -> int:
     """Return the index of the first segment to recover: the one that holds the recovery point.
 
-    Return 0 if there is no epoch file, since recovery finds the epochs, and the number of segments after a
-    clean stop.
+    Without an epoch file, return 0: recovery of all segments finds the epochs. Otherwise, after a clean stop,
+    return the number of segments.
     """
     if known is None:
         return 0
@@ -298,7 +299,7 @@ def _recover_from(
 
 
 def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> bool:
-    """Truncate the segment after its sound batches, at `position`; return False if the file ends at it."""
+    """Truncate the segment after its sound batches, at `position`; return False if nothing follows them."""
     size = segment.file.size()
     if position == size:
         return False

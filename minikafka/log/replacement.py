@@ -1,8 +1,8 @@
 """The replacement of neighbouring segments of a log by their compacted copy, in steps with fsyncs in between.
 
-`begin`, `sync`, `complete`, `sync`, `end`: the log may go on between the steps, so that `sync` can run outside the
-event loop. Invariant: no segment is truncated or removed while the names of the copy's files are not durable.
-The log therefore calls `undo_if_incomplete` before it truncates or removes a segment.
+The steps are `begin`, `sync`, `complete`, `sync`, `end`. The log may be used between the steps, so `sync` can
+run outside the event loop. Invariant: no segment is truncated or removed while the names of the copy's files
+are not durable. The log therefore calls `undo_if_incomplete` before it truncates or removes a segment.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Replacement:
     def complete(self) -> None:
         """Put the copy in place of the segments, once the names that `begin` gave are durable.
 
-        The layout generation rises; byte positions from the end of the segments on stay valid. Raises ValueError if
-        they are no longer sealed segments of the log, or if the replacement was undone, and StorageFailed.
+        The layout generation rises; byte positions from the end of the segments on stay valid. Raises
+        StorageFailed, and ValueError if the segments are no longer sealed segments of the log or if the
+        replacement was undone.
         """
         log = self._log
         if log.before_removal != self.undo_if_incomplete:

@@ -1,7 +1,8 @@
 """The segments of a log that retention deletes, and why: by size, by time and by the log start offset.
 
-As in Kafka, segments go whole and from the oldest on, up to the first one that may stay. A segment with a record at
-the high watermark or above it stays. The active segment goes only together with all others, after a roll.
+As in Kafka, retention deletes whole segments, the oldest first, and stops at the first segment that may stay.
+A segment with a record at the high watermark or above it stays. The active segment is deleted only together
+with all others, after a roll.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def earliest_timestamp(log: Log) -> int:
 
 
 def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidate]:
-    """Yield the segments from list index `first` on, below the high watermark; no empty active segment."""
+    """Yield the segments below the high watermark from list index `first` on, but no empty active one."""
     segments = log.segments
     for slot in range(first, min(len(segments), first + SEGMENTS_MAX)):
         segment, is_active = segments[slot], slot == len(segments) - 1
@@ -128,7 +129,7 @@ def _by_time(log: Log, candidates: list[_Candidate], wall_ms: int) -> int:
 
 
 def _age_basis(segment: Segment) -> int:
-    """Return the largest timestamp of the segment (Unix ms), or when it was last written if it has none."""
+    """Return the largest timestamp of the segment, or the time of its last write if it has none (Unix ms)."""
     largest = segment.largest_timestamp()
     return largest if largest >= 0 else segment.modified_ms()
 

@@ -44,7 +44,7 @@ DELETED: Final = ".deleted"
 """Suffix of the files of a segment that was removed from its log and is deleted later."""
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 RECORD_OFFSET: Final = 1
-"""Index of the offset in what `Segment.record_since` returns."""
+"""Index of the offset in the tuple that `Segment.record_since` returns."""
 
 _WALK_BYTES: Final = 64 * 1024
 _FIND_BYTES: Final = 8 * 1024
@@ -136,7 +136,7 @@ class Segment:
 
     @property
     def is_made(self) -> bool:
-        """True if the file exists, which a new log's first batch creates."""
+        """True if the log file exists. The file of a new log is created by the first batch."""
         return type(self.file) is not UnmadeFile
 
     def _make_files(self, made: Callable[[], None]) -> File:
@@ -265,7 +265,7 @@ class Segment:
     def largest_timestamp(self) -> int:
         """Return the largest timestamp of its records (Unix ms), -1 if no record has one. Raises StorageFailed.
 
-        Of indexes that are not loaded, only the end of the time index is read.
+        If the indexes are not loaded, only the end of the time index file is read.
         """
         if not self._index_is_loaded:
             last = self._last_times()

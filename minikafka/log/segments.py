@@ -56,7 +56,7 @@ class Segments(list[Segment]):
     def record_since(
         self, timestamp: int, from_offset: int, end: int
     ) -> tuple[int, int, int] | None:
-        """Return `Segment.record_since` of the first segment with such a record, None if none has one.
+        """Return the result of `Segment.record_since` for the first segment with such a record, else None.
 
         The log ends at byte position `end`.
         """
@@ -71,7 +71,7 @@ class Segments(list[Segment]):
     def latest_record(self, from_offset: int, end: int) -> tuple[int, int, int] | None:
         """Return (timestamp, offset, leader epoch) of the first record with the largest timestamp; None if empty.
 
-        The records begin at `from_offset`. The log ends at byte position `end`.
+        Records below `from_offset` are skipped. The log ends at byte position `end`.
         """
         slot = self.slot_of(from_offset)
         largest = [max(segment.times.last[0], segment.max_timestamp) for segment in self[slot:]]

@@ -1,9 +1,9 @@
 """The renames that replace segments by their compacted copy, so that a crash at any point loses nothing.
 
 As in Kafka: the copy's files get the suffix `.swap` instead of `.cleaned`; then the files of the replaced segments are
-renamed to `.deleted`; then `.swap` is removed from the names. The copy is valid from the moment when its last
-file has the suffix `.swap`: after a later crash `finish_swaps` completes the swap, after an earlier one it
-removes the copy.
+renamed to `.deleted`; then `.swap` is removed from the names. The copy becomes valid when its last file
+has the suffix `.swap`. If a crash comes before that moment, `finish_swaps` removes the copy; if it comes
+after that moment, `finish_swaps` completes the swap.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def _entry(tp: TopicPartition, tile: Tile) -> dict[str, Any]:
 
 
 def listed_tiles(runs: Sequence[dict[str, Any]], tp: TopicPartition, what: str) -> list[Tile]:
-    """Return the offset ranges of a partition in the list `what`, `files` or `lost`, of all runs."""
+    """Return the offset ranges of a partition from the lists `what` (`files` or `lost`) of all runs."""
     return [
         Tile(entry["start"], entry["end"])
         for facts in runs

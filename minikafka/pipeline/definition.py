@@ -124,7 +124,7 @@ class Overrides:
     """Values of the command line; the trigger and the checkpoint replace those of the file."""
 
     servers: Callable[[], str]
-    """The brokers of sources and sinks that name none."""
+    """Returns the bootstrap servers for sources and sinks that name no brokers."""
     trigger: Trigger | None = None
     checkpoint: str | None = None
 

@@ -1,8 +1,8 @@
 """What the ledgers of brokers show about elections, ISRs and controllers, per partition and broker.
 
 Every state of a partition that ZooKeeper accepted is in a line with its zxid, which orders the states.
-Lines that are missing or cut off only hide what they reported: a state between two known ones, or a
-cause. Times are those of the brokers that wrote the lines.
+A line that is missing or cut off hides no more than the fact that it reported: a state between two known
+states, or a cause. Times are those of the brokers that wrote the lines.
 """
 
 from __future__ import annotations
@@ -160,9 +160,9 @@ def _states(lines: DataFrame) -> DataFrame:
 def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
     """Return one row for each change of a leader, with the controller event that caused it.
 
-    Two durations end at the change. `election_ms` begins at the event. `recovery_ms` begins when a follower
-    last lost its connection to the old leader, at most `_SIGN_MS` before the change, or at the event if that
-    was earlier or no connection was lost.
+    Two durations end at the change. `election_ms` begins at the event. `recovery_ms` begins at the
+    event, or when a follower last lost its connection to the old leader if that was earlier. Connections lost
+    more than `_SIGN_MS` before the change do not count.
     """
     changes = states.where("leader_before != leader").select(
         "time",

@@ -30,7 +30,7 @@ class Package:
     def submit_command(self, master: str, job: str) -> str:
         """Return the shell command that submits a job with these files.
 
-        The driver's own Python workers use only PYTHONPATH: without it a stream finds no data source.
+        The driver's Python workers find modules only by PYTHONPATH: without it a stream finds no data source.
         """
         words = [f"PYTHONPATH={self.code}", "spark-submit", "--master", master]
         words += ["--py-files", str(self.code)]
@@ -54,8 +54,8 @@ def write_package(directory: Path, *, with_libraries: bool) -> Package:
 def write_libraries(path: Path, names: Sequence[str]) -> None:
     """Write the installed files of these distributions as a tar archive.
 
-    Raises ConfigError if one is not installed. The files include compiled code: executors need the same
-    system and the same Python version as this process.
+    Raises ConfigError if a distribution is not installed. The files include compiled code: executors need the
+    same system and the same Python version as this process.
     """
     files = [found for name in names for found in _installed(name)]
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:

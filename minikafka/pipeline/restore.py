@@ -125,8 +125,8 @@ def _ends_of_target(
 ) -> Positions:
     """Return the ends of the target's partitions.
 
-    Raises `PipelineError` if the target does not exist, has too few partitions, or is not empty without
-    `append`.
+    Raises `PipelineError` if the target does not exist, has too few partitions, or is not empty while
+    `append` is not set.
     """
     needed = sources[-1].partition + 1
     try:

@@ -46,7 +46,7 @@ def save(frame: DataFrame, sink: Sink, report: Report) -> None:
 def stream_writer(
     frame: DataFrame, sink: Sink, checkpoint: str | None, report: Report
 ) -> DataStreamWriter:
-    """Return the writer of a stream, complete but for its trigger."""
+    """Return the writer of a stream, complete except for its trigger."""
     writer = frame.writeStream.outputMode(sink.mode)
     if checkpoint:
         writer = writer.option("checkpointLocation", checkpoint)

@@ -82,7 +82,7 @@ def run_stream(
 ) -> StreamTotals:
     """Start the query, show its micro-batches until it ends, and return its counts.
 
-    The writer is complete but for its trigger. A stream with an interval runs until Ctrl-C or an error.
+    The writer is complete except for its trigger. A stream with an interval runs until Ctrl-C or an error.
     Raises Spark's error if the query fails.
     """
     counter = _Counter(report, name)
@@ -109,7 +109,7 @@ class _Run:
         self.ended = threading.Event()
 
     def add(self, progress: StreamingQueryProgress) -> None:
-        """Add the counts of a progress event; without input rows it is not counted as a micro-batch."""
+        """Add the counts of a progress event; an event without input rows is not counted as a micro-batch."""
         self.behind = offsets_of(progress)
         if progress.sink.numOutputRows >= 0:
             self.written = (self.written or 0) + progress.sink.numOutputRows
@@ -161,7 +161,7 @@ class _Counter(StreamingQueryListener):
 
 
 def offsets_of(progress: StreamingQueryProgress) -> int | None:
-    """Return by how many offsets all sources of a query are behind together; None if none reports offsets."""
+    """Return by how many offsets a query's sources are behind in total; None if no source reports any."""
     found = [_behind(source) for source in progress.sources if offsets_behind(source)]
     return sum(found) if found else None
 

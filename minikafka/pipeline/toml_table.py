@@ -14,7 +14,7 @@ from minikafka.base.keys import flatten
 class TomlTable:
     """The keys of a table. `where`: the file and the table, for errors.
 
-    `finish` or `options`, called after all keys were read, raises an error for any other key.
+    `finish` or `options` is called after all known keys were read, and raises an error for an unknown key.
     """
 
     def __init__(self, where: str, values: Any) -> None:
@@ -95,7 +95,7 @@ class TomlTable:
         return value
 
     def options(self, allowed: Collection[str]) -> dict[str, str]:
-        """Return the keys that were not read yet as options of Spark, under their names in `allowed`.
+        """Return the options of Spark: all keys that were not read yet, under their names in `allowed`.
 
         Names are compared without regard to case. TOML parses `kafka.x.y` without quotes as nested tables;
         their names are joined again. Raises ConfigError for any other key.

@@ -2,8 +2,8 @@
 
 Without a checkpoint the whole topic is read once, and the windows count all records that exist now. With a
 checkpoint the topic is read as a stream: a window is written when the watermark has passed its end, and the
-next run continues after the last one. Each micro-batch writes a directory of its own. A micro-batch that is
-repeated replaces its directory, so every reader of the Parquet files sees each window once.
+next run continues where the previous run ended. Each micro-batch writes a directory of its own. A micro-batch
+that is repeated replaces its directory, so every reader of the Parquet files sees each window once.
 """
 
 from __future__ import annotations

@@ -42,12 +42,12 @@ LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
-"""The base timestamp is the time from which a log cleaner may remove the delete markers of the batch."""
+"""Attribute bit: the base timestamp is the time from which a log cleaner may remove the delete markers."""
 
 NO_PRODUCER_ID: Final = -1
 NO_TIMESTAMP: Final = -1
 DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
-"""Maximum decompressed size of one batch's records when they are read here."""
+"""Maximum decompressed size of the records of one batch that this package reads."""
 
 _LAST_CODEC: Final = 4
 _LEAST_RECORD_BYTES: Final = 7
@@ -95,7 +95,7 @@ def check_produced(view: memoryview, start: int, end: int, header: Header, inter
     `header` is `HEADER` unpacked at `start`. The rules are those of Kafka's ProduceRequest, UnifiedLog and
     LogValidator; the CRC comes last because it costs most. `internal`: one of the broker's own coordinators wrote
     the batch, so it may be a control batch, be transactional, and need not have a sequence number. Transactions
-    are not served, so a client's transactional batch belongs to no open one: INVALID_TXN_STATE.
+    are not served, so a client's transactional batch belongs to no open transaction: INVALID_TXN_STATE.
     """
     _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if (
@@ -118,11 +118,11 @@ def check_produced(view: memoryview, start: int, end: int, header: Header, inter
 
 
 def refusal_of_fragment(buf: Buffer, start: int, end: int) -> int:
-    """Return the error code for a records field too short for a batch header, including null and
-    empty ones.
+    """Return the error code for a records field too short for a batch header, including a null or
+    empty field.
 
     The code is that of Kafka, which splits the field into messages: CORRUPT_MESSAGE for garbage, and
-    INVALID_RECORD, which clients do not retry, for no whole message or an old one (magic 0 or 1).
+    INVALID_RECORD, which clients do not retry, for a field without a whole message or with magic 0 or 1.
     """
     field = bytes(memoryview(buf)[start:end]) if 0 <= start < end else b""
     if len(field) < OVERHEAD:
@@ -172,11 +172,11 @@ def _refusal(size: int, header: Header, internal: bool) -> int:
 def valid_run(
     buf: Buffer, view: memoryview, start: int, end: int, offset: int, accept_gaps: bool
 ) -> tuple[list[Header], int, int]:
-    """Return the headers of the whole, sound batches from `start` on, and position and offset after them.
+    """Return the headers of the whole, sound batches from `start`, and the position and offset after them.
 
     Sound: magic 2, length inside [start, end), CRC right, and base offsets that continue from `offset` (the CRC
     does not cover the base offset). With `accept_gaps` a base offset may lie above the expected one, as in a
-    compacted log; one below is never sound.
+    compacted log; a base offset below the expected one is never sound.
     """
     headers: list[Header] = []
     at = start
@@ -209,7 +209,7 @@ def has_gap(headers: Sequence[Header], expected: int) -> bool:
 
 
 def unsound_error(buf: Buffer, view: memoryview, at: int, end: int, expected: int) -> CorruptBatch:
-    """Return the exception for bytes [at, end) without a batch that `valid_run` accepts at this offset."""
+    """Return the exception that says why `valid_run` accepts no batch of offset `expected` at `at`."""
     if end - at < HEADER_BYTES:
         return CorruptBatch(f"{end - at} bytes are not a batch, expected offset {expected}")
     header = _unpack_header(buf, at)
@@ -242,8 +242,8 @@ def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> Non
 
 
 def records(buf: Buffer, *, control: bool = False) -> Iterator[Record]:
-    """Yield the records of any number of whole batches in order; those of control batches only with
-    `control`.
+    """Yield the records of any number of whole batches in order; skip control batches unless `control` is
+    true.
 
     A batch that is cut off at the end is left out, as in a Fetch response. Raises CorruptBatch.
     """

@@ -123,7 +123,10 @@ def _xerial_blocks(data: bytes) -> bytes:
 
 
 def _lz4_blocks_of(level: int) -> Callable[[bytes], bytes]:
-    """Return a function that compresses to independent blocks of 64 KiB, the only ones that the Java client reads."""
+    """Return a function that compresses to blocks of 64 KiB.
+
+    The blocks are independent, because the Java client reads no others.
+    """
     mode: dict[str, Any] = {"mode": "default"}
     if level != _LZ4_FAST:
         mode = {"mode": "high_compression", "compression": level}

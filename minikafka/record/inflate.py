@@ -162,7 +162,10 @@ def _lz4_block(block: memoryview, descriptor: bytes, block_max: int) -> bytes:
 
 
 def _checksum_byte(descriptor: bytes) -> int:
-    """Return the second byte of the XXH32 of fewer than 16 bytes, with which an LZ4 frame header ends."""
+    """Return the last byte of an LZ4 frame header: the second byte of the XXH32 of the frame's descriptor.
+
+    The descriptor must be shorter than 16 bytes.
+    """
     mask = 0xFFFFFFFF
     value = 374761393 + len(descriptor)
     whole = len(descriptor) & ~3
@@ -219,8 +222,8 @@ def _zstd_header_bytes(descriptor: int) -> int:
 def _zstd_blocks(data: memoryview, position: int) -> tuple[int, bool]:
     """Return the position after the next blocks, and True if they include the last block of the frame.
 
-    The next blocks are those whose content is at most 128 KiB together, the maximum of one compressed block.
-    They are at most `_ZSTD_BLOCKS_AT_ONCE`, because blocks may be empty. Raises CorruptBatch.
+    The content of the next blocks is at most 128 KiB in total, which is also the maximum of one block. Their
+    number is at most `_ZSTD_BLOCKS_AT_ONCE`, because blocks may be empty. Raises CorruptBatch.
     """
     room = _ZSTD_BLOCK_BYTES
     for number in range(_ZSTD_BLOCKS_AT_ONCE):

@@ -2,9 +2,10 @@
 
 Kafka's LogValidator does the same at every append. A batch that a consumer cannot read would stop it for ever:
 its position cannot move beyond the batch. Records are inflated in chunks and walked in groups of whole records by
-the compiled reader of aiokafka. Records that it refuses are walked again here, because it also refuses header
-keys that are not UTF-8, which Kafka accepts. Records of more than 32 KiB are walked only here. Invariant: one
-step takes less than 5 ms, and a walk keeps at most two chunks in memory.
+the compiled reader of aiokafka. Records that this reader refuses are walked again in Python, because the
+reader also refuses header keys that are not UTF-8, which Kafka accepts. Records of more than 32 KiB are
+walked only in Python. Invariant: one step takes less than 5 ms, and a walk keeps at most two chunks in
+memory.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from minikafka.record.codecs import Deflater, crc32c, read_varint
 from minikafka.record.inflate import GZIP, LZ4, NONE, SNAPPY, ZSTD, inflate
 
 AT_ONCE_BYTES: Final = 64 << 10
-"""Largest batch without compression that is walked in one step, at worst 1.6 ms for records of empty headers."""
+"""Largest batch without compression that is walked in one step: at most 1.6 ms, for empty headers."""
 STEPS_AT_ONCE: Final = 4
 """Steps of a walk that are taken without a pause: enough for a small compressed batch."""
 KEEP: Final = -1
@@ -61,9 +62,9 @@ _OVERREAD: Final = bytes(64)
 _VARINT_MAX: Final = 5
 """Bytes of the longest length or delta that the Java client reads; timestamps may have ten."""
 _LONG_VARINT: Final = bytes((0x80, 0x80, 0x00))
-"""Bytes in every varint below 2^20 that has more than `_VARINT_MAX` bytes; its record is walked here."""
+"""Bytes in every varint below 2^20 that has more than `_VARINT_MAX` bytes; its record is walked in Python."""
 _OFFSET_LIMIT: Final = 1 << 19
-"""Offset deltas from this on may be too long without `_LONG_VARINT`. Their records are walked here too."""
+"""Offset deltas from this value on may be too long without `_LONG_VARINT`: they are walked in Python."""
 _LEAST_BODY: Final = 6
 """Attributes, two deltas, key length, value length, header count."""
 _SPARE_MAX: Final = _LEAST_BODY + _VARINT_MAX - 1
@@ -90,7 +91,7 @@ class _OutsideOfSpan(Exception):
 
 
 class RecordRules(NamedTuple):
-    """A topic's demands on a batch: its largest size, keys if it is compacted, its codec and level, its timestamps.
+    """A topic's demands on a batch: maximum size, keys (in compacted topics), codec and level, timestamps.
 
     `distances`: how far (ms) timestamps may lie before and after the time of the append; None: they are not limited.
     """
@@ -189,10 +190,10 @@ def _padded(view: memoryview, start: int, end: int) -> memoryview:
 
 
 def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: int) -> bool:
-    """Return True if the compiled reader reads a batch without compression to its end, and finds the keys needed.
+    """Return True if the compiled reader reads an uncompressed batch to its end, with keys if `needs_keys`.
 
     False also if a number may be longer than Java reads, which the compiled reader does not notice. Raises
-    _OutsideOfSpan for a timestamp, which counts from `base`, outside of the span.
+    _OutsideOfSpan if a timestamp, which counts from `base`, is outside of the span.
     """
     data = bytes(batch)
     if _LONG_VARINT in data:
@@ -409,7 +410,7 @@ def _read_headers(stream: _Stream, count: int, end: int) -> Generator[None, None
 
 
 class _Stream:
-    """The inflated records of a batch, of which `data` holds the next ones, from `position` on.
+    """The inflated records of a batch; the next record begins at `position` in `data`.
 
     `passed` counts the bytes before `data`.
     """
@@ -432,7 +433,10 @@ class _Stream:
         return True
 
     def fill(self) -> Generator[None, None, None]:
-        """Add chunks until `data` has all bytes of the next fields, or they end. Raises CorruptBatch."""
+        """Add chunks until `data` has all bytes of the next fields or no chunk is left.
+
+        Raises CorruptBatch.
+        """
         while len(self.data) - self.position < len(_OVERREAD) and self.more():
             yield
 

@@ -1,7 +1,7 @@
 """Incremental fetch sessions of consumers, in a cache with Kafka's rules of eviction (KIP-227, R50).
 
-A session remembers the partitions that a consumer fetches, so that a request names only those that changed,
-and so does the response. The cost of a fetch grows with the active partitions, not with all of them: a
+A session remembers the partitions that a consumer fetches, so that requests and responses name only
+the partitions that changed. The cost of a fetch grows with the active partitions, not with all of them: a
 partition that has not changed since the last response is not looked at.
 
 Invariant: a partition of an open session that is not in `ConsumerSession.dirty` is among the readers of its
@@ -90,9 +90,10 @@ class CachedPartition:
 
 
 class ConsumerSession:
-    """One session. `epoch` is the one that its next request must have; times are monotonic ms.
+    """One session. `epoch` is the session epoch that its next request must have; times are monotonic ms.
 
-    `dirty` holds the partitions to look at, those that have waited longest first. `waiting` is the fetch in progress.
+    `dirty` holds the partitions to look at; the one that has waited longest is first. `waiting` is the fetch
+    in progress.
     """
 
     __slots__ = ("created", "dirty", "epoch", "id", "is_open", "items", "used", "waiting")
@@ -159,7 +160,8 @@ class ConsumerSession:
     ) -> None:
         """Note that a dirty partition was read; `partition` is its replica if all was sent, else None.
 
-        A partition of which records were sent becomes the last one of `dirty`, so that no other one starves.
+        If records were sent and more remain, the partition moves to the end of `dirty`, so that it does not
+        starve the others.
         """
         if partition is not None and self.is_open:
             self.dirty.pop(item, None)
@@ -185,19 +187,19 @@ class FetchSessionCache:
     or updated.
 
     `random_id()` returns a positive int32. The ids are random, so that after a restart of this broker no
-    consumer continues another one's session by its old id.
+    consumer with an old id continues the session of another consumer.
     """
 
     def __init__(self, slots: int, random_id: Callable[[], int]) -> None:
         self._slots = slots
         self._random_id = random_id
         self._sessions: dict[int, ConsumerSession] = {}
-        """By id; the one that was not used for the longest time is first."""
+        """Sessions by id, the least recently used session first."""
         self._followers = 0
         self.evictions = 0
 
     def __len__(self) -> int:
-        """Return the number of sessions, those of followers included."""
+        """Return the number of sessions, including those of followers."""
         return len(self._sessions) + self._followers
 
     def partition_count(self) -> int:
@@ -250,9 +252,9 @@ class FetchSessionCache:
     def _evict_for(self, size: int, now: int, *, is_follower: bool = False) -> bool:
         """Evict a session for one with `size` partitions; return False if none may be evicted.
 
-        The session unused for longest is evicted if it was unused for more than EVICTION_MS. Otherwise it is
-        the smallest of those that were in use for more than EVICTION_MS, if that is smaller than the new one,
-        or for a follower the smallest of all.
+        The least recently used session is evicted if it was unused for more than EVICTION_MS. Otherwise a
+        new session of a follower evicts the smallest session. A new session of a consumer evicts the smallest
+        of the sessions that were in use for more than EVICTION_MS, if that one is smaller than itself.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:

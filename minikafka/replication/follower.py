@@ -316,7 +316,7 @@ class Follower:
         """Refuse a gap in the leader's log at first and fetch again; accept the same gap the second time.
 
         A leader sends no records that follow offsets which its own recovery reported missing
-        (`Log.is_missing`). So the same gap in two responses comes from a topic that was compacted before.
+        (`Log.is_missing`). So the same gap in two responses means that the topic was compacted in the past.
         """
         partition = followed.partition
         if followed.refused_gap != (gap.expected, gap.found):
@@ -339,8 +339,8 @@ class Follower:
     def _not_fetched(self, key: Key, followed: Followed, error: int, log_start_offset: int) -> None:
         """Process an error or a divergence in a Fetch response.
 
-        An empty log may restart at the leader's log start offset, even from beyond the leader's log end: no record
-        is lost.
+        An empty log may restart at the leader's log start offset, even if the log lies beyond the leader's
+        log end: no record is lost.
         """
         partition = followed.partition
         log = partition.log
@@ -414,9 +414,9 @@ class Follower:
 def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
     """Truncate the log to where it agrees with the leader's; return False if the leader must be asked again.
 
-    `epoch` and `end_offset` are the leader's largest epoch that is at most the requested one, and its end (KIP-101). A
-    replica without that epoch truncates to the end of its own next smaller one and asks again (KIP-279). Raises
-    StorageFailed.
+    `epoch` is the leader's largest epoch that is at most the requested one; `end_offset` is the end of that
+    epoch (KIP-101). A replica without that epoch truncates to the end of its own largest epoch below it and
+    asks again (KIP-279). Raises StorageFailed.
     """
     log = partition.log
     lost_from = log.gaps.lost_from

@@ -395,7 +395,7 @@ class Partition:
         return log.log_end_offset
 
     def _unexpected(self, header: Header, known: int, now: int) -> int:
-        """Return the result for a batch for which `ProducerStates.check` is `known`; 0: append it."""
+        """Return the result of an append if `ProducerStates.check` returned `known`; 0: append the batch."""
         if known == UNKNOWN:
             is_early = now < self.early_batches.unknown_until and self._may_be_early(header, now)
             return -_NOT_AVAILABLE if is_early else 0
@@ -412,8 +412,8 @@ class Partition:
     def _may_be_early(self, header: Header, now: int) -> bool:
         """True while the producer's earlier batch may still arrive, or another leader may have it.
 
-        False when the wait is over and this broker was certainly the leader all the time: a follower has
-        fetched since, or no other replica can have been elected.
+        False when the wait is over and this broker was certainly the leader throughout: a follower has
+        fetched after the wait, or no other replica can have been elected.
         """
         after = self.log.producers.last_of(header[PRODUCER_ID])
         end = self.early_batches.end_of_wait(header[PRODUCER_ID], after, now)
@@ -466,8 +466,8 @@ class Partition:
     def maybe_advance_high_watermark(self, now: int) -> bool:
         """Advance the high watermark to the lowest log end of the counted replicas (R31); True if it moved.
 
-        The replicas of the maximal ISR count, and followers about to join it. The high watermark does not move while
-        the ISR is smaller than min.insync.replicas, and never backwards.
+        Counted are the replicas of the maximal ISR, and followers that are about to join it. The high
+        watermark never moves backwards, and does not move while the ISR is smaller than min.insync.replicas.
         """
         if not self.is_leader or self.under_min_isr or self.offline:
             return False
@@ -491,7 +491,8 @@ class Partition:
     def _about_to_join(self, progress: FollowerProgress, now: int) -> bool:
         """True if a follower outside of the ISR is caught up and alive.
 
-        Such a follower holds the high watermark back; without that, it might never reach it and join (T13).
+        Such a follower holds the high watermark back. Otherwise it might never reach the high watermark, and
+        never join the ISR (T13).
         """
         return (
             progress.offset >= self.epoch_start_offset
@@ -590,7 +591,7 @@ class Partition:
             self._isr_changed()
 
     def _isr_changed(self) -> None:
-        """Update `under_min_isr`; min.insync.replicas counts as at most the number of replicas."""
+        """Update `under_min_isr`; min.insync.replicas is limited to the number of replicas."""
         required = min(self.min_isr, len(self.replicas))
         self.under_min_isr = len(self.isr_state.isr) < required
         if self.under_min_isr:

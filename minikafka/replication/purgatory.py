@@ -1,12 +1,12 @@
 """Requests that wait for an offset or a deadline, and the end of a tick that answers them.
 
-Kafka's delayed produce is here the response queue of a connection: responses are sent in the order of the
-requests, so a response that is ready waits behind one that is not. Delayed fetches wait elsewhere: those of
-followers in their session, those of consumers in `Partition.waiting`.
+The response queue of a connection takes the place of Kafka's delayed produce: responses are sent in the order
+of the requests, so a response that is ready waits behind one that is not. Delayed fetches wait elsewhere:
+those of followers in their session, those of consumers in `Partition.waiting`.
 
 Invariant: while a response waits for partitions, its connection is in `Partition.produce_waiting` of each of
 them, not only of the first. Otherwise a partition that gets another leader could not fail the response, and
-records of the new leader would count as this one's acknowledgement.
+records of the new leader would acknowledge the response.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class AnswerQueue:
         self.send = send
         self.entries: deque[SingleProduce | Slot | MultiProduce] = deque()
         self.measured = 0
-        """Number of responses to send up to the measured one, which is included; 0 if none is measured."""
+        """Number of responses to send, up to and including the measured one; 0 if none is measured."""
         self.measured_since = 0
         self.considered = -1
         """Time (monotonic ms) of the last call of `measure`, which is called at most once per millisecond."""
@@ -325,7 +325,7 @@ class Purgatory:
         self.waiting: dict[Waiter, None] = {}
         self.on_storage_failed = on_storage_failed
         self.finished_produces = 0
-        """Produce requests answered since the start; those with acks=0 included."""
+        """Produce requests answered since the start, including those with acks=0."""
         self.produce_times = Histogram()
         """Milliseconds from arrival to response, of at most one produce request per connection and millisecond."""
 

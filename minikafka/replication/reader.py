@@ -70,8 +70,8 @@ class PartitionReader:
     def at_end(self) -> bool:
         """Return True when every committed record has been read.
 
-        False while the high watermark of a new leader may be lower than the former leader's: records that were
-        acknowledged lie above it then. Raises KafkaError as `read` does.
+        False right after an election, while acknowledged records may lie above the high watermark of the new
+        leader (KIP-207). Raises KafkaError as `read` does.
         """
         self._check_leader_epoch()
         partition = self._partition

@@ -23,7 +23,7 @@ def preferred_read_replica(
     rack_of: Callable[[BrokerId], str | None],
     now: int,
 ) -> BrokerId:
-    """Return the follower in the consumer's rack from which it should read, LEADER if it should read here.
+    """Return the broker from which a consumer should read: a follower in its rack, or LEADER for this broker.
 
     Of the followers that are in the ISR and have the offset, the one with the most records is chosen. From
     now on the leader sends that follower the high watermark promptly. `rack_of` returns the rack of a live

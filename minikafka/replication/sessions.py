@@ -100,8 +100,8 @@ class Item:
         """Add the partition to the session's `dirty`, the partitions to send.
 
         If the follower had every record of the partition until now, also set `last_caught_up` to the time of
-        the session's last fetch. That fetch did not set it if it did not list the partition: a fetch lists no
-        partitions without new records.
+        the session's last fetch. A fetch itself sets `last_caught_up` only for partitions that it lists, and
+        it lists no partitions without new records.
         """
         if not self.dirty:
             self.dirty = True
@@ -190,7 +190,7 @@ class Session:
         deadline: int,
         now: int,
     ) -> None:
-        """Park one fetch, of which every row acknowledges the records below its offset.
+        """Park one fetch; each of its rows acknowledges the records below the offset in the row.
 
         The fetch is answered at the end of the tick if there is anything to send, else at the deadline.
         Raises ProtocolViolation if the session would have more than `PARTITIONS_MAX` partitions.

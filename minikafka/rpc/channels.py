@@ -34,7 +34,7 @@ OnResponse: TypeAlias = Callable[[BrokerId, ControllerRequest, ControllerRespons
 
 
 class Channels:
-    """The channels of one active controller; empty, and reusable in the next term, after `stop`."""
+    """The channels of one active controller. `stop` removes them; the next term may add channels again."""
 
     def __init__(
         self,

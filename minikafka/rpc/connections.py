@@ -71,8 +71,8 @@ class Connections:
     def accept(self, handler: RequestHandler) -> ServedConnection:
         """Return the protocol of a new connection.
 
-        If the new connection is one too many, close the oldest one that has not carried a valid signature:
-        the new one, if all others have carried one.
+        If too many connections are open now, close the oldest that has not carried a valid signature. That is
+        the new connection if all others have carried a valid signature.
         """
         connection = ServedConnection(self, handler)
         self._open[handler] = connection

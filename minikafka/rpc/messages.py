@@ -45,7 +45,7 @@ why`).
 EXPLAIN_GROUP: Final = "explain_group"
 """Read-only: `group` in, this broker's data about the consumer group out (for `minikafka why --group`)."""
 PLAN: Final = "plan"
-"""Read-only, to the active controller: a planned change in, its consequences as lines out
+"""Read-only, to the active controller. Request: a planned change. Response: its consequences as lines
 (`minikafka plan`).
 """
 RECONFIGURE: Final = "reconfigure"

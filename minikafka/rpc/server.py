@@ -112,8 +112,8 @@ class _Server:
         """Stop accepting, give running handlers a moment, close the connections; a second call has
         no effect.
 
-        aiohttp forgets a handler whose caller has disconnected; none may continue in a closed
-        broker.
+        aiohttp forgets a handler whose caller has disconnected; no handler may continue in a
+        closed broker.
         """
         self._listening.close()
         await self._runner.cleanup()

@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from typing import Final
 
 PAUSE_NS: Final = 500_000
-"""Polling ends after a longer gap between two reads, or a longer yield, in which another process ran."""
+"""Polling ends when no read follows within this time, or when a yield to another process takes longer."""
 DENSE_READS: Final = 8
 """Number of reads without a pause before polling begins. Steady 1,000 records/s do not reach it."""
 HELD_READS: Final = 1_024

@@ -36,7 +36,7 @@ def resident() -> int:
 async def return_freed_memory(
     clock: Clock, trim: Trim, measure: Callable[[], int] = resident
 ) -> None:
-    """Trim the heap, in a thread, when the process exceeds its least size since the last trim by `GROWTH`."""
+    """Trim the heap, in a thread, at a growth of `GROWTH` over the least size since the last trim."""
     least = measure()
     while True:
         await clock.sleep(_EVERY_MS)

@@ -142,7 +142,7 @@ class SocketListener:
         self.port: int = server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop accepting connections. Not `wait_closed`, which waits for open connections since
+        """Stop accepting connections; do not wait for open connections, as `wait_closed` does since
         Python 3.12.
         """
         self._server.close()

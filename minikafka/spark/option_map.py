@@ -29,8 +29,9 @@ class OptionMap:
         defaults: Mapping[str, str | None],
         refused: Mapping[str, str],
     ) -> None:
-        """Take the options of the user. `refused`: lower-case names that Spark's Kafka connector knows
-        and this one does not, with the reason. Raises `ConfigError` for an unknown or refused name.
+        """Take the options of the user. `refused`: lower-case names of options that Spark's Kafka
+        connector has and this data source does not, with the reason. Raises `ConfigError` for an unknown or
+        refused name.
         """
         lowered = {name.lower(): value for name, value in given.items()}
         names = {name.lower(): name for name in defaults}

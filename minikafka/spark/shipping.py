@@ -38,7 +38,10 @@ def write_archive(path: Path) -> None:
 
 
 def cached_archive(directory: Path) -> Path:
-    """Return the archive that holds this running code, else one in `directory`, written at the first call."""
+    """Return the archive from which this code is imported.
+
+    If this code is imported from files, return an archive in `directory`, which is written if it is missing.
+    """
     if found := running_archive():
         return found
     name = hashlib.sha256(_archive_bytes()).hexdigest()[:16]

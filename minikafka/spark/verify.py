@@ -83,7 +83,7 @@ def _sent(source: DataFrame) -> DataFrame:
 
 
 def _numbered(records: DataFrame) -> DataFrame:
-    """Return the records with `line_no`, the number of each among the records of its file, from 1.
+    """Return the records with `line_no`: the position of a record among those of its file, counted from 1.
 
     A file is in one partition, ordered by offset.
     """

@@ -1,8 +1,8 @@
 """How the classes of the data source reach Spark's Python workers: by name, like all installed classes.
 
-A worker whose Python lacks this package, or a package that it needs, would only report a missing module. So
-classes with the metaclass `Shipped` are loaded by a function that Spark sends as code. The error of this
-function says which Python lacks the module, and how to choose another Python.
+A worker whose Python lacks this package, or a package that it needs, would report a missing module and
+nothing else. So classes with the metaclass `Shipped` are loaded by a function that Spark sends as code. The
+error of this function says which Python lacks the module, and how to choose another Python.
 """
 
 from __future__ import annotations

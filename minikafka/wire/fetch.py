@@ -60,7 +60,8 @@ def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) 
     """Decode a Fetch request whose body begins after the client id.
 
     The bytes after `end` belong to other requests. Numbers are read without comparing their position with
-    `end`; a read beyond it is detected after the last field. Raises ProtocolViolation if one exceeds `end`.
+    `end`; a read beyond `end` is detected after the last field. Raises ProtocolViolation if a field exceeds
+    `end`.
     """
     return finished(decode_in_steps(buf, view, body, end, version))
 

@@ -4,8 +4,8 @@ Invariant: a check allocates nothing for counts and lengths in the bytes. Every 
 the remaining bytes, the elements of a message are counted against a limit, and unknown tagged fields, which
 KIP-482 lets a newer peer send, are cut out.
 
-Without this module, kio's native reader would allocate as many elements as an array claims, where a failed
-allocation ends the process, and would fail on unknown tagged fields.
+Without this module, kio's native reader would allocate as many elements as an array claims, and a failed
+allocation ends the process. It would also fail on unknown tagged fields.
 """
 
 from __future__ import annotations

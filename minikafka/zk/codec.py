@@ -62,7 +62,7 @@ _UNDECIDED: Final = frozenset({-1, -4, -7, -122, -127})
 """Error codes after which the request may still have been applied."""
 _RUNTIME_INCONSISTENCY: Final = -2
 _ROLLED_BACK: Final = frozenset({0, _RUNTIME_INCONSISTENCY})
-"""Codes of operations in a refused multi that did not cause the refusal."""
+"""Error codes, in the response to a refused multi, of the operations that did not cause the refusal."""
 _VERDICTS: Final[Mapping[int, type[ServerVerdict]]] = {
     -8: BadArguments,
     -101: NoNode,
@@ -322,7 +322,7 @@ def _multi_read(kind: int, paths: Sequence[str]) -> Call[list[Any]]:
 
 
 def _buffer(data: bytes | None) -> bytes:
-    """Encode a buffer; None becomes null, which other clients may have written."""
+    """Encode a buffer as its length and bytes; None becomes a null buffer."""
     return LENGTH.pack(_NULL) if data is None else LENGTH.pack(len(data)) + data
 
 

@@ -1,8 +1,9 @@
 """One TCP connection to a ZooKeeper server: sends requests and matches the responses, which come in order.
 
 Sessions are managed by the connection's owner. Invariant: each request ends exactly once, with a response,
-an error, or OutcomeUnknown when the connection is lost; the owner is called about a lost connection before
-any request fails. There is no reading task, so nothing has to be cancelled.
+an error, or OutcomeUnknown when the connection is lost or the response is overdue. When the connection is
+lost, the owner is called before the pending requests fail. There is no reading task, so nothing has to be
+cancelled.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._out += (codec.LENGTH.pack(len(body)), body)
 
     def _flush(self) -> None:
-        """Write all frames to the socket at once that were queued during this pass of the event loop."""
+        """Write the frames that were queued during this pass of the event loop, all at once."""
         if self._transport is not None and not self.is_lost:
             self._transport.write(b"".join(self._out))
         self._out.clear()

@@ -1,5 +1,6 @@
-"""The Coordination port over Apache ZooKeeper: adds the chroot, retries reads, and never retries writes.
+"""The Coordination port over Apache ZooKeeper: adds the chroot, and retries reads but not writes.
 
+`ensure` and `start` do retry their writes, because a repeated creation is harmless.
 Invariant: a call returns what ZooKeeper answered, or raises OutcomeUnknown. A registered watch completes
 at the next change or at the next new connection, whichever comes first.
 """
@@ -150,7 +151,7 @@ class ZooKeeperCoordination:
 
     @contextmanager
     def _detect_old_server(self) -> Iterator[None]:
-        """Remember that the server refused MultiRead, as before version 3.6, so that it is not tried again."""
+        """Remember a refusal of MultiRead, which servers before 3.6 lack, so that it is not tried again."""
         try:
             yield
         except ServerError as error:
@@ -275,7 +276,7 @@ class ZooKeeperCoordination:
         return self._stripped(made), stat
 
     async def ensure(self, path: str) -> None:
-        """Create a node and its parents unless they exist; retried like a read, because that is harmless."""
+        """Create a node and its parents unless they exist. Retried like a read: repetition is harmless."""
         await self._ensure(self._full(path))
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:

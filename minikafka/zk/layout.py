@@ -227,7 +227,10 @@ def decode_state(data: bytes, zk_version: int) -> LeaderAndIsr:
 
 @lru_cache(maxsize=4096)
 def _state_fields(data: bytes) -> tuple[int, int, tuple[BrokerId, ...], int]:
-    """Return the fields of a `LeaderAndIsr` before the version; cached, because most state nodes have equal data."""
+    """Return the fields of a `LeaderAndIsr` without its ZooKeeper version, which is the last one.
+
+    The result is cached, because most state nodes have equal data.
+    """
     fields = parse_json(data)
     isr = _ids(_list(fields, "isr"), "isr")
     leader, epoch = _int(fields, "leader"), _int(fields, "leader_epoch")

@@ -196,7 +196,10 @@ class ManagedZooKeeper:
         self.pid, self._started = child.pid, _start_time(child.pid)
 
     async def wait_until_serving(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Wait until the server answers clients; in an ensemble that needs a quorum. Raises ServerFailed."""
+        """Wait until the server answers clients. Raises ServerFailed.
+
+        In an ensemble, a server answers clients only while there is a quorum.
+        """
         deadline = self._clock.now() + timeout_ms
         while "mode" not in await self.status():
             if not self.is_running():

@@ -37,7 +37,7 @@ CLOSE_TIMEOUT_MS: Final = 1_000
 _END_TIMEOUT_MS: Final = 5_000
 _ATTACH_TIMEOUT_MIN_MS: Final = 200
 _STABLE_MS: Final = 1_000
-"""A connection lost sooner counts as a failure, so that reconnecting never becomes a busy loop."""
+"""A connection that lasts less counts as a failure, so that reconnecting never becomes a busy loop."""
 _PAUSE_MIN_MS: Final = 50
 _PAUSE_MAX_MS: Final = 1_000
 _MS_PER_S: Final = 1_000
@@ -215,7 +215,7 @@ class Session:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait before each round through the servers except the first, longer each time."""
+        """Wait before each round through the servers except the first; the pause grows to `_PAUSE_MAX_MS`."""
         rounds, place = divmod(self._failures, len(self._servers))
         if rounds and not place:
             longest = min(_PAUSE_MAX_MS, _PAUSE_MIN_MS << min(rounds - 1, 10))

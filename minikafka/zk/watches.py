@@ -43,7 +43,7 @@ class OneShot:
         return self._signal.done()
 
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
-        """Call `callback` with the signal when the watch completes, or now if it has."""
+        """Call `callback` with the signal when the watch completes, or now if it is complete."""
         if self._signal.done():
             callback(self._signal.result())
         else:

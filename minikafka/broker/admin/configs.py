@@ -88,7 +88,7 @@ CHANGES_MAX: Final = 1_000
 """Maximum number of changes of one resource in one request: several times the number of keys."""
 _OPERATIONS: Final = frozenset(Operation)
 _ALTERED_AT_ONCE: Final = 16
-"""After this many resources other connections are served, because refused ones do not wait for ZooKeeper."""
+"""After this many resources, let other connections be served: refused resources do not wait for ZooKeeper."""
 _READ_AT_ONCE: Final = 64
 """Topics whose settings are read in one turn of the event loop: about 2 ms."""
 

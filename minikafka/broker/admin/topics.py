@@ -120,7 +120,7 @@ class TopicAdmin:
         return [self._checked_for_leaders(result) for result in results]
 
     async def _existing(self, names: Sequence[str]) -> set[str]:
-        """Return those of `names` that are topics; names that no topic can have are not looked up."""
+        """Return the names that are topics; a name that no topic can have is not looked up."""
         found: set[str] = set()
         async for part in self._give_way.parts(names):
             if allowed := [name for name in part if not name_error(name)]:
@@ -134,10 +134,10 @@ class TopicAdmin:
         existing: Collection[str],
         taken: Iterable[str],
     ) -> list[TopicResult]:
-        """Return a plan or an error for each topic; after every `AT_ONCE` topics, others are served.
+        """Return a plan or an error for each topic; serve other connections after every `AT_ONCE` topics.
 
-        `taken`: the names in the store. A new name must not collide with them, nor with a name in
-        the metadata or an earlier one in the request.
+        `taken`: the names in the store. A new name must not collide with these names, with names in
+        the metadata, or with earlier names in the request.
         """
         room = PARTITIONS_MAX
         names = TakenNames(taken)
@@ -256,10 +256,11 @@ class TopicAdmin:
     async def delete_topics(self, names: Iterable[str], timeout_ms: int) -> dict[str, TopicResult]:
         """Mark the topics for deletion; the mark stays until a controller has deleted the topic.
 
-        Waits until this broker's metadata no longer shows them, or ZooKeeper no longer has them if
-        the metadata never showed them. After the timeout the result is REQUEST_TIMED_OUT, although
-        they are marked. As in Kafka, a topic that was marked before this call is
-        waited for if the metadata shows it; otherwise it has UNKNOWN_TOPIC_OR_PARTITION.
+        Waits until this broker's metadata no longer shows the topics. For a topic that the metadata
+        never showed, waits until ZooKeeper no longer has it. A topic that still exists after the
+        timeout gets REQUEST_TIMED_OUT, although it is marked. As in Kafka, a topic that was marked
+        before this call is waited for only if the metadata shows it when the call begins; otherwise
+        it gets UNKNOWN_TOPIC_OR_PARTITION.
         """
         wanted = dict.fromkeys(names)
         shown = {name for name in self._metadata.topics if name in wanted}
@@ -291,12 +292,13 @@ class TopicAdmin:
     async def _not_gone(
         self, marked: Iterable[str], fresh: Collection[str], timeout_ms: int
     ) -> set[str]:
-        """Wait until no marked topic exists; return those that still exist after the timeout.
+        """Wait until no marked topic exists; return the topics that still exist after the timeout.
 
         A topic that this broker's metadata has shown exists as long as the metadata shows it. A
-        topic in `fresh`, marked by this call, may be deleted before the metadata ever shows it: as
-        long as it was never shown, the store is read at an interval. A topic that is neither shown
-        nor in `fresh` was shown when `delete_topics` began, and counts as deleted.
+        topic in `fresh` was marked by this call, and may be deleted before the metadata ever shows
+        it. Until the metadata shows it, the store is read at an interval. A topic that is neither in
+        the metadata nor in `fresh` counts as deleted: the metadata showed it when `delete_topics`
+        began.
         """
         topics = self._metadata.topic_ids
         shown = {name: topics.get(name) for name in marked if name in self._metadata.topics}

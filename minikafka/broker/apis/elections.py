@@ -6,8 +6,8 @@ ElectLeaders 43, versions 0–2.
   all partitions are requested), PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
   UNKNOWN_TOPIC_OR_PARTITION.
 - The response is sent when this broker's metadata has all new leaders (R61), at the latest after the
-  request's timeout. A partition whose new leader is not in the metadata then gets REQUEST_TIMED_OUT, although
-  the leader is elected.
+  request's timeout. A partition whose new leader the metadata lacks at that time gets REQUEST_TIMED_OUT,
+  although the leader is elected.
 
 Other brokers return NOT_CONTROLLER for the whole request (from version 1) and for every partition.
 """
@@ -83,7 +83,7 @@ async def _asked(services: Services, request: Entity) -> list[TopicPartition] | 
 async def _elect(
     services: Services, asked: list[TopicPartition] | None, *, unclean: bool
 ) -> Results:
-    """Return the result of each partition; the controller is called once per part. Raises KafkaError."""
+    """Return the result of each partition; the controller gets the partitions in parts. Raises KafkaError."""
     elect = services.controller.elect_leaders
     if asked is None:
         return await elect(unclean=unclean, partitions=None)

@@ -6,12 +6,13 @@ Epochs are fenced as in KIP-320, and divergence is reported as in KIP-595. Versi
 7 sessions, 9 current leader epoch, 10 topics with compression.type zstd, 11 rack id, 12 flexible and last
 fetched epoch.
 
-Incremental sessions (KIP-227): a response names the partitions with records, an error, a preferred read replica, or a
-high watermark or log start offset other than last sent. At most `max.incremental.fetch.session.cache.slots` sessions
-are kept, those of followers included; a consumer that gets none is answered with session 0 and sends all partitions
-each time. When all slots are taken, a new session replaces one that was not used for two minutes, or else a
-smaller one that has been in use for more than two minutes; a follower's session may replace any consumer's.
-Sessions of followers end with their connection.
+Incremental sessions (KIP-227): a response names the partitions with records, an error, a preferred read
+replica, or a high watermark or log start offset that has changed since it was last sent. At most
+`max.incremental.fetch.session.cache.slots` sessions are kept, including the sessions of followers. A consumer
+that gets no session is answered with session 0 and sends all partitions each time. When all slots are taken,
+a new session replaces one that was not used for two minutes, or else a smaller one that has been in use for
+more than two minutes; a follower's session may replace any consumer's. Sessions of followers end with their
+connection.
 
 Reads from followers (KIP-392): from version 11 a follower answers too, up to the high watermark that it
 knows. With `replica.selector.class` set, the leader names a follower in the ISR and in the client's rack that
@@ -129,7 +130,7 @@ class FetchApi:
         body: int,
         end: int,
     ) -> bool:
-        """Begin a fetch, to be answered at the end of this tick, with min_bytes, or after max_wait_ms.
+        """Begin a fetch. It is answered at the end of this tick, or waits for min_bytes up to max_wait_ms.
 
         Return True if the connection must not parse a further request yet. Raises ProtocolViolation.
         """

@@ -280,7 +280,7 @@ def _left(version: int, left: LeaveResponse) -> Steps:
 
 
 def _left_in_parts(version: int, outcomes: Sequence[LeaveResponse]) -> Steps:
-    """Return the response as `Steps`; its top-level error is the first such error of any part."""
+    """Return the response as `Steps`; its top-level error is that of the first part that has one."""
     error = next((left.error for left in outcomes if left.error), 0)
     members = () if error else chain.from_iterable(left.members for left in outcomes)
     return (

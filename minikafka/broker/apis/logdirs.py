@@ -6,9 +6,10 @@ DescribeLogDirs 35, versions 1–4.
   is KAFKA_STORAGE_ERROR.
 
 AlterReplicaLogDirs 34, versions 1–2.
-- Replicas are not moved between directories (R68): NONE for a replica that is already in the directory,
-  UNSUPPORTED_VERSION for one that is in another. A directory that is not in `log.dirs` is LOG_DIR_NOT_FOUND, one
-  that failed KAFKA_STORAGE_ERROR, a replica that this broker does not host REPLICA_NOT_AVAILABLE.
+- Replicas are not moved between directories (R68): a replica is NONE if it is already in the directory, and
+  UNSUPPORTED_VERSION if it is in another one. A directory that is not in `log.dirs` is LOG_DIR_NOT_FOUND, and
+  a directory that failed is KAFKA_STORAGE_ERROR. A replica that this broker does not host is
+  REPLICA_NOT_AVAILABLE.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 ListOffsets 2, versions 1–7.
 - Timestamp -2: log start offset. -1: high watermark, or last stable offset for read_committed. -3
   (version 7): the record with the largest timestamp. Any other: the first record with this timestamp or a later
-  one. Without such a record, offset and timestamp are -1. Only offsets that the client may read count; other
-  replica ids than -1 may read up to the log end.
+  one. Without such a record, offset and timestamp are -1. Records that the client may not read are ignored;
+  with a replica id other than -1 it may read up to the log end.
 - Served by the leader, and by a follower only for replica id -2 (debugging). Fenced by the current leader epoch from
   version 4 (KIP-320).
 - Right after an election the high watermark may be lower than one that clients have seen. Meanwhile the latest

@@ -1,13 +1,13 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
 Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record batch of
-magic 2 per partition. A batch that arrives before an earlier one of its producer is refused
-(LEADER_NOT_AVAILABLE) for at least five seconds, and then until a follower fetches again, unless the leader
-is alone in the ISR. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a
-fatal error. For one minute after an election, the batches of a producer that the log does not know are
-refused in the same way: its first batch may still be waiting at the former leader. After a retriable error
-for a producer's first batch, its later batches on that connection get the same error until the first one
-arrives again, for at most five seconds. Version notes: 5 log start offset, 8 record errors (always empty), 9
+magic 2 per partition. A batch is refused (LEADER_NOT_AVAILABLE) while an earlier batch of its producer may
+still arrive: for five seconds and, unless the leader is alone in the ISR, after that until a follower fetches
+again. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a fatal error.
+For one minute after an election, the batches of a producer that the log does not know are refused in the same
+way: its first batch may still be waiting at the former leader. After a retriable error for a producer's first
+batch, its later batches on that connection get the same error until the first one arrives again, for at most
+five seconds. Version notes: 5 log start offset, 8 record errors (always empty), 9
 flexible. A transactional batch is refused (INVALID_TXN_STATE): no transaction can be open yet. A batch for
 `__consumer_offsets` or `__transaction_state`, which only coordinators write, is INVALID_TOPIC_EXCEPTION.
 Records that a consumer could not read are INVALID_RECORD: bytes that the codec cannot decompress (Kafka:
@@ -77,7 +77,7 @@ _TIMED_BYTES: Final = 8 << 10
 _LARGE_BYTES: Final = 4 << 20
 """A request of more bytes than this is handled in steps, whatever its number of partitions."""
 _PARTS_MAX: Final = 64
-"""A request with which a tick has more than this many partitions on the general path is handled in steps."""
+"""A request that raises `ProduceApi.parts` above this number is handled in steps."""
 _LARGE_STEP: Final = 4
 """Partitions that one step of a large request handles: up to 3 ms if their logs have no files yet."""
 WALL_UNKNOWN: Final = -1
@@ -174,7 +174,7 @@ class ProduceApi:
         self.pending: PendingWalks | LargeProduce | None = None
         """The work that must end before the held-back frame is handled; None if no frame is held back."""
         self.verdicts: dict[int, int | Walk] = {}
-        """By the position of a batch in the buffer: the error code of its records, or their walk."""
+        """The error code of a batch's records, or their walk, by the position of the batch in the buffer."""
         self.parts = 0
         """Partitions that took the general path in this tick."""
         self.walked = 0

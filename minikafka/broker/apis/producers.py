@@ -4,8 +4,8 @@ InitProducerId 22, versions 0–4.
 - Without a transactional id: a unique producer id with epoch 0, from any broker. A producer that sends its old id
   and epoch (from version 3) gets a new id: its sequence numbers restart at 0, and its unacknowledged batches
   cannot be mistaken for batches of the new id.
-- With a transactional id: INVALID_REQUEST, as transactions are not supported yet; to librdkafka, which would ask
-  again, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+- With a transactional id: INVALID_REQUEST, as transactions are not supported yet. librdkafka would repeat the
+  request after this error, so it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead.
 - ZooKeeper not reachable: COORDINATOR_NOT_AVAILABLE, which producers retry.
 Deliberately ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
 

@@ -3,8 +3,8 @@
 AlterPartitionReassignments 45, version 0.
 - Target replicas of each partition, null to cancel; a later request replaces an earlier one. The response is sent
   when the reassignment is written, with one code and message per partition: INVALID_REPLICA_ASSIGNMENT,
-  NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION. A partition named twice is INVALID_REQUEST, one with more
-  than 1,000 replicas INVALID_REPLICA_ASSIGNMENT. The broker logs no refusal.
+  NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION. A partition named twice is INVALID_REQUEST, and a
+  partition with more than 1,000 replicas is INVALID_REPLICA_ASSIGNMENT. The broker logs no refusal.
 Deliberately ignored: the timeout.
 
 ListPartitionReassignments 46, version 0.
@@ -74,7 +74,7 @@ def _too_many(replicas: int) -> PartitionResult:
 async def _alter(
     services: Services, named: Sequence[TopicPartition], targets: Targets
 ) -> dict[TopicPartition, PartitionResult]:
-    """Return the result of each partition; the controller is called once per part. Raises KafkaError."""
+    """Return the result of each partition; the controller gets the partitions in parts. Raises KafkaError."""
     results: dict[TopicPartition, PartitionResult] = {}
     async for part in services.give_way.parts(named):
         wanted = {tp: targets[tp] for tp in part}

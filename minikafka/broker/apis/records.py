@@ -1,4 +1,4 @@
-"""Records of a partition that a client deletes from its start.
+"""Deletion of the oldest records of a partition at a client's request.
 
 DeleteRecords 21, versions 0–2.
 - Served by the leader. The log then starts at the requested offset, -1 being the high watermark. An offset below the

@@ -17,9 +17,9 @@ CreatePartitions 37, versions 0–3.
   One request adds at most 10,000 partitions, POLICY_VIOLATION beyond that.
   INVALID_PARTITIONS unless the number grows, and always for `__consumer_offsets`, whose number of partitions
   decides which of them holds a group (Kafka's brokers add partitions to it: after their next start they look
-  for groups in partitions that do not hold their offsets); REASSIGNMENT_IN_PROGRESS for a topic that is being
-  reassigned, INVALID_TOPIC_EXCEPTION for a topic that is marked for deletion. The response waits for
-  leaders like that of CreateTopics.
+  for a group in a partition that does not hold the group's offsets); REASSIGNMENT_IN_PROGRESS for a topic
+  that is being reassigned, INVALID_TOPIC_EXCEPTION for a topic that is marked for deletion. The response
+  waits for leaders, as the response to CreateTopics does.
 
 Other brokers return NOT_CONTROLLER for every topic, and clients find the controller with Metadata.
 """

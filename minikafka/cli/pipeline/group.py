@@ -1,7 +1,8 @@
 """`minikafka pipeline`: the table of its commands, which are imported when they run.
 
-A command is a function of the module that the table names, with the name of the command, `-` as `_`. It is
-decorated with `launch.launch_options`, which gives it a `Launch`.
+A command is a function of the module that the table names. The function has the name of the command, with
+`_` in place of `-`. Commands that run a pipeline are decorated with `launch.launch_options`, which gives them
+a `Launch`.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def window(
     skip_lost: bool,
     **rest: str | None,
 ) -> None:
-    """Count records per window of time. Without --checkpoint, all that the topics hold now."""
+    """Count records per window of time. Without --checkpoint, count all records that the topics hold now."""
     from minikafka.pipeline.durations import seconds
     from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
     from minikafka.pipeline.window import WindowSettings, run

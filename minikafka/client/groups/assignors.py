@@ -2,10 +2,10 @@
 
 An assignor gets the subscription of every member and the number of partitions of every topic, and returns
 the partitions of each member. `range` and `roundrobin` give exactly what Kafka's assignors of these names
-give. The sticky ones move as few partitions as a balanced result allows; they may choose other partitions to
-move than Kafka's do, as librdkafka's also may. Under the eager protocol members give up everything before
-they join; `cooperative-sticky` lets them keep what does not move, and moves a partition in two rebalances:
-its owner gives it up in the first one and its new owner gets it in the second one (KIP-429).
+give. The sticky ones move as few partitions as a balanced result allows, but not always the partitions that
+Kafka's would move; librdkafka's also differ from Kafka's. Under the eager protocol members give up everything
+before they join; `cooperative-sticky` lets them keep what does not move, and moves a partition in two
+rebalances: its owner gives it up in the first one and its new owner gets it in the second one (KIP-429).
 """
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ class GroupConsumer:
             await self._find_positions()
 
     async def _fetch(self) -> None:
-        """Receive the responses that have arrived; without records, wait for one or until a task is due."""
+        """Receive the responses that have arrived. Without records, wait for a response or a due task."""
         outside = self._fetching.receive()
         if outside:
             self._reset_by_policy(outside, "its position is outside of the log")
@@ -347,7 +347,7 @@ class GroupConsumer:
     async def _look_at_metadata(self, now: int) -> None:
         """Request a rejoin if the topics that match the pattern have changed.
 
-        If this member is the leader, also if the number of partitions of an assigned topic has changed.
+        The leader also requests one if the number of partitions of an assigned topic has changed.
         """
         self._metadata_due = now + self._settings.metadata_max_age_ms
         member = self._member
@@ -440,7 +440,7 @@ class GroupConsumer:
             await self._revoke(gone)
 
     async def _revoke(self, partitions: list[TopicPartition]) -> None:
-        """Call the callback, then stop reading: until then the application may commit."""
+        """Call the callback, in which the application may still commit, then stop reading the partitions."""
         try:
             await _call(self._on_revoked, partitions)
         finally:

@@ -1,4 +1,4 @@
-"""The coordinator of a group: found by FindCoordinator, used until it fails or refuses as NOT_COORDINATOR."""
+"""The coordinator of a group: found by FindCoordinator, used until it fails or answers NOT_COORDINATOR."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The assigned partitions of a consumer: positions, fetches in flight, and records not yet returned.
 
 Invariant: the records of a partition are returned in offset order, each once, from its position on; a seek
-or a new assignment drops what was fetched before. There is at most one fetch per leader in flight, sent as
-soon as the last one was received, so that records arrive while the application works on others.
+or a new assignment drops what was fetched before. At most one fetch per leader is in flight; when its
+response is received, the next fetch is sent, so that records arrive while the application works on others.
 """
 
 from __future__ import annotations
@@ -154,7 +154,10 @@ class Fetching:
         }
 
     def position_before(self, record: ConsumedRecord) -> OffsetAndMetadata:
-        """Return the position before `record`, the last one returned of its partition, which is still assigned."""
+        """Return the position before `record`.
+
+        `record` must be the last record returned from its partition, which must still be assigned.
+        """
         place = self.places[TopicPartition(record.topic, record.partition)]
         return OffsetAndMetadata(record.offset, leader_epoch=place.former_epoch)
 

@@ -2,8 +2,9 @@
 
 A *subscription* is a member's metadata in JoinGroup; an *assignment* is what the leader sends to each member
 in SyncGroup. Brokers store both and do not read them, so every client must encode them alike. Each
-begins with its version: subscriptions 1 added the owned partitions, 2 the generation, 3 the rack; assignments
-1 to 3 have the same fields as 0. A reader ignores what follows the fields it knows.
+begins with its version. Version 1 of subscriptions added the owned partitions, version 2 the generation,
+version 3 the rack; versions 1 to 3 of assignments have the same fields as version 0. A reader ignores the
+bytes after the fields that it knows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _INT32: Final = struct.Struct(">i")
 class Subscription(NamedTuple):
     """The metadata that a member sends to the leader: its topics, and the partitions that it owned in `generation`.
 
-    `user_data` belongs to the assignor. `owned` and `generation` are empty and -1 below versions 1 and 2.
+    `user_data` belongs to the assignor. `owned` is empty below version 1, `generation` is -1 below version 2.
     """
 
     topics: tuple[str, ...]
@@ -149,7 +150,7 @@ class Reader:
         return None if size < 0 else self._take(size)
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """Return an array of topics with their partition numbers as partitions."""
+        """Read an array of topics, each with its partition numbers; return the partitions."""
         found = []
         for _ in range(self.count()):
             topic = self.text()

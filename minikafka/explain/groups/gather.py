@@ -40,11 +40,11 @@ from minikafka.rpc.messages import EXPLAIN_GROUP
 TIMEOUT_MS: Final = 3_000
 """Maximum time to read the lags; also the delivery timeout of the client."""
 _AWAY_MAX: Final = 20
-"""Maximum number of partitions without an answering leader whose pictures are collected."""
+"""Maximum number of pictures that are collected of partitions without an answering leader."""
 _LAGS_MAX: Final = 100
-"""Maximum number of partitions whose earlier lags are read: those with the largest lags now."""
+"""Maximum number of partitions whose earlier lags are read: those with the largest current lags."""
 _RECORDS_MAX: Final = 200_000
-"""Maximum number of records that are read from a partition of `__consumer_offsets`, of all its groups."""
+"""Maximum number of records, of any group, that are read from a partition of `__consumer_offsets`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class OffsetsReader:
     async def _past_ends(
         self, commits: Mapping[TopicPartition, list[Commit]]
     ) -> dict[TopicPartition, dict[int, int]]:
-        """Return, by partition and sample time, the offset of the first record written then or later."""
+        """Return, by partition and sample time, the offset of the first record written from then on."""
         found: defaultdict[TopicPartition, dict[int, int]] = defaultdict(dict)
         times = sample_times(commits)
         for number in range(SAMPLES):

@@ -25,7 +25,7 @@ _MEMBERS: Final = (commands.MEMBER_ADDED, commands.MEMBER_REMOVED, commands.MEMB
 _ENDS: Final = (commands.STABLE, commands.EMPTY)
 _MOVES: Final = (commands.LOADED, commands.UNLOADED, commands.DEAD)
 _SAME_CALL_MS: Final = 50
-"""A change of the members causes a rebalance that the same coordinator starts within this time after it."""
+"""Maximum time from a change of the members to the start of the rebalance that the change causes."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Entry:
         return "; ".join([*causes, *self._outcome()])
 
     def _other_members(self) -> Iterable[Line]:
-        """Yield the changes of the members that are not the cause of the rebalance."""
+        """Yield the changes of members other than the member that caused the rebalance."""
         cause = self.start["member"] if self.start is not None else ""
         return (line for line in self.lines if line["fact"] in _MEMBERS and line["member"] != cause)
 

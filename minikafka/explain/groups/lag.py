@@ -2,7 +2,7 @@
 
 The lags at earlier times follow from the commits in `__consumer_offsets` and the timestamps of the records,
 so the offsets need not be observed over time. Pure. Invariant: the lag at a time is the end of the partition
-at that time minus the offset that was committed then; where one of them is unknown there is no lag for that
+at that time minus the committed offset at that time. If one of the two is unknown, there is no lag for that
 time.
 """
 
@@ -72,7 +72,7 @@ class Lag:
 
 
 def sample_times(commits: Mapping[TopicPartition, Sequence[Commit]]) -> dict[str, list[int]]:
-    """Return, by topic, the times at which to compare lags: SAMPLES from its first to its last commit."""
+    """Return, by topic, at most SAMPLES times at which to compare lags, from the first commit to the last."""
     found = {}
     for topic in {tp.topic for tp in commits}:
         times = [
@@ -89,7 +89,7 @@ def past_lags(
 ) -> tuple[Past, ...]:
     """Return the lags of a partition at the times of `ends`.
 
-    `ends`: time → offset of the first record written then or later, -1 if there was none.
+    `ends`: time → offset of the first record written at or after that time, -1 if there is none.
     """
     found = []
     for time, end in sorted(ends.items()):
@@ -102,6 +102,6 @@ def past_lags(
 def end_at(offset: int, current_end: int) -> int:
     """Return the log end offset that a partition had at a time.
 
-    `offset`: that of the first record written at that time or later, -1 if there is none.
+    `offset`: the offset of the first record written at or after that time, -1 if there is none.
     """
     return current_end if offset < 0 else offset

@@ -25,10 +25,10 @@ class GroupPicture:
     """Everything known about one group. `wall_ms`: when it was collected, in Unix milliseconds.
 
     `answers`: the answers of the brokers to the call `explain_group`, by broker id. `history`: the entries in
-    the ledgers. `home`: the partition of `__consumer_offsets` that holds the group. It is None if it cannot
-    be the cause of a problem: the coordinator reports the group and waits for no write. `away`: the
-    partitions that the group reads and that have no leader, or one that does not answer. `lags`: None if
-    unknown.
+    the ledgers. `home`: the partition of `__consumer_offsets` that holds the group. It is None if the
+    partition is unknown, or cannot be the cause of a problem because the coordinator reports the group and
+    waits for no write. `away`: the partitions that the group reads and whose leader is missing or does not
+    answer. `lags`: None if unknown.
     """
 
     group: str
@@ -41,7 +41,7 @@ class GroupPicture:
 
     @cached_property
     def coordinator(self) -> int | None:
-        """Id of the broker that coordinates the group; None if no broker that answers does."""
+        """Id of the broker that coordinates the group; None if no answering broker coordinates it."""
         return next((id_ for id_, answer in self.answers.items() if not answer["error"]), None)
 
     @cached_property
@@ -65,7 +65,10 @@ class GroupPicture:
 
     @property
     def is_known(self) -> bool:
-        """True if the coordinator has the group, or, if no broker coordinates it, if a ledger names it."""
+        """True if the coordinator has the group.
+
+        If no answering broker coordinates the group: true if a ledger names the group.
+        """
         return self.report is not None or (self.coordinator is None and bool(self.history))
 
     def headline(self) -> str:

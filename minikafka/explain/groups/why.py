@@ -325,7 +325,7 @@ def _unwritten(picture: GroupPicture, lines: Sequence[Line]) -> Iterator[Finding
 
 
 def _why_refused(picture: GroupPicture, line: Line) -> Iterator[Finding]:
-    """Yield the cause of a refusal: the member's removal before it, else the cause that the error implies."""
+    """Yield the cause of a refusal: an earlier removal of the member, else the cause implied by the error."""
     removals = [
         each
         for entry in picture.history

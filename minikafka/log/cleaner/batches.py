@@ -1,10 +1,10 @@
 """The records that a cleaning keeps of one batch, by the rules of Kafka's Cleaner and MemoryRecords.filterTo.
 
-A record stays if it is the latest of its key, and a delete marker (no value) until its delete horizon. The
-horizon is set when a cleaning first keeps the marker: bit 6 of the attributes is set, and the base timestamp
-of the batch becomes the horizon. A batch keeps its base offset, last offset, leader epoch, producer fields
-and codec, so that offsets and sequence numbers stay the same. The last batch of an active producer stays even
-without records.
+A record stays if it is the latest of its key. A delete marker (a record without a value) stays only until its
+delete horizon. The horizon is set when a cleaning first keeps the marker: bit 6 of the attributes is set, and
+the base timestamp of the batch becomes the horizon. A batch keeps its base offset, last offset, leader epoch,
+producer fields and codec, so that offsets and sequence numbers stay the same. The last batch of an active
+producer stays even without records.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def check_crc(batch: memoryview, header: Header) -> None:
 
 
 def emptied(header: Header) -> bytes:
-    """Return the batch without records, which still tells producer, sequence numbers, offsets and timestamp."""
+    """Return the batch as a header only: producer, sequence numbers, offsets and largest timestamp."""
     attributes = header[ATTRIBUTES] & ~(CODEC_MASK | DELETE_HORIZON)
     return _sealed(header, attributes, NO_TIMESTAMP, header[MAX_TIMESTAMP], 0, b"")
 

@@ -1,8 +1,8 @@
 """The cleaning of one log, as steps that a separate process carries out (`CleaningTask`).
 
 The first pass maps the keys of the dirty records, the second one copies every group of segments without the
-records that the map makes obsolete. Only whole groups are reported; the broker replaces the segments by the
-copies (`log/swap.py`).
+records that the map makes obsolete. A group is reported when all of it is copied; the broker then
+replaces the segments of the group by their copy (`log/swap.py`).
 """
 
 from __future__ import annotations

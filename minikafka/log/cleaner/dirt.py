@@ -84,7 +84,10 @@ def _first_young(log: Log, first_dirty: int, wall_ms: int) -> Segment | None:
 
 
 def _overdue_ms(log: Log, first_slot: int, wall_ms: int) -> int:
-    """Return by how many ms the oldest first batch of dirty sealed segments exceeds the maximum lag, or 0."""
+    """Return by how many ms the age of the oldest dirty sealed segment exceeds the maximum lag, at least 0.
+
+    The age of a segment is the age of its first batch.
+    """
     lag = log.config.max_compaction_lag_ms
     if lag == LONG_MAX:
         return 0

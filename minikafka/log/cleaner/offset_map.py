@@ -1,9 +1,9 @@
 """The map of a cleaning: key → offset of its latest record, in a bounded amount of memory.
 
-Kafka's map takes 24 bytes for each key, so a buffer of that size bounds the number of keys that one cleaning can
-map; the same settings give the same bound here. While the keys are few they are in a dict, which is fast and takes
-ten times as much memory. When the dict would take half of the buffer, the keys move to buckets of 24 bytes
-for each key.
+Kafka's map takes 24 bytes for each key, so the size of its buffer bounds the number of keys that one cleaning
+can map. The same settings give the same bound here. While the keys are few they are in a dict, which is fast
+and takes ten times as much memory. When the dict would take half of the buffer, the keys move to buckets of
+24 bytes for each key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEY_MAX: Final = 64
 """The dict holds a hash in place of a key with more bytes than this."""
 _BUCKET_ENTRIES: Final = 48
 _SHORT: Final = 15
-"""Keys of at most this many bytes identify themselves; a longer one is identified by a hash of as many bytes."""
+"""Keys of at most this many bytes identify themselves; a hash of this many bytes identifies a longer key."""
 _HASHED: Final = b"\xff"
 _PAD: Final = [bytes(_SHORT - size) + bytes((size,)) for size in range(_SHORT + 1)]
 _OFFSET: Final = Struct(">q")

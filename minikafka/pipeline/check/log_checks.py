@@ -169,7 +169,7 @@ def _whole() -> Column:
 
 
 def _expected() -> Column:
-    """Return the brokers that must hold a record at the row's offset, which at least one replica holds."""
+    """Return the brokers that must hold a record at the row's offset, if at least one replica has one."""
     offset = f.col("offset")
     must_hold = f.filter(
         "replicas", lambda one: (one.dense_from <= offset) & (offset < one.high_watermark)

@@ -212,7 +212,7 @@ def _lost(matched: Matched) -> Iterator[DataFrame]:
 def _reordered(matched: Matched) -> DataFrame:
     """Return records that directly follow a later send of their producer.
 
-    A moved record counts at the offset at which it was found, if only one record can be meant.
+    A moved record counts at the offset at which it was found, if its content was missing once and found once.
     """
     columns = ("producer", "sequence", *_PLACE)
     unique = matched.claims.where("found = 1 AND missing = 1").select(

@@ -28,7 +28,7 @@ from minikafka.spark.source.readers import read_range
 
 _COLUMNS: Final = ["key", "value", "timestamp", "headers", "offset"]
 _RUNS_MAX: Final = 1_000
-"""Maximum number of runs of a partition to list; beyond it, the runs of each file are listed as one."""
+"""Maximum number of runs of a partition to list; if there are more, each file is listed as one run."""
 
 
 class Digest:

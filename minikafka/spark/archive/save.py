@@ -21,7 +21,7 @@ from minikafka.spark.source.readers import decoded_groups
 from minikafka.spark.wire.leaders import Position
 
 EPOCH_KEY: Final = b"minikafka.leader.epoch"
-"""Metadata key of a file for a leader epoch: no record in the file or before it has a later one."""
+"""Metadata key of a file for a leader epoch: records in the file and before it have at most this epoch."""
 TOPIC_ID_KEY: Final = b"minikafka.topic.id"
 """Metadata key of a file for the id of the archived topic; empty if the topic had none."""
 _ROW_GROUP_BYTES: Final = 32 << 20

@@ -179,7 +179,7 @@ def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
     """Return one binary column for each entry of `columns`, copied out of the data by Arrow's `take`.
 
     `take` selects from one Arrow array that splits the data into gap, key, gap, value, gap, … The spans of
-    one record must follow each other in the order of `columns`, and records likewise.
+    one record must follow each other in the order of `columns`, and lie before the spans of the next record.
     """
     count, width = len(columns[0].starts), 2 * len(columns)
     borders = np.zeros(count * width + 1, dtype=np.int32)

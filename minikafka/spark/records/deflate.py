@@ -18,11 +18,11 @@ depend on each other, such as pyarrow's own LZ4 frames.
 """
 _LZ4_BLOCK_BYTES: Final = 4 << 20
 _STORED: Final = 1 << 31
-"""Bit of a block's length: its data is not compressed."""
+"""Bit in a block's length that marks the block's data as not compressed."""
 
 
 def deflate(codec: int, data: memoryview) -> memoryview:
-    """Return the compressed records, unchanged for codec 0. Snappy is raw, as librdkafka writes it."""
+    """Compress the records; codec 0 returns them unchanged. Snappy is raw, as librdkafka writes it."""
     if not codec:
         return data
     if codec == _SNAPPY:  # asbytes: a view of a pyarrow buffer would be as long as its capacity

@@ -66,7 +66,7 @@ class Rows:
 
 
 def cut(rows: Rows, most_bytes: int) -> list[Rows]:
-    """Return runs of rows that are about `most_bytes` each before compression, at least one row each."""
+    """Cut the rows into runs of 1 to `_MOST_RECORDS` rows and about `most_bytes` before compression."""
     total = np.cumsum(_content(rows))
     borders, start = [0], 0
     while start < len(rows):

@@ -55,7 +55,7 @@ def gzip_library() -> Any:
 
 
 def _gzip(data: memoryview) -> bytes | pa.Buffer:
-    """Decompress one gzip member, as producers write it; pyarrow decompresses several members."""
+    """Decompress gzip data. Producers write it as one member; data of several members goes to pyarrow."""
     member = gzip_library().decompressobj(_GZIP_MEMBER)
     inflated: bytes = member.decompress(data, INFLATED_MAX + 1)
     _check_size(len(inflated))

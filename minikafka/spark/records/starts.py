@@ -6,9 +6,9 @@ that looks like a start, and check these candidates. They are right exactly if t
 to the next, the last leads to the end, and the count is the one in the batch headers. The first guess suits
 records without headers: they end with a header count of 0, so that a length stands between two zero bytes.
 
-Bytes that defeat this guess take more time, but never change the result. For such bytes, candidates that no
-other candidate leads to, or that lead nowhere, are dropped, and links are followed by pointer doubling. In
-the last attempt every byte is a candidate.
+Bytes that defeat this guess take more time, but never change the result. For such bytes, each candidate
+without a predecessor or without a successor is dropped, and the links between the others are followed by
+pointer doubling. In the last attempt every byte is a candidate.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def find(data: Bytes, section_starts: Positions, counts: Positions) -> tuple[Pos
 
 
 def _between_zeros(data: Bytes) -> Positions:
-    """Return, in order, each position after a zero byte with the next zero within `INT_BYTES` + 1 bytes.
+    """Return, in order, each position after a zero byte that has 1 to `INT_BYTES` bytes before the next zero.
 
-    Two zero bytes in succession are left out. The start of the data counts as a position after a zero byte.
+    The start of the data counts as a position after a zero byte.
     """
     zeros = np.concatenate(([-1], np.flatnonzero(data == 0)))
     gaps = np.diff(zeros)
@@ -134,7 +134,11 @@ def _read_records(data: Bytes, starts: Positions) -> tuple[Positions, Positions,
 
 
 def _linked(starts: Positions, ends: Positions, size: int) -> npt.NDArray[np.bool_]:
-    """True for each candidate that starts at 0 or another's end, and ends at `size` or another's start."""
+    """Return a mask of the candidates that have a predecessor and a successor.
+
+    A predecessor ends where the candidate starts, a successor starts where it ends. A candidate at 0 needs
+    no predecessor, and one that ends at `size` needs no successor.
+    """
     known = np.zeros(size + 1, dtype=np.bool_)
     known[starts] = True
     known[size] = True

@@ -1,9 +1,9 @@
 """The batches in the segment files of replicas: their positions, header fields and digests of their bytes.
 
 One task reads whole segment files, memory-mapped; nothing is decompressed. The result is a table with one
-row for each batch, in which an invalid batch has a `fault`. Invariant: no byte of a file is in two rows,
-and none is left out but the zeros after the last batch of a preallocated file, and the rest of the file
-after a batch whose length is wrong.
+row for each batch, in which an invalid batch has a `fault`. Invariant: every byte of a file is in
+exactly one row, except the zeros after the last batch of a preallocated file. A batch whose length is wrong
+is the last row of its file, and takes the rest of the file, at most `INFLATED_MAX` bytes.
 """
 
 from __future__ import annotations

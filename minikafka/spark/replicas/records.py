@@ -1,4 +1,4 @@
-"""The records of chosen batches in segment files, control records and aborted ones too."""
+"""The records of chosen batches in segment files, including control records and aborted records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CARRIED: Final = [
     ("state", pa.int32()),
     ("brokers", pa.list_(pa.int32())),
 ]
-"""Columns of the chosen batches that their records repeat."""
+"""Columns that the row of each record repeats from the row of its batch."""
 _DECODED: Final = [
     ("offset", pa.int64()),
     ("timestamp", pa.timestamp("us", tz="UTC")),
@@ -91,7 +91,7 @@ def _places(table: pa.RecordBatch) -> Iterator[_Place]:
 
 
 class _Opened:
-    """A file that is read at any position, and closed with its last reference."""
+    """A file opened for reads at any position; it is closed when the last reference to it is dropped."""
 
     def __init__(self, path: str) -> None:
         self._file: BinaryIO = open(path, "rb", buffering=0)  # noqa: SIM115 - closed in __del__
@@ -131,7 +131,10 @@ def _section(data: bytes) -> Section:
 
 
 def _decoded_or_faults(table: pa.RecordBatch, run: _Run) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a run; if it is invalid, those of its valid batches and faults for the others."""
+    """Yield the records of a run.
+
+    If the run is invalid, yield the records of its valid batches, and one fault for each invalid batch.
+    """
     try:
         yield _decoded(table, run)
     except MinikafkaError as error:

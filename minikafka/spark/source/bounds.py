@@ -50,8 +50,8 @@ def parse(
 ) -> Bound:
     """Return the bound that the three options `names` describe. Raises `ConfigError`.
 
-    `refused`: EARLIEST or LATEST if offsets must not have this value, because a batch cannot start at the
-    end or end at the start. Times may have it, as in Spark's own source.
+    `refused`: a value that offsets must not have, None if all are allowed. A batch refuses LATEST as its
+    start and EARLIEST as its end. Times may have either value, as in Spark's own source.
     """
     time, times, offsets = names
     if value := options.optional(time):

@@ -25,12 +25,12 @@ from minikafka.spark.wire.leaders import Leaders, Position
 from minikafka.spark.wire.protocol import EARLIEST, LATEST
 
 _LATE_END_S: Final = 5.0
-"""Ask again for this long when a log seems to end before what was read: a new leader may not know
-its high watermark yet."""
+"""Ask again for this long when a log seems to end below the offset already read: a new leader may not
+know its high watermark yet."""
 
 
 def connect(options: ReadOptions, first: int = 0) -> Leaders:
-    """Return a client without connections, which the caller must close.
+    """Return a client that has no connections yet; the caller must close the client.
 
     `first`: the index of the server to ask first, modulo the number of servers, so that the tasks of a job
     do not all start with the same server.
@@ -206,8 +206,8 @@ def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Posi
     """Return `start` for the partitions of `end`.
 
     For partitions that are new, or whose topic was created again, return the earliest offset. Reports as
-    lost: topics that were created again, partitions that are gone, and the first records of new partitions
-    that do not start at 0.
+    lost: topics that were created again, partitions that are gone, and the first records of a new partition
+    whose log does not start at 0.
     """
     if gone := sorted(str(tp) for tp in start.keys() - end.keys()):
         text = (
@@ -254,7 +254,7 @@ def plan_stream(options: ReadOptions, start: Positions, end: Positions) -> list[
 def _kept_offsets(
     options: ReadOptions, begin: Positions, end: Positions
 ) -> dict[TopicPartition, int]:
-    """Return, for logs that may have been truncated, the offset up to which they still hold what was read.
+    """Return, for each log that may have been truncated, the offset at which its intact part ends.
 
     Within one leader epoch a log never gets shorter, and epochs never fall. A log that breaks this rule was
     created again or has lost all records: its offset is 0.

@@ -1,9 +1,9 @@
 """The offset that Spark keeps in a checkpoint: a position for each partition, as JSON.
 
 `{"events": {"0": {"offset": 23, "leaderEpoch": 4, "topicId": "Xv…"}}}`: 23 is the next offset to read, 4
-the epoch in which the leader answered when this offset was planned. No record before 23 has a later epoch,
-so a log that was truncated below 23 ends epoch 4 earlier (KIP-320). A topic that was deleted and created
-again has another id (KIP-516). Older checkpoints, and topics without an id, lack `topicId`.
+the epoch in which the leader answered when this offset was planned. Every record below 23 has epoch 4 or a
+lower one. So if a log was truncated below 23, its epoch 4 ends below 23 (KIP-320). A topic that was deleted
+and created again has another id (KIP-516). Older checkpoints, and topics without an id, lack `topicId`.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def split(
 def _spread(ranges: Sequence[OffsetRange], parts: int) -> list[OffsetRange]:
     """Cut the large ranges so that there are about `parts` tasks of about the same size.
 
-    The number of cuts depends on the sizes of the large ranges only; the others would distort it.
+    Each small range stays whole, as one task. Its size does not count when the number of cuts is computed.
     """
     total = sum(wanted.size for wanted in ranges)
     large = {one for one in ranges if _share(one.size, total, parts) > 1}

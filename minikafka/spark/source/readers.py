@@ -78,8 +78,8 @@ class BatchReader(_Reader, DataSourceReader, metaclass=Shipped):
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
     """A stream. Spark asks for the end of a micro-batch, writes it to the checkpoint, then asks for ranges.
 
-    One instance on the driver lives as long as the query. Its state only limits batches and reports
-    progress: after a restart everything follows from the checkpoint.
+    One instance on the driver lives as long as the query. Its state is needed only to limit batches and
+    to report progress: after a restart everything else follows from the checkpoint.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -97,7 +97,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the read limit that the options set.
 
-        Spark passes it to `latestOffset`, or `ReadAllAvailable` if the trigger requires that.
+        Spark passes this limit to `latestOffset`. If the trigger requires it, Spark passes
+        `ReadAllAvailable` instead.
         """
         if self._options.max_offsets:
             return ReadMaxRows(self._options.max_offsets)

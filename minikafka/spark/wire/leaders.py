@@ -211,8 +211,8 @@ class Leaders:
     ) -> dict[TopicPartition, Position]:
         """Return where the wanted leader epoch of each partition ends (KIP-320): an epoch and an offset.
 
-        The epoch is the largest one up to the wanted epoch that has records; the offset is the one after
-        its last record. Raises as `list_offsets`.
+        The epoch is the largest epoch with records that does not exceed the wanted epoch; the offset is the
+        one after its last record. Raises as `list_offsets`.
         """
         question = _Question(
             protocol.OFFSET_FOR_LEADER_EPOCH,

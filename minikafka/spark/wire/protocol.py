@@ -230,8 +230,9 @@ def parse_list_offsets(answer: memoryview) -> dict[TopicPartition, OffsetRespons
 
 
 def parse_epoch_ends(answer: memoryview) -> dict[TopicPartition, OffsetResponse]:
-    """Parse the body of an OffsetForLeaderEpoch v3 response: the end of the largest epoch up to the
-    wanted one, and that epoch.
+    """Parse the body of an OffsetForLeaderEpoch v3 response.
+
+    It has, for each partition, the largest epoch that does not exceed the wanted epoch, and its end offset.
     """
     reader = Reader(answer)
     reader.int32()  # throttle time

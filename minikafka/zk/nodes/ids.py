@@ -39,8 +39,8 @@ async def claim_producer_ids(
 ) -> tuple[int, int]:
     """Claim the next block of `size` producer ids by compare-and-set; return its first and last id.
 
-    Raises ValueError when the node is not readable or no ids are left, CoordinationError; after OutcomeUnknown the
-    block may be claimed, and must not be used.
+    Raises CoordinationError, and ValueError when the node is not readable or no ids are left. After
+    OutcomeUnknown, the block may have been claimed, and must not be used.
     """
     while True:
         data, stat = await coordination.get(layout.PRODUCER_ID_BLOCK)
