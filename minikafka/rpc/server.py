@@ -25,6 +25,7 @@ from minikafka.rpc.connections import Connections, ServedConnection
 from minikafka.rpc.encoding import BODY_MAX_BYTES, pack, unpack
 from minikafka.rpc.messages import STATE_CHANGES
 from minikafka.rpc.signatures import Sealed, Verifier, body_hash
+from minikafka.runtime.listening import stop_listening
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class _Server:
         aiohttp forgets a handler whose caller has disconnected; no handler may continue in a
         closed broker.
         """
-        self._listening.close()
+        await stop_listening(self._listening)
         await self._runner.cleanup()
         for task in self._running:
             task.cancel()

@@ -18,6 +18,7 @@ from typing import Final, cast
 
 from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaintext
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Listener, StreamHandler
+from minikafka.runtime.listening import stop_listening
 
 SLICES_MAX: Final = 1024
 """IOV_MAX of Linux: `writev` refuses more slices in one call."""
@@ -145,8 +146,7 @@ class SocketListener:
         """Stop accepting connections; do not wait for open connections, as `wait_closed` does since
         Python 3.12.
         """
-        self._server.close()
-        await asyncio.sleep(0)  # uvloop frees the port in its next iteration
+        await stop_listening(self._server)
 
 
 class SocketTransport:

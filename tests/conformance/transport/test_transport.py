@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import cast
 
 import pytest
 import uvloop
@@ -111,6 +113,30 @@ async def part(*handlers: Recorder) -> None:
         handler.link.abort()
     for handler in handlers:
         await handler.until_called("disconnected")
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_connection_that_was_accepted_is_made_before_the_listener_is_closed(
+    run: Run, turns: int
+) -> None:
+    async def scenario(transport: Transport) -> None:
+        accepted: list[Recorder] = []
+
+        def accept() -> Recorder:
+            accepted.append(Recorder())
+            return accepted[-1]
+
+        listener = await transport.listen(accept, "127.0.0.1", 0)
+        connecting = asyncio.ensure_future(transport.connect(Recorder, "127.0.0.1", listener.port))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await listener.close()
+        assert all(server.calls[:1] == ["connected"] for server in accepted)
+        with suppress(OSError):
+            accepted.append(cast("Recorder", await connecting))
+        await part(*accepted)
+
+    run(scenario)
 
 
 def test_bytes_arrive_in_the_order_sent(run: Run) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgpack
@@ -114,6 +116,22 @@ async def test_leader_and_isr_of_thirty_thousand_partitions_fits_a_call(world: W
     world.answer = lambda call: asyncio.sleep(0, {})
     await world.call(method, body)
     assert messages.decode(*world.calls[0]) == request
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_connection_accepted_while_the_server_closes_is_closed_too(
+    world: World, turns: int
+) -> None:
+    """A leaked transport is a ResourceWarning when it is collected, which fails the test."""
+    connecting = asyncio.ensure_future(asyncio.open_connection("127.0.0.1", world.port))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await world.served.close()
+    with suppress(OSError):
+        reader, writer = await connecting
+        assert await reader.read() == b""
+        writer.close()
+    gc.collect()
 
 
 async def test_kafka_error_of_the_handler_is_raised_at_the_caller(world: World) -> None:

@@ -1,0 +1,24 @@
+"""The end of an asyncio server that has accepted connections it has not made yet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+_TURNS_TO_CONNECT: Final = 2
+"""Iterations of the event loop from the acceptance of a connection to `connection_made`."""
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Stop accepting connections, and close the server once each accepted connection has been made.
+
+    Without this, asyncio would leak a connection that it accepts just before the server is closed, and the
+    server's owner would have to close connections that have no transport yet.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())  # without effect in uvloop
+    for _ in range(_TURNS_TO_CONNECT):
+        await asyncio.sleep(0)
+    server.close()
+    await asyncio.sleep(0)  # uvloop frees the port in its next iteration
