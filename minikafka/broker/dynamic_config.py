@@ -96,9 +96,10 @@ class DynamicConfig:
         return leader, follower
 
     def reload(self, wanted: BrokerConfig) -> tuple[list[SettingChange], bool]:
-        """Take the dynamic settings of the changed file; return all differences, and if `current` changed.
+        """Take the dynamic settings of the changed file.
 
-        The other settings of the file keep the values that the broker was started with.
+        The other settings of the file keep the values that the broker was started with. Return all
+        differences, and True if `current` has changed.
         """
         before = self.static
         changes = [

@@ -16,7 +16,7 @@ from minikafka.replication.sessions import Responder, Session
 
 
 class FetchSessions:
-    """All fetch sessions. Those of consumers are in the cache `consumers`, of which followers take slots.
+    """All fetch sessions. The cache `consumers` holds those of consumers; a follower takes one of its slots.
 
     `lookup(topic, partition)` finds hosted partitions, `expand(partition, progress)` proposes a caught-up follower for
     the ISR.

@@ -2,8 +2,8 @@
 
 The steady state runs in the callbacks of the connection: append a response, then send the next fetch. The
 task of a fetcher only connects and backs off. Invariant: a fetch is sent only after the records of the
-previous response are written, because its offset acknowledges them. It is also sent only when no
-OffsetForLeaderEpoch request is in flight, so that the partitions in that request join the next fetch.
+previous response are written, because the offset in the fetch acknowledges these records. In addition, no
+OffsetForLeaderEpoch request may be in flight, so that the partitions in that request join the next fetch.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LeaderConnection(FramedStream):
         self.lost.set()
 
     def drained(self) -> None:
-        """Do nothing: requests are small and never wait until the leader has received earlier ones."""
+        """Do nothing: requests are small, so no request waits until earlier requests are received."""
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
         """Append the records of every whole response; return the position of the first partial one."""

@@ -33,9 +33,9 @@ class Receiver(Protocol):
 class FrameRoom:
     """Memory for large requests: `bytes_max` bytes in all, or one larger request. Others wait in a queue.
 
-    Memory (its room) is reserved for a request before it is received, until `release`. Invariant: a request
-    with room can be received and handled, whatever other clients do. While others wait, a client that stops
-    sending is disconnected.
+    Room, the memory of one request, is reserved before the request is received, and kept until `release`.
+    Invariant: a request with room can be received and handled, whatever other clients do. While others wait,
+    a client that stops sending is disconnected.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -59,7 +59,7 @@ class FrameRoom:
         return False
 
     def release(self, receiver: Receiver) -> None:
-        """Release the connection's room, or its place in the queue; give room to the next ones that wait."""
+        """Release the connection's room, or its place in the queue; give room to the next in the queue."""
         self._used -= self._held.pop(receiver, 0)
         self._seen.pop(receiver, None)
         self._waiting.pop(receiver, None)

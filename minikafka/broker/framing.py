@@ -1,9 +1,9 @@
 """The receiving half of a Kafka connection: one buffer that is cut into whole frames.
 
-Invariant: slices of the buffer given to `parse` are valid until `finish` returns; only those of a frame that
-`parse` left in the buffer stay valid until it is handled. A length prefix alone allocates at most 256 KiB. A
-frame larger than 128 KiB gets a buffer of its own, which begins with 64 KiB and grows with the bytes that
-arrive.
+Invariant: slices of the buffer given to `parse` are valid until `finish` returns. If `parse` leaves a whole
+frame in the buffer, slices of that frame are valid until the frame is handled. A length prefix alone
+allocates at most 256 KiB. A frame larger than 128 KiB gets a buffer of its own, which begins with 64 KiB and
+grows with the bytes that arrive.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FramedStream:
     Subclasses implement `parse(buf, view, start, end)`, which returns the position of the first frame that it
     did not handle, and `finish()`, which is called after every parse. Both may raise ProtocolViolation, which
     closes the connection. A subclass whose `parse` can leave a whole frame in the buffer implements
-    `stopped()`, which stops reading; later it calls `buffer_updated(0)` to continue. A subclass whose
+    `stopped()`, which stops reading; the subclass calls `buffer_updated(0)` to continue. A subclass whose
     `may_receive` returns False must also stop reading, and call `buffer_updated(0)` later.
     """
 

@@ -83,7 +83,7 @@ REPLICA: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
         lambda partition: partition.is_leader and not partition.offline,
     ),
 }
-"""Gauges of each partition that this broker hosts, offline ones included."""
+"""Gauges of each partition that this broker hosts, including offline partitions."""
 PARTITION: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
     "UnderReplicated": (
         "1 if the ISR lacks a replica; replicas that a reassignment adds do not count.",

@@ -36,7 +36,7 @@ class GiveWay:
     async def parts(
         self, items: Sequence[Item], size: int = PART_ITEMS
     ) -> AsyncIterator[Sequence[Item]]:
-        """Yield the items in parts, at least one; between two parts, wait while others are served."""
+        """Yield the items in at least one part; between two parts, wait while other requests are served."""
         for start in range(0, len(items) or 1, size):
             if start:
                 await self.turn()

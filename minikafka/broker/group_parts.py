@@ -1,6 +1,6 @@
 """Large requests about groups, passed to the coordinator in parts between which other connections are served.
 
-The coordinator handles each part as a separate request: the offsets of a large commit are not one batch.
+The coordinator handles each part as a separate request: a large commit can become several batches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from minikafka.broker.services import LATER, RequestContext, Steps
 PART_ROWS: Final = 64
 """Groups, members or partitions in one part: at most 0.5 ms."""
 AT_ONCE_ROWS: Final = 256
-"""Groups, members or partitions up to which a request is passed on as a whole."""
+"""A request with at most this many groups, members or partitions is passed on as a whole."""
 
 Row = TypeVar("Row")
 Part = TypeVar("Part")

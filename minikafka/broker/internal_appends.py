@@ -33,7 +33,8 @@ class PendingAppend(NamedTuple):
 class InternalAppends:
     """The internal appends of all partitions.
 
-    `lookup(tp)` returns the partition, None if it is not hosted; `error_for(tp)` then returns the error code.
+    `lookup(tp)` returns the partition, None if it is not hosted. `error_for(tp)` returns the error code of a
+    partition that is not hosted.
     """
 
     def __init__(

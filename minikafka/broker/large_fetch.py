@@ -1,4 +1,4 @@
-"""A Fetch request of many partitions, decoded in steps; a follower's is also handled in steps."""
+"""A Fetch request of many partitions, decoded in steps; a follower's request is also handled in steps."""
 
 from __future__ import annotations
 

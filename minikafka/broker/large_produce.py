@@ -14,7 +14,7 @@ from minikafka.replication.purgatory import Purgatory
 
 
 class LargeProduce:
-    """The large Produce requests of one connection, which holds each in its buffer until the last step.
+    """Large Produce requests of one connection. Each stays in that connection's buffer until its last step.
 
     `done()` is called after the last step, `close(reason)` after a failure.
     """
@@ -39,7 +39,7 @@ class LargeProduce:
         """The work done for this connection, counted by `ColdTurns`."""
 
     def begin(self, steps: Generator[None, None, None], *, has_many: bool) -> None:
-        """Take the steps in later turns; the broker begins requests with `has_many` one at a time."""
+        """Take the steps in later turns; a request with `has_many` begins when `OneAtATime` allows it."""
         self._steps = steps
         if has_many:
             self._turns.large_produce.ask(self)

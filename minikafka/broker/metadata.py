@@ -166,7 +166,10 @@ def _still_true(
 def _without_remade(
     old: Snapshot, given: Mapping[str, bytes], changes: tuple[PartitionState, ...]
 ) -> Mapping[str, Mapping[int, PartitionState]]:
-    """Return the old topics without recreated ones: those in `changes` that have another id in `given`."""
+    """Return the old topics without those that were recreated.
+
+    A topic was recreated if `changes` names it and its id in `given` differs from its old id.
+    """
     ids = old.topic_ids
     others = {topic for topic, id_ in given.items() if ids.get(topic, id_) != id_}
     if not others:

@@ -1,7 +1,7 @@
 """Responses that wait for their client to receive them, the order of sending, and the budget for records.
 
-Invariant: a connection has in memory at most `QUEUE_MARK_BYTES` and one piece of records that were not
-received.
+Invariant: of the records that its client has not received, a connection has at most `QUEUE_MARK_BYTES` and
+one piece in memory.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class ReadAhead:
 
 
 class SendTurns:
-    """The consumers with a response still to send: each turn of the event loop sends to one of them.
+    """The consumers with an unsent response: each turn of the event loop sends to one of them.
 
     Between two turns the event loop reads other sockets. Produce requests and followers therefore wait while
     about `SHORT_TURN_BYTES` are sent, however many consumers read old records. Each turn yields the processor
-    first: the kernel often lets a process that the broker has just woken, a follower or a producer, wait for
+    first. Otherwise the kernel would often let a follower or producer that the broker has just woken wait for
     the broker's processor.
     """
 
@@ -122,7 +122,7 @@ class SendTurns:
 
 
 class Outbox:
-    """The unsent responses of one connection, from the first with deferred records on; mostly empty."""
+    """The unsent responses of one connection, beginning with one that has deferred records; mostly empty."""
 
     __slots__ = ("_ahead", "_counted", "slices")
 

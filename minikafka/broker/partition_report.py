@@ -154,7 +154,10 @@ def _follower(progress: FollowerProgress, now: int) -> dict[str, Any]:
 def settings_of(
     replicas: ReplicaManager, config: BrokerConfig, tp: TopicPartition
 ) -> dict[str, Any]:
-    """Return the settings for `why` by Kafka's keys; the topic's only if this broker hosts the partition."""
+    """Return the settings for `why` by Kafka's keys.
+
+    The settings of the topic are included only if this broker hosts the partition.
+    """
     settings = {
         "delete.topic.enable": config.delete_topic_enable,
         "auto.leader.rebalance.enable": config.auto_leader_rebalance_enable,

@@ -14,7 +14,10 @@ from minikafka.base.errors import CoordinationError
 
 
 class ProducerIds:
-    """The producer ids that this broker hands out; `claim` claims a block, returns its first and last id."""
+    """The producer ids that this broker hands out.
+
+    `claim` claims a block and returns its first and last id.
+    """
 
     def __init__(self, claim: Callable[[], Awaitable[tuple[int, int]]]) -> None:
         self._claim = claim

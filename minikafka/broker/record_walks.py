@@ -1,7 +1,7 @@
-"""The checks of produced records (`record/walk.py`) that take longer than a tick may: a few steps per turn.
+"""The checks of produced records (`record/walk.py`) that are too long for one tick: a few steps per turn.
 
-Invariant: the event loop reads its sockets again after all walks of a broker together have taken `TURN_MS`
-and one step at most, and the walks of at most `ACTIVE_MAX` requests hold memory for inflated records.
+Invariants: all walks of a broker together take at most `TURN_MS` and one step before the event loop reads its
+sockets again; the walks of at most `ACTIVE_MAX` requests hold memory for inflated records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refusals of batches with a retriable error, which extend to later batches of the same connection."""
+"""Refusals of batches: a refusal with a retriable error extends to later batches of the same connection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 
 class Refusal:
-    """The refusal of a batch with a retriable error at `now` (monotonic ms), and of later batches.
+    """A refusal with a retriable error: of one batch at `now` (monotonic ms), and of later batches.
 
     Until the response is sent, it applies to every batch of the partition. If the batch was the first one of
     an idempotent producer, the refusal then applies to the producer's later batches for `WAIT_MS`. The client
@@ -61,10 +61,10 @@ class Refusal:
         )
 
     def is_ended_by(self, producer: Producer) -> bool:
-        """True if a batch to which the refusal does not apply ends it.
+        """True if this batch, to which the refusal does not apply, ends the refusal.
 
-        It does if it has the same producer id: it is the refused batch, sent again, an earlier one, or one of
-        another producer epoch.
+        A batch with the refused producer id does: it is the refused batch sent again, an earlier batch, or a
+        batch of another producer epoch.
         """
         return producer[0] == self.producer[0]
 

@@ -122,7 +122,8 @@ class ReplicaManager:
             self._directory_failed,
         )
         self.leaving = False
-        """True in controlled shutdown: follow no new leader, or it adds this broker to the ISR (R24, S24)."""
+        """True in controlled shutdown: this broker follows no new leader, because the leader would add it to
+        the ISR (R24, S24)."""
 
     def start(self) -> None:
         """Start the periodic work: ISR writes, lag checks, expiry of fetches, retention."""

@@ -67,7 +67,7 @@ class Roles:
             self._report(lambda listener: listener.stopped(tp, leader_epoch))
 
     def stopped_all(self) -> None:
-        """Report of every hosted partition that it is no longer hosted."""
+        """Report every hosted partition as no longer hosted."""
         for tp in tuple(self._epochs):
             self.stopped(tp)
 

@@ -20,7 +20,7 @@ AT_ONCE: Final = 25
 async def all_of(calls: Iterable[Awaitable[Result]], at_once: int | None = None) -> list[Result]:
     """Return the results of the calls, in order. Raises the first error, after all calls have ended.
 
-    `at_once`: begin at most this many calls at a time, and the next ones when these have ended. Otherwise,
+    `at_once`: begin the calls in groups of this size, each group after the previous one has ended. Otherwise,
     the first steps of thousands of calls would block the event loop. None: begin all calls at once.
     """
     waiting = iter(calls)

@@ -30,7 +30,7 @@ NAMES: Final = frozenset(
 
 
 class StepGate:
-    """The held steps by name, `operation.step`; an operation that reaches one waits for its release."""
+    """The held steps by name, `operation.step`; an operation waits at a held step until its release."""
 
     def __init__(self) -> None:
         self._held: dict[str, asyncio.Event] = {}

@@ -54,7 +54,7 @@ class Strays:
         self._last_review = (NO_EPOCH, NO_EPOCH)
         """(controller epoch, broker epoch) of the last UpdateMetadata request that named every partition."""
         self._undecided: set[TopicPartition] = set()
-        """Replicas that may be strays, until a request passed to `delete_strays` decides it."""
+        """Replicas that may be strays: no request passed to `delete_strays` has decided about them yet."""
 
     def names_every_partition(self, request: UpdateMetadataRequest) -> bool:
         """True for a controller's first request since this broker registered: it names every partition."""

@@ -1,7 +1,8 @@
 """The refusal of transactional ids as long as transactions are not served.
 
-InitProducerId with a transactional id and FindCoordinator of type 1 are answered with INVALID_REQUEST, but
-for librdkafka with TRANSACTIONAL_ID_AUTHORIZATION_FAILED. A producer must fail at once instead of waiting.
+InitProducerId with a transactional id and FindCoordinator of type 1 are answered with INVALID_REQUEST.
+Clients built on librdkafka get TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead. A producer must fail at once
+instead of waiting.
 Measured time from `init_transactions`, or the client's equivalent, until an error:
 
 | client | INVALID_REQUEST | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
@@ -28,7 +29,8 @@ REFUSAL: Final = "transactions are not supported yet"
 """The error message, for responses that have a field for one."""
 _LIBRDKAFKA: Final = "rdkafka"
 """Part of the software name or version that every known client built on librdkafka sends. librdkafka has sent
-both since its first version with transactions; wrappers add it to their version: "2.16.1-rdkafka-2.16.0"."""
+name and version since its first release with transactions. Wrappers append "rdkafka" and librdkafka's version
+to their own version: "2.16.1-rdkafka-2.16.0"."""
 
 
 def refusal_code(software: str) -> ErrorCode:

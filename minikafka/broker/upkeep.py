@@ -88,7 +88,7 @@ class Upkeep:
     async def apply_retention(self) -> None:
         """Delete the segments that retention or a log start offset has made obsolete.
 
-        As in Kafka, nothing is deleted of a compacted log while log.cleaner.enable is false.
+        As in Kafka, no segment of a compacted log is deleted while log.cleaner.enable is false.
         """
         self._begin_turn()
         partitions = [one for one in self._partitions.values() if self._is_retained(one.log)]

@@ -1,7 +1,7 @@
 """The process of one broker: it uses the real clock, disk, network and ZooKeeper, under uvloop.
 
 SIGTERM and SIGINT cause a controlled shutdown. SIGHUP closes everything cleanly without handing over
-leaderships, for `minikafka down`, where all brokers stop. Before the broker serves clients every signal
+leaderships, for `minikafka down`, where all brokers stop. Before the broker serves clients, every signal
 ends the process at once: the next start recovers.
 """
 
@@ -123,8 +123,8 @@ def _addresses(running: Broker) -> str:
 def _relax_garbage_collector() -> None:
     """Collect garbage rarely: objects created at start are kept, and the per-batch path creates no cycles.
 
-    A collection blocks the event loop, so each one examines only the latest 10,000 objects; after some of
-    these, one also examines the objects that survived them.
+    A collection blocks the event loop, so most collections examine only the latest 10,000 objects. Some also
+    examine the objects that survived earlier collections.
     """
     gc.collect()
     gc.freeze()

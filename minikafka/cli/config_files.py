@@ -18,9 +18,9 @@ _CLUSTER_FILE: Final = Path("cluster.toml")
 
 
 def load_cluster_config(file: str | None) -> ClusterConfig:
-    """Return the configuration in `file`, else in ./cluster.toml, else the one without a file.
+    """Return the configuration in `file`, else in ./cluster.toml, else the default configuration.
 
-    Without a file all keys have Kafka's defaults, but new topics are replicated.
+    In the default configuration all keys have Kafka's defaults, but new topics are replicated.
 
     Raises ConfigError, which names the file.
     """

@@ -1,6 +1,6 @@
 """`configs describe | set | delete`: settings of a topic, a broker or all brokers, with their sources.
 
-Exit code 1 when the topic or broker does not exist, or a key or value is refused; nothing is changed then. A
+Exit code 1, without any change, when the topic or broker does not exist, or a key or value is refused. A
 broker stores keys that it does not know, as Kafka does; `set` warns that they have no effect.
 """
 
@@ -129,7 +129,10 @@ def delete(
 
 
 def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
-    """Print a warning for each unknown key of a broker: it is stored. An unknown key of a topic is refused."""
+    """Print a warning for each unknown key of a broker: the broker stores it without effect.
+
+    Unknown keys of topics need no warning, because they are refused.
+    """
     from minikafka.base.config import BrokerConfig
     from minikafka.client.admin_results import ResourceType
 

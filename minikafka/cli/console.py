@@ -15,7 +15,7 @@ WIDTH_WITHOUT_TERMINAL: Final = 200
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError, so that the command ends like one without tables; rich would exit with 1."""
+        """Raise BrokenPipeError, so that commands end alike with and without tables; rich exits with 1."""
         raise BrokenPipeError
 
 

@@ -1,8 +1,8 @@
-"""The appends of the group coordinator: those that one turn of the event loop makes to a partition become one batch.
+"""The group coordinator's appends: all appends to a partition in one turn of the event loop become one batch.
 
 Invariants: the records of a partition are appended in the order of `add`. Every append is reported exactly once:
 committed, failed, or timed out. If a batch of several appends is refused, each of them is appended in a batch
-of its own, so that one that is too large, for example, does not fail the others.
+of its own, so that an append that is too large, for example, does not fail the others.
 """
 
 from __future__ import annotations

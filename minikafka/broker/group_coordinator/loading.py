@@ -52,7 +52,7 @@ class Loader:
     """The task that loads partitions.
 
     `chunk_bytes`: bytes read at once. `may_finish()` is False while the topic is not in the metadata; no load
-    ends before. `on_loaded(partition, epoch)` is called in the step in which the partition's end was seen.
+    ends while it is False. `on_loaded(partition, epoch)` is called in the step that sees the partition's end.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Loader:
             self._is_running = False
 
     async def _advance(self, load: Load) -> bool:
-        """Read one chunk of a partition; return False if the next one cannot be read yet."""
+        """Read the next chunk of a partition, or end its load; return False if neither is possible yet."""
         try:
             if load.reader is None:
                 load.reader = self._open_reader(load.tp)

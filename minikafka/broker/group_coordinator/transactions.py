@@ -1,4 +1,4 @@
-"""A filter of the records of `__consumer_offsets`: those of transactions count only after a commit marker.
+"""A filter of the records of `__consumer_offsets`: those of a transaction count only after its commit marker.
 
 Kafka writes offsets that a producer commits in a transaction (TxnOffsetCommit) to the same partitions. This broker
 does not write them yet, but it reads a log that Kafka wrote.
@@ -43,7 +43,7 @@ class CommittedRecords:
         """Records of open transactions, by producer id."""
 
     def records(self, chunk: bytes) -> Iterator[KeyValue]:
-        """Yield the records in `chunk`; those of a transaction only when its commit marker is read."""
+        """Yield the records in `chunk`; hold back a transaction's records until its commit marker is read."""
         view = memoryview(chunk)
         at = 0
         while len(view) - at >= HEADER_BYTES:

@@ -1,9 +1,10 @@
 """The controller of one broker over ZooKeeper: it takes part in every election, and runs the terms that it wins.
 
-One loop: read `/controller`; if there is no controller, campaign; run a term that was won to its end; otherwise
-wait until something changes. A broker campaigns only while it is registered in the same session, so that the
-controller always belongs to the cluster (R9). Invariants: at most one term at a time; the end of a session ends
-the term before the next session is used; a machine is dropped with its term and never repaired.
+One loop: read `/controller`. If there is no controller, campaign; if elected, run the term to its end. If
+there is a controller, wait until something changes. A broker campaigns only while it is registered in the
+same session, so that the controller always belongs to the cluster (R9). Invariants: at most one term at a
+time; the end of a session ends the term before the next session is used; a machine is dropped with its term
+and never repaired.
 """
 
 from __future__ import annotations
@@ -123,7 +124,10 @@ class ZooKeeperController:
         return election.fence(self._won.epoch_version)
 
     async def wait_while_controller(self, call: Awaitable[Result]) -> Result:
-        """Return the result of `call`. A change of the controller cancels it: KafkaError NOT_CONTROLLER."""
+        """Return the result of `call`, or cancel `call` when the controller changes.
+
+        Raises KafkaError NOT_CONTROLLER if `call` is cancelled.
+        """
         return await self._election.controllership.wait_for(call)
 
     # Requests to the active controller.

@@ -144,7 +144,7 @@ class ImaginedStore:
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """Apply all operations without checks; each new version is the expected one plus one."""
+        """Apply all operations without checks; each node that is set gets the expected version plus one."""
         return [self._apply(operation) for operation in ops]
 
     def _apply(self, operation: MultiOp) -> Stat | None:
@@ -213,7 +213,7 @@ def _stat(version: int, size: int) -> Stat:
 
 
 class ImaginedChannels:
-    """Channels to brokers that have carried out every request when `answer` is called."""
+    """Channels to imagined brokers: `answer` responds as if they had carried out every request."""
 
     def __init__(self) -> None:
         self._unanswered: deque[tuple[BrokerId, ControllerRequest, OnResponse]] = deque()

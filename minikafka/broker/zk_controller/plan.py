@@ -1,7 +1,7 @@
 """Plans: what the controller would do, found by running its own code over an imagined ZooKeeper and brokers.
 
 A copy of the active machine gets the event that the question stands for. The plan consists of the ledger
-lines of this event and its consequences. The code that writes them is that of a real term, so they differ
+lines of this event and its consequences. The code of a real term writes these lines, so they differ
 from a real term's lines only in time, zxid and ids. A plan assumes, in lines of kind `assumed`, that every
 write succeeds, that every broker does what a request says, and that new replicas of a reassignment catch up.
 Invariant: the active machine, ZooKeeper and the brokers are only read.

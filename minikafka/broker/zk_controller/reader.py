@@ -45,7 +45,7 @@ _READS_IN_FLIGHT: Final = 256
 
 
 class Signal(Enum):
-    """A part of ZooKeeper to read again; the value names the controller's state while it handles it (D14)."""
+    """A part of ZooKeeper to read again; the value names the controller's state during this read (D14)."""
 
     CONTROLLER = "ControllerChange"
     BROKERS = "BrokerChange"
@@ -105,7 +105,7 @@ class Reader:
     async def load(self) -> ControllerElected:
         """Read the whole cluster, after setting all watches (D5, D6, T8) and deleting old notifications (T9).
 
-        The topic names are read after the deletion marks, so that a topic whose mark is read is read too.
+        The topic names are read after the deletion marks, so that they include every marked topic.
         """
         reassignments = await self._read_reassignments()
         for signal in (Signal.ISR_CHANGES, Signal.LOG_DIRS):
@@ -182,8 +182,8 @@ class Reader:
     async def _read_deletions(self) -> list[ExternalEvent]:
         """Read topic names, assignments and deletion marks; return their events.
 
-        Those of new and changed topics come first, because the machine drops the mark of a topic that it
-        does not know (R65).
+        The events of new and changed topics come first, because the machine drops the mark of a topic that
+        it does not know (R65).
         """
         marked = frozenset(await self._children(Signal.DELETIONS))
         changed = await self._read_topic_names()
@@ -211,7 +211,7 @@ class Reader:
         return images
 
     async def _read_reassignments(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-        """Return the reassignments that `/admin/reassign_partitions` asks for; delete a node that asks for none."""
+        """Return the reassignments in `/admin/reassign_partitions`; delete the node if it contains none."""
         node = await self._node(Signal.REASSIGNMENTS, admin_requests.REASSIGNMENTS)
         targets = admin_requests.targets(node, self._faults)
         if node is not None and not targets:
@@ -224,7 +224,10 @@ class Reader:
         return admin_requests.preferred_election(node, self._faults)
 
     async def _read_reassigned_states(self) -> list[ExternalEvent]:
-        """Read the state nodes, whose watch fired, of partitions that are still being reassigned (E10)."""
+        """Read the state nodes whose watch is new or has fired (E10).
+
+        Skip partitions that are no longer being reassigned.
+        """
         dirty, self._dirty_states = list(self._dirty_states), {}
         dirty = [tp for tp in dirty if partition_states.path_of(tp) in self._reassigning]
         nodes = _WatchingReader(self, Signal.STATES)
@@ -283,7 +286,7 @@ class Reader:
             return None
 
     async def _node(self, signal: Signal, path: str) -> Node | None:
-        """Set the watch on a node, which also fires at its creation; return the node, None if absent."""
+        """Set a watch that also fires when the node is created; return the node, None if absent."""
         arm = self._arm(WatchKind.EXISTS, path, signal)
         stat = await self._session.steady(lambda: self._coordination.exists(path, watch=arm))
         if stat is None:

@@ -59,8 +59,8 @@ async def write_states(
 class _Batch:
     """States that one multi writes; those without an outcome yet are `pending`.
 
-    `parents`: parent nodes that are absent. The batches of a topic share them: the first batch that needs one
-    creates it, and ZooKeeper carries the other batches out afterwards.
+    `parents`: parent nodes that are absent, one set shared by all batches. The first batch that needs a
+    parent creates it, and ZooKeeper carries out the other batches afterwards.
     """
 
     def __init__(

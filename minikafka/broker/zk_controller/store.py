@@ -114,10 +114,9 @@ class ControllerStore:
         return AssignmentsWritten(failed)
 
     async def give_topic_ids(self, ids: Mapping[str, bytes | None]) -> TopicIdsGiven:
-        """Write an id into topic nodes without one: the given id or, for None, one derived from each node.
+        """Write an id into topic nodes without an id: `ids[topic]` or, for None, one derived from the node.
 
-        A topic whose partitions exist already gets only an id that it had before. Raises ControllerMoved,
-        StaleSession.
+        A topic with None gets no id if its partitions exist already. Raises ControllerMoved, StaleSession.
         """
         parents = await self.session.get_many(list(map(partition_states.partitions_path, ids)))
         given: dict[str, bytes] = {}

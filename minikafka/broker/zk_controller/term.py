@@ -1,10 +1,10 @@
 """One term of the controller: loading the cluster, the queue of events, the machine and its effects.
 
 The queue holds signals (a path must be read again) and events that carry their data. One task handles them in
-order. For a signal it reads ZooKeeper, which gives events. It gives each event to the machine and carries out the
-effects; if the last effect is a question, the machine gets the outcome before the next item is handled. Signals are
-level-triggered: equal signals in the queue are one, and each read sets its watch first (S31). Invariant: once
-`over`, a term sends nothing to brokers or ZooKeeper.
+order. For a signal the task reads ZooKeeper, which gives events. It gives each event to the machine and
+carries out the effects; if the last effect is a question, the machine gets the outcome before the next item
+is handled. Signals are level-triggered: equal signals in the queue are one, and each read sets its watch
+first (S31). Invariant: once `over`, a term sends nothing to brokers or ZooKeeper.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class Term:
     async def _clean_up(self, effect: Effect) -> None:
         """Carry out an effect that deletes admin requests or notifications.
 
-        Also carry out one that adds or removes watches on the state nodes of partitions.
+        Also carry out an effect that adds or removes watches on the state nodes of partitions.
         """
         if isinstance(effect, DeleteIsrChanges):
             await self._delete_notifications(notifications.ISR_CHANGES, effect.names)

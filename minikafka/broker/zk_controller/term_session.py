@@ -91,12 +91,13 @@ class TermSession:
         operations: Callable[[], Awaitable[list[MultiOp]]],
         before_retry: Callable[[CoordinationError, MultiOp | None], Awaitable[None]],
     ) -> list[Stat | None]:
-        """Write what `operations` returns, with retries; return the Stats, none if it returns nothing.
+        """Write the operations that `operations` returns, with retries; return their Stats, [] if none.
 
         `operations` reads the nodes it depends on, and returns operations at the versions it read. After a
         failed write `before_retry(error, operation)` is called, then `operations` again, unless
-        `before_retry` raises. `error` is the refusal of `operation`. After a lost connection or answer it is
-        NotConnected or OutcomeUnknown, and `operation` is None; the session has then reconnected and synced.
+        `before_retry` raises. `error` is the refusal of `operation`. After a lost connection or answer,
+        `error` is NotConnected or OutcomeUnknown, `operation` is None, and the session has reconnected and
+        synced.
         Raises ControllerMoved, StaleSession, TooLarge.
         """
         while wanted := await operations():
@@ -122,7 +123,7 @@ class TermSession:
         )
 
     def note_found(self, operations: Sequence[MultiOp], stats: Sequence[Stat | None]) -> None:
-        """Write the ledger line of operations whose answer was lost and that were found to be carried out."""
+        """Write the ledger line of operations that a read has shown to be carried out after a lost answer."""
         if operations:
             fields = write_line(self._fence, operations, stats=stats)
             self._ledger.record(WRITE, self.cause, fields | {"read_back": True})

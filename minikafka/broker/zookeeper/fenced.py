@@ -15,7 +15,7 @@ from minikafka.zk.nodes.reader import get_one
 async def read_back(coordination: Coordination, path: str) -> bytes | None:
     """Return the data of a node after a write whose answer was lost; None if there is no node.
 
-    Without the sync, the server of a new connection may not have the write yet. Raises OutcomeUnknown.
+    Sync first, because the server of a new connection may not have the write yet. Raises OutcomeUnknown.
     """
     try:
         await coordination.sync(path)

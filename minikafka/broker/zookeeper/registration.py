@@ -55,7 +55,7 @@ class Registration:
         self._former_sessions: set[int] = set()
 
     async def start(self) -> None:
-        """Register, and again in every later session. Raises ConfigError when another broker has the id."""
+        """Register now and in every later session. Raises ConfigError when another broker has the id."""
         self._tasks.spawn(self._follow_session(), "session-events")
         await self._register()
 

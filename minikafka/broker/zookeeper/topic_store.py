@@ -55,7 +55,7 @@ class ZooKeeperTopics:
     # Creation.
 
     async def create(self, plans: Sequence[TopicPlan]) -> dict[str, Exception]:
-        """Create topics with their settings, replacing settings of deleted topics; return the errors by topic."""
+        """Create topics; their settings replace those left by deleted topics. Return the errors by topic."""
         entities = [configs.Entity(configs.TOPICS, plan.name) for plan in plans]
         try:
             left_behind = await configs.existing(self._coordination, entities)
@@ -94,9 +94,9 @@ class ZooKeeperTopics:
         logger.info("created topic %s with %d partitions", plan.name, len(assignment))
 
     async def _has_created(self, plan: TopicPlan) -> bool:
-        """True if a write whose answer was lost has created the topic, by the topic id of the plan.
+        """True if a write whose answer was lost has created the topic: its node has the topic id of the plan.
 
-        Raises OutcomeUnknown if nobody can tell.
+        Raises OutcomeUnknown if the node cannot be read.
         """
         data = await read_back(self._coordination, topics.path_of(plan.name))
         try:
@@ -145,7 +145,10 @@ class ZooKeeperTopics:
         return node
 
     async def _replace(self, topic: str, content: topics.Topic, version: int) -> bool:
-        """Write the topic's node; return False if it no longer has this version. A lost answer is read back."""
+        """Write the topic's node; return False if it no longer has this version.
+
+        If the answer is lost, read the node to find out whether the write succeeded.
+        """
         write = topics.replacement(topic, content, version)
         try:
             await self._writes.write(write)
