@@ -136,7 +136,7 @@ class ConsumerFetches:
             self.turns.ask(self)
 
     def work(self) -> None:
-        """Take steps of the large fetch until it is answered, waits for records, or `TURN_MS` has passed."""
+        """Take steps of the large fetch for `TURN_MS`, or until it is answered or waits for records."""
         self.is_queued = False
         if self.large is not None:
             self.large.work(self.clock.now() + TURN_MS)

@@ -92,7 +92,7 @@ class InternalAppends:
 
 
 class PartitionAppends:
-    """The internal appends to one partition that wait for the high watermark: a ProduceWaiter.
+    """A ProduceWaiter: the internal appends to one partition, which wait for the high watermark.
 
     `on_empty(self)` is called when no append is left.
     """

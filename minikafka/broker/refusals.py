@@ -42,7 +42,7 @@ _PASSING: Final = frozenset(
 
 
 class _Run:
-    """Refusals of one kind of request for one partition, with no pause longer than `LASTS_MS`."""
+    """Refusals of one kind of request for one partition, none more than `LASTS_MS` after the one before."""
 
     __slots__ = ("count", "first_at", "last_at", "logged_at")
 

@@ -69,7 +69,7 @@ def _partition(named: str | None, topic: str | None, number: int | None) -> Topi
 
 
 def partitions_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Add any number of TOPIC-PARTITION, or of `-t TOPIC` and `-p N`; they become `named`.
+    """Add to a command the arguments TOPIC-PARTITION and the options `-t TOPIC` and `-p N`, as its `named`.
 
     `-t TOPIC` without `-p` names the whole topic.
     """

@@ -1,4 +1,4 @@
-"""The jobs of `reassign`: move partitions and wait, verify, list and cancel moves (K1–K3).
+"""The jobs of `reassign`: move partitions and wait for the moves, verify them, list them, and cancel them (K1–K3).
 
 A job is created from the options, which are checked as far as possible without the cluster; `do` returns
 True on success. Invariant: an interrupted job prints which moves have completed, and the controller

@@ -131,7 +131,7 @@ async def file_items(
 
 
 async def lines_of(name: str) -> AsyncIterator[list[bytes]]:
-    """Yield lists of whole lines of a file without line ends, as they arrive.
+    """Yield the whole lines of a file, without their line ends, in lists as they arrive.
 
     "" is standard input. The last line may lack its line end. Raises MinikafkaError.
     """

@@ -31,7 +31,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class PendingExpand:
-    """An ISR and a replica to be added to it; the outcome of the write is unknown."""
+    """An ISR and a replica that a write adds to it; the outcome of that write is unknown."""
 
     isr: tuple[BrokerId, ...]
     joining: BrokerId

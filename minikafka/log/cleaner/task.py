@@ -46,7 +46,7 @@ class CleaningTask:
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """Segments whose common copy, `<first base offset>.log.cleaned` of `size` bytes, is durable."""
+    """Segments that were copied into one durable file: `<first base offset>.log.cleaned`, `size` bytes."""
 
     bases: list[int]
     size: int
