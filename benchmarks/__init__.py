@@ -1,3 +1,4 @@
-"""Benchmarks that compare with a floor measured in the same run; ratios, not absolute numbers, are
-stable.
+"""Benchmarks that measure minikafka and a minimal reference, the floor, in the same run.
+
+The ratios are stable; absolute numbers change from run to run.
 """

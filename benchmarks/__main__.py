@@ -34,11 +34,14 @@ RECORD_BYTES = 1024 + kafka.ONE_RECORD_OVERHEAD
 IDLE_SECONDS = 1.0
 LAGGING_REQUESTS = 1_000
 CHECK = "minikafka.records.check.enable"
-"""Key: check produced records. The targets are for brokers without it; produce loads also run with it."""
+"""The config key that enables the check of produced records.
+
+The targets apply to brokers without the check. The produce loads run both without and with the check.
+"""
 
 
 def main() -> None:
-    """Parse the command line and run; the first argument `controller` selects the controller benchmark."""
+    """Parse the command line and run. The first argument `controller` selects the controller benchmark."""
     if sys.argv[1:2] == ["controller"]:
         controller.main(sys.argv[2:])
         return
@@ -61,7 +64,7 @@ def main() -> None:
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Run all loads against one cluster and print each result at once."""
+    """Run all loads, and print each result immediately."""
     print(report.machine(), flush=True)
     facts: dict[str, Any] = {"machine": report.machine()}
     async with _cluster(options.bootstrap, checks_records=False) as bootstrap:
@@ -93,7 +96,7 @@ async def _produce(bootstrap: Address, options: argparse.Namespace) -> list[dict
             measured = await load_produce.measure(scaled, bootstrap, floor_port, options.rounds)
             print(report.produce_row(measured), flush=True)
             facts.append(report.produce_facts(measured))
-            # Otherwise the next load would be slowed by the write-back of this one's pages.
+            # Otherwise the write-back of this load's dirty pages would slow the next load.
             await _in_thread(os.sync)
     return facts
 
@@ -167,7 +170,7 @@ async def _lagging(bootstrap: Address, options: argparse.Namespace) -> dict[str,
 
 @asynccontextmanager
 async def _cluster(bootstrap: str | None, *, checks_records: bool) -> AsyncIterator[Address]:
-    """Yield a broker's address, either of the given cluster or of one that is started for the run."""
+    """Yield the address of a broker, from the cluster at `bootstrap` or from a new local cluster."""
     if bootstrap is not None:
         yield _address(bootstrap)
         return

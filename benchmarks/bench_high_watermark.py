@@ -1,4 +1,4 @@
-"""Cost of followers' fetches: two fetch in turn, and every second fetch raises the high watermark."""
+"""Cost of follower fetches: two followers fetch in turn, and every second fetch advances the high watermark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAG_MAX_MS = 30_000
 
 
 def record_follower_fetches(operations: int) -> Outcome:
-    """Call `Partition.record_follower_fetch`, which includes the high watermark."""
+    """Call `Partition.record_follower_fetch`, which also advances the high watermark."""
     buffer = bytearray(batch_of(SIZE))
     view = memoryview(buffer)
     header = HEADER.unpack_from(buffer, 0)

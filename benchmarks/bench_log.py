@@ -1,4 +1,4 @@
-"""Cost of appends to a real file: by a leader, with a flush per 64 batches; by a follower, per fetch."""
+"""Cost of appends to a real file, on a leader (one write per 64 batches) and on a follower (one per fetch)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def fresh_log() -> Iterator[Log]:
 
 
 def after_ticks(operations: int, tick: Callable[[], None], log: Log) -> int:
-    """Run ticks of 64 batches until all operations are done, and return the log end offset."""
+    """Call `tick`, which appends 64 batches, until all operations are done; return the log end offset."""
     for _ in range(-(-operations // TICK)):
         tick()
     return log.written_log_end_offset
 
 
 def append_and_flush(operations: int) -> Outcome:
-    """Run the leader's path: append 64 checked batches, then one pwritev."""
+    """Run the leader's path: append 64 checked batches, then write them with one pwritev."""
     buffer = bytearray(batch_of(SIZE) * TICK)
     view = memoryview(buffer)
     header = HEADER.unpack_from(buffer, 0)
@@ -58,7 +58,7 @@ def append_and_flush(operations: int) -> Outcome:
 
 
 def append_replicated(operations: int) -> Outcome:
-    """Run the follower's path: check every header and CRC of a fetch with 64 batches, then one pwrite."""
+    """Run the follower's path: check the headers and CRCs of 64 batches, then write them with one pwrite."""
     buffer = bytearray(batch_of(SIZE) * TICK)
     view = memoryview(buffer)
     length = HEADER.unpack_from(buffer, 0)[1]

@@ -53,12 +53,12 @@ def _decode(version: int, operations: int) -> Outcome:
 
 
 def decode_produce_v7(operations: int) -> Outcome:
-    """Decode the old encoding, without a connection's cache of parsed requests."""
+    """Decode Produce v7 requests, without the cache of parsed requests that connections have."""
     return _decode(7, operations)
 
 
 def decode_produce_v9(operations: int) -> Outcome:
-    """Decode the flexible encoding."""
+    """Decode Produce v9 requests, which have the flexible encoding."""
     return _decode(9, operations)
 
 

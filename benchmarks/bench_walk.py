@@ -1,4 +1,4 @@
-"""Cost of the walk over produced records, for batches that are walked at once and piece by piece."""
+"""Cost of checking the records of produced batches, either in one call or in pieces."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def _walk(count: int, value_bytes: int, operations: int, codec: int = 0) -> Outc
 
 
 def walk_batch_of_one_record(operations: int) -> Outcome:
-    """Walk one record of 200 bytes."""
+    """Check a batch with one record of 200 bytes."""
     return _walk(1, 200, operations)
 
 
 def walk_batch_of_160_records(operations: int) -> Outcome:
-    """Walk records of 100 bytes at once."""
+    """Check a batch with 160 records of 100 bytes, in one call."""
     return _walk(160, 90, operations)
 
 
 def walk_batch_of_2000_records(operations: int) -> Outcome:
-    """Walk records of 100 bytes piece by piece."""
+    """Check a batch with 2,000 records of 100 bytes, in pieces."""
     return _walk(2000, 90, operations)
 
 
 def walk_batch_of_160_records_in_gzip(operations: int) -> Outcome:
-    """Inflate and walk records of 100 bytes."""
+    """Decompress and check a gzip batch with 160 records of 100 bytes."""
     return _walk(160, 90, operations, codec=1)
 
 
 def walk_batch_of_160_records_in_zstd(operations: int) -> Outcome:
-    """Inflate and walk records of 100 bytes."""
+    """Decompress and check a zstd batch with 160 records of 100 bytes."""
     return _walk(160, 90, operations, codec=4)
 
 

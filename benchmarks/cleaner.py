@@ -31,7 +31,7 @@ from minikafka.runtime.cleaner_processes import CleanerProcesses
 PROGRAM = Path(__file__).parent.parent / "tests" / "support" / "LogCleaning.java"
 KEY = b"key-%012d"
 VALUE_BYTES = 76
-"""With its key, such a record takes 100 bytes."""
+"""Size of a record's value. A record takes 100 bytes, including the key."""
 SEGMENT_BYTES = 1 << 30
 MAP_BYTES = 128 << 20
 FILL_BATCH = 1_000
@@ -40,7 +40,7 @@ NEVER, ALWAYS = "1.0", "0.0001"
 
 
 class Load(NamedTuple):
-    """A log of `records` records in batches of `batch`, with values of `keys` keys in random order."""
+    """A log of `records` records in batches of `batch` records, with keys drawn from `keys` different keys."""
 
     name: str
     records: int
@@ -50,7 +50,7 @@ class Load(NamedTuple):
 
 
 def loads(records: int) -> list[Load]:
-    """Return the logs to clean: many updates of few keys, few updates of many, and other batches."""
+    """Return the logs to clean, with different numbers of updates per key, codecs and batch sizes."""
     return [
         Load("100 updates of each key", records, 160, records // 100),
         Load("2 updates of each key", records, 160, records // 2),
@@ -61,7 +61,7 @@ def loads(records: int) -> list[Load]:
 
 
 def write(load: Load, directory: Path) -> int:
-    """Write the log's first segment; return its size in bytes."""
+    """Write the log's first segment, and return the size of the segment in bytes."""
     rng = Random(1)
     directory.mkdir(parents=True)
     now = int(time() * 1_000)
@@ -80,7 +80,7 @@ def write(load: Load, directory: Path) -> int:
 
 
 def task_of(load: Load, directory: Path) -> CleaningTask:
-    """Return the cleaning of the whole log."""
+    """Return the task that cleans the whole log."""
     return CleaningTask(
         directory=str(directory),
         segments=[0],
@@ -102,7 +102,7 @@ def task_of(load: Load, directory: Path) -> CleaningTask:
 
 
 async def own_seconds(load: Load, directory: Path) -> float:
-    """Clean the log in a process that has cleaned another one before; return the time that took."""
+    """Return the seconds in which minikafka's cleaner cleans the log, after a warm-up with a small log."""
     small = load._replace(records=load.batch)
     first = directory.with_name("first-0")
     write(small, first)
@@ -117,16 +117,16 @@ async def own_seconds(load: Load, directory: Path) -> float:
 
 
 async def _ignore(group: Any) -> None:
-    """Leave the copy where it is."""
+    """Do not replace the original segments with the cleaned segments."""
 
 
 async def kafka_seconds(load: Load, directory: Path, jars: str) -> float:
-    """Clean the log with Kafka's Cleaner; return the time that took."""
+    """Return the seconds in which Kafka's cleaner cleans the log."""
     lines = directory.parent / "lines"
     line = (
         f"{directory} 0 {load.records} {int(time() * 1_000)} 86400000 {SEGMENT_BYTES} {MAP_BYTES}"
     )
-    # The last segment is active and never cleaned, so another one follows.
+    # Kafka does not clean the last (active) segment, so add an empty segment after it.
     (directory / f"{load.records:020d}.log").touch()
     lines.write_text(line + "\n")
     command = ["java", "-cp", f"{jars}/*", str(PROGRAM), str(lines)]
@@ -143,7 +143,7 @@ async def kafka_seconds(load: Load, directory: Path, jars: str) -> float:
 
 
 async def measure(load: Load, rounds: int, jars: str) -> None:
-    """Print MB/s of both cleaners for one load, the median of the rounds."""
+    """Print the median MB/s of both cleaners for one load."""
     own, kafka, size = [], [], 0
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(prefix="cleaner-") as root:
@@ -161,7 +161,7 @@ async def measure(load: Load, rounds: int, jars: str) -> None:
 
 
 async def fill(client: Client, records: int, rng: Random) -> None:
-    """Write records of 100 bytes to the compacted topic, ten to a key."""
+    """Write records of about 100 bytes to the compacted topic, on average ten records per key."""
     for _ in range(0, records, FILL_BATCH):
         made = [
             Record(key=KEY % rng.randrange(records // 10), value=rng.randbytes(VALUE_BYTES))
@@ -184,7 +184,7 @@ async def latencies(client: Client, seconds: float) -> list[float]:
 
 
 async def measure_produce(records: int, rounds: int, seconds: float) -> None:
-    """Print the p99 of produce requests without and with a cleaning, the median of the rounds."""
+    """Print the p99 latency of produce requests without and during cleaning (medians of the rounds)."""
     settings = {"cleanup.policy": "compact", "segment.bytes": str(32 << 20)}
     resource = Resource(ResourceType.TOPIC, "compacted")
     found: dict[str, list[float]] = {NEVER: [], ALWAYS: []}

@@ -1,8 +1,8 @@
-"""A closed-loop load: a fixed number of requests in flight per connection, encoded in advance.
+"""A load generator with a fixed number of requests in flight per connection.
 
-The generator shares two cores with the brokers, so its work per response is small: it reads the
-bytes, counts whole responses (all of one size), checks their fixed fields with one unpack, and
-sends as many new requests as it received responses with one writev.
+The generator shares the processor cores with the brokers, so its work per response is small. All requests
+are encoded in advance, and all responses have the same size. The generator counts complete responses, checks
+their fixed fields with one unpack, and sends the same number of new requests with one writev.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LoadError(Exception):
 
 
 class Answer(NamedTuple):
-    """The only response that a load accepts: its size, and the fields with their required values."""
+    """The response that a load expects: the size, and the fields with the expected values."""
 
     size: int
     fields: Struct
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The requests of one connection: they are sent in turn, `total` in all."""
+    """The load of one connection. The entries of `requests` are sent in turn, `total` requests in total."""
 
     host: str
     port: int
@@ -56,11 +56,11 @@ class Result(NamedTuple):
 
     @property
     def megabytes_per_second(self) -> float:
-        """Request bytes per second, in millions."""
+        """Megabytes of requests per second."""
         return self.bytes / self.seconds / 1e6
 
     def percentile_ms(self, share: float) -> float:
-        """Return the latency that this fraction of responses did not exceed."""
+        """Return the latency in ms at a percentile. `share`: the percentile as a fraction, such as 0.99."""
         left = share * self.requests
         for latency, count in self.latencies_ns:
             left -= count
@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=1 << 30)
 
     def start(self) -> None:
-        """Send the first requests; each response then triggers the next one."""
+        """Send the first requests. Each response then triggers the next request."""
         self.unsent = self.unanswered = self.load.total
         self.send(min(self.load.in_flight, self.unsent))
 
@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answered(whole // size, now)
 
     def answered(self, count: int, now: int) -> None:
-        """Account for `count` responses, and send as many new requests."""
+        """Record the latencies of `count` responses, and send the same number of new requests."""
         self.unanswered -= count
         self.send(min(count, self.unsent))
         sent = self.sent
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
             self.finished.set_result(None)
 
     def send(self, count: int) -> None:
-        """Send the next requests, directly to the socket if possible, the rest through the event loop."""
+        """Send the next `count` requests, directly to the socket if possible, else through the event loop."""
         if not count:
             return
         requests = self.load.requests

@@ -21,14 +21,14 @@ SIMULATED_BROKERS = 5
 SIMULATED_REPLICAS = 3
 LOADED = 100_000
 RELIEVED = 50_000
-"""Number of all partitions; the broker that is shut down, one of five, leads 10,000 of them."""
+"""Number of partitions. One of five brokers is shut down, and leads 10,000 of these partitions."""
 REAL = (1_000, 3_000)
 SETTLE_SECONDS = 3.0
-"""Time for the last effects of a creation, before a broker is stopped; scaled with the partitions."""
+"""Pause between the creation of the partitions and the stop of a broker. Scaled like the partitions."""
 
 
 class Target(NamedTuple):
-    """The maximum number of seconds, and the origin of that figure."""
+    """The maximum number of seconds, and the source of this target."""
 
     seconds: float
     source: str
@@ -45,7 +45,7 @@ NO_TARGET = Target(float("inf"), "")
 
 
 class Row(NamedTuple):
-    """One line of the table."""
+    """One line of the result table."""
 
     what: str
     facts: dict[str, Any]
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> None:
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Measure every row and print it at once."""
+    """Measure all rows, and print each row immediately."""
     print(report.machine() + "\n\n" + _head(), flush=True)
     facts: dict[str, Any] = {"machine": report.machine(), "controller": []}
     if options.only != "real":
@@ -97,7 +97,7 @@ async def _simulated(scale: float) -> AsyncIterator[Row]:
 
 
 async def _real(scale: float, number: int) -> AsyncIterator[Row]:
-    """Measure with real brokers; rounds alternate between stopping another broker and the controller."""
+    """Measure with real brokers. Odd rounds stop the controller, even rounds stop another broker."""
     for whole in REAL:
         partitions = max(int(whole * scale), 3)
         created, moved = await controller_cluster.measure(
@@ -105,7 +105,7 @@ async def _real(scale: float, number: int) -> AsyncIterator[Row]:
         )
         what = f"real brokers: create {partitions:,} x 3"
         yield Row(what, {"seconds": round(created.seconds, 3)}, CREATE[whole])
-        # The target is for a third of the leaders; a broker leads more after other brokers were down.
+        # The target applies if the broker led a third of the partitions.
         is_a_third = moved.leaders <= partitions // 3 + 1
         whose = "the controller" if moved.is_controller else "a broker"
         yield Row(

@@ -1,8 +1,8 @@
-"""Simulated brokers: registrations and control-plane listeners that answer every request at once.
+"""Simulated brokers: registrations in ZooKeeper, and control-plane listeners that answer immediately.
 
-They run in a process of their own (`python -m benchmarks.controller_brokers`), so that the
-controller's cost is measured separately. The process reads its orders as one line of JSON, prints
-`ready` once the brokers are registered, and ends when its standard input is closed.
+The simulated brokers run in a separate process (`python -m benchmarks.controller_brokers`), so that the
+controller's cost is measured separately. The process reads its parameters as one line of JSON, prints the
+listeners' ports as JSON when the brokers are registered, and ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minikafka.zk import layout
 
 
 class Orders(NamedTuple):
-    """The brokers to simulate; the first is registered by the controller's own process."""
+    """The brokers to simulate. `registered`: the brokers that this process registers in ZooKeeper."""
 
     connect: str
     secret: str
@@ -35,13 +35,13 @@ class Orders(NamedTuple):
 
 
 def main() -> None:
-    """Run until standard input is closed. Garbage collection is off: this process is not measured."""
+    """Run until standard input is closed. Garbage collection is off, because this process is not measured."""
     gc.disable()
     uvloop.run(run(Orders(**json.loads(sys.stdin.readline()))))
 
 
 async def run(orders: Orders) -> None:
-    """Listen, register, print `ready`, wait."""
+    """Start the listeners, register the brokers, print the ports, and wait for the end of standard input."""
     clock, rng = SystemClock(), SystemRng()
     planes = {
         id_: HttpControlPlane(orders.secret.encode(), "", id_, clock, rng) for id_ in orders.brokers
@@ -61,7 +61,7 @@ async def run(orders: Orders) -> None:
 
 
 async def answer(call: Call) -> dict[str, Any]:
-    """Return a response without errors for every partition."""
+    """Return a successful response for every partition of a controller request."""
     if call.method == "update_metadata":
         return {"error": 0, "partitions": []}
     rows = call.body["partitions"]

@@ -1,7 +1,7 @@
-"""Three real brokers on this machine: many partitions are created at once, and their leaders moved at once.
+"""Measures the creation of many partitions, and the move of many leaders, with three real brokers.
 
-A client sends one CreateTopics and one SIGTERM, and reads the progress from Metadata of every
-remaining broker. Nothing else runs meanwhile.
+A client sends CreateTopics, and later SIGTERM to one broker. The client reads the progress from the Metadata
+responses of all running brokers. There is no other load.
 """
 
 from __future__ import annotations
@@ -54,10 +54,13 @@ class View:
         self._answer = b""
         self.controller = -1
         self.partitions: list[tuple[int, int]] = []
-        """(leader, size of the ISR) of each partition."""
+        """(leader, ISR size) of each partition."""
 
     def look(self) -> list[tuple[int, int]]:
-        """Request the metadata; a response equal to the previous one is not parsed again."""
+        """Request the metadata, and return (leader, ISR size) of each partition.
+
+        A response equal to the previous response is not parsed again.
+        """
         self.session.socket.sendall(self._request)
         answer = self.session.receive()
         if answer != self._answer:
@@ -84,7 +87,7 @@ class View:
 async def measure(
     partitions: int, *, stop_the_controller: bool, settle_seconds: float
 ) -> tuple[Created, Moved]:
-    """Start a cluster, create the partitions, then shut one broker down."""
+    """Start a cluster, create the partitions, then shut down one broker."""
     async with LocalCluster(brokers=3) as cluster:
         topic = f"bench-{partitions}"
         addresses = {broker.id: ("127.0.0.1", broker.port) for broker in cluster.record.brokers}
@@ -134,7 +137,7 @@ def _is_whole(found: Sequence[tuple[int, int]], partitions: int) -> bool:
 def _shut_down(
     stop: Callable[[], object], victim: int, staying: Sequence[View]
 ) -> tuple[float, int]:
-    """Shut a broker down; return (seconds, number of moved leaders)."""
+    """Shut down a broker. Return (seconds, number of moved leaders)."""
     leaders = sum(leader == victim for leader, _ in staying[0].look())
     started = time.perf_counter()
     stop()
@@ -159,6 +162,6 @@ def _int(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _text(data: bytes, at: int) -> int:
-    """Return the end of the string that begins at this position."""
+    """Return the end position of the string that begins at `at`."""
     size = int.from_bytes(data[at : at + 2], signed=True)
     return at + 2 + max(size, 0)

@@ -1,4 +1,4 @@
-"""Parts shared by the processes of the simulated cluster: addresses, counting sessions, initial state."""
+"""Code for all processes of the simulated cluster: addresses, ZooKeeper sessions, and the initial state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from minikafka.zk.coordination import ZooKeeperCoordination, parse_connect
 
 HOST: Final = "127.0.0.1"
 SESSION_TIMEOUT_MS: Final = 18_000
-"""Kafka's default."""
+"""Kafka's default ZooKeeper session timeout."""
 PARTITIONS_PER_TOPIC: Final = 50
 _OPERATIONS: Final = 200
 
 
 class CountingCoordination(ZooKeeperCoordination):
-    """ZooKeeperCoordination that counts its multis; `address` is the address of its server."""
+    """A ZooKeeperCoordination that counts its multi requests. `address`: the address of the ZooKeeper server."""
 
     multis = 0
     address = (HOST, 0)
@@ -29,13 +29,13 @@ class CountingCoordination(ZooKeeperCoordination):
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """Count the operations and send the multi."""
+        """Count and send a multi request."""
         self.multis += 1
         return await super().multi(ops, generation=generation)
 
 
 async def coordination_of(connect: str) -> CountingCoordination:
-    """Yield a ZooKeeper session of its own."""
+    """Return a new ZooKeeper session."""
     coordination = CountingCoordination(
         connect, SESSION_TIMEOUT_MS, SystemClock(), SystemRng(), TaskRegistry()
     )
@@ -45,7 +45,7 @@ async def coordination_of(connect: str) -> CountingCoordination:
 
 
 async def fill(connect: str, partitions: int, replicas: int, brokers: Sequence[int]) -> None:
-    """Create topics of fifty partitions, leaders and replicas spread evenly, every replica in sync."""
+    """Create topics of fifty partitions in ZooKeeper, with balanced leaders and all replicas in sync."""
     coordination = await coordination_of(connect)
     for path in layout.PERSISTENT:
         await coordination.ensure(path)

@@ -1,6 +1,6 @@
-"""A real controller and a real ZooKeeper with simulated brokers: many partitions, no disks.
+"""Measures a real controller and a real ZooKeeper with many partitions on simulated brokers.
 
-Starts three processes: ZooKeeper as `minikafka up` starts it, the simulated brokers
+The benchmark starts three processes: ZooKeeper (as in `minikafka up`), the simulated brokers
 (`controller_brokers.py`), and the controller under test (`controller_term.py`).
 """
 
@@ -24,7 +24,7 @@ LINE_MAX = 1 << 20
 
 
 class Cluster(NamedTuple):
-    """The size of the cluster; leaders and replicas are spread evenly."""
+    """The size of the simulated cluster. Leaders and replicas are balanced."""
 
     partitions: int
     replicas: int
@@ -32,9 +32,7 @@ class Cluster(NamedTuple):
 
 
 async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
-    """Measure the load after a failover, or the controlled shutdown of a broker other than the
-    controller.
-    """
+    """Measure how a new controller loads the cluster, or the controlled shutdown of another broker."""
     ids = list(range(cluster.brokers))
     with tempfile.TemporaryDirectory(prefix="minikafka-bench-") as directory:
         [port] = free_ports(1, SystemRng())
@@ -73,7 +71,7 @@ async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
 async def _child(
     module: str, orders: Any, children: list[asyncio.subprocess.Process]
 ) -> asyncio.subprocess.Process:
-    """Start one of the processes with its orders, and add it to `children`."""
+    """Start a process, send the parameters `orders`, and add the process to `children`."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, stdin=-1, stdout=-1, limit=LINE_MAX
     )

@@ -1,8 +1,8 @@
-"""The controller under test, alone in a process of its own (`python -m benchmarks.controller_term`).
+"""The controller under test, in a separate process (`python -m benchmarks.controller_term`).
 
-It runs the real ZooKeeperController with its ledger and channels; all brokers, its own included, are
-simulated by `controller_brokers.py`. The process reads its orders as one line of JSON, loads the
-cluster, shuts one broker down if requested, and prints the measurements as one line of JSON.
+The process runs the real ZooKeeperController with ledger and channels. `controller_brokers.py` simulates all
+brokers, including the controller's own broker. The process reads its parameters as one line of JSON, loads the
+cluster, shuts down one broker if requested, and prints the measurements as one line of JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ POLL_SECONDS = 0.002
 
 
 class Orders(NamedTuple):
-    """`port` is that of the simulated broker `broker`; `shut_down`: the broker to shut down, or None."""
+    """The parameters of the process. `port`: the port of the simulated broker `broker`.
+
+    `shut_down`: the broker to shut down; None for no shutdown.
+    """
 
     connect: str
     secret: str
@@ -49,7 +52,7 @@ class Orders(NamedTuple):
 
 
 class CountingChannels(Channels):
-    """Channels that count requests and responses."""
+    """Channels that count the controller's requests and the responses."""
 
     sent = answered = 0
 
@@ -80,12 +83,12 @@ class Setting(NamedTuple):
 
 
 def main() -> None:
-    """Run, print the result, exit."""
+    """Read the parameters from standard input, and run the measurement."""
     uvloop.run(run(Orders(**json.loads(sys.stdin.readline()))))
 
 
 async def run(orders: Orders) -> None:
-    """Load the cluster and, if requested, shut one broker down."""
+    """Load the cluster and, if requested, shut down one broker. Print the measurements."""
     with tempfile.TemporaryDirectory() as directory:
         setting = await _set_up(orders, directory)
         gc.collect()
@@ -120,7 +123,7 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
 
 
 async def _measured(setting: Setting, work: Callable[[], Any]) -> dict[str, Any]:
-    """Return the seconds until the work is done and every request answered, with the resources used."""
+    """Run `work`, wait until every request is answered, and return the seconds and the resources used."""
     channels = setting.channels
     before = await _counts(setting)
     started = time.perf_counter()
@@ -143,7 +146,7 @@ async def _load(setting: Setting) -> None:
     await setting.service.start()
     while not setting.service.is_active:  # noqa: ASYNC110
         await asyncio.sleep(POLL_SECONDS)
-    # Events are processed in order: when this one is refused, everything is loaded.
+    # Events are processed in order: when this shutdown is refused, everything is loaded.
     try:
         await setting.service.controlled_shutdown(setting.broker.id, 0)
     except KafkaError as error:
@@ -172,7 +175,7 @@ async def _counts(setting: Setting) -> dict[str, int]:
 
 
 def _peak_memory() -> int:
-    """Return VmHWM of this process in MB."""
+    """Return the peak resident memory (VmHWM) of this process in MB."""
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) // 1024

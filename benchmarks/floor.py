@@ -1,9 +1,9 @@
-"""The floor of replication on this machine: the speed that uvloop, CRC-32C and the page cache alone allow.
+"""The floor: a minimal replicated log, which uses only uvloop, CRC-32C and the page cache.
 
-One leader and two followers, each a process. A produce request is `length, 1, payload`; the leader
-checks a CRC over the payload, writes it, sends it to followers that fetch, and responds when both
-have fetched the following offset. There are no topics, epochs, record offsets, indexes or errors:
-this is the cost of the broker's path without Kafka's semantics.
+There are one leader and two followers, each in its own process. A produce request is `length, 1, payload`.
+The leader computes a CRC of the payload, writes the payload, and sends it to fetching followers. The leader
+responds when both followers have fetched the next offset. There are no topics, epochs, record offsets, indexes
+or errors, so the floor shows the cost of a broker without Kafka's semantics.
 
     python -m benchmarks.floor leader|follower PORT     (a leader with port 0 prints its port)
 """
@@ -38,18 +38,18 @@ FETCH_BYTES_MAX = 1 << 20
 BUFFER_BYTES = 1 << 23
 FRAME_BYTES_MAX = 1_200_000
 FILE_BYTES = 256 << 20
-"""Size of a file of the log at which the next one begins."""
+"""Size at which a file of the log is full and the next file begins."""
 
 ANSWER = Answer(len(ACKNOWLEDGEMENT), struct.Struct(">i8x"), (8,))
 
 
 def request(payload_bytes: int) -> bytes:
-    """Return a produce request."""
+    """Return an encoded produce request for the floor."""
     return struct.pack(">iB", payload_bytes + 1, PRODUCE) + b"x" * payload_bytes
 
 
 class Frames(asyncio.BufferedProtocol):
-    """Calls `frame(start, end)` for each whole frame."""
+    """A protocol that calls `frame(start, end)` for each complete frame."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -83,7 +83,7 @@ class Frames(asyncio.BufferedProtocol):
 
 
 class Log:
-    """A file that is appended to and read from; once it is full another one begins, and the last two are kept."""
+    """An append-only log in temporary files. Only the last two files are kept."""
 
     def __init__(self) -> None:
         self.end = self.base = 0
@@ -91,7 +91,7 @@ class Log:
         self.former, self.former_base = self.file, self.base
 
     def begin(self) -> None:
-        """Begin the next file at the end of the log."""
+        """Start a new file at the end of the log."""
         self.file = tempfile.TemporaryFile()  # noqa: SIM115 - open until it is dropped
         self.descriptor = self.file.fileno()
         self.base = self.end
@@ -105,7 +105,7 @@ class Log:
         self.end += len(payload)
 
     def read(self, offset: int) -> bytes:
-        """Return the bytes from the offset on, at most FETCH_BYTES_MAX and to the end of a file."""
+        """Return bytes from the offset on: at most FETCH_BYTES_MAX bytes, and only from one file."""
         if offset < self.base:
             count = min(FETCH_BYTES_MAX, self.base - offset)
             return os.pread(self.former.fileno(), count, offset - self.former_base)
@@ -115,7 +115,7 @@ class Log:
 
 
 class Leader:
-    """State shared by the leader's connections."""
+    """The state of the floor's leader, shared by all its connections."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -156,7 +156,7 @@ class Leader:
 
 
 class LeaderConnection(Frames):
-    """A producer's or a follower's connection at the leader."""
+    """A connection to the leader from a producer or a follower."""
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
@@ -170,7 +170,7 @@ class LeaderConnection(Frames):
 
 
 class FollowerConnection(Frames):
-    """A follower: fetch, check, write, fetch again."""
+    """A follower's connection: fetches, checks and writes payloads in a loop."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -189,7 +189,7 @@ class FollowerConnection(Frames):
 
 
 async def serve(role: str, port: int) -> None:
-    """Run one process of the floor until it is killed."""
+    """Run a leader or a follower of the floor until the process is killed."""
     loop = asyncio.get_running_loop()
     if role == "leader":
         leader = Leader()
@@ -202,9 +202,9 @@ async def serve(role: str, port: int) -> None:
 
 @contextmanager
 def running_floor() -> Iterator[int]:
-    """Run a leader and two followers as processes; yield the leader's port."""
+    """Run a leader and two followers in separate processes, and yield the leader's port."""
     command = [sys.executable, "-m", "benchmarks.floor"]
-    # The started processes end with this one, even if this one is killed with SIGKILL.
+    # The started processes end with this process, even if this process is killed with SIGKILL.
     start = partial(subprocess.Popen, text=True, preexec_fn=partial(die_with, os.getpid()))
     leader: subprocess.Popen[str] = start([*command, "leader", "0"], stdout=subprocess.PIPE)
     processes: list[subprocess.Popen[str]] = [leader]

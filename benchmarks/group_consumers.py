@@ -1,4 +1,4 @@
-"""Loads of librdkafka's consumer in a group: a member that joins, and a group that reads as fast as it can."""
+"""Loads with librdkafka consumers in a group: a third member joins, and one member reads at full speed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH: Final = 10_000
 
 
 class Watched:
-    """A consumer that knows whether it has read a record since its last assignment."""
+    """A consumer that records whether it has read a record since the last assignment."""
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self.assigned: list[TopicPartition] = []
@@ -33,7 +33,7 @@ class Watched:
             self.has_read = True
 
     def reads_share(self, members: int) -> bool:
-        """True if it has read from its share of the partitions."""
+        """True if this consumer has its share of the partitions and has read a record."""
         return self.has_read and len(self.assigned) == PARTITIONS // members
 
     def _assign(self, _: Any, partitions: list[TopicPartition]) -> None:
@@ -44,7 +44,7 @@ class Watched:
 
 
 def settings(bootstrap: str, group: str) -> dict[str, Any]:
-    """Return the settings of a consumer that reads from the start after each assignment."""
+    """Return the settings of a consumer that reads from the start of the topic after each assignment."""
     return {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -55,7 +55,7 @@ def settings(bootstrap: str, group: str) -> dict[str, Any]:
 
 
 def third_joins(bootstrap: str, group: str, topic: str) -> float:
-    """Return the seconds from the start of a third member until all three have read in the new generation."""
+    """Return the seconds from the start of a third member until all three members have read a record."""
     members: list[Watched] = []
     try:
         while len(members) < MEMBERS:
@@ -79,7 +79,10 @@ def wait_until_all_read(members: Sequence[Watched]) -> None:
 
 
 def read_all(bootstrap: str, group: str, topic: str, records: int) -> float:
-    """Read a topic as a group of one member; return records/s from its first record to its last. Raises LoadError."""
+    """Read a topic with a group of one member, and return the records per second. Raises LoadError.
+
+    The time is measured from the first record to the last record.
+    """
     consumer = Consumer(settings(bootstrap, group))
     consumer.subscribe([topic])
     deadline = time.monotonic() + WAIT_SECONDS

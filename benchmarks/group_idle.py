@@ -1,4 +1,4 @@
-"""Members that only send heartbeats, one for each of many groups, and what they cost the brokers."""
+"""Many groups of one idle member that only sends heartbeats, and the CPU time that brokers need for them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from minikafka.wire.versions import HEARTBEAT, JOIN_GROUP, SYNC_GROUP
 Address = tuple[str, int]
 
 HEARTBEAT_SECONDS: Final = 3.0
-"""The default of heartbeat.interval.ms."""
+"""Kafka's default of heartbeat.interval.ms, in seconds."""
 _USER_TICKS: Final = 11
-"""Index of utime in /proc/PID/stat after the name of the program; stime follows."""
+"""Index of utime in the fields of /proc/PID/stat after the program name. The next field is stime."""
 
 
 class IdleMember:
-    """The only member of one group, on its own connection."""
+    """The only member of a group, with its own connection."""
 
     def __init__(
         self, group: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -33,7 +33,7 @@ class IdleMember:
         self._writer = writer
 
     async def live(self, joined: asyncio.Event) -> None:
-        """Join, set the event, and send heartbeats until cancelled. Raises LoadError."""
+        """Join the group, set `joined`, and send heartbeats until cancelled. Raises LoadError."""
         try:
             answer = await self._ask(JOIN_GROUP, group_loads.join_body(self.group, ""))
             names = {"member_id": answer.member_id, "generation": answer.generation_id}
@@ -59,7 +59,7 @@ class IdleMember:
 
 @asynccontextmanager
 async def idle_groups(coordinators: Sequence[Address]) -> AsyncIterator[None]:
-    """Hold one group with one member for each of these coordinators. Raises LoadError if a member fails."""
+    """Keep one group with one member at each of these coordinators. Raises LoadError if a member fails."""
     async with asyncio.TaskGroup() as tasks:
         living = []
         for number, coordinator in enumerate(coordinators):
@@ -74,12 +74,12 @@ async def idle_groups(coordinators: Sequence[Address]) -> AsyncIterator[None]:
 
 
 def group_name(number: int) -> str:
-    """Return the name of one of the idle groups."""
+    """Return the name of the idle group with this number."""
     return f"idle-{number}"
 
 
 async def cpu_percent(pids: Iterable[int], seconds: float) -> float:
-    """Return the processor time that these processes use together, in percent of one processor."""
+    """Return the total CPU time of these processes during `seconds`, in percent of one processor."""
     pids = list(pids)
     before = sum(map(cpu_seconds, pids))
     await asyncio.sleep(seconds)
@@ -87,6 +87,6 @@ async def cpu_percent(pids: Iterable[int], seconds: float) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process has used."""
+    """Return the CPU seconds that a process has used since its start."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, words[_USER_TICKS : _USER_TICKS + 2])) / os.sysconf("SC_CLK_TCK")

@@ -1,6 +1,7 @@
-"""Loads of the group coordinator over plain connections: commits, rebalances, a failover, idle members.
+"""Loads for group coordinators over plain connections: commits, rebalances, a failover, idle members.
 
-Works with any Kafka broker: FindCoordinator v1, OffsetCommit v7, JoinGroup v3, SyncGroup v3, Heartbeat v3.
+The loads work with any Kafka broker that serves FindCoordinator v1, OffsetCommit v7, JoinGroup v3, SyncGroup v3
+and Heartbeat v3.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Address = tuple[str, int]
 COORDINATOR_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.02
 SETTLE_SECONDS: Final = 0.03
-"""Time in which a broker reads the requests that must come before the measured one."""
+"""Pause after each request, so that the broker has read all earlier requests before the measured request."""
 SESSION_MS: Final = 30_000
 COMMIT_VERSION: Final = 7
 GROUP_VERSION: Final = 3
@@ -36,7 +37,10 @@ METADATA: Final = bytes(30)
 
 
 def coordinator_of(brokers: Sequence[Address], group: str, topic: str) -> Address:
-    """Return the address of a group's coordinator once it has stored a commit. Raises LoadError after 60 s."""
+    """Return the address of a group's coordinator after the coordinator has stored a commit.
+
+    Raises LoadError after 60 s.
+    """
     deadline = time.monotonic() + COORDINATOR_SECONDS
     while time.monotonic() < deadline:
         for broker in brokers:
@@ -48,7 +52,10 @@ def coordinator_of(brokers: Sequence[Address], group: str, topic: str) -> Addres
 
 
 def committing_coordinator(broker: Address, group: str, topic: str) -> Address | None:
-    """Return the coordinator that this broker names if it stores a commit. Raises OSError, LoadError."""
+    """Return the coordinator that this broker names; None if no coordinator stores a commit.
+
+    Raises OSError, LoadError.
+    """
     with Session(*broker) as session:
         found = session.ask(FIND_COORDINATOR, 1, key=group, key_type=0)
     if found.error_code:
@@ -61,7 +68,7 @@ def committing_coordinator(broker: Address, group: str, topic: str) -> Address |
 
 
 def commit_body(group: str, topic: str, offset: int) -> dict[str, Any]:
-    """Return the fields of an OffsetCommit of one partition, from outside of any generation."""
+    """Return the fields of an OffsetCommit request for one partition, without member id and generation."""
     partition = {
         "partition_index": 0,
         "committed_offset": offset,
@@ -78,7 +85,7 @@ def commit_body(group: str, topic: str, offset: int) -> dict[str, Any]:
 
 
 def commit_load(coordinator: Address, group: str, topic: str, total: int) -> Load:
-    """Return the load of one connection that commits with one request in flight."""
+    """Return the load of one connection that sends OffsetCommit requests, with one request in flight."""
     body = codec.request(OFFSET_COMMIT, COMMIT_VERSION, **commit_body(group, topic, 1))
     request = codec.encode_request(OFFSET_COMMIT, COMMIT_VERSION, 1, kafka.CLIENT_ID, body)
     # length | correlation, throttle time, topics, name, partitions, index | error
@@ -88,7 +95,7 @@ def commit_load(coordinator: Address, group: str, topic: str, total: int) -> Loa
 
 
 class Member:
-    """One member of a group on its own connection; requests are sent and answered in two steps."""
+    """One member of a group, with its own connection. Sending and receiving are separate methods."""
 
     def __init__(self, coordinator: Address, group: str) -> None:
         self.session = Session(*coordinator)
@@ -97,7 +104,7 @@ class Member:
         self.generation = -1
 
     def send_join(self) -> None:
-        """Send JoinGroup, with the member id of the last generation."""
+        """Send JoinGroup, with the member id from the last response."""
         self._send(JOIN_GROUP, **join_body(self.group, self.id))
 
     def receive_join(self) -> None:
@@ -110,7 +117,7 @@ class Member:
         )
 
     def send_sync(self, ids: Sequence[str]) -> None:
-        """Send SyncGroup; the leader assigns the same bytes to all these members."""
+        """Send SyncGroup. `ids`: the members to assign partitions to (empty if this is not the leader)."""
         self._send(SYNC_GROUP, **sync_body(self.group, self.generation, self.id, ids))
 
     def receive_sync(self) -> None:
@@ -132,7 +139,7 @@ class Member:
 
 
 def join_body(group: str, member_id: str) -> dict[str, Any]:
-    """Return the fields of JoinGroup with one protocol."""
+    """Return the fields of a JoinGroup request with one protocol."""
     return {
         "group_id": group,
         "session_timeout": SESSION_MS,
@@ -144,7 +151,7 @@ def join_body(group: str, member_id: str) -> dict[str, Any]:
 
 
 def sync_body(group: str, generation: int, member_id: str, ids: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of SyncGroup; a leader gives the ids of all members."""
+    """Return the fields of a SyncGroup request. `ids`: all members for the leader, empty for other members."""
     return {
         "group_id": group,
         "generation_id": generation,
@@ -155,7 +162,7 @@ def sync_body(group: str, generation: int, member_id: str, ids: Sequence[str]) -
 
 
 def heartbeat_body(group: str, generation: int, member_id: str) -> dict[str, Any]:
-    """Return the fields of Heartbeat."""
+    """Return the fields of a Heartbeat request."""
     return {
         "group_id": group,
         "generation_id": generation,
@@ -165,24 +172,30 @@ def heartbeat_body(group: str, generation: int, member_id: str) -> dict[str, Any
 
 
 def three_members(coordinator: Address, group: str) -> list[Member]:
-    """Return three members of one stable generation."""
+    """Return three members of a stable group."""
     members = [Member(coordinator, group) for _ in range(3)]
     for count in range(1, len(members) + 1):
-        # The new member joins first: it begins the rebalance that the others then take part in.
+        # The new member joins first and starts the rebalance. Then the other members join again.
         answer_last(list(reversed(members[:count])), Member.send_join, Member.receive_join)
     sync(members)
     return members
 
 
 def rebalance(members: Sequence[Member]) -> tuple[float, float]:
-    """Let all members join again; return the ms from the last JoinGroup and from the last SyncGroup to all answers."""
+    """Make all members join again. Return the ms from the last JoinGroup, and from the last SyncGroup.
+
+    Each time ends when all members have received their responses.
+    """
     leader_first = sorted(members, key=lambda member: member.id != member.leader)
     joined = answer_last(leader_first, Member.send_join, Member.receive_join)
     return joined * 1_000, sync(members) * 1_000
 
 
 def sync(members: Sequence[Member]) -> float:
-    """Let all members sync, the leader last; return the seconds from its SyncGroup to all answers."""
+    """Make all members send SyncGroup, the leader last.
+
+    Return the seconds from the leader's SyncGroup until all members have received their responses.
+    """
     ids = [member.id for member in members]
     leader_last = sorted(members, key=lambda member: member.id == member.leader)
     return answer_last(
@@ -195,7 +208,7 @@ def sync(members: Sequence[Member]) -> float:
 def answer_last(
     members: Sequence[Member], send: Callable[[Member], None], receive: Callable[[Member], None]
 ) -> float:
-    """Send one request per member; return the seconds from the last one to the last response."""
+    """Send one request per member. Return the seconds from the last request to the last response."""
     for member in members[:-1]:
         send(member)
         time.sleep(SETTLE_SECONDS)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.group_memory
 
-The core allocates them as it does for JoinGroup and OffsetCommit requests; tracemalloc counts the bytes. The
-metadata and the assignment of each member are those of a consumer of one topic, whose name has eleven
-characters.
+The benchmark passes JoinGroup, SyncGroup and OffsetCommit requests to the coordinator's core, and counts the
+allocated bytes with tracemalloc. The metadata and the assignment of each member are like those of a consumer of
+one topic with a name of eleven characters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OFFSETS = 50_000
 
 
 class Bench:
-    """A coordinator of one partition whose appends succeed at once."""
+    """A group coordinator with one offsets partition, whose appends succeed immediately."""
 
     def __init__(self) -> None:
         self.ids = 0
@@ -40,12 +40,12 @@ class Bench:
         self.answers: dict[Any, Any] = {}
 
     def new_id(self) -> str:
-        """Return an id as long as a UUID."""
+        """Return a new id with the length of a UUID."""
         self.ids += 1
         return f"{self.ids:036}"
 
     def carry_out(self, commands: Iterable[Command]) -> None:
-        """Acknowledge appends and keep answers."""
+        """Acknowledge the appends and store the responses in `commands`."""
         for command in commands:
             if isinstance(command, Append):
                 self.carry_out(self.core.appended(command.token, 0, 0))
@@ -53,7 +53,7 @@ class Bench:
                 self.answers[command.caller] = command.response
 
     def fill(self, group: str, members: int) -> None:
-        """Bring a group with this many members to Stable."""
+        """Create a group with this number of members, in the state Stable."""
         name = TOPIC.encode()
         metadata = struct.pack(">hih", 1, 1, len(name)) + name + struct.pack(">ii", -1, 0)
         assignment = struct.pack(">hih", 1, 1, len(name)) + name + struct.pack(">iii", 1, 0, -1)
@@ -89,17 +89,17 @@ class Bench:
         self.answers.clear()
 
     def fill_groups(self) -> None:
-        """Make groups of one member each."""
+        """Create `GROUPS` groups with one member each."""
         for number in range(GROUPS):
             self.fill(f"group-{number}", 1)
 
     def commit_all(self) -> None:
-        """Commit offsets in requests for 100 partitions."""
+        """Commit `OFFSETS` offsets, in requests for 100 partitions each."""
         for first in range(0, OFFSETS, 100):
             self.commit("simple", first, 100)
 
     def commit(self, group: str, first: int, count: int) -> None:
-        """Commit this many partitions."""
+        """Commit offsets for `count` partitions, starting at partition `first`."""
         offsets = [OffsetToCommit(first + number, 1_000_000 + number) for number in range(count)]
         self.carry_out(
             self.core.commit(
@@ -110,7 +110,7 @@ class Bench:
 
 
 def grown(work: Callable[[], None]) -> int:
-    """Return the bytes that are allocated after the work and were not before."""
+    """Return the number of bytes that `work` allocates and does not free."""
     gc.collect()
     before, _ = tracemalloc.get_traced_memory()
     work()
@@ -119,7 +119,7 @@ def grown(work: Callable[[], None]) -> int:
 
 
 def main() -> None:
-    """Print the three figures."""
+    """Print the bytes per group, per member and per committed offset."""
     tracemalloc.start()
     bench = Bench()
     groups = grown(bench.fill_groups)

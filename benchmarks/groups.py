@@ -50,7 +50,7 @@ PRODUCE_VERSION: Final = 7
 IDLE_GROUPS: Final = 1_000
 IDLE_SECONDS: Final = 12.0
 COMMIT_BATCH_BYTES: Final = 150
-"""Size of the batch that one commit appends: what the floor replicates for each request."""
+"""Size of the batch that one commit appends. The floor replicates batches of the same size."""
 
 COMMIT = Row("OffsetCommit, 64 connections", "req/s", 1)
 FLOOR = Row("the floor, in the same round", "req/s", 0)
@@ -66,16 +66,16 @@ ROWS: Final = (COMMIT, FLOOR, JOINED, SYNCED, THIRD, READ, FAILOVER, QUIET, IDLE
 
 
 class Options(NamedTuple):
-    """The parameters of a round: the factor for the number of requests, and the port of the floor."""
+    """The parameters of a round. `scale`: a factor for the number of requests. `floor_port`: the floor's port."""
 
     scale: float
     floor_port: int
 
 
 class Scenario(NamedTuple):
-    """A load that adds one figure per row and round.
+    """A load that gives one figure per row and round.
 
-    `warm_up`: rounds that are not counted, if Kafka is measured too.
+    `warm_up`: number of first rounds that are not counted. Used only if Kafka is measured too.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Scenario(NamedTuple):
 
 
 async def commit(cluster: Cluster, options: Options) -> Mapping[Row, float]:
-    """Commit over 64 connections with one request in flight each, every connection for its own group."""
+    """Measure commits over 64 connections with one request in flight. Each connection has its own group."""
     topic = await new_topic(cluster)
     total = max(int(COMMITS * options.scale) // CONNECTIONS, 5)
     loads = []
@@ -103,7 +103,7 @@ async def commit(cluster: Cluster, options: Options) -> Mapping[Row, float]:
 
 
 async def rebalance(cluster: Cluster, options: Options) -> Mapping[Row, float]:
-    """Rebalance a group of three members; the median of the rebalances."""
+    """Measure the median time of rebalances of a group with three members."""
     group = f"rebalance-{time.monotonic_ns()}"
     topic = await new_topic(cluster)
     coordinator = await in_thread(
@@ -121,7 +121,7 @@ async def rebalance(cluster: Cluster, options: Options) -> Mapping[Row, float]:
 
 
 async def third_member(cluster: Cluster, options: Options) -> Mapping[Row, float]:
-    """Let a third member of librdkafka join a group that reads."""
+    """Measure how fast a third librdkafka consumer joins a group."""
     topic = await filled_topic(cluster, FEW_RECORDS)
     group = f"third-{time.monotonic_ns()}"
     joins = partial(group_consumers.third_joins, bootstrap(cluster), group, topic)
@@ -129,7 +129,7 @@ async def third_member(cluster: Cluster, options: Options) -> Mapping[Row, float
 
 
 async def failover(cluster: Cluster, options: Options) -> Mapping[Row, float]:
-    """Kill a group's coordinator; return the time to the next stored commit, and start it again."""
+    """Kill a group's coordinator, measure the time to the next stored commit, and restart the broker."""
     topic = await new_topic(cluster)
     group = f"failover-{time.monotonic_ns()}"
     coordinator = partial(group_loads.coordinator_of, group=group, topic=topic)
@@ -148,7 +148,7 @@ async def failover(cluster: Cluster, options: Options) -> Mapping[Row, float]:
 
 
 async def read(cluster: Cluster, options: Options) -> Mapping[Row, float]:
-    """Read a topic with a group of one librdkafka consumer."""
+    """Measure how fast a group of one librdkafka consumer reads a topic."""
     batches = max(int(READ_RECORDS * options.scale) // READ_BATCH, group_consumers.PARTITIONS)
     batches -= batches % group_consumers.PARTITIONS
     topic = await filled_topic(cluster, batches * READ_BATCH)
@@ -160,7 +160,7 @@ async def read(cluster: Cluster, options: Options) -> Mapping[Row, float]:
 
 
 async def idle(cluster: Cluster, options: Options) -> Mapping[Row, float]:
-    """Hold groups of one member that only sends heartbeats."""
+    """Measure CPU and memory of the brokers with many groups of one member that only sends heartbeats."""
     topic = await new_topic(cluster)
     seconds = max(IDLE_SECONDS * options.scale, 0.5)
     quiet = await group_idle.cpu_percent(cluster.pids(), seconds)
@@ -187,7 +187,7 @@ SCENARIOS: Final = (
 
 
 async def filled_topic(cluster: Cluster, records: int) -> str:
-    """Create a topic with records of 100 bytes in each of its partitions; return its name."""
+    """Create a topic with records of 100 bytes in every partition, and return the topic's name."""
     topic = f"groups-{time.monotonic_ns()}"
     leaders = await peer.create_topic(cluster, topic, group_consumers.PARTITIONS)
     now = int(time.time() * 1_000)
@@ -209,7 +209,7 @@ async def filled_topic(cluster: Cluster, records: int) -> str:
 
 
 async def new_topic(cluster: Cluster, partitions: int = 1) -> str:
-    """Create a topic that every broker knows; return its name."""
+    """Create a topic, wait until every broker knows the topic, and return the topic's name."""
     topic = f"groups-{time.monotonic_ns()}"
     await peer.create_topic(cluster, topic, partitions)
     return topic
@@ -240,7 +240,7 @@ def main() -> None:
 
 
 async def run(jars: str, options: argparse.Namespace) -> None:
-    """Run the scenarios; print each figure when its rounds are complete."""
+    """Run the scenarios, and print the rows of each scenario when its rounds are complete."""
     print(report.machine(), flush=True)
     with tempfile.TemporaryDirectory(prefix="groups-") as directory, floor.running_floor() as port:
         clusters: list[Cluster] = [Minikafka(KEYS)]
@@ -269,7 +269,7 @@ async def measure(
     for number in range(-warm_up, rounds):
         for cluster in clusters:
             found = await scenario.run(cluster, options)
-            await in_thread(os.sync)  # else their write-back slows the next load
+            await in_thread(os.sync)  # otherwise the write-back of dirty pages slows the next load
             for row, value in found.items() if number >= 0 else ():
                 peer.add_figure(figures[cluster.name], row, value)
                 rows[row] = None
@@ -278,7 +278,10 @@ async def measure(
 
 
 def show(row: Row, figures: Mapping[str, Figures]) -> None:
-    """Print the medians of one row; a ratio above 1 favours minikafka, and the floor has none."""
+    """Print the medians of one row, with a ratio. A ratio above 1 favours minikafka.
+
+    The row of the floor has no ratio.
+    """
     medians = [(name, statistics.median(mine[row])) for name, mine in figures.items()]
     line = "   ".join(f"{name} {peer.rounded(value):>9} {row.unit}" for name, value in medians)
     if len(medians) > 1 and row.better:
@@ -288,7 +291,7 @@ def show(row: Row, figures: Mapping[str, Figures]) -> None:
 
 
 def plain(figures: Mapping[str, Figures]) -> dict[str, dict[str, list[float]]]:
-    """Return the figures of every round for JSON."""
+    """Return the figures of every round as values for JSON."""
     return {
         name: {row.name: [round(value, 3) for value in values] for row, values in mine.items()}
         for name, mine in figures.items()

@@ -1,7 +1,7 @@
 """Kafka requests encoded in advance, and the blocking requests that prepare a load.
 
-Works with any Kafka broker: Metadata v1, CreateTopics v2, DeleteTopics v1, Produce v7 and v9, Fetch
-v11, ListOffsets v1. The blocking requests are never part of a measurement.
+The requests work with any Kafka broker that serves Metadata v1, CreateTopics v2, DeleteTopics v1, Produce v7
+and v9, Fetch v11 and ListOffsets v1. The blocking requests are never part of a measurement.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ CLIENT_ID = "load"
 PRODUCE_TIMEOUT_MS = 30_000
 DELETE_TIMEOUT_MS = 10_000
 DELETED_SECONDS = 1.0
-"""Time after which the files of a deleted topic are gone from every broker."""
+"""Time after which every broker has deleted the files of a deleted topic."""
 MANY_BYTES = 64 << 20
 FLEXIBLE_PRODUCE = 9
 ONE_RECORD_OVERHEAD = 70
-"""Bytes of a batch with one record in addition to its value, for values of 64 to 8191 bytes."""
+"""Size of a batch with one record minus the size of the value, for values of 64 to 8191 bytes."""
 LENGTH = Struct(">i")
 
 
@@ -60,7 +60,7 @@ def batch_of(size: int) -> bytes:
 def produce_request(
     version: int, topic: str, partition: int, data: bytes, correlation: int
 ) -> bytes:
-    """Return a whole Produce frame with acks=all."""
+    """Return a complete encoded Produce request with acks=all."""
     partitions = [{"index": partition, "records": data}]
     body = codec.request(
         PRODUCE,
@@ -73,7 +73,7 @@ def produce_request(
 
 
 def produce_answer(version: int, topic: str) -> Answer:
-    """Return the successful response: one topic, one partition, error 0; offsets are not checked."""
+    """Return the expected successful response for one topic and one partition. Offsets are not checked."""
     name = len(topic.encode())
     if version >= FLEXIBLE_PRODUCE:
         # length, correlation, tags, topics, name, partitions, index | error | base offset,
@@ -88,7 +88,10 @@ def produce_answer(version: int, topic: str) -> Answer:
 def produce_loads(
     leaders: Sequence[Leader], topic: str, size: int, *, version: int, in_flight: int, total: int
 ) -> list[Load]:
-    """Return one load per leader broker, which takes its partitions in turn; `total` requests in all."""
+    """Return one load per broker. The load produces to the partitions that the broker leads, in turn.
+
+    `total`: the number of requests of all loads together.
+    """
     data = batch_of(size)
     brokers = sorted({leader[1:] for leader in leaders})
     loads = []
@@ -120,7 +123,7 @@ class Session:
         return codec.decode_response(api, version, self.receive())
 
     def receive(self) -> bytes:
-        """Return one frame without its length."""
+        """Receive one frame, and return the frame without the length field."""
         (size,) = LENGTH.unpack(self._exactly(4))
         return self._exactly(size)
 
@@ -135,7 +138,10 @@ class Session:
 
 
 def leaders_of(bootstrap: tuple[str, int], topic: str) -> list[Leader]:
-    """Return the leader of every partition; wait until all have one. Raises LoadError after 30 s."""
+    """Wait until every partition has a leader and a full ISR, and return the leaders.
+
+    Raises LoadError after 30 s.
+    """
     deadline = time.monotonic() + 30
     while True:
         with Session(*bootstrap) as session:
@@ -156,9 +162,9 @@ def leaders_of(bootstrap: tuple[str, int], topic: str) -> list[Leader]:
 async def new_topic(
     bootstrap: tuple[str, int], partitions: int, stored: int = 0
 ) -> AsyncIterator[tuple[str, list[Leader]]]:
-    """Create a topic with three replicas; yield its name and leaders; delete it.
+    """Create a topic with three replicas, yield the topic's name and leaders, then delete the topic.
 
-    `stored`: bytes that the topic will hold. If they are many, return only when its files are deleted.
+    `stored`: number of bytes that the topic will hold. For a large topic, wait until the files are deleted.
     """
     topic = f"bench-{os.getpid()}-{time.monotonic_ns()}"
     loop = asyncio.get_running_loop()
@@ -166,14 +172,14 @@ async def new_topic(
     try:
         yield topic, await asyncio.shield(creating)
     finally:
-        with suppress(OSError, LoadError):  # after a failure or a signal the cluster may be gone
+        with suppress(OSError, LoadError):  # after a failure or a signal the cluster may not run
             await creating
             await loop.run_in_executor(None, delete_topic, bootstrap, topic)
             await asyncio.sleep(DELETED_SECONDS if stored >= MANY_BYTES else 0)
 
 
 def delete_topic(bootstrap: tuple[str, int], topic: str) -> None:
-    """Delete a topic; its files go about a second later. Raises LoadError."""
+    """Delete a topic. Brokers delete the topic's files about a second later. Raises LoadError."""
     with Session(*_controller(bootstrap)) as session:
         answer = session.ask(DELETE_TOPICS, 1, topic_names=[topic], timeout=DELETE_TIMEOUT_MS)
     if code := int(answer.responses[0].error_code):
@@ -191,7 +197,10 @@ def _controller(bootstrap: tuple[str, int]) -> tuple[str, int]:
 
 
 def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> list[Leader]:
-    """Create a topic with three replicas; return its leaders once each of them leads. Raises LoadError."""
+    """Create a topic with three replicas, wait until every leader leads, and return the leaders.
+
+    Raises LoadError.
+    """
     wanted = {
         "name": topic,
         "num_partitions": partitions,
@@ -215,7 +224,7 @@ def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> lis
 
 
 def end_offset(leader: Leader, topic: str) -> int:
-    """Return the high watermark, -1 if the broker does not lead the partition."""
+    """Return the partition's high watermark; -1 if the broker does not lead the partition."""
     with Session(leader.host, leader.port) as session:
         partition = {"partition_index": leader.partition, "timestamp": -1}
         answer = session.ask(
@@ -227,7 +236,7 @@ def end_offset(leader: Leader, topic: str) -> int:
 def fetch_request(
     topic: str, offsets: dict[int, int], *, wait_ms: int, partition_bytes: int, total_bytes: int
 ) -> bytes:
-    """Return a whole Fetch v11 frame without a session."""
+    """Return a complete encoded Fetch v11 request without a fetch session."""
     partitions = [
         {
             "partition": partition,

@@ -1,8 +1,9 @@
-"""The life of one benchmark run: its directory, its end by a signal, and the room that it leaves on the disk.
+"""The temporary directory, the signals and the disk space limit of a benchmark run.
 
-Everything that a run stores lies in one temporary directory, which is removed however the run ends, except by
-SIGKILL. SIGTERM, SIGHUP and SIGINT cancel the run, so that every `finally` ends its processes; while the directory is
-removed they do nothing. A run also ends when its file system has less than `ROOM_LEFT` free bytes.
+A run stores all its files in one temporary directory. The directory is removed when the run ends for any reason
+other than SIGKILL. SIGTERM, SIGHUP and SIGINT cancel the run, so that `finally` blocks stop the processes. These
+signals are ignored while the directory is removed. A run also ends when its file system has less than `ROOM_LEFT`
+free bytes.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from contextlib import closing, contextmanager
 from typing import Any, Final, NoReturn
 
 ROOM_NEEDED: Final = 4 << 30
-"""Free bytes without which a run does not begin."""
+"""Minimum number of free bytes to start a run."""
 ROOM_LEFT: Final = 1 << 30
-"""Free bytes at which a run ends early."""
+"""A run ends early if fewer bytes are free."""
 LOOK_SECONDS: Final = 0.2
 _SIGNALLED: Final = 128
-"""Exit code after a signal is this plus the number of the signal, as in a shell."""
+"""The exit code after a signal is this number plus the signal number, as in a shell."""
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
@@ -31,7 +32,7 @@ Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def live(run: Coroutine[Any, Any, None], runner: Runner) -> None:
-    """Run to the end or to a signal, then remove the run's directory; exit with 128 + N after signal N."""
+    """Run until the end or until a signal, then remove the run's directory. Exit with 128 + N after signal N."""
     ended = _Ended()
     with closing(run), _handled(ended.by_signal), scratch_directory() as directory:
         try:
@@ -41,7 +42,7 @@ def live(run: Coroutine[Any, Any, None], runner: Runner) -> None:
 
 
 def live_blocking(work: Callable[[], None]) -> None:
-    """Do blocking work; it ends like a run, but may begin with only `ROOM_LEFT` free bytes."""
+    """Run blocking work in a temporary directory until the end or a signal. Needs only `ROOM_LEFT` free bytes."""
     ended = _Ended()
     with _handled(ended.by_signal), scratch_directory() as directory:
 
@@ -61,7 +62,7 @@ def live_blocking(work: Callable[[], None]) -> None:
 
 
 class _Ended:
-    """Why a run ends early; `reason` is empty while it does not."""
+    """The reason why a run ends early; "" if the run does not end early."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -71,14 +72,14 @@ class _Ended:
         return self.note(f"ended by {signal.Signals(number).name}", _SIGNALLED + number)
 
     def note(self, reason: str, exit_code: int) -> bool:
-        """Note the reason, unless there is one already; True if there was none."""
+        """Store the reason if no reason is stored yet. Return True if the reason was stored."""
         if self.reason:
             return False
         self.reason, self.exit_code = reason, exit_code
         return True
 
     def leave(self) -> NoReturn:
-        """Print the reason and exit."""
+        """Print the reason, and exit with the exit code."""
         if self.reason:
             print(self.reason, file=sys.stderr)
         sys.exit(self.exit_code)
@@ -86,7 +87,7 @@ class _Ended:
 
 @contextmanager
 def _alarms(look: Callable[[], None]) -> Iterator[None]:
-    """Call `look` every `LOOK_SECONDS`, between two instructions of the work."""
+    """Call `look` every `LOOK_SECONDS` in the main thread, by a timer signal."""
     before = signal.signal(signal.SIGALRM, lambda *_: look())
     signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
     try:
@@ -98,7 +99,7 @@ def _alarms(look: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _handled(handler: Any) -> Iterator[None]:
-    """Let `handler` handle the signals that end a run, while no event loop handles them."""
+    """Set `handler` for the signals that end a run. An event loop may replace the handler."""
     before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield
@@ -109,7 +110,7 @@ def _handled(handler: Any) -> Iterator[None]:
 
 @contextmanager
 def scratch_directory() -> Iterator[str]:
-    """Make a directory and let this process and its children put their temporary files there; remove it."""
+    """Yield a new directory for the temporary files of this process and its children, then remove it."""
     before, directory = os.environ.get("TMPDIR"), tempfile.mkdtemp(prefix="minikafka-bench-")
     tempfile.tempdir = os.environ["TMPDIR"] = directory
     try:

@@ -1,4 +1,4 @@
-"""Speed of consumers that read existing records, one connection and one thread per partition."""
+"""Measures how fast consumers read existing records, with one connection and one thread per partition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILL_REQUESTS = 20_000
 
 
 class CatchUp(NamedTuple):
-    """The amount of data read, and the time."""
+    """The number of records and bytes read, and the time."""
 
     records: int
     bytes: int
@@ -30,12 +30,12 @@ class CatchUp(NamedTuple):
 
     @property
     def gigabytes_per_second(self) -> float:
-        """Record bytes per second, in units of 10^9."""
+        """Gigabytes of records per second."""
         return self.bytes / self.seconds / 1e9
 
 
 async def fill(topic: str, leaders: Sequence[Leader], scale: float) -> None:
-    """Produce the records to read, few enough for the page cache."""
+    """Produce the records to read. All records fit into the page cache."""
     total = max(int(FILL_REQUESTS * scale), 10)
     loads = produce_loads(leaders, topic, FILL_BYTES, version=7, in_flight=32, total=total)
     await closed_loop.run(loads)
@@ -53,7 +53,7 @@ def run(topic: str, leaders: Sequence[Leader]) -> CatchUp:
 
 
 def _read(topic: str, leader: Leader, end: int) -> int:
-    """Read records up to offset `end`; return their bytes."""
+    """Read the records below offset `end`, and return their size in bytes."""
     buffer = bytearray(2 * FETCH_BYTES)
     view = memoryview(buffer)
     head = 4 + 4 + 2 + 4 + 4 + 2 + len(topic.encode()) + 4
@@ -82,7 +82,7 @@ def _read(topic: str, leader: Leader, end: int) -> int:
 
 
 def _receive(session: Session, view: memoryview) -> int:
-    """Read one frame without its length into the buffer; return its size."""
+    """Read one frame without the length field into the buffer, and return the size of the frame."""
     size: int = LENGTH.unpack(session.socket.recv(4, socket.MSG_WAITALL))[0]
     filled = 0
     while filled < size:

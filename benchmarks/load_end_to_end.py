@@ -1,9 +1,8 @@
-"""End-to-end latency at a steady rate: from the first byte of a produce request to its record at a
-consumer.
+"""Measures the latency from the send of a record to its arrival at a consumer, at a steady rate.
 
-One thread, two sockets: a producer that sends a record at fixed intervals without waiting for
-responses, and a consumer that always has one fetch waiting at the log end. The topic is new and has
-no other producer, so the record at offset n is the n-th that was sent.
+One thread uses two sockets. The producer sends a record at fixed intervals without waiting for responses. The
+consumer always has one fetch request waiting at the log end. The topic is new and has no other producer, so
+the records have the offsets 0, 1, 2, … in the order of the sends.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ WARM_UP_SECONDS = 0.5
 
 
 class EndToEnd(NamedTuple):
-    """Latencies in milliseconds, sorted; `behind`: number of sends over a millisecond late."""
+    """The sorted latencies in milliseconds. `behind`: number of sends that were more than 1 ms late."""
 
     rate: int
     latencies_ms: list[float]
     behind: int
 
     def percentile_ms(self, share: float) -> float:
-        """Return the latency that this fraction of records did not exceed."""
+        """Return the latency in ms at a percentile. `share`: the percentile as a fraction, such as 0.99."""
         return self.latencies_ms[
             min(int(share * len(self.latencies_ms)), len(self.latencies_ms) - 1)
         ]
 
 
 def next_offset(data: memoryview, start: int) -> int:
-    """Return the offset after the last whole batch in the records; `start` if there is none."""
+    """Return the offset after the last complete batch in `data`; `start` if no batch is complete."""
     position = 0
     while position + 61 <= len(data):
         base, length, last_delta = BATCH_HEAD.unpack_from(data, position)
@@ -85,7 +84,7 @@ def _exchange(
     rate: int,
     count: int,
 ) -> tuple[list[int], list[int], int]:
-    """Return the send and arrival times of each record in nanoseconds, and the number of late sends."""
+    """Return the send times and arrival times of all records in nanoseconds, and the number of late sends."""
     sent: list[int] = []
     received: list[int] = []
     behind = 0

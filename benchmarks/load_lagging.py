@@ -1,10 +1,10 @@
-"""The latency of a producer while a consumer that lags reads old records of another topic from the same broker.
+"""Measures a producer's latency while a lagging consumer reads old records of another topic from the same broker.
 
-Three kinds of loads take turns: without the consumer; with a consumer that reads as much from another process,
-which sends the same response from a file; and with the consumer at the broker. The second kind shows what the
-machine's processors and its network cost, the third what the broker adds. The consumer is a process of its own and
-reads at most READ_BYTES_PER_SECOND, nearly what a network of 1 Gbit/s carries. It gets the processor only when nobody
-else wants it (SCHED_IDLE), because a consumer on another machine takes none from the brokers.
+Three loads take turns: without a consumer, with a consumer that reads from a stand-in process, and with a consumer
+that reads from the broker. The stand-in sends the same response from a file, so the second load shows the cost of
+the machine's processors and network. The third load shows what the broker adds. The consumer runs in a separate
+process, and reads at most READ_BYTES_PER_SECOND, which is nearly 1 Gbit/s. The consumer runs only when processors
+are idle (SCHED_IDLE), because a consumer on another machine would not use the brokers' processors.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ PRODUCE_VERSION = 7
 PRODUCE_BYTES = 1024
 PAUSE_SECONDS = 0.002
 TURNS = 4
-"""Turns of the three loads in one round: a p99 rests on few requests, and the machine's speed changes meanwhile."""
+"""Turns of the three loads in one round. Short turns reduce the effect of changes in the machine's speed."""
 FETCH_BYTES = 1 << 20
 READ_BYTES_PER_SECOND = 100_000_000
 PIECE_BYTES = 256 << 10
-"""Bytes that the other process reads and sends at once."""
+"""Number of bytes that the stand-in process reads and sends at once."""
 
 
 class Lagging(NamedTuple):
-    """The p99 (ms) of all requests of a load, and the bytes that were read from the broker.
+    """The p99 latency (ms) of the three loads, and the number of bytes read from the broker.
 
-    `alone`: the p99 without a consumer; `elsewhere`: with one that reads from another process; `beside`: with
-    one that reads from the broker.
+    `alone`: without a consumer. `elsewhere`: with a consumer that reads from the stand-in process. `beside`: with
+    a consumer that reads from the broker.
     """
 
     alone: float
@@ -55,7 +55,7 @@ class Lagging(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The p99 with the consumer at the broker, divided by the p99 with the consumer elsewhere."""
+        """The p99 with the consumer at the broker, divided by the p99 with the consumer at the stand-in."""
         return self.beside / self.elsewhere
 
     @property
@@ -67,9 +67,9 @@ class Lagging(NamedTuple):
 def run(
     old: str, topic: str, read_at: Leader, leader: Leader, end: int, *, rounds: int, count: int
 ) -> Lagging:
-    """Produce `count` requests per round and load to `topic`; consumers read `old` up to `end`.
+    """Produce `count` requests to `topic` per round and load, while consumers read `old` up to offset `end`.
 
-    `read_at`, the leader of `old`, and `leader`, that of `topic`, are the same broker. Raises LoadError.
+    `read_at` (the leader of `old`) and `leader` (the leader of `topic`) must be the same broker. Raises LoadError.
     """
     alone, elsewhere, beside, total = list[int](), list[int](), list[int](), 0
     count //= TURNS
@@ -85,13 +85,13 @@ def run(
 
 
 def _p99(latencies: list[int]) -> float:
-    """Return the 99th percentile of nanoseconds in ms."""
+    """Return the 99th percentile, in ms, of latencies in nanoseconds."""
     return sorted(latencies)[int(0.99 * (len(latencies) - 1))] / 1e6
 
 
 @contextmanager
 def _stand_in(topic: str, leader: Leader) -> Iterator[Leader]:
-    """Run a process that answers every fetch with the leader's first response; yield its address."""
+    """Run a stand-in process, and yield its address. It answers every fetch with the leader's first response."""
     with Session(leader.host, leader.port) as session:
         session.socket.sendall(_fetch(topic, leader, 0))
         data = session.receive()
@@ -109,7 +109,7 @@ def _stand_in(topic: str, leader: Leader) -> Iterator[Leader]:
 
 
 def _serve(answer: bytes, port: Any, ready: Any) -> None:
-    """Answer each request of one client from a file, in pieces as a broker does."""
+    """Answer each request of one client from a file, in pieces like a broker."""
     with TemporaryFile() as file, socket.create_server(("127.0.0.1", 0)) as listener:
         file.write(answer)
         file.flush()
@@ -123,7 +123,7 @@ def _serve(answer: bytes, port: Any, ready: Any) -> None:
 
 
 def _produce(topic: str, leader: Leader, count: int) -> list[int]:
-    """Send requests one by one, with a pause in between; return their latencies in ns."""
+    """Send produce requests one by one, with pauses, and return the latencies in ns."""
     frame = produce_request(
         PRODUCE_VERSION, topic, leader.partition, batch_of(PRODUCE_BYTES), correlation=1
     )
@@ -143,7 +143,7 @@ def _produce(topic: str, leader: Leader, count: int) -> list[int]:
 
 @contextmanager
 def _consumer(topic: str, leader: Leader, end: int) -> Iterator[Any]:
-    """Read in another process until the block ends; yield the counter of the bytes read."""
+    """Run a consumer in another process during the `with` body, and yield the counter of the bytes read."""
     spawned = get_context("spawn")
     read, stop, started = spawned.Value("q", 0), spawned.Event(), spawned.Event()
     process = spawned.Process(target=_read, args=(topic, leader, end, read, stop, started))
@@ -160,7 +160,7 @@ def _consumer(topic: str, leader: Leader, end: int) -> Iterator[Any]:
 
 
 def _read(topic: str, leader: Leader, end: int, read: Any, stop: Any, started: Any) -> None:
-    """Read a partition again and again until `stop`, and count the bytes in `read`."""
+    """Read a partition repeatedly until `stop` is set, and add the number of bytes to `read`."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     offset, began = 0, perf_counter()
     with Session(leader.host, leader.port) as session:

@@ -1,7 +1,7 @@
-"""Produce throughput and latency with acks=all and three replicas, alternating with the floor in one run.
+"""Measures produce throughput and latency with acks=all and three replicas, in turn with the floor.
 
-The floor gets the same generator, the same bytes and the same number in flight. Runs are short and
-of equal volume: beyond about 2 GB of dirty pages a run measures the kernel's write-back.
+The floor gets the same load: the same generator, batch size and number of requests in flight. Runs are short and of
+equal volume. With more than about 2 GB of dirty pages, a run would measure the kernel's write-back.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from benchmarks.closed_loop import Load, Result
 
 WARM_UP_SHARE = 20
 TOPIC_BYTES = 512 << 20
-"""Bytes of records after which a topic is deleted and the next round uses a new one."""
+"""Size at which a topic is deleted, and the next round uses a new topic."""
 
 
 class Scenario(NamedTuple):
-    """`size`: bytes of a batch with one record. `floor`: True if the floor can run the same load."""
+    """The parameters of a produce load.
+
+    `size`: bytes of a batch with one record. `floor`: True if the floor can run the same load.
+    """
 
     name: str
     size: int
@@ -43,7 +46,7 @@ SCENARIOS = (
 
 
 class Measured(NamedTuple):
-    """All rounds of one scenario."""
+    """The results of all rounds of one scenario, for the cluster and for the floor."""
 
     scenario: Scenario
     results: list[Result]
@@ -51,7 +54,7 @@ class Measured(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """Median rate divided by the floor's median rate."""
+        """The median rate divided by the floor's median rate; None without results of the floor."""
         if not self.floors:
             return None
         return statistics.median(item.rate for item in self.results) / statistics.median(
@@ -62,9 +65,9 @@ class Measured(NamedTuple):
 async def measure(
     scenario: Scenario, bootstrap: tuple[str, int], floor_port: int, rounds: int
 ) -> Measured:
-    """Run the scenario on the cluster and the floor in turn, after a warm-up of both in each topic.
+    """Run the scenario on the cluster and on the floor in turn, after a warm-up of both for each topic.
 
-    A topic is replaced when it is large: no run stores more than a few GB at a time.
+    A large topic is deleted and replaced, so that a run never stores more than a few GB at a time.
     """
     measured = Measured(scenario, [], [])
     stored = scenario.size * scenario.total

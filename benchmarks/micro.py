@@ -1,7 +1,7 @@
 """Measures one step of the hot path in one process: nanoseconds per operation, and a hash of the result.
 
-A bench is a function from a number of operations to `Outcome`; equal hashes show that the same work
-was done. Tests run each bench with a small number of operations.
+A bench is a function that takes a number of operations and returns an `Outcome`. Equal hashes show that the same
+work was done. Tests run each bench with a small number of operations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROUNDS = 5
 
 
 class Outcome(NamedTuple):
-    """`digest`: CRC-32 of the result; equal numbers of operations give equal digests."""
+    """The result of one bench run. `digest`: CRC-32 of the result, equal for equal numbers of operations."""
 
     nanoseconds: int
     operations: int
@@ -28,7 +28,7 @@ Bench = Callable[[int], Outcome]
 
 
 def timed(operations: int, work: Callable[[], object]) -> Outcome:
-    """Run the work once and hash its result as text."""
+    """Run `work` once, and return the time and a hash of the result's text."""
     started = perf_counter_ns()
     result = work()
     elapsed = perf_counter_ns() - started
@@ -36,7 +36,7 @@ def timed(operations: int, work: Callable[[], object]) -> Outcome:
 
 
 def main(*benches: Bench) -> None:
-    """Print the best of several rounds of each bench; `python -m benchmarks.bench_log [OPERATIONS]`."""
+    """Print the best round of each bench. Usage: `python -m benchmarks.bench_log [OPERATIONS]`."""
     operations = int(sys.argv[1]) if len(sys.argv) > 1 else OPERATIONS
     for bench in benches:
         best = min(bench(operations) for _ in range(ROUNDS))

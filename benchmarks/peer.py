@@ -57,9 +57,9 @@ JAVA: Final = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-"""The options of kafka-server-start.sh."""
+"""The Java command with the options of kafka-server-start.sh."""
 WARM_UP_ROUNDS: Final = 2
-"""Rounds that are not counted: a JVM compiles code that runs often."""
+"""First rounds that are not counted, because the JVM still compiles frequently used code."""
 START_SECONDS: Final = 60.0
 FAILOVER_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.02
@@ -68,7 +68,7 @@ RECORD_BYTES: Final = 1_024 + kafka.ONE_RECORD_OVERHEAD
 
 
 class Row(NamedTuple):
-    """One line of the comparison, with a figure per round; `better` is 1 if more is better, else -1."""
+    """One line of the comparison. `better`: 1 if a larger figure is better, -1 if a smaller figure is better."""
 
     name: str
     unit: str
@@ -92,25 +92,25 @@ Figures = dict[Row, list[float]]
 
 
 class Cluster(Protocol):
-    """Three brokers of either system."""
+    """A cluster of three brokers, of minikafka or Apache Kafka."""
 
     name: str
 
     @property
     def ports(self) -> Mapping[int, int]:
-        """Broker id -> port."""
+        """The port of each broker, by broker id."""
 
     async def start(self) -> None:
-        """Start all processes without waiting until they serve."""
+        """Start all processes, without waiting until the brokers serve requests."""
 
     async def kill(self, broker: int) -> None:
         """Send SIGKILL to a broker."""
 
     async def start_again(self, broker: int) -> None:
-        """Start a killed broker on its data."""
+        """Restart a killed broker with its old data."""
 
     async def stop(self) -> None:
-        """End every process."""
+        """Stop all processes of the cluster."""
 
     def pids(self) -> list[int]:
         """Return the process ids of the brokers."""
@@ -213,7 +213,7 @@ def main() -> None:
 
 
 def kafka_jars() -> str:
-    """Return the directory with Kafka's jars; end the program if there is none, or no java."""
+    """Return the directory with Kafka's jars. Exit if there is no such directory, or no `java` command."""
     jars = os.environ.get(JARS, "")
     if not list(Path(jars or os.devnull).glob("kafka_2*.jar")) or shutil.which("java") is None:
         sys.exit(f"{JARS} must name a directory with Kafka's jars, and java must be on the path")
@@ -221,7 +221,7 @@ def kafka_jars() -> str:
 
 
 async def compare(jars: str, rounds: int, scale: float, kept: Path | None) -> None:
-    """Load both clusters in turn; print the table and append a line of results."""
+    """Run the loads on both clusters in turn, print the table, and append a line of results to `kept`."""
     print(report.machine(), flush=True)
     with tempfile.TemporaryDirectory(prefix="peer-") as directory:
         clusters: Sequence[Cluster] = (Minikafka(), ApacheKafka(jars, Path(directory)))
@@ -230,7 +230,7 @@ async def compare(jars: str, rounds: int, scale: float, kept: Path | None) -> No
             for number in range(-WARM_UP_ROUNDS, rounds):
                 for cluster in clusters:
                     await load(cluster, {} if number < 0 else figures[cluster.name], scale)
-                    await in_thread(os.sync)  # else their write-back slows the next load
+                    await in_thread(os.sync)  # otherwise write-back slows the next load
             for _ in range(rounds):
                 for cluster in clusters:
                     add_figure(figures[cluster.name], FAILOVER, await failover(cluster))
@@ -247,7 +247,10 @@ async def compare(jars: str, rounds: int, scale: float, kept: Path | None) -> No
 async def started(
     clusters: Sequence[Cluster], figures: Mapping[str, Figures]
 ) -> AsyncIterator[None]:
-    """Start the clusters one after the other, each until every broker knows all three; end them at exit."""
+    """Start the clusters one after the other, and stop them at exit.
+
+    A cluster has started when every broker knows all three brokers.
+    """
     async with AsyncExitStack() as ends:
         for cluster in clusters:
             ends.push_async_callback(cluster.stop)
@@ -262,7 +265,7 @@ async def started(
 
 
 async def load(cluster: Cluster, figures: Figures, scale: float) -> None:
-    """Run one round of every load on one cluster, on a new topic with one partition."""
+    """Run one round of every load on one cluster, with new topics of one partition."""
     topic = f"peer-{time.monotonic_ns()}"
     leaders = await create_topic(cluster, topic)
     for row, scenario in LOADS:
@@ -300,8 +303,9 @@ async def create_topic(cluster: Cluster, topic: str, partitions: int = 1) -> lis
 
 
 async def failover(cluster: Cluster) -> float:
-    """Return the seconds from the leader's SIGKILL to the first acknowledged write; then restart
-    the broker.
+    """Kill the leader of a partition, and return the seconds until a write is acknowledged.
+
+    The killed broker is restarted before the return.
     """
     topic = f"failover-{time.monotonic_ns()}"
     (leader,) = await create_topic(cluster, topic)
@@ -322,7 +326,7 @@ async def failover(cluster: Cluster) -> float:
 
 
 def is_written(brokers: Sequence[Address], topic: str) -> bool:
-    """True if the leader, as known by the first of these brokers, acknowledges one record."""
+    """True if a record is acknowledged by the leader that the first of these brokers names."""
     with suppress(OSError, LoadError, KeyError, ValueError):
         with kafka.Session(*brokers[0]) as session:
             metadata = session.ask(METADATA, 1, topics=[{"name": topic}])
@@ -342,7 +346,7 @@ def is_written(brokers: Sequence[Address], topic: str) -> bool:
 
 
 async def serves(cluster: Cluster) -> bool:
-    """True if every broker knows all brokers."""
+    """True if every broker of the cluster knows all brokers."""
     return all(
         [await in_thread(partial(knows_all, (HOST, port))) for port in cluster.ports.values()]
     )
@@ -356,7 +360,7 @@ def knows_all(broker: Address) -> bool:
 
 
 def resident_megabytes(pid: int) -> float:
-    """Return VmRSS of a process in MB."""
+    """Return the resident memory (VmRSS) of a process in MB."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
@@ -367,7 +371,7 @@ def add_figure(figures: Figures, row: Row, value: float) -> None:
 
 
 def show(figures: Mapping[str, Figures]) -> None:
-    """Print medians side by side; a ratio above 1 favours the first system."""
+    """Print the medians of both systems, and their ratio. A ratio above 1 favours the first system."""
     (first, mine), (second, theirs) = figures.items()
     print(f"\n{'three brokers, medians':34} {first:>12} {second:>12}   ratio")
     for row in ROWS:
@@ -377,7 +381,7 @@ def show(figures: Mapping[str, Figures]) -> None:
 
 
 def rounded(value: float) -> str:
-    """Format a figure with its significant digits."""
+    """Return a figure as text: without decimals from 100 on, else with two decimals."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 

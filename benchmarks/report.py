@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def machine() -> str:
-    """Describe processor, cores, memory, kernel, Python build and load of this machine in one line."""
+    """Return a line with the processor, cores, memory, kernel, Python build and load of this machine."""
     names = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -38,21 +38,24 @@ def machine() -> str:
 
 
 def _build() -> str:
-    """Return "with PGO" or "without PGO", by the same rule as `scripts/environment`."""
+    """Return "with PGO" or "without PGO", depending on the build of this Python interpreter.
+
+    `scripts/environment` uses the same rule.
+    """
     options = sysconfig.get_config_var("CONFIG_ARGS") or ""
     is_optimized = sys.base_prefix == "/usr" or "--enable-optimizations" in options
     return "with PGO" if is_optimized else "without PGO"
 
 
 def commit() -> str:
-    """Return the current commit, with + if the tree has changes; "" outside of git."""
+    """Return the current git commit, with + if there are uncommitted changes; "" outside of a repository."""
     command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
     described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return described.stdout.strip()
 
 
 def produce_row(measured: Measured) -> str:
-    """Format one scenario: the median round by rate, next to the floor's."""
+    """Return the table row of one scenario: the figures of its median round and of the floor's median round."""
     result = _median(measured.results)
     row = f"{measured.scenario.name:36} {_figures(result)}"
     if measured.ratio is None:
@@ -62,13 +65,13 @@ def produce_row(measured: Measured) -> str:
 
 
 def produce_head() -> str:
-    """Return the table header."""
+    """Return the header of the table of produce loads."""
     figures = f"{'req/s':>9} {'MB/s':>6} {'p50 ms':>7} {'p99':>7} {'p99.9':>7}"
     return f"{'produce, acks=all, 3 replicas':36} {figures}   {'floor/s':>9} {'p50':>7}   ratio"
 
 
 def produce_facts(measured: Measured) -> dict[str, Any]:
-    """Return the figures of one scenario as JSON-able values."""
+    """Return the figures of one scenario as values for JSON."""
     result = _median(measured.results)
     facts: dict[str, Any] = {
         "scenario": measured.scenario.name,
@@ -84,7 +87,7 @@ def produce_facts(measured: Measured) -> dict[str, Any]:
 
 
 def append(path: Path, facts: dict[str, Any]) -> None:
-    """Append one line to the file of results."""
+    """Append `facts`, with the commit and the time, as one line of JSON to the results file."""
     stamped = {"commit": commit(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     with path.open("a") as file:
         file.write(json.dumps(stamped | facts) + "\n")

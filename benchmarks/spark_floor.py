@@ -1,7 +1,7 @@
-"""A data source whose rows are ready: it shows how long Spark itself takes for rows from Python.
+"""A data source with prepared rows, which shows the time that Spark itself needs for rows from Python.
 
-The rows have the columns of a topic. Every task builds one Arrow batch and yields it again and again, so
-that only Spark's transfer of Arrow batches and the rest of the query take time.
+The rows have the columns of a topic. Every task builds one Arrow batch and yields the same batch repeatedly. So
+only the transfer of Arrow batches to Spark and the query itself take time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from minikafka.spark.records import decode
 
 KEY_BYTES: Final = 12
 VALUE_BYTES: Final = 88
-"""With its key, the content of a record takes 100 bytes."""
+"""Size of a record's value. Key and value take 100 bytes together."""
 BATCH_ROWS: Final = 20_000
-"""As many rows per batch as the source `minikafka` makes of records of 100 bytes."""
+"""Rows per Arrow batch. The source `minikafka` has the same number for records of 100 bytes."""
 _CONSTANT: Final = b'{"user":"someone","action":"view","page":"/'
 
 
 def contents(first: int, count: int) -> tuple[pa.Array, pa.Array]:
-    """Return the keys and values of records: numbers, and text of which half is random."""
+    """Return keys and values of records. Keys are numbers, values are text that is half random."""
     rng = np.random.default_rng(first)
     values = np.empty((count, VALUE_BYTES), dtype=np.uint8)
     values[:, : len(_CONSTANT)] = np.frombuffer(_CONSTANT, np.uint8)
@@ -61,7 +61,7 @@ def _batch() -> pa.RecordBatch:
 
 
 class ReadyRows(DataSource):
-    """`format("ready")` with the options `rows` and `partitions`."""
+    """The data source `format("ready")`, with the options `rows` and `partitions`."""
 
     @classmethod
     def name(cls) -> str:
@@ -102,7 +102,7 @@ class _Reader(_Tasks, DataSourceReader):
 
 
 class _StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Ends each micro-batch after `limit` rows."""
+    """A stream reader that ends each micro-batch after `limit` rows."""
 
     def __init__(self, rows: int, partitions: int, limit: int) -> None:
         super().__init__(rows, partitions)

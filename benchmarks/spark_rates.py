@@ -43,10 +43,10 @@ from minikafka.spark.wire.deadline import Deadline
 
 JARS: Final = "MINIKAFKA_SPARK_KAFKA_JARS"
 RECORD_BYTES: Final = 124
-"""Bytes that the sink counts for a record of 100 bytes; `batch` times this is the batch size of a topic."""
+"""Number of bytes that the sink counts for a record of 100 bytes, to convert `Topic.batch` to a batch size."""
 PARTITIONS: Final = 6
 MICRO_BATCHES: Final = 3
-"""Micro-batches of a stream. The first one also compiles the query's code."""
+"""Number of micro-batches of a stream. In the first micro-batch, Spark also compiles the query's code."""
 FILL_ROWS: Final = 20_000
 SERVERS: Final = "kafka.bootstrap.servers"
 OURS, CONNECTOR, READY = "minikafka", "kafka", "ready"
@@ -57,7 +57,7 @@ Rates = dict[str, list[float]]
 
 
 class Topic(NamedTuple):
-    """Records of 100 bytes, in batches of `batch` records."""
+    """A topic with records of 100 bytes, in batches of `batch` records."""
 
     name: str
     codec: str
@@ -76,7 +76,7 @@ def topics(records: int) -> list[Topic]:
 
 
 def fill(bootstrap: str, name: str, topic: Topic) -> None:
-    """Create the topic `name` and write its records."""
+    """Create the topic `name`, and write the records that `topic` describes."""
     asyncio.run(_create(bootstrap, name, topic.partitions))
     given = {
         SERVERS: bootstrap,
@@ -102,7 +102,7 @@ def _tables(topic: Topic) -> Iterator[pa.RecordBatch]:
 
 
 def read_here(bootstrap: str, name: str) -> int:
-    """Read a topic as one task does, without Spark; return the number of rows."""
+    """Read a topic like a Spark task, but without Spark. Return the number of rows."""
     options = _read_options(bootstrap, name)
     ranges = plan_batch(options)
     return sum(batch.num_rows for wanted in ranges for batch in read_range(options, wanted))
@@ -114,7 +114,7 @@ def _read_options(bootstrap: str, name: str) -> source_options.ReadOptions:
 
 
 def responses(bootstrap: str, name: str) -> list[memoryview]:
-    """Return the batches of a topic with one partition, as brokers send them."""
+    """Return the record batches in all Fetch responses for a topic with one partition."""
     options = _read_options(bootstrap, name)
     (wanted,) = plan_batch(options)
     leaders = connect(options)
@@ -129,13 +129,13 @@ def responses(bootstrap: str, name: str) -> list[memoryview]:
 
 
 def decompress(blocks: Sequence[memoryview]) -> int:
-    """Decompress all batches and do nothing else; return the number of records."""
+    """Only decompress all batches. Return the number of records."""
     found = (sections(block, 0, 2**62, None) for block in blocks)
     return sum(section.record_count for block in found for section in block)
 
 
 def read_confluent(bootstrap: str, name: str, topic: Topic) -> int:
-    """Read a topic with librdkafka, and take the values out of its messages."""
+    """Read a topic with confluent-kafka, and access the value of each message. Return the record count."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
     consumer.assign([TopicPartition(name, 0, 0)])
     size = seen = 0
@@ -148,7 +148,7 @@ def read_confluent(bootstrap: str, name: str, topic: Topic) -> int:
 
 
 def decoder(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
-    """Measure and print records per second of processor time, for every codec."""
+    """Measure and print the records per second of CPU time, for every reader and codec."""
     print(f"gzip by {gzip_library().__name__}", flush=True)
     figures = {}
     for number, topic in enumerate(topics(int(400_000 * options.scale))):
@@ -175,7 +175,7 @@ def decoder(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
 
 
 class Jobs:
-    """The queries. Each reads all rows through `format(name)`."""
+    """The Spark queries to measure. Each query reads all rows through `format(name)`."""
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str], directory: Path) -> None:
         self._spark = spark
@@ -197,12 +197,12 @@ class Jobs:
         self._read(name).write.mode("overwrite").parquet(str(self._directory / "table"))
 
     def stream_count(self, name: str) -> list[Any]:
-        """Return Spark's progress of each micro-batch."""
+        """Count rows in a stream. Return Spark's progress report of each micro-batch."""
         counts = self._stream(name).groupBy().count()
         return self._run(counts.writeStream.outputMode("complete"), "noop")
 
     def stream_parquet(self, name: str) -> list[Any]:
-        """Return Spark's progress of each micro-batch."""
+        """Write a stream to Parquet. Return Spark's progress report of each micro-batch."""
         return self._run(self._stream(name).writeStream, "parquet")
 
     def _run(self, writer: Any, sink: str) -> list[Any]:
@@ -216,11 +216,11 @@ class Jobs:
         return [progress for progress in query.recentProgress if progress.numInputRows]
 
     def range_count(self, rows: int) -> None:
-        """Count rows that the JVM makes."""
+        """Count rows that Spark's JVM generates, without a Python data source."""
         self._range(rows).groupBy().count().collect()
 
     def range_parquet(self, rows: int) -> None:
-        """Write rows that the JVM makes, of the same columns."""
+        """Write rows with the columns of a topic to Parquet. Spark's JVM generates the rows."""
         self._range(rows).write.mode("overwrite").parquet(str(self._directory / "table"))
 
     def _range(self, rows: int) -> DataFrame:
@@ -238,7 +238,7 @@ class Jobs:
 
 
 def jobs(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
-    """Measure and print rows per second of every batch query and source, in turn."""
+    """Measure and print the rows per second of every batch query with every source."""
     records = int(2_000_000 * options.scale) // PARTITIONS * PARTITIONS
     fill(bootstrap, "jobs", Topic("jobs", "lz4", 1_000, records, PARTITIONS))
     figures = {}
@@ -255,10 +255,10 @@ def jobs(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
 
 
 def streams(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
-    """Measure and print rows per second of every stream and source, in turn, after a round that is not counted.
+    """Measure and print the rows per second of every stream with every source. The first round is not counted.
 
-    A query's whole time includes its start; the micro-batches after its first one tell how fast it
-    works off a backlog.
+    The time of a whole query includes the start. The micro-batches after the first one show how fast a query
+    processes a backlog.
     """
     share = PARTITIONS * MICRO_BATCHES
     records = int(6_000_000 * options.scale) // share * share
@@ -287,7 +287,7 @@ def streams(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
 
 
 def backlog_rate(progress: Sequence[Any]) -> float:
-    """Return million rows per second of all micro-batches but the first."""
+    """Return the million rows per second of all micro-batches after the first one."""
     assert len(progress) == MICRO_BATCHES
     rows = sum(one.numInputRows for one in progress[1:])
     spent_ms = sum(one.durationMs["triggerExecution"] for one in progress[1:])
@@ -298,7 +298,7 @@ def backlog_rate(progress: Sequence[Any]) -> float:
 def prepared(
     bootstrap: str, topic: str, records: int, more: Mapping[str, str] | None = None
 ) -> Iterator[dict[str, Jobs]]:
-    """Start Spark and yield the queries by the name of their source."""
+    """Start Spark, and yield the queries for each source, by the name of the source."""
     found = sorted(map(str, Path(os.environ.get(JARS) or os.devnull).glob("*.jar")))
     spark = session("rates", "local[2]", **({"spark_jars": ",".join(found)} if found else {}))
     spark.dataSource.register(ReadyRows)
@@ -312,7 +312,10 @@ def prepared(
 
 
 def rounds(runs: Mapping[str, Callable[[], None]], records: int, count: int) -> Rates:
-    """Run in turn, after two rounds that are not counted: a JVM compiles code that runs often."""
+    """Call `runs` in turn, `count` times, and return the rates in million records per second.
+
+    Two earlier rounds are not counted, because the JVM still compiles frequently used code.
+    """
     rates: Rates = {name: [] for name in runs}
     for turn in range(-2, count):
         for name, run in runs.items():
@@ -325,7 +328,7 @@ def rounds(runs: Mapping[str, Callable[[], None]], records: int, count: int) -> 
 
 
 def show(title: str, rates: Rates) -> None:
-    """Print the medians in million rows per second, and ours divided by each of the others."""
+    """Print the medians in million rows per second, and minikafka's median divided by each other median."""
     medians = {name: statistics.median(found) for name, found in rates.items()}
     cells = [f"{OURS} {medians[OURS]:.2f} M/s"]
     for name, median in medians.items():

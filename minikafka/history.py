@@ -1,10 +1,10 @@
-"""Comparison of the records that producers sent with the records that a consumer read; pure.
+"""Comparison of the records that producers sent with the records that a consumer read, without I/O.
 
 The outcome of a send is one of three, as in Jepsen's histories: *acked* (at a partition and
 offset), *failed* (the client is sure that nothing was written) or *unknown*. Invariant: a send is
-unknown until its outcome is recorded, and an unknown send may or may not be in the log; neither is
-an anomaly. Records are identified by offset, so that equal payloads (such as empty lines) are
-distinguished.
+unknown until its outcome is recorded. The record of an unknown send may be in the log or missing from
+it; both cases are allowed. Records are identified by offset, so that records with equal payloads (such as
+empty lines) are distinguished.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hashlib import sha256
 from typing import Final, TypeAlias
 
 Payload: TypeAlias = Hashable
-"""The content that identifies a record: its value, or its key and value."""
+"""The content of a record, for comparison: the value, or the pair of key and value."""
 Reading: TypeAlias = Mapping[int, Sequence[tuple[int, Payload]]]
-"""Partition -> (offset, payload) in the order in which a consumer delivered them."""
+"""By partition, the (offset, payload) of each record, in the order in which a consumer received the records."""
 
 _UNKNOWN: Final = -1
 _FAILED: Final = -2
@@ -48,14 +48,14 @@ class History:
     def acked(self, ticket: int, partition: int, offset: int) -> None:
         """Record that the send was acknowledged.
 
-        `offset` < 0 means that the client does not know the offset: a retry was recognized as a
-        duplicate.
+        A negative `offset` means that the client does not know the offset, because the broker
+        recognized a retry as a duplicate.
         """
         self.partitions[ticket] = partition
         self.offsets[ticket] = offset if offset >= 0 else _ACKED_SOMEWHERE
 
     def failed(self, ticket: int) -> None:
-        """Record that the send failed for sure: it was not written and will not be."""
+        """Record that the send failed for certain: the record was not written and will not be written."""
         self.offsets[ticket] = _FAILED
 
     def counts(self) -> tuple[int, int, int]:
@@ -67,7 +67,7 @@ class History:
     def rows(self, producer: str, topic: str) -> Iterator[dict[str, str | int]]:
         """Yield the sends as rows of the history that `minikafka pipeline check` reads.
 
-        The payloads are values, or pairs of key and value.
+        Each payload must be a value, or a pair of key and value.
         """
         outcomes = {_FAILED: "failed", _UNKNOWN: "unknown"}
         columns = zip(self.payloads, self.partitions, self.offsets, strict=True)
@@ -91,20 +91,20 @@ class Verdict:
     unknown: int
     read: int
     lost: int
-    """Acknowledged but never read."""
+    """Records that were acknowledged but never read."""
     moved: int
-    """Acknowledged at one offset and read only at another."""
+    """Records that were acknowledged at one offset but read only at another offset."""
     altered: int
     """Offsets of acknowledged records at which a different record was read."""
     duplicated: int
     """Extra reads of a record that was sent once."""
     reordered: int
-    """Acknowledged records at or below the offset of a record that the same producer sent to the same
-    partition before them."""
+    """Acknowledged records whose offset is at or below the offset of an earlier record, sent by the same
+    producer to the same partition."""
     aborted: int
-    """Read although the send had failed for sure."""
+    """Records that were read although their send failed for certain."""
     invented: int
-    """Read but never sent."""
+    """Records that were read but never sent."""
     skipped: int
     """Offsets missing between the first and the last offset read from a partition."""
     repeated: int
@@ -116,7 +116,7 @@ class Verdict:
         return not self.anomalies()
 
     def anomalies(self) -> dict[str, int]:
-        """Return kind -> count of the anomalies that occurred."""
+        """Return the count of each kind of anomaly that occurred."""
         counts = {field.name: int(getattr(self, field.name)) for field in fields(self)[5:]}
         return {kind: count for kind, count in counts.items() if count}
 
@@ -146,10 +146,10 @@ def verdict(histories: Sequence[History], reading: Reading) -> Verdict:
 
 
 def disagreements(first: Reading, second: Reading) -> list[tuple[int, int]]:
-    """Return each (partition, offset) that the first reading saw and the second saw differently or
-    not at all.
+    """Return each (partition, offset) in `first` at which `second` has another payload or no record.
 
-    `second` must be the later reading. An offset that only `second` has was written after the first reading.
+    `second` must be the later reading. An offset that only `second` contains is not returned, because its
+    record was written after the first reading.
     """
     found = []
     for partition, deliveries in first.items():
@@ -161,7 +161,7 @@ def disagreements(first: Reading, second: Reading) -> list[tuple[int, int]]:
 
 
 class _Comparison:
-    """The sends of all producers: by acknowledged offset; sends without one are counted by payload."""
+    """The sends of all producers, by acknowledged offset. Sends without a known offset are counted by payload."""
 
     def __init__(self, histories: Sequence[History], totals: Counter[str]) -> None:
         self.totals = totals
@@ -183,7 +183,7 @@ class _Comparison:
                 continue
             placed = by_offset.setdefault(partition, {})
             if offset in placed:
-                # Two acknowledgements of one place: only one of the two records can be there.
+                # Two records were acknowledged at one offset, but the log holds only one of them.
                 self.somewhere[payload] += 1
             else:
                 placed[offset] = payload
@@ -207,8 +207,9 @@ class _Comparison:
         self._match_surplus(missing, surplus)
 
     def _match_surplus(self, missing: Counter[Payload], surplus: Iterable[Payload]) -> None:
-        """Match payloads read at unexpected offsets with sends that may explain them, the most
-        certain explanation first.
+        """Match each payload that was read at an unexpected offset with a send that explains it.
+
+        The most certain explanation is tried first.
         """
         claims = (
             (self.somewhere, None),
@@ -229,7 +230,7 @@ class _Comparison:
 
 
 def _reordered(history: History) -> int:
-    """Count acknowledged sends whose offset is at or below that of an earlier send to the same partition."""
+    """Count acknowledged sends whose offset is not above the offset of an earlier send to the partition."""
     highest: dict[int, int] = {}
     count = 0
     for partition, offset in zip(history.partitions, history.offsets, strict=True):
@@ -243,8 +244,8 @@ def _reordered(history: History) -> int:
 
 
 def _count_gaps(offsets: Iterable[int]) -> tuple[int, int]:
-    """Return the number of skipped offsets, and of offsets that did not increase, in one
-    partition's reading.
+    """Return two counts for the offsets read from one partition: skipped offsets, and offsets that did
+    not increase.
     """
     skipped = repeated = 0
     last = None

@@ -1,4 +1,4 @@
-"""Faults of one broker: SIGKILL, SIGSTOP and a controlled stop, and their ends."""
+"""Begins and ends the faults of one broker: SIGKILL, SIGSTOP or a controlled stop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from minikafka.cluster import LocalCluster
 
 KINDS = ("kill", "pause", "stop")
 SECONDS = (0.5, 10.0)
-"""Range of a fault's length, from shorter to longer than the broker's ZooKeeper session timeout."""
+"""Range of the duration of a fault. Some faults are longer than the broker's ZooKeeper session timeout."""
 
 
 async def begin(cluster: LocalCluster, kind: str, broker_id: int) -> None:
@@ -20,5 +20,5 @@ async def begin(cluster: LocalCluster, kind: str, broker_id: int) -> None:
 
 
 async def end(cluster: LocalCluster, kind: str, broker_id: int) -> None:
-    """Resume a paused broker, start any other."""
+    """End a fault: resume a paused broker, or start a killed or stopped broker."""
     await (cluster.resume if kind == "pause" else cluster.start)(broker_id)

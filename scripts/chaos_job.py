@@ -2,9 +2,9 @@
 
     chaos --seconds N [--seed S] [--keep DIR]
 
-The faults of a run are derived from its seed, which is printed first. A fault ends before the next
-one begins, so at most one broker is down or paused at a time and the load continues. With --keep
-the logs of the brokers and the history of the producer stay, for `minikafka pipeline check`.
+The seed determines the faults of a run, and is printed first. A fault ends before the next fault begins, so at
+most one broker is down or paused at a time, and the load continues. With --keep, the brokers' logs and the
+producer's history are kept in DIR, for `minikafka pipeline check`.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ TOPIC_CONFIG = {"min.insync.replicas": "2"}
 RATE = 5_000.0
 VALUE_BYTES = 100
 QUIET_SECONDS = (0.5, 4.0)
-"""Range of the time between the end of a fault and the next one."""
+"""Range of the time between the end of a fault and the start of the next fault."""
 SHOW_SECONDS = 0.2
 
 
 def main() -> bool:
-    """Run the chaos test with a display; True if the verdict is good."""
+    """Run the chaos test with a display. Return True if the verdict is good."""
     arguments = parse(sys.argv[1:])
     with Display() as display:
         return run_cancellable(chaos(display, arguments.seconds, arguments.seed, arguments.keep))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the command line; draw a seed if none is given."""
+    """Parse the command line. Choose a random seed if no seed is given."""
     parser = argparse.ArgumentParser(prog="chaos", description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--seconds", type=_positive, default=60.0, help="length of the run in seconds (60)"
@@ -70,7 +70,7 @@ def _positive(text: str) -> float:
 
 
 async def chaos(display: Display, seconds: float, seed: int, keep: str | None = None) -> bool:
-    """Run load and faults together, restart all brokers, read back; True if the verdict is good."""
+    """Inject faults under load, read all records back, and show the verdict. True if the verdict is good."""
     display.say(f"seed {seed}")
     async with LocalCluster(BROKERS, data=keep) as cluster:
         await asyncio.to_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
@@ -95,7 +95,7 @@ async def chaos(display: Display, seconds: float, seed: int, keep: str | None = 
 
 
 def write_history(path: Path, history: History) -> None:
-    """Write what the producer sent as JSON lines, for `minikafka pipeline check`."""
+    """Write the producer's history as JSON lines, for `minikafka pipeline check`."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in history.rows("chaos", TOPIC))
 
@@ -111,7 +111,7 @@ def records() -> Iterator[tuple[bytes, bytes]]:
 async def under_load(
     display: Display, cluster: LocalCluster, stream: Stream, seconds: float, chance: random.Random
 ) -> None:
-    """Inject faults until the time is over, wait until every ISR is full, then finish the load."""
+    """Inject faults for `seconds`, wait until every ISR is full, then stop the load."""
     stream.start()
     faults: Counter[str] = Counter()
     deadline = time.monotonic() + seconds
@@ -136,7 +136,7 @@ async def under_load(
 
 
 async def wait_under_load(step: Step, stream: Stream, seconds: float, deadline: float) -> None:
-    """Let the load continue for this many seconds, and show its progress."""
+    """Let the load continue for `seconds`, and show the progress."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         left = max(deadline - time.monotonic(), 0)

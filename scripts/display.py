@@ -1,4 +1,7 @@
-"""Terminal output of quickstart and chaos: progress lines (plain lines without a terminal) and tables."""
+"""Terminal output of the programs in this folder: progress lines and tables.
+
+Without a terminal, progress is printed as plain lines.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 PROGRESS_SECONDS = 2.0
-"""Interval between progress lines of a step where lines cannot be rewritten."""
+"""Seconds between two progress lines of a step, if the output is not a terminal."""
 PLAIN_WIDTH = 120
 
 
 class Step:
-    """One step of the job, as a context manager; `done` prints its result."""
+    """A context manager for one step of a job. `done` prints the result of the step."""
 
     def __init__(self, display: Display, name: str) -> None:
         self._display = display
@@ -33,7 +36,7 @@ class Step:
             self._display.progress.remove_task(self._line)
 
     def advance(self, done: float, total: float | None, note: str = "") -> None:
-        """Show the progress: `done` of `total`, and a note."""
+        """Show the progress of the step: `done` of `total`, and a note."""
         self._display.progress.update(self._line, completed=done, total=total, note=note)
         now = time.monotonic()
         if not self._display.is_live and now - self._shown >= PROGRESS_SECONDS:
@@ -73,7 +76,7 @@ class Display:
         self.progress.stop()
 
     def step(self, name: str) -> Step:
-        """Begin a step and return it."""
+        """Begin and return a new step."""
         return Step(self, name)
 
     def say(self, text: str) -> None:

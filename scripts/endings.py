@@ -1,8 +1,7 @@
-"""Exit codes of the programs in this folder: 0 for a good verdict, 1 for a bad one or an error, 130
-for Ctrl-C.
+"""Exit codes of the programs in this folder: 0 for a good verdict, 1 for a bad verdict or an error.
 
-Invariant: Ctrl-C and SIGTERM end a program without a traceback at any moment. `environment.py`
-starts the program with SIGINT blocked; `run` unblocks it once the program can handle it.
+The exit code is 130 after Ctrl-C. Invariant: Ctrl-C and SIGTERM end a program without a traceback at any moment.
+`environment.py` starts the program with SIGINT blocked, and `run` unblocks SIGINT when the program can handle it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ INTERRUPTED = 130
 
 
 def run(name: str, job: Callable[[], bool]) -> NoReturn:
-    """Run the job and exit. SIGTERM acts like Ctrl-C; an expected failure is printed as one line."""
+    """Run the job and exit. SIGTERM acts like Ctrl-C. An expected error is printed as one line."""
     signal.signal(signal.SIGTERM, interrupt)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

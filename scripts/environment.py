@@ -1,13 +1,13 @@
-"""Creates the environment in .venv from requirements.lock, then replaces itself by the given program.
-
-Uses only the standard library. Invariant: the stamp in .venv is written last, so an interrupted
-creation is repeated, and checking a complete environment costs only reading the stamp.
+"""Creates the virtual environment .venv from requirements.lock, then executes the given script.
 
     scripts/environment [SCRIPT [ARGUMENTS…]]
 
-Ctrl-C prints nothing at any moment: the shell script `scripts/environment` passes its standard
-error as descriptor 3 and closes the original, so that an interrupted start of the interpreter is
-silent. The program starts with SIGINT blocked until it can handle the signal (`endings.py`).
+This module uses only the standard library. Invariant: the stamp in .venv is written last. An interrupted
+creation is therefore repeated, and a complete environment is recognized by its stamp.
+
+Ctrl-C never prints a traceback. The shell script `scripts/environment` passes its standard error as descriptor 3
+and redirects descriptor 2 to /dev/null, so that an interrupted start of Python prints nothing. The script starts
+with SIGINT blocked, and unblocks SIGINT when it can handle the signal (`endings.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import signal
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Until `main` restores the handler, SIGINT kills: KeyboardInterrupt in an import can get lost.
+    # Until `main` restores the handler, SIGINT kills the process: KeyboardInterrupt in an import can get lost.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import ctypes
@@ -37,7 +37,7 @@ PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "minikafka.stamp"
 LOCK = ROOT / "requirements.lock"
 PROGRESS_SECONDS = 5.0
-"""Interval between progress lines where lines cannot be rewritten."""
+"""Seconds between two progress lines, if the output is not a terminal."""
 _PROGRESS_LINE = re.compile(
     rb"\s*(Collecting|Downloading|Building wheel for|Installing collected) ?(\S*)"
 )
@@ -46,7 +46,7 @@ _LENT_STDERR = 3
 
 
 class Progress:
-    """The progress line: rewritten on a terminal, repeated at an interval elsewhere."""
+    """The progress line. On a terminal the line is rewritten, otherwise a new line is printed at intervals."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -65,7 +65,7 @@ class Progress:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Create the environment if it is missing or outdated, then execute the script in this process."""
+    """Create the environment if .venv is missing or outdated, then execute the script in this process."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -93,7 +93,7 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _stamp() -> str:
-    """Return the inputs of the environment: if one changes, the environment is created again."""
+    """Return a text that identifies all inputs of the environment. A new text means a new environment."""
     digest = hashlib.sha256()
     for file in (LOCK, ROOT / "pyproject.toml"):
         digest.update(file.read_bytes())
@@ -105,7 +105,7 @@ def _is_complete() -> bool:
 
 
 def make() -> None:
-    """Create .venv with all packages in the lock file and the project itself. Raises RuntimeError."""
+    """Create .venv, and install all packages in the lock file and the project. Raises RuntimeError."""
     progress = Progress()
     progress.show("making .venv")
     _run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], progress)
@@ -118,9 +118,9 @@ def make() -> None:
 
 
 def _run(command: Sequence[str], progress: Progress) -> None:
-    """Run a command and show its progress; it is killed with this process.
+    """Run a command and show its progress. If this process ends, the command is killed.
 
-    Raises RuntimeError with the command's last line of output if it fails.
+    If the command fails, raises RuntimeError with the last line of its output.
     """
     child = subprocess.Popen(
         command,

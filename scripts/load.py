@@ -1,8 +1,8 @@
 """An unmodified confluent-kafka producer and consumer that record what was acknowledged and read.
 
-Used by quickstart and chaos. Invariant: a record counts as acked only by its delivery report. A
-report with an error leaves it unknown, since librdkafka does not say whether the broker has the
-record.
+Used by quickstart, chaos and spark-deaths. Invariant: a record counts as acked only after a delivery report without
+an error. After a report with an error, the outcome of the record is unknown, because librdkafka does not say whether
+the broker has the record.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PACE_EVERY = 500
 
 
 class Stream(threading.Thread):
-    """An idempotent producer with acks=all, which sends (key, value) pairs at most at `rate` per second.
+    """A thread with an idempotent producer (acks=all), which sends at most `rate` records per second.
 
-    `history` and `acked` may be read at any time, `error` after `join()`.
+    `history` and `acked` may be read at any time, `error` only after `join()`.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class Stream(threading.Thread):
         )
 
     def mark(self, moment: float) -> None:
-        """Measure, per partition, the time from `moment` to the first ack of a record sent from now on."""
+        """Start a measurement: for each partition, the time from `moment` to the first ack of a new record."""
         self._marked_at = moment
         self.first_ack_after = {}
         self._marked_from = len(self.history)
 
     def stop(self) -> None:
-        """Stop sending; queued records are still delivered."""
+        """Stop sending new records. Queued records are still delivered."""
         self._stopped.set()
 
     def abandon(self) -> None:
-        """End now; records that are not acked stay unknown."""
+        """End the thread immediately. The outcome of records that are not acked stays unknown."""
         self._stopped.set()
         self._producer.purge()
         self.join(END_SECONDS)
@@ -97,7 +97,7 @@ class Stream(threading.Thread):
                 self._serve_until(started + count / self._rate)
 
     def _serve_until(self, moment: float) -> None:
-        """Process delivery reports until the given moment, but at least those already waiting."""
+        """Process delivery reports until `moment`. Reports that are already queued are always processed."""
         left = 0.0
         while left >= 0 and not self._stopped.is_set():
             self._producer.poll(min(left, POLL_SECONDS))
@@ -133,7 +133,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, 
 
 
 def key_and_value(message: Message) -> Payload:
-    """Return the content of a message as a pair."""
+    """Return the key and the value of a message."""
     return message.key(), message.value()
 
 
@@ -144,10 +144,10 @@ def read_back(
     on_progress: Callable[[int, int], None],
     content: Callable[[Message], Payload] = key_and_value,
 ) -> Reading:
-    """Read every record of the topic below its high watermarks, as its `content`, with an unmodified
-    consumer.
+    """Read all records of the topic below the high watermarks with an unmodified consumer.
 
-    `on_progress` gets (records read, records to read). Raises KafkaException, TimeoutError.
+    `content`: returns the part of a message to keep. `on_progress`: called with the number of records read and
+    the total number of records. Raises KafkaException, TimeoutError.
     """
     consumer = Consumer(
         {
@@ -168,8 +168,8 @@ def read_back(
 def high_watermark(consumer: Consumer, partition: TopicPartition) -> int:
     """Return the partition's high watermark. Raises KafkaException.
 
-    librdkafka looks up the leader once per call in its cached metadata, and fails if that leader is
-    unknown, has moved or is down. So this refreshes the metadata between attempts.
+    librdkafka takes the leader from cached metadata, and fails if this leader is unknown, has moved or is down. So
+    this function refreshes the metadata between attempts.
     """
     deadline = time.monotonic() + FETCH_SECONDS
     while True:

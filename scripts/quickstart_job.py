@@ -1,8 +1,8 @@
 """Quickstart: streams real files through real clients, kills a broker midway, and reads everything
 back twice.
 
-The exit code is 0 only if no acknowledged record was lost, the order within partitions was kept,
-and both readings agree. Invariant: no process outlives this program, however it ends.
+The exit code is 0 only if no acknowledged record was lost, the order within partitions was kept, and both readers
+got the same records. Invariant: all started processes end with this program, even after SIGKILL.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ TOPIC = "stdlib"
 PARTITIONS = 6
 TOPIC_CONFIG = {"min.insync.replicas": "2"}
 RATE = 60_000.0
-"""Maximum records per second, so low that the stream lasts longer than a failover."""
+"""Maximum records per second. At this rate, the stream takes longer than a failover."""
 KILL_AT = 0.2
-"""Fraction of the stream that is acked when the broker is killed."""
+"""The broker is killed when this fraction of the stream is acked."""
 SPARK_SECONDS = 120.0
 STALLED_SECONDS = 60.0
-"""Maximum time without an ack; a failover takes a tenth of it."""
+"""Maximum time without an ack. A failover takes about a tenth of this time."""
 TABLE_COUNTS = ("lost", "duplicated", "reordered", "differing")
 SHOW_SECONDS = 0.1
 
 
 def main() -> bool:
-    """Run quickstart with a display; True if the verdict is good."""
+    """Run quickstart with a display. Return True if the verdict is good."""
     argparse.ArgumentParser(
         prog="quickstart", description=(__doc__ or "").split("\n")[0]
     ).parse_args()
@@ -63,7 +63,7 @@ def main() -> bool:
 
 @contextmanager
 def run_directory() -> Iterator[Path]:
-    """Yield a new directory for this run, after removing those of finished runs."""
+    """Remove the directories of finished runs, and yield a new directory for this run."""
     DATA.mkdir(exist_ok=True)
     for former in DATA.iterdir():
         with former.joinpath("run.lock").open("ab") as lock:
@@ -77,7 +77,7 @@ def run_directory() -> Iterator[Path]:
 
 
 async def quickstart(display: Display, directory: Path) -> bool:
-    """Run steps 1 to 6; True if the verdict is good."""
+    """Run all steps of quickstart. Return True if the verdict is good and both readers agree."""
     config = ClusterConfig.parse((ROOT / "cluster.toml").read_text())
     with display.step("source") as step:
         lines = await asyncio.to_thread(source_lines.read)
@@ -108,7 +108,7 @@ async def quickstart(display: Display, directory: Path) -> bool:
 async def running_cluster(
     display: Display, config: ClusterConfig, directory: Path
 ) -> AsyncIterator[LocalCluster]:
-    """Step 1: run the cluster of cluster.toml, on free ports if its own are in use."""
+    """Step 1: run the cluster that cluster.toml defines. If its ports are in use, use other ports."""
     ports = range(config.port, config.port + config.brokers)
     port = config.port if all(map(is_free, ports)) else 0
     cluster = LocalCluster(data=directory, config=config, port=port)
@@ -124,7 +124,7 @@ async def running_cluster(
 async def stream_with_failure(
     display: Display, cluster: LocalCluster, stream: Stream, total: int
 ) -> None:
-    """Steps 3 and 4: stream, kill the broker with the most leaderships, restart it, wait for every ISR."""
+    """Steps 3 and 4: send the stream, kill the broker that leads most partitions, and restart this broker."""
     stream.start()
     with display.step("stream") as step:
         await show_progress(step, stream, total, lambda: stream.acked >= KILL_AT * total)
@@ -147,8 +147,7 @@ async def stream_with_failure(
 async def show_progress(step: Step, stream: Stream, total: int, until: Callable[[], bool]) -> None:
     """Show the progress of the stream until `until` returns True or the stream has ended.
 
-    Raises RuntimeError if nothing is acked for a long time, for example because too few brokers are
-    left.
+    Raises RuntimeError if no record is acked for `STALLED_SECONDS`, for example because too few brokers run.
     """
     acked, since = stream.acked, time.monotonic()
     while stream.is_alive() and not until():
@@ -162,14 +161,14 @@ async def show_progress(step: Step, stream: Stream, total: int, until: Callable[
 
 
 async def busiest(cluster: LocalCluster) -> int:
-    """Return the broker that leads most partitions of the topic."""
+    """Return the id of the broker that leads most partitions of the topic."""
     views = (await cluster.state()).partitions.items()
     leaders = Counter(v.leader for tp, v in views if tp.topic == TOPIC and v.leader is not None)
     return leaders.most_common(1)[0][0]
 
 
 def show_recovery(display: Display, stream: Stream) -> None:
-    """Show per partition the time from the kill to the ack of a record sent after it."""
+    """Show, for each partition, the time from the kill to the first ack of a record sent after the kill."""
     waits = {p: f"{seconds:.2f} s" for p, seconds in stream.first_ack_after.items()}
     rows = [[waits.get(partition, "none") for partition in range(PARTITIONS)]]
     header = [f"{TOPIC}-{partition}" for partition in range(PARTITIONS)]
@@ -177,7 +176,7 @@ def show_recovery(display: Display, stream: Stream) -> None:
 
 
 async def restart_broker(display: Display, cluster: LocalCluster, victim: int) -> None:
-    """Start the killed broker and wait until it is in every ISR again."""
+    """Start the killed broker, and wait until the broker is in every ISR again."""
     started = time.monotonic()
     await cluster.start(victim)
     await cluster.wait_for_isr(TOPIC)
@@ -186,7 +185,7 @@ async def restart_broker(display: Display, cluster: LocalCluster, victim: int) -
 
 
 async def read_by_client(display: Display, cluster: LocalCluster, lines: Lines) -> Reading:
-    """Step 5, first reading: read with an unmodified consumer, and compare with the source file by file."""
+    """Step 5, first reader: read with an unmodified consumer, and compare every file with the source."""
     with display.step("client") as step:
         reading = await asyncio.to_thread(
             read_back, cluster.bootstrap, TOPIC, PARTITIONS, step.advance
@@ -198,7 +197,7 @@ async def read_by_client(display: Display, cluster: LocalCluster, lines: Lines) 
 
 
 def different_files(reading: Reading, lines: Lines) -> set[bytes]:
-    """Return the files whose records, in log order, differ from the file's lines in order."""
+    """Return the names of the files whose records (in log order) differ from the lines of the file."""
     found: dict[bytes, list[bytes]] = {}
     for deliveries in reading.values():
         for _, (name, line) in deliveries:
@@ -207,14 +206,14 @@ def different_files(reading: Reading, lines: Lines) -> set[bytes]:
 
 
 async def start_spark_reading(spark: Process) -> None:
-    """Step 5, second reading: start it as soon as Spark is ready, in parallel with the first one."""
+    """Step 5, second reader: wait until Spark is ready, and tell Spark that the topic is complete."""
     await spark_answer(spark)
     assert spark.stdin is not None
     spark.stdin.write(b"\n")
 
 
 async def read_by_spark(display: Display, spark: Process, reading: Reading) -> bool:
-    """Show Spark's results; True if stream and table hold exactly the records that the client read."""
+    """Show Spark's results. Return True if stream and table have exactly the records that the client read."""
     with display.step("spark") as step:
         table = await spark_answer(spark)
         count, checksum = await asyncio.to_thread(checksum_of, reading)
@@ -233,9 +232,7 @@ async def read_by_spark(display: Display, spark: Process, reading: Reading) -> b
 
 
 async def spark_answer(spark: Process) -> dict[str, int]:
-    """Return the next line of the Spark job. Raises RuntimeError if the job ends or does not answer
-    in time.
-    """
+    """Return the next line of JSON from the Spark job. Raises RuntimeError if the job ends or is too slow."""
     assert spark.stdout is not None
     try:
         async with asyncio.timeout(SPARK_SECONDS):
@@ -250,9 +247,7 @@ async def spark_answer(spark: Process) -> dict[str, int]:
 
 
 def checksum_of(reading: Reading) -> tuple[int, int]:
-    """Return the number of records, and the checksum that `quickstart_spark.checksum` computes over
-    them.
-    """
+    """Return the number of records, and the same checksum that `quickstart_spark.checksum` computes."""
     count = total = 0
     for partition, deliveries in reading.items():
         for offset, (name, line) in deliveries:
@@ -263,7 +258,7 @@ def checksum_of(reading: Reading) -> tuple[int, int]:
 
 @asynccontextmanager
 async def spark_job(lines: Lines, directory: Path, bootstrap: str) -> AsyncIterator[Process]:
-    """Run the PySpark job in a process of its own, which follows the topic from the start of its session."""
+    """Run the PySpark job in a separate process. The job reads the topic as a stream from its start."""
     source = directory / "source.parquet"
     await asyncio.to_thread(source_lines.write_parquet, lines, source)
     script = Path(__file__).with_name("quickstart_spark.py")

@@ -1,11 +1,10 @@
-"""The PySpark job of quickstart: follows the topic as a stream, then joins it with the source lines as a table.
+"""The PySpark job of quickstart: reads the topic as a stream, then as a table to join with the source lines.
 
     python quickstart_spark.py SOURCE.parquet RESULT_DIRECTORY BOOTSTRAP TOPIC
 
-The stream starts with the session, while records arrive. Prints one line when it runs, then waits for a
-line on stdin: the topic is complete. Prints what the stream read, the verdict of
-`minikafka.spark.verify`, and a checksum of the table, as one line of JSON. Ends together with the
-process that started it.
+The job starts the stream while records still arrive, and prints one line when the stream runs. A line on standard
+input tells the job that the topic is complete. The job then prints one line of JSON with the totals of the stream,
+the verdict of `minikafka.spark.verify`, and a checksum of the table. The job ends when its parent process ends.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from minikafka.spark.verify import verify
 
 MAX_OFFSETS = "100000"
 EVERY = "1 second"
-"""Interval of the micro-batches; Spark keeps the progress of the last 100."""
+"""Interval of the micro-batches. Spark keeps the progress of only the last 100 micro-batches."""
 
 
 def main(source: str, result: str, bootstrap: str, topic: str) -> None:
-    """Start a session and the stream, announce it, wait for the end of the topic, verify it."""
+    """Start a session and the stream, wait until the topic is complete, verify the topic, print the result."""
     die_with(os.getppid())
     spark = session("minikafka quickstart", spark_sql_warehouse_dir=f"{result}.warehouse")
     stream = follow(spark, bootstrap, topic, f"{result}.checkpoint")
@@ -44,7 +43,7 @@ def main(source: str, result: str, bootstrap: str, topic: str) -> None:
 
 
 def follow(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str) -> StreamingQuery:
-    """Read the topic from its start in micro-batches, and count what each one holds."""
+    """Read the topic from the start in micro-batches. Compute a count and a checksum of each micro-batch."""
     reader = spark.readStream.format("minikafka").option("kafka.bootstrap.servers", bootstrap)
     records = reader.option("subscribe", topic).option("startingOffsets", "earliest")
     records = records.option("maxOffsetsPerTrigger", MAX_OFFSETS).load()
@@ -57,7 +56,7 @@ def follow(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str) -> 
 
 
 def finish(stream: StreamingQuery) -> dict[str, int]:
-    """Wait until the stream has read what is in the topic; return its totals."""
+    """Wait until the stream has read the whole topic, and return the totals of the stream."""
     stream.processAllAvailable()
     stream.stop()
     batches = [found for found in stream.recentProgress if found.numInputRows]
@@ -70,7 +69,7 @@ def finish(stream: StreamingQuery) -> dict[str, int]:
 
 
 def checksum(table: DataFrame) -> int:
-    """Return one number computed from value, file, partition and offset of every record of the table."""
+    """Return a checksum of the table: of value, file, partition and offset of every record."""
     [row] = table.agg(f.sum(_crc())).collect()
     return row[0] or 0
 

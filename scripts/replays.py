@@ -1,7 +1,7 @@
-"""Checks of the output of streams whose drivers, executors and brokers died; all are pure functions.
+"""Checks of the output of streams whose driver, executors or brokers were killed.
 
-`exactly_once` compares a table with its source topic, `at_least_once` a copied topic. Both return
-problems in words, none if all is well.
+`exactly_once` compares a table with the source topic. `at_least_once` compares a copied topic with the source
+topic. Both functions are pure, and return a list of problems as texts, which is empty if there are no problems.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Origin:
-    """The row that a record was written from, as the sink's header `originHeader` names it."""
+    """The row that a record was written from, as stated in the header of the sink's option `originHeader`."""
 
     query: str
     batch: int
@@ -28,7 +28,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Copy:
-    """A record of the copied topic: its partition there, its place in the source, its value and origin."""
+    """A record of the copied topic: partition in the copy, place in the source topic, value and origin."""
 
     partition: int
     source: Place
@@ -37,7 +37,7 @@ class Copy:
 
 
 def exactly_once(source: Mapping[Place, bytes], rows: Iterable[tuple[Place, bytes]]) -> list[str]:
-    """Return how a table differs from its source topic; the order of its rows does not count."""
+    """Return the differences between a table and the source topic. The order of the rows is ignored."""
     counts: Counter[Place] = Counter()
     wrong = []
     for place, value in rows:
@@ -54,10 +54,10 @@ def exactly_once(source: Mapping[Place, bytes], rows: Iterable[tuple[Place, byte
 def at_least_once(
     source: Mapping[Place, bytes], copies: Sequence[Copy], interrupted: Collection[int]
 ) -> tuple[list[str], int]:
-    """Return the problems of a copied topic, and its number of duplicates.
+    """Return the problems of a copied topic, and the number of duplicates.
 
-    `copies` are in offset order by partition. Only the micro-batches that the death of a driver or
-    executor interrupted may have duplicates: copies with the same origin.
+    `copies`: in offset order by partition. `interrupted`: the micro-batches during which a driver or an executor was
+    killed. Only these micro-batches may have duplicates, and duplicates must have the same origin.
     """
     found: defaultdict[Place, list[Copy]] = defaultdict(list)
     for copy in copies:
@@ -83,7 +83,7 @@ def at_least_once(
 
 
 def _out_of_order(copies: Iterable[Copy]) -> list[Place]:
-    """Return the records whose first copy is after that of a later record of the same source partition."""
+    """Return the records that were first copied after a later record of the same source partition."""
     seen: set[Place] = set()
     last: dict[tuple[int, int], int] = {}
     found = []
@@ -99,7 +99,7 @@ def _out_of_order(copies: Iterable[Copy]) -> list[Place]:
 
 
 def _named(problem: str, places: Iterable[Place]) -> list[str]:
-    """Return one problem with the number of records and the first of them; nothing without records."""
+    """Return a list with one problem text for these records, or an empty list if there are no records."""
     found = sorted(places)
     if not found:
         return []

@@ -2,8 +2,9 @@
 
     rolling-groups [--rounds N] [--groups N]
 
-Each group is one librdkafka consumer, which commits after every record and waits for the answer. The exit code is 0
-only if no acknowledged commit was lost or fell back, every group processed every record, and no group rebalanced.
+Each group is one librdkafka consumer, which commits after every record and waits for the response. The exit code is
+0 only if no acknowledged commit was lost or replaced by an older commit, every group processed every record, and no
+group rebalanced.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ QUIET_SECONDS = 2.0
 RECORDS_PER_SECOND = 20
 DRAIN_SECONDS = 60.0
 START_SECONDS = 60.0
-"""Time for the first acknowledged commit of each group, and for a consumer to end."""
+"""Time limit for the first acknowledged commit of each group, and for the end of a consumer."""
 
 
 class Group:
-    """A group of one consumer in a thread of its own; `problems` are violations in words."""
+    """A group of one consumer, which runs in a separate thread. `problems`: a text for each violation."""
 
     def __init__(self, bootstrap: str, number: int) -> None:
         self.name = f"group-{number}"
         self.processed: set[int] = set()
         self.acked = 0
-        """The highest offset whose commit was acknowledged."""
+        """The highest offset in an acknowledged commit."""
         self.commits = 0
         self.failed_commits = 0
         self.assignments = 0
@@ -65,7 +66,7 @@ class Group:
         try:
             self._consume()
         except KafkaException as error:
-            # Without this, the thread would end unnoticed, and the wait for its first commit would not end.
+            # Without this, the failure would not be reported, and `wait_begun` would wait until its time limit.
             self.problems.append(f"{self.name}: its consumer failed: {error}")
             self.begun.set()
 
@@ -95,7 +96,7 @@ class Group:
             self.begun.set()
 
     def wait_begun(self) -> None:
-        """Wait for the first acknowledged commit. Raises RuntimeError, after `START_SECONDS` at the latest."""
+        """Wait for the first acknowledged commit. Raises RuntimeError on failure and after `START_SECONDS`."""
         if not self.begun.wait(START_SECONDS):
             raise RuntimeError(
                 f"{self.name}: no acknowledged commit after {START_SECONDS:g} s "
@@ -105,7 +106,7 @@ class Group:
             raise RuntimeError(self.problems[0])
 
     def finish(self, records: int) -> None:
-        """Wait until every record is processed, stop, and compare what is committed. Raises KafkaException."""
+        """Wait until every record is processed, stop, and check the committed offset. Raises KafkaException."""
         end = time.monotonic() + DRAIN_SECONDS
         while len(self.processed) < records and self._thread.is_alive() and time.monotonic() < end:
             time.sleep(0.05)
@@ -129,7 +130,7 @@ class Group:
 
 
 def main() -> bool:
-    """Run the restarts; True if every commit is there."""
+    """Parse the command line and run the restarts. Return True if there are no problems."""
     parser = argparse.ArgumentParser(
         prog="rolling-groups", description=(__doc__ or "").split("\n")[0]
     )
@@ -140,7 +141,7 @@ def main() -> bool:
 
 
 async def roll(rounds: int, count: int) -> bool:
-    """Restart every broker `rounds` times under the groups; print the verdict."""
+    """Restart every broker `rounds` times while the groups commit, and print the verdict."""
     async with LocalCluster(BROKERS) as cluster:
         await asyncio.to_thread(create_topic, cluster.bootstrap, TOPIC, 1, {})
         groups = [Group(cluster.bootstrap, number) for number in range(count)]
@@ -161,7 +162,7 @@ async def roll(rounds: int, count: int) -> bool:
 
 
 def produce(bootstrap: str, stop: threading.Event) -> int:
-    """Write 0, 1, 2, … until stopped; return how many."""
+    """Produce records with the values 0, 1, 2, … until `stop` is set. Return the number of records."""
     producer = Producer(
         {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 2}
     )
@@ -176,7 +177,7 @@ def produce(bootstrap: str, stop: threading.Event) -> int:
 
 
 def verdict(groups: Sequence[Group], records: int) -> bool:
-    """Print the counts and the problems; True if there are none."""
+    """Print the counts and the problems. Return True if there are no problems."""
     commits = sum(group.commits for group in groups)
     failed = sum(group.failed_commits for group in groups)
     problems = [problem for group in groups for problem in group.problems]

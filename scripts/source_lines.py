@@ -1,7 +1,7 @@
 """The input of quickstart: every line of every .py file of the running Python's standard library.
 
-Invariant: the files are read once, so that the same bytes are sent and compared. A line is the
-bytes between line feeds; its file is the path relative to the library's folder.
+Invariant: the files are read only once, so that the same bytes are sent and compared. A line is the bytes between
+two line feeds. The name of a file is the path relative to the library's folder.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 WINDOW = 64
-"""Number of files streamed in parallel, so that every partition gets records all the time."""
+"""Number of files that are sent in parallel, so that every partition gets records all the time."""
 _NOT_THE_LIBRARY = {"site-packages", "dist-packages", "__pycache__"}
 
 Lines = dict[bytes, list[bytes]]
 
 
 def read() -> Lines:
-    """Return file name -> its lines in order; empty files are left out."""
+    """Return the lines of each file by file name. Empty files are left out."""
     top = Path(sysconfig.get_path("stdlib"))
     lines: Lines = {}
     for file in sorted(top.rglob("*.py")):
@@ -35,7 +35,7 @@ def read() -> Lines:
 
 
 def interleaved(lines: Lines) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (file, line) in order within each file, taking turns between the files of a window."""
+    """Yield (file name, line). Up to `WINDOW` files take turns; the lines of each file stay in order."""
     waiting = iter(lines.items())
     turns: deque[tuple[bytes, Iterator[bytes]]] = deque()
     while True:
@@ -51,7 +51,7 @@ def interleaved(lines: Lines) -> Iterator[tuple[bytes, bytes]]:
 
 
 def write_parquet(lines: Lines, file: Path) -> None:
-    """Write the lines as the table that `minikafka.spark.verify` needs: file, line_no from 1, text."""
+    """Write the lines as a Parquet table for `minikafka.spark.verify`: file, line_no (from 1) and text."""
     names, numbers, values = [], [], []
     for name, content in lines.items():
         names += [name.decode()] * len(content)

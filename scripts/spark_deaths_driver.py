@@ -2,10 +2,11 @@
 
     python spark_deaths_driver.py BOOTSTRAP MASTER DIRECTORY
 
-Prints `{"copied": N}` for each micro-batch that reached the other topic. A line on standard input ends
-the streams: they process what is there, the rows of the Parquet table go to `rows.parquet`, and the
-process prints `{"rows": N}`. A second line, the settings of `minikafka pipeline check` as JSON, lets it
-run that check, print its JSON document and end. An error ends it with a traceback and exit code 1.
+The driver prints `{"copied": N}` for each micro-batch that was written to the other topic. After a line on standard
+input, the driver processes all existing records, stops the streams, writes the rows of the Parquet table to
+`rows.parquet`, and prints `{"rows": N}`. The second line has the settings of `minikafka pipeline check` as JSON: the
+driver runs this check, prints the check's JSON document and exits. After an error, the driver exits with a traceback
+and code 1.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": SMALL_JVM,
-    # Executors that a test kills must not use up the application's limit of failures.
+    # No limit, because Spark would count killed executors as failures of the application.
     "spark.deploy.maxExecutorRetries": "-1",
 }
 
 
 def main(bootstrap: str, master: str, directory: Path) -> None:
-    """Run both streams until a line arrives on standard input, and the check that the next one describes."""
+    """Run both streams until a line arrives on standard input, then run the check in the next line."""
     die_with(os.getppid())
     is_local = master.startswith("local")
     more = {} if is_local else {"spark.driver.host": "127.0.0.1"}
@@ -68,7 +69,7 @@ def main(bootstrap: str, master: str, directory: Path) -> None:
 
 
 def source(spark: SparkSession, bootstrap: str):  # noqa: ANN201 - a DataFrame
-    """Return the stream of the source topic from its start."""
+    """Return a stream that reads the source topic from the start."""
     reader = spark.readStream.format("minikafka").option("kafka.bootstrap.servers", bootstrap)
     reader = reader.option("subscribe", SOURCE).option("startingOffsets", "earliest")
     return reader.option("maxOffsetsPerTrigger", MAX_OFFSETS).load()
@@ -82,7 +83,7 @@ def to_parquet(spark: SparkSession, bootstrap: str, directory: Path) -> Streamin
 
 
 def to_topic(spark: SparkSession, bootstrap: str, checkpoint: Path) -> StreamingQuery:
-    """Start the stream to the other topic; each value names the record's place in the source."""
+    """Start the stream to the other topic. Each value begins with the record's partition and offset."""
     named = "concat(cast(concat(partition, ':', offset, ':') as binary), value) as value"
     writer = source(spark, bootstrap).selectExpr("key", named).writeStream.format("minikafka")
     writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", COPY)
@@ -91,7 +92,7 @@ def to_topic(spark: SparkSession, bootstrap: str, checkpoint: Path) -> Streaming
 
 
 def follow(copying: StreamingQuery, archiving: StreamingQuery, lines: Queue[str]) -> None:
-    """Print the micro-batches of the copying stream until a line arrives; raise a stream's error."""
+    """Print the row count of each micro-batch of `copying` until a line arrives. Raises a stream's error."""
     last = -1
     while not has_line(lines):
         for query in (copying, archiving):
@@ -110,7 +111,7 @@ def read_lines(lines: Queue[str]) -> None:
 
 
 def has_line(lines: Queue[str]) -> bool:
-    """Wait briefly for a line; True if there was one."""
+    """Wait briefly for a line. Return True if a line arrived."""
     try:
         lines.get(timeout=POLL_SECONDS)
     except Empty:

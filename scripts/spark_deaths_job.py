@@ -2,16 +2,16 @@
 
     spark-deaths [--faults N] [--seed S] [--standalone]
 
-A producer fills a topic, and one driver copies it with two streams to Parquet and to another topic.
-Meanwhile brokers are killed, paused and stopped, and the driver is killed with SIGKILL and continues
-from its checkpoints. With `--standalone` the tasks run on a standalone Spark cluster with two workers,
-whose executors are killed as well. The exit code is 0 only if
+A producer fills a topic. One driver copies the topic with two streams, to Parquet and to another topic. Meanwhile
+brokers are killed, paused and stopped. The driver is killed with SIGKILL, and continues from its checkpoints. With
+`--standalone`, the tasks run on a standalone Spark cluster with two workers, and executors are killed too. The exit
+code is 0 only if
 
-- `minikafka pipeline check` finds no anomaly when it compares what the producer was promised, and what a
-  consumer read, with the logs of all replicas,
-- the Parquet table holds every record exactly once, and
-- the other topic holds it at least once, first copies in order, with duplicates only from micro-batches
-  that a death interrupted.
+- `minikafka pipeline check` finds no anomaly when it compares the histories of the producer and of a consumer with
+  the logs of all replicas,
+- the Parquet table has every record exactly once, and
+- the other topic has every record at least once, the first copies are in order, and only micro-batches that were
+  interrupted by a kill have duplicates.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ TOPIC_CONFIG = {"min.insync.replicas": "2"}
 RATE = 300.0
 VALUE_BYTES = 100
 QUIET_SECONDS = (0.5, 4.0)
-"""Range of the time between the end of a fault and the next one."""
+"""Range of the time between the end of a fault and the start of the next fault."""
 SHORT_LIVED = "-XX:TieredStopAtLevel=1"
-"""Java option of a driver: it is killed before full optimization would pay off."""
+"""Java option that turns off full optimization, because a driver does not run long before it is killed."""
 PROGRESS_SECONDS = 300.0
-"""Maximum time without a micro-batch: the start of a driver and a failover take a fraction of it."""
+"""Maximum time without a micro-batch. The start of a driver or a failover takes a fraction of this time."""
 CHECK_SECONDS = 1_800.0
-"""Maximum time for the check."""
+"""Maximum time for `minikafka pipeline check`."""
 
 
 class Driver:
-    """The driver's process, which may be killed and started again; `copied` counts the rows copied so far."""
+    """The process of the driver, which can be killed and restarted. `copied`: the number of copied rows."""
 
     def __init__(self, bootstrap: str, master: str, directory: Path) -> None:
         script = Path(__file__).with_name("spark_deaths_driver.py")
@@ -77,7 +77,7 @@ class Driver:
         self.copied = 0
 
     async def start(self) -> None:
-        """Start the process."""
+        """Start the driver's process."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -98,7 +98,7 @@ class Driver:
         lines.put_nowait(b"")
 
     async def kill(self) -> None:
-        """End the process and its Java with SIGKILL."""
+        """Kill the driver's process and its Java process with SIGKILL."""
         if self._process is None or self._reading is None:
             return
         with suppress(ProcessLookupError):
@@ -107,7 +107,7 @@ class Driver:
         await self._reading
 
     async def wait_for_batch(self) -> None:
-        """Wait for a micro-batch that ends from now on. Raises RuntimeError if none does."""
+        """Wait until the next micro-batch ends. Raises RuntimeError if no micro-batch ends in time."""
         while not self._lines.empty():
             if not self._lines.get_nowait():
                 self._lines.put_nowait(b"")
@@ -115,12 +115,12 @@ class Driver:
         await self._answer("copied")
 
     async def finish(self) -> int:
-        """Let the streams process what is there; return the number of rows of the table."""
+        """Let the streams process all existing records. Return the number of rows in the Parquet table."""
         self._send("")
         return int((await self._answer("rows"))["rows"])
 
     async def check(self, settings: Mapping[str, list[str]]) -> dict[str, Any]:
-        """Return the JSON document of `minikafka pipeline check`, and wait for the end of the process."""
+        """Run `minikafka pipeline check` in the driver, wait until the driver ends, and return the JSON result."""
         assert self._process is not None
         self._send(json.dumps(settings))
         document = await self._answer("title", CHECK_SECONDS)
@@ -133,7 +133,7 @@ class Driver:
         self._process.stdin.write(line.encode() + b"\n")
 
     async def _answer(self, name: str, seconds: float = PROGRESS_SECONDS) -> dict[str, Any]:
-        """Return the next line with this name. Raises RuntimeError if the process ends or is silent."""
+        """Return the driver's next JSON line with the key `name`. Raises RuntimeError on failure or timeout."""
         try:
             async with asyncio.timeout(seconds):
                 while line := await self._lines.get():
@@ -147,7 +147,7 @@ class Driver:
 
 
 def main() -> bool:
-    """Run the streams under deaths; True if every record is where it must be."""
+    """Run the streams and the faults. Return True if all checks passed."""
     arguments = parse(sys.argv[1:])
     with Display() as display, run_directory() as directory:
         if not arguments.standalone:
@@ -157,7 +157,7 @@ def main() -> bool:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the command line; draw a seed if none is given."""
+    """Parse the command line. Choose a random seed if no seed is given."""
     parser = argparse.ArgumentParser(
         prog="spark-deaths", description=(__doc__ or "").split("\n")[0]
     )
@@ -181,7 +181,7 @@ def _positive(text: str) -> int:
 
 @contextmanager
 def run_directory() -> Iterator[Path]:
-    """Yield a directory for this run, which is kept if the run ends with an error."""
+    """Yield a directory for this run. The directory is kept if the run ends with a RuntimeError."""
     directory = Path(tempfile.mkdtemp(prefix="spark-deaths-"))
     try:
         yield directory
@@ -199,7 +199,7 @@ async def deaths(
     arguments: argparse.Namespace,
     standalone: StandaloneSpark | None = None,
 ) -> bool:
-    """Run producer, streams and faults together, then check both outputs; True if they are right."""
+    """Run producer, streams and faults together, then check the outputs. Return True if all checks passed."""
     display.say(f"seed {arguments.seed}")
     master = "local[2]" if standalone is None else standalone.master
     async with LocalCluster(BROKERS) as cluster:
@@ -227,7 +227,7 @@ async def deaths(
 
 @asynccontextmanager
 async def running_driver(bootstrap: str, master: str, directory: Path) -> AsyncIterator[Driver]:
-    """Run the driver, and kill it at the end if it still runs."""
+    """Run the driver during the `with` body, and kill the driver afterwards if it still runs."""
     driver = Driver(bootstrap, master, directory)
     await driver.start()
     try:
@@ -245,7 +245,7 @@ def records() -> Iterator[tuple[bytes, bytes]]:
 
 
 class Faults:
-    """The faults of a run, in rounds: each round has every kind once, in an order drawn from the seed."""
+    """The faults of a run. Each round has every kind of fault once, in an order that the seed determines."""
 
     def __init__(
         self,
@@ -265,11 +265,11 @@ class Faults:
         self.chance = random.Random(seed)
         self.counts: Counter[str] = Counter()
         self.interrupted: set[int] = set()
-        """The micro-batches to the topic that were being written when a driver or executor died."""
+        """Ids of the micro-batches that were in progress when the driver or an executor was killed."""
         self._checkpoint = directory / COPY_CHECKPOINT
 
     async def inject(self) -> None:
-        """Inject the next fault; return when the streams have made progress after its end."""
+        """Inject the next fault, end the fault, and wait until a micro-batch ends."""
         if not self._round:
             self._round = self.chance.sample(self._kinds, len(self._kinds))
         kind = self._round.pop()
@@ -297,7 +297,7 @@ class Faults:
     async def _kill_executor(self) -> None:
         assert self._standalone is not None
         if running := self._standalone.executors():
-            # Note the batch twice: the next micro-batch may begin between the first note and the kill.
+            # Record the batch twice: the next micro-batch may begin between the first record and the kill.
             self._note_batch_in_progress()
             os.kill(self.chance.choice(sorted(running)), signal.SIGKILL)
             self._note_batch_in_progress()
@@ -315,7 +315,7 @@ async def under_load(
     faults: Faults,
     number: int,
 ) -> None:
-    """Inject this number of faults, wait until every ISR is full, then finish the load."""
+    """Inject `number` faults, wait until every ISR is full, then stop the load."""
     stream.start()
     with display.step("start") as step:
         await driver.wait_for_batch()
@@ -336,12 +336,12 @@ async def under_load(
 
 
 def numbers_in(directory: Path) -> set[int]:
-    """Return the numbers of the micro-batches that have a file in this directory of a checkpoint."""
+    """Return the ids of the micro-batches that have a file in this subdirectory of a checkpoint."""
     return {int(file.name) for file in directory.glob("[0-9]*")}
 
 
 def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy]]:
-    """Return the records of the source topic, and of the copy in offset order by partition."""
+    """Return the records of the source topic, and the records of the copied topic in offset order."""
     reading = read_back(bootstrap, SOURCE, PARTITIONS, step.advance)
     copied = read_back(bootstrap, COPY, COPY_PARTITIONS, step.advance, content=copy_of)
     copies = [copy for deliveries in copied.values() for _, copy in deliveries]
@@ -352,7 +352,7 @@ def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy]]:
 def settings(
     cluster: LocalCluster, directory: Path, stream: Stream, reading: Reading
 ) -> dict[str, list[str]]:
-    """Write the histories of the producer and of a consumer; return the settings for their check."""
+    """Write the histories of the producer and of a consumer, and return the settings for the check."""
     sent, received = directory / "sent.jsonl", directory / "read.jsonl"
     write_rows(sent, stream.history.rows("producer", SOURCE))
     write_rows(received, reads(reading))
@@ -365,7 +365,7 @@ def settings(
 
 
 def reads(reading: Reading) -> Iterator[dict[str, object]]:
-    """Yield a reading as rows of a consumer's history."""
+    """Yield the records read as rows of a consumer's history."""
     position = 0
     for partition, deliveries in reading.items():
         for offset, (_, value) in deliveries:
@@ -376,13 +376,13 @@ def reads(reading: Reading) -> Iterator[dict[str, object]]:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
-    """Write rows as JSON lines."""
+    """Write rows to a file as JSON lines."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def show_check(display: Display, document: Mapping[str, Any]) -> bool:
-    """Show the result of `minikafka pipeline check`; True if there is no anomaly."""
+    """Show the result of `minikafka pipeline check`. Return True if there is no anomaly."""
     names = ("replicas", "sends_ok", "sends_unknown", "acknowledged_and_there", "records", "reads")
     names += tuple(kind for kind in KINDS if document[kind])
     rows = [[f"{document[name]:,}" for name in names]]
@@ -399,7 +399,7 @@ def check_outputs(
     copies: list[replays.Copy],
     faults: Faults,
 ) -> bool:
-    """Compare table and copy with the source topic, and show what is wrong; True if nothing is."""
+    """Compare the table and the copied topic with the source topic. Return True if there are no problems."""
     source = {
         (partition, offset): value
         for partition, deliveries in reading.items()
@@ -415,21 +415,21 @@ def check_outputs(
 
 
 def copy_of(message: Message) -> replays.Copy:
-    """Return a record of the copied topic, as the driver wrote it."""
+    """Return a message of the copied topic as a `Copy`, with the place in the source topic and the origin."""
     partition, offset, value = message.value().split(b":", 2)
     origin = replays.Origin(**json.loads(dict(message.headers())[ORIGIN]))
     return replays.Copy(message.partition(), (int(partition), int(offset)), value, origin)
 
 
 def rows_of(file: Path) -> Iterator[tuple[replays.Place, bytes]]:
-    """Yield place and value of each row of the table."""
+    """Yield the place in the source topic and the value of each row of the table."""
     columns = pq.read_table(file).to_pydict()
     places = zip(columns["partition"], columns["offset"], strict=True)
     yield from zip(places, columns["value"], strict=True)
 
 
 def show(display: Display, good: str, problems: list[str]) -> None:
-    """Show the good result, or the problems."""
+    """Print the problems, or the text `good` if there are no problems."""
     display.say("\n".join(f"FAILED: {problem}" for problem in problems) or good)
 
 

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster from the pip-installed pyspark: a master and workers on free ports of 127.0.0.1."""
+"""A standalone Spark cluster: a master and workers of the installed pyspark, on free ports of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from minikafka.cluster.processes import die_with
 die_with(os.getppid())
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""Python program that becomes the given one, which the kernel kills when the process that started it ends."""
+"""A Python program that executes another program, which the kernel kills when the parent process ends."""
 START_SECONDS = 60
 END_SECONDS = 10
 
 
 class Daemon:
-    """One process of the cluster, with this much memory; everything that it prints goes to a file."""
+    """One process of the Spark cluster. `memory`: its memory limit. Its output is written to a log file."""
 
     def __init__(
         self, directory: Path, name: str, arguments: list[str], memory: str = "256m"
@@ -57,14 +57,14 @@ class Daemon:
         self.lines.put("")
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Return the first match in what the process prints. Raises RuntimeError if it ends before."""
+        """Return the first match in the output of the process. Raises RuntimeError if the process ends first."""
         while line := self.lines.get(timeout=START_SECONDS):
             if found := re.search(pattern, line):
                 return found
         raise RuntimeError(f"no {pattern!r} in {self._log}: {self._log.read_text()[-2000:]}")
 
     def end(self) -> None:
-        """Stop the process; kill it if it does not end."""
+        """Terminate the process. Kill the process if it does not end in time."""
         self.process.terminate()
         try:
             self.process.wait(END_SECONDS)
@@ -75,7 +75,7 @@ class Daemon:
 
 
 class StandaloneSpark:
-    """A context manager for a master and `workers` workers of one core each; `master` is its address."""
+    """A context manager for a master and `workers` workers with one core each. `master`: the master's URL."""
 
     def __init__(self, directory: Path, workers: int = 2) -> None:
         self.directory = directory
@@ -126,7 +126,7 @@ class StandaloneSpark:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables with which Spark uses the Java of the wheel, this Python and 127.0.0.1."""
+    """Return environment variables that select Java, this Python and the address 127.0.0.1 for Spark."""
     small = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     return {
         "JAVA_HOME": str(java_home()),

@@ -1,4 +1,4 @@
-"""The verdict and the ISR history that quickstart and chaos show."""
+"""Shows the verdict and the ISR history of quickstart and chaos runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNTS = ("sent", "acked", "failed", "unknown", "read", "lost", "duplicated", "
 
 
 class IsrWatch:
-    """Every change of a topic's leaders and ISRs, with the seconds since the watch was created."""
+    """Records every change of a topic's leaders and ISRs, with the seconds since the start of the watch."""
 
     def __init__(self, cluster: LocalCluster, topic: str) -> None:
         self._cluster = cluster
@@ -29,7 +29,7 @@ class IsrWatch:
         self._latest: dict[TopicPartition, tuple[int | None, tuple[int, ...]]] = {}
 
     async def run(self) -> None:
-        """Poll the cluster's state until cancelled."""
+        """Poll the cluster's state, and record changes, until cancelled."""
         while True:
             for tp, view in (await self._cluster.state()).partitions.items():
                 if tp.topic == self._topic:
@@ -45,13 +45,13 @@ class IsrWatch:
         self._changes.setdefault(tp, []).append(f"{seconds:.1f}s [{members}]")
 
     def show(self, display: Display) -> None:
-        """Show one row per partition."""
+        """Show a table of all changes, with one row per partition."""
         rows = [(tp, "  ".join(changes)) for tp, changes in sorted(self._changes.items())]
         display.table("ISR history (* leads)", ("partition", "from second … [ISR]"), rows)
 
 
 def show_verdict(display: Display, verdict: Verdict) -> None:
-    """Show the counts as a table, with a column for each rarer anomaly that occurred."""
+    """Show the counts as a table, with extra columns for rare kinds of anomalies that occurred."""
     anomalies = verdict.anomalies()
     names = [*_COUNTS, *(kind for kind in anomalies if kind not in _COUNTS)]
     rows = [[f"{getattr(verdict, name):,}" for name in names]]
@@ -62,7 +62,7 @@ def show_verdict(display: Display, verdict: Verdict) -> None:
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Run a coroutine during the `with` block; cancel it at the end if it has not ended."""
+    """Run a coroutine during the `with` body. Cancel the coroutine at the end of the body."""
     task = asyncio.create_task(work)
     try:
         yield task

@@ -1,8 +1,8 @@
-"""Generates the pages of docs/ that repeat the code: configuration.md, protocol.md, conformance.md, clients.md.
+"""Generates pages of docs/ from the code: configuration.md, protocol.md, conformance.md and clients.md.
 
     .venv/bin/python scripts/write_docs.py
 
-Invariant, checked by tests/test_tidy.py: the committed pages equal the generated ones.
+Invariant (checked by tests/test_tidy.py): the committed pages are equal to the generated pages.
 """
 
 from __future__ import annotations
@@ -176,9 +176,9 @@ def conformance() -> str:
 def conformance_page(
     rows: Iterable[Any], claims: Mapping[str, Iterable[str]], outcomes: Path
 ) -> str:
-    """Return the page of these rows, with the results of the tests that claim them.
+    """Return the text of conformance.md for these rows, with the results of each row's tests.
 
-    `outcomes`: the file with the results.
+    `claims`: the tests of each row, by row id. `outcomes`: the file with the recorded results.
     """
     results = importlib.import_module("support.row_results")
     recorded = results.read(outcomes)
@@ -202,7 +202,7 @@ def conformance_page(
 
 
 class _Status:
-    """The status of a row: the recorded results of its tests, None for a test without one."""
+    """The status of a conformance row. `results`: the recorded result of each test; None if not recorded."""
 
     def __init__(self, row: Any, results: Mapping[str, Any]) -> None:
         self._row = row
@@ -214,7 +214,7 @@ class _Status:
 
     @property
     def word(self) -> str:
-        """The status in one word: passed, failed, later or open."""
+        """The status as one word: passed, failed, later or open."""
         if "failed" in self.outcomes:
             return "failed"
         if self.level:
@@ -231,7 +231,7 @@ class _Status:
         return "; ".join(filter(None, words))
 
     def tests(self) -> str:
-        """Return the tests, each with its level and, unless it passed, its outcome."""
+        """Return the names of the tests with their levels, and with the outcomes of tests that did not pass."""
         shown = []
         for test, result in self._results.items():
             said = "not run" if result is None else result.level.label
@@ -252,7 +252,7 @@ def _counts(statuses: Sequence[_Status], recorded_on: str) -> str:
 
 
 def _family(name: str) -> str:
-    """Return the docstring of an API module, under the module's name."""
+    """Return a section with the name of an API module as the title and the docstring as the text."""
     module = importlib.import_module(f"{apis.__name__}.{name}")
     return f"## `apis/{name}.py`\n\n{(module.__doc__ or '').strip()}"
 
@@ -303,7 +303,7 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def clients() -> str:
-    """Return the page on client libraries."""
+    """Return the text of clients.md, the page about client libraries."""
     if TESTS not in sys.path:
         sys.path.insert(0, TESTS)
     from support import client_outcomes
@@ -341,7 +341,7 @@ PAGES = {
 
 
 def main() -> None:
-    """Write the pages."""
+    """Write all generated pages to docs/."""
     for name, text in PAGES.items():
         (DOCS / name).write_text(text())
 

@@ -1,7 +1,7 @@
-"""Settings of the whole suite: marks by folder, ports of the workers, and a guard against lost tasks.
+"""Settings of the whole suite: marks by folder, ports of the workers, and a check for lost tasks.
 
-pytest sees neither a background task that dies nor one that a test leaves behind; the fixture `watched_loop`
-turns both into failures. The tiers (conformance, cluster, clients, spark) are marked by path.
+pytest does not notice a background task that fails, or a task that still runs after the test. The fixture
+`watched_loop` turns both into test failures. The tiers (conformance, cluster, clients, spark) are marked by path.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ OWN_SPARK = (
     "tests/spark/test_deaths.py",
     "tests/spark/test_standalone.py",
 )
-"""Files that start Java processes of their own and not the shared session, so that any worker may run them."""
+"""Files whose tests start their own Java processes instead of the shared session; any worker may run them."""
 PORTS = 5_000
-"""Ports of each worker: those of four workers end where the system's own ephemeral ports begin."""
+"""Number of ports per worker. The ports of four workers end where the system's ephemeral ports begin."""
 
 # On a busy machine one example may take longer than Hypothesis's default of 200 ms.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -60,31 +60,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def accept_interrupts() -> None:
-    """Handle SIGINT also where the suite runs in the background of a script, which lets its commands ignore it.
+    """Handle SIGINT even if the suite runs as a background command of a script, which starts with SIGINT ignored.
 
-    Without this, the processes that tests start and interrupt would ignore it too.
+    Without this, the processes that tests start and interrupt would also ignore SIGINT.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def keep_compiled_modules() -> None:
-    """Write compiled modules in the workers and in every process of a test, even where the environment forbids it.
+    """Write .pyc files in the workers and in every process of a test, even if PYTHONDONTWRITEBYTECODE is set.
 
-    Without them, each broker and command compiles half a second of modules, and each worker 5 s of tests.
+    Without .pyc files, each broker and command compiles modules for 0.5 s, and each worker compiles tests for 5 s.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
 
 
 def compile_java_once() -> None:
-    """Let the Java processes of Spark compile quickly: they end before slow, thorough compilation pays."""
+    """Restrict Spark's Java processes to fast compilation: they are too short-lived for optimizing compilation."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 def give_own_ports(worker: int) -> None:
-    """Let the clusters of each worker, and those of its commands, draw their ports from a range of its own.
+    """Give each worker a separate range of ports for the clusters that its tests and commands start.
 
     Without this, a new cluster could take the port of a broker that another worker's test has killed.
     """
@@ -93,7 +93,7 @@ def give_own_ports(worker: int) -> None:
 
 
 class SchedulingByFile(LoadFileScheduling):
-    """Whole files, as `--dist loadfile`, except that one worker gets the files that share one Spark session."""
+    """Schedule whole files, as `--dist loadfile` does. One worker gets all files that share the Spark session."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "tests/spark" if shares_spark(nodeid) else super()._split_scope(nodeid)
@@ -109,7 +109,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SchedulingBy
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The files that share one Spark session take one worker longest: it starts with them.
+    # The files that share one Spark session take longest, so a worker starts with them.
     items.sort(key=lambda item: not shares_spark(item.nodeid))
     for item in items:
         tier = item.path.relative_to(TESTS).parts[0]
@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Import and collect without garbage collections, and exempt the result from those of the tests."""
+    """Collect the tests with garbage collection disabled, and exclude the collected objects from later collections."""
     gc.disable()
     try:
         return (yield)
@@ -131,7 +131,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests of these two folders run on broker processes and Apache ZooKeeper."""
+    """Note level REAL for tests in `cluster` and `clients`, which run on broker processes and Apache ZooKeeper."""
     if item.path.relative_to(TESTS).parts[0] in ("cluster", "clients"):
         proof.note(proof.Level.REAL)
 
@@ -145,7 +145,7 @@ def _watch_loop_of_coroutines(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 async def watched_loop() -> AsyncIterator[None]:
-    """Fail the test if its event loop swallowed an exception or a task outlives the test."""
+    """Fail the test if its event loop handled an exception by logging only, or if a task outlives the test."""
     loop = asyncio.get_running_loop()
     swallowed: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: swallowed.append(context))

@@ -1,4 +1,4 @@
-"""Every row of the conformance table that is in scope is claimed by a test, and `RowOutcomes` fails unproved rows."""
+"""Every in-scope row of the conformance table is claimed by a test, and `RowOutcomes` fails runs with unproved rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_pytest(directory: Path, *options: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture
 def collected(request: pytest.FixtureRequest) -> dict[str, set[str]]:
-    """Row id -> node ids of the tests of this session that carry its mark."""
+    """Row id -> node ids of the collected tests that are marked with the row."""
     return request.config.pluginmanager.get_plugin(RowOutcomes.NAME).collected
 
 
@@ -75,7 +75,7 @@ def no_test(): ...
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_run_fails_for_each_row_whose_tests_ran_and_none_passed(tmp_path, workers):
+def test_run_fails_for_each_row_whose_tests_all_ran_without_a_pass(tmp_path, workers):
     (tmp_path / "conftest.py").write_text(
         f"""
 import sys
@@ -181,7 +181,9 @@ def test_without_a_row(): ...
         (["skipped real"], "**open**; 1 skipped"),
     ],
 )
-def test_page_takes_the_status_of_a_row_from_the_recorded_run(tmp_path, outcomes, status):
+def test_conformance_page_takes_the_status_of_a_row_from_the_recorded_run(
+    tmp_path, outcomes, status
+):
     tests = [f"tests/test_a.py::test_{number}" for number in range(len(outcomes))]
     file = tmp_path / "outcomes.json"
     ran = {test: text for test, text in zip(tests, outcomes, strict=True) if text}
@@ -192,7 +194,7 @@ def test_page_takes_the_status_of_a_row_from_the_recorded_run(tmp_path, outcomes
     assert f"| A1 | what | {status} |" in page
 
 
-def test_page_shows_why_a_row_or_a_part_of_it_is_later(tmp_path):
+def test_conformance_page_shows_why_a_row_or_a_part_of_a_row_is_later(tmp_path):
     rows = [Row("A1", "group", "what", "the reason"), Row("A2", "group", "more", None, "a part")]
     file = tmp_path / "outcomes.json"
     file.write_text(

@@ -1,4 +1,4 @@
-"""What the settings of the whole suite do: lost exceptions and tasks, compiled modules, the order of files."""
+"""The settings of the whole suite in `conftest.py`: lost exceptions and tasks, compiled modules, the order of files."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_files_that_share_a_spark_session_come_first(tmp_path):
 
 
 def run_suite(tests: Path, *arguments: str, **environment: str) -> str:
-    """Run the tests of a folder under the settings of this suite; return what pytest prints."""
+    """Run the tests of a folder with a copy of this suite's `conftest.py`; return pytest's output."""
     (tests / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (tests / "pytest.ini").write_text(CONFIG)
     options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", *arguments]

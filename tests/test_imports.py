@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a new process: import-linter and a fresh import would both change the state of this one."""
+    """Run Python in a new process, because import-linter and a fresh import would change the state of this process."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 

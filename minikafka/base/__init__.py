@@ -1,3 +1,4 @@
-"""Types, errors, configuration keys and ports that all packages share; imports no other package of
-minikafka.
+"""Types, errors, configuration keys and ports that all packages share.
+
+This package imports no other package of minikafka.
 """

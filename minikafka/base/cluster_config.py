@@ -1,7 +1,7 @@
-"""The content of `cluster.toml`: the number of brokers, their ports, and keys for all brokers or single ones.
+"""The content of `cluster.toml`: the number of brokers, their ports, and keys for all brokers or single brokers.
 
-Invariant: an existing config object is valid; an invalid value is a ConfigError that names the key
-and the fix. `docs/configuration.md` is generated from the table of keys, `_CLUSTER_KEYS`.
+Invariant: an existing config object is valid. An invalid value raises ConfigError, whose text names the
+key and the fix. `docs/configuration.md` is generated from the table of keys, `_CLUSTER_KEYS`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class ClusterConfig:
 
     `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys
     of single brokers by id, from `[broker.N]`. `given`: names of the keys in `[cluster]` and `[zookeeper]`
-    that the file sets. `was_named`: the user has named the file, so its number of brokers and its port take
-    precedence over those of the existing cluster even if the file has not changed. `replicates_topics`: there
-    is no configuration file, so new topics are replicated (`topic_defaults`).
+    that the file sets. `was_named`: the user has named the file. The number of brokers and the port in the
+    file then override the values of the existing cluster, even if the file has not changed.
+    `replicates_topics`: there is no configuration file, so new topics are replicated (`topic_defaults`).
     """
 
     brokers: int = _BROKERS
@@ -76,14 +76,14 @@ class ClusterConfig:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The values of `cluster.brokers` and `cluster.port` by key, as far as the file sets them."""
+        """The values of `cluster.brokers` and `cluster.port` by key, without the keys that the file does not set."""
         found = {"cluster.brokers": self.brokers, "cluster.port": self.port}
         return {name: number for name, number in found.items() if name in self.given}
 
     def topic_defaults(self, brokers: int) -> dict[str, object]:
         """Return the broker keys for new topics: min(3, `brokers`) replicas, and how many must be in sync.
 
-        Return {} if there is a configuration file: nothing is added to its keys.
+        Return {} if there is a configuration file, because no keys are added to the keys of a file.
         """
         if not self.replicates_topics:
             return {}
@@ -140,7 +140,7 @@ _CLUSTER_KEYS: Final = {
     )
 }
 _BROKER_NUMBER: Final = re.compile(r"[1-9][0-9]{0,3}")
-"""Broker numbers start at 1; like cluster.brokers they have at most four digits."""
+"""Broker numbers start at 1. They have at most four digits, as does cluster.brokers."""
 _OF_THE_CLUSTER: Final = (
     "broker.id",
     "listeners",
@@ -163,7 +163,7 @@ def _check_cluster_keys(keys: Mapping[str, object]) -> None:
 def _is_key_of_a_broker(table: str, key: str) -> bool:
     """True if `key` in the table `[broker.TABLE]` is meant as the key of a single broker named TABLE.
 
-    That is so if `key` is a broker key, but TABLE.key is not. For example, `listeners` in
+    This is so if `key` is a broker key, but TABLE.key is not a broker key. For example, `listeners` in
     `[broker.advertised]` is not the key of a broker `advertised`, because `advertised.listeners` is a
     broker key.
     """

@@ -1,9 +1,9 @@
 """The configuration keys of a broker, a topic and a cluster, and the checked values.
 
-Every key except `minikafka.…` is Kafka's, with the name, type and default of Kafka 3.9. The range is Kafka's too,
-except that a value that cannot work, such as a negative interval, is refused even if Kafka accepts it.
-Invariant: an existing config object is valid; an invalid value is a ConfigError that names the key
-and the fix. `docs/configuration.md` is generated from these tables.
+Every key except `minikafka.…` has the name, type, default and range of Kafka 3.9. However, a value that cannot
+work, such as a negative interval, is refused even if Kafka accepts the value.
+Invariant: an existing config object is valid. An invalid value raises ConfigError, whose text names
+the key and the fix. `docs/configuration.md` is generated from these tables.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Settings of one broker; the attribute of a key is its name with `_` for `.`."""
+    """Settings of one broker. The attribute of a key is the key's name with `_` instead of `.`."""
 
     # Identity and listeners.
     broker_id: int = key(INT, -1, "Id of this broker in the cluster; required.", low=0)
@@ -418,7 +418,7 @@ class BrokerConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> BrokerConfig:
-        """Create a config from Kafka names and values of TOML or Kafka's text form. Raises ConfigError."""
+        """Create a config from values (TOML, or Kafka's text form) by Kafka key name. Raises ConfigError."""
         config = cls(**parse_all(_BROKER_KEYS, values), given=frozenset(values))
         _check_broker(config)
         return config
@@ -463,8 +463,8 @@ def _from_broker_key(
 ) -> Any:
     """Return the field of a topic key that inherits type, default, bounds and documentation from `broker_key`.
 
-    `in_other_units`: broker keys that set the same value in a larger unit, each with its factor; they count
-    only while `broker_key` is not set. `default` and `doc` replace those of the broker key.
+    `in_other_units`: broker keys for the same value in a larger unit, each with its factor. These keys have an
+    effect only while `broker_key` is not set. `default` and `doc` replace the values of the broker key.
     """
     row = _BROKER_KEYS[broker_key]
     synonyms = ((broker_key, 1), *in_other_units)
@@ -478,7 +478,7 @@ def _from_broker_key(
 class TopicConfig:
     """Settings of one topic: its own overrides, and the broker's values for all other keys.
 
-    Keys that have no effect in minikafka (`Key.waits_for`) are checked and stored like the others.
+    Keys that have no effect in minikafka (`Key.waits_for`) are checked and stored like all other keys.
     """
 
     cleanup_policy: tuple[str, ...] = _from_broker_key("log.cleanup.policy")
@@ -557,7 +557,7 @@ _TOPIC_KEYS: Final = table(TopicConfig)
 
 
 def _check_broker(config: BrokerConfig) -> None:
-    """Check rules for several keys, and set an empty `log_dirs` from `log_dir`. Raises ConfigError."""
+    """Check rules that involve several keys, and set an empty `log_dirs` from `log_dir`. Raises ConfigError."""
     if "broker.id" not in config.given:
         raise ConfigError("broker.id is required: give each broker a different number from 0")
     if not config.log_dirs:

@@ -23,7 +23,7 @@ class SecurityProtocol(Enum):
 
 
 PLAINTEXT: Final = SecurityProtocol.PLAINTEXT
-"""Neither encryption nor authentication: the only protocol that minikafka serves so far."""
+"""The protocol without encryption and authentication, which is the only protocol that minikafka serves."""
 
 
 class Endpoint(NamedTuple):
@@ -63,7 +63,7 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def require_plaintext(security: SecurityProtocol) -> None:
-    """Raise ConfigError for any security protocol except PLAINTEXT, the only one that is implemented."""
+    """Raise ConfigError for any security protocol except PLAINTEXT, the only protocol that is implemented."""
     if security is not PLAINTEXT:
         raise ConfigError(
             f"security protocol {security.value} is not implemented yet: use PLAINTEXT"

@@ -1,7 +1,7 @@
 """Kafka's error codes, and the exceptions that minikafka raises.
 
-On the per-batch path codes are returned as plain integers; exceptions are used on the control
-plane.
+On the per-batch path, functions return error codes as plain integers. On the control plane, they raise
+exceptions.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class MinikafkaError(Exception):
 
 
 class KafkaError(MinikafkaError):
-    """A Kafka error code as an exception, with a detail for people."""
+    """A Kafka error code as an exception, with a text for people."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
         super().__init__(f"{code.name}: {detail}" if detail else code.name)
@@ -169,7 +169,7 @@ class OffsetGap(CorruptBatch):
 
 
 class ProtocolViolation(MinikafkaError):
-    """A peer sent bytes that violate Kafka's protocol; its connection is closed."""
+    """A peer sent bytes that violate Kafka's protocol. The connection to the peer is closed."""
 
 
 class StorageFailed(MinikafkaError):
@@ -186,7 +186,7 @@ class CleaningFailed(MinikafkaError):
 
 
 class RecordsGone(MinikafkaError):
-    """Records that a response has promised cannot be sent any more; the client's connection is closed."""
+    """The records of a response that is being sent can no longer be read; the client's connection is closed."""
 
 
 class IllegalTransition(MinikafkaError):
@@ -206,7 +206,7 @@ class OutcomeUnknown(CoordinationError):
 
 
 class StaleSession(CoordinationError):
-    """The session of the given generation has ended, and with it its ephemeral nodes."""
+    """The session of the given generation has ended, and its ephemeral nodes are deleted."""
 
 
 class ControllerMoved(CoordinationError):

@@ -1,6 +1,7 @@
-"""The partitions of a fetch: plain tuples, which cost less than objects, and the positions of their fields.
+"""The partitions of a fetch as plain tuples, which cost less than objects, and the indexes of the tuples' fields.
 
-The leader's sessions and the wire protocol share them, and must not import each other.
+The leader's sessions (`replication`) and the wire protocol (`wire`) both use this module, because they must not
+import each other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 from minikafka.base.ports import Slice
 
 RequestRow: TypeAlias = tuple[int, int, int, int, int, int]
-"""partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
+"""Fields: partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
 PARTITION: Final = 0
 FETCH_OFFSET: Final = 2
 
@@ -38,8 +39,8 @@ DIVERGING: Final = 7
 class PartitionData(NamedTuple):
     """One partition of a response.
 
-    `slices` hold `size` bytes. `diverging`: (epoch, end offset) of KIP-595. `aborted` is None, and null on the wire,
-    unless records are read with isolation level read_committed. `preferred`: the broker to read from instead, or -1.
+    `slices` hold `size` bytes. `diverging`: (epoch, end offset) of KIP-595. `aborted`: the aborted transactions for
+    isolation level read_committed, otherwise None. `preferred`: the broker to read from instead of this one, or -1.
     """
 
     partition: int

@@ -17,9 +17,9 @@ from typing import Any, Final
 from minikafka.base.errors import ConfigError
 
 _NEAR: Final = 0.7
-"""Minimum similarity (difflib) of two names for suggesting one in place of the other."""
+"""The error for an unknown name suggests the most similar known name if their similarity is at least this."""
 _FEW: Final = 5
-"""If there are at most this many known names, and none is similar, the error lists them all."""
+"""If no known name is similar, and there are at most this many known names, the error lists all known names."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -46,10 +46,10 @@ class Key:
 
     `low`/`high`: bounds of a number, or of the length of a PASSWORD that is set; `excluded`: a number
     between the bounds that is not allowed. `choices`: the allowed words of a STRING or LIST;
-    `form`: the pattern of a LIST's words, unless the list is `*` alone. `synonyms`: broker keys from
+    `form`: the pattern of a LIST's words; the list `*` is also allowed. `synonyms`: broker keys from
     which a topic key takes its default, each with the factor from the broker key's unit to the topic
-    key's unit; the first one that is set counts. `waits_for`: the feature that minikafka lacks and
-    without which the key is only checked, stored and shown; empty for a key with an effect.
+    key's unit. The first broker key that is set is used. `waits_for`: a feature that minikafka does
+    not have; without it the key is checked, stored and shown, but has no effect. Empty for other keys.
     """
 
     kind: Kind
@@ -183,7 +183,7 @@ def key(kind: Kind, default: Any, doc: str, **rest: Any) -> Any:
 
 
 def first_set(values: Mapping[str, Any], synonyms: Iterable[tuple[str, int]]) -> Any:
-    """Return the first value that is not None, in the order of `synonyms`, times its factor; None if none is set.
+    """Return the first value that is set, in the order of `synonyms`, times its factor; None if no value is set.
 
     A negative value, such as -1 for "no limit", is not multiplied.
     """
@@ -220,7 +220,7 @@ def parse_all(keys: Mapping[str, Key], values: Mapping[str, object]) -> dict[str
 def usable(
     keys: Mapping[str, Key], values: Mapping[str, str]
 ) -> tuple[dict[str, str], list[ConfigError]]:
-    """Return the valid entries of `values`, and a ConfigError for each invalid one."""
+    """Return the valid entries of `values`, and a ConfigError for each invalid entry."""
     kept, faults = {}, []
     for name, value in values.items():
         try:

@@ -1,7 +1,7 @@
-"""The listeners of one broker, from Kafka's keys `listeners`, `advertised.listeners` and related ones.
+"""The listeners of one broker, from Kafka's keys `listeners`, `advertised.listeners` and related keys.
 
-The rules are Kafka's, and so are most of the messages. One difference: a broker always has a control listener,
-which takes the controller's requests. If `listeners` has no entry for it, it listens on a free port.
+The rules and most error messages are Kafka's. One difference: a broker always has a control listener, which
+receives the controller's requests. If `listeners` has no entry for the control listener, it gets a free port.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Listeners(NamedTuple):
     """Where one broker listens, and the endpoints that it registers for clients and other brokers.
 
     `kafka`: the listeners for Kafka requests, in the order of the configuration. `inter_broker`: the name of the
-    listener that followers fetch from. `advertised`: the endpoints to register; port 0 stands for the port on
-    which the listener of that name really listens.
+    listener that followers fetch from. `advertised`: the endpoints to register; port 0 stands for the actual
+    port of the listener with the same name.
     """
 
     kafka: tuple[Endpoint, ...]
@@ -35,7 +35,7 @@ class Listeners(NamedTuple):
     advertised: tuple[Endpoint, ...]
 
     def registered(self, ports: Mapping[str, int]) -> tuple[Endpoint, ...]:
-        """Return the endpoints to register. `ports`: the real port of every listener, by listener name."""
+        """Return the endpoints to register. `ports`: the actual port of every listener, by listener name."""
         return tuple(item._replace(port=item.port or ports[item.name]) for item in self.advertised)
 
 
@@ -115,7 +115,7 @@ def _inter_broker(name: str | None, by_name: Mapping[str, SecurityProtocol]) -> 
 def _listening(
     listeners: Sequence[str], by_name: Mapping[str, SecurityProtocol]
 ) -> dict[str, Endpoint]:
-    """Return the entries of `listeners` by name. Raises ConfigError if two have the same name or port."""
+    """Return the entries of `listeners` by name. Raises ConfigError if two entries have the same name or port."""
     text = ",".join(listeners)
     found: dict[str, Endpoint] = {}
     for endpoint in map(parse_endpoint, listeners):
@@ -133,14 +133,14 @@ def _listening(
 
 
 def _share_port(one: Endpoint, other: Endpoint) -> bool:
-    """True if both endpoints have the same port (not 0), unless exactly one of them has an IPv6 address."""
+    """True if both endpoints have the same port (not 0), and both or neither have an IPv6 address."""
     return one.port == other.port != 0 and (":" in one.host) is (":" in other.host)
 
 
 def _advertised(
     entries: Sequence[str], found: Mapping[str, Endpoint], control_name: str
 ) -> dict[str, Endpoint]:
-    """Return the advertised endpoints by name: the given ones, or `found` if none are given."""
+    """Return the advertised endpoints by name: the endpoints in `entries`, or `found` if `entries` is empty."""
     given = {item.name: item for item in map(parse_endpoint, entries)}
     if not given:
         return dict(found)

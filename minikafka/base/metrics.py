@@ -1,7 +1,7 @@
 """The metrics of one broker under the names of Kafka's JMX beans, and their Prometheus text.
 
-A component registers its metrics once and keeps the returned objects. To count, it adds to `Counter.value` or calls
-`Histogram.record`: neither allocates, calls back or reads a clock. Gauges are computed when they are read.
+A component registers its metrics once and keeps the returned objects. To count, the component adds to `Counter.value`
+or calls `Histogram.record`. Both allocate nothing and read no clock. Gauges are computed when they are read.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ class Histogram:
         self._previous = _no_values()
 
     def record(self, value: int) -> None:
-        """Count one value; a negative one counts as 0."""
+        """Count one value; a negative value counts as 0."""
         value = min(max(value, 0), _VALUE_MAX)
         self.count += 1
         self.total += value
         self._recent[_bucket(value)] += 1
 
     def rotate(self) -> None:
-        """Begin a new period; quantiles then cover it and the period that has just ended."""
+        """Begin a new period; quantiles then cover the new period and the period that has just ended."""
         self._previous, self._recent = self._recent, _no_values()
 
     def quantile(self, share: float) -> float:
-        """Return a value that the fraction `share` of recent values does not exceed; NaN without values."""
+        """Return the quantile `share` (0 to 1) of the recent values, rounded up; NaN without values."""
         counts = [a + b for a, b in zip(self._recent, self._previous, strict=True)]
         left = share * sum(counts)
         if not left:
@@ -97,7 +97,7 @@ class Metric(NamedTuple):
     kind: Kind
     help: str
     reads: dict[tuple[tuple[str, str], ...] | None, Read]
-    """Functions that return the samples, by labels; the function under None returns samples with any labels."""
+    """Functions that return the samples, by labels. The function under the key None returns samples of all labels."""
 
     def samples(self) -> list[Sample]:
         """Return the current samples."""
@@ -105,9 +105,9 @@ class Metric(NamedTuple):
 
 
 class Metrics:
-    """The registry of one broker. A name is Kafka's bean, such as `kafka.server:type=ReplicaManager,name=LeaderCount`.
+    """The metrics of one broker, by bean name as in Kafka: `kafka.server:type=ReplicaManager,name=LeaderCount`.
 
-    A name of another form, such as `process_open_fds`, is used for Prometheus unchanged.
+    A name that is not a bean name, such as `process_open_fds`, is used unchanged as the Prometheus name.
     """
 
     def __init__(self) -> None:
@@ -144,11 +144,11 @@ class Metrics:
         return histogram
 
     def collect(self, name: str, kind: Kind, help: str, read: Read) -> None:
-        """Register a metric whose labels change: `read` returns all of its samples. Raises ValueError if it exists."""
+        """Register a metric with changing labels; `read` returns all samples. Raises ValueError if it exists."""
         self._add(name, kind, help, None, read)
 
     def before_read(self, refresh: Callable[[], None]) -> None:
-        """Call `refresh` before every reading of the metrics: several gauges can share one costly lookup."""
+        """Call `refresh` before every reading of the metrics, so that several gauges can share one costly lookup."""
         self._refreshes.append(refresh)
 
     def rotate(self) -> None:
@@ -181,7 +181,7 @@ class Metrics:
 
 
 def prometheus_name(name: str, kind: Kind) -> str:
-    """Return the name of a metric in Prometheus, as the usual rules of the JMX exporter form it."""
+    """Return the Prometheus name of a metric, formed by the usual rules of the JMX exporter."""
     bean = _BEAN.fullmatch(name)
     if bean is None:
         return name

@@ -1,7 +1,7 @@
 """Types of the cluster as immutable values: brokers, partitions, assignments, controller requests.
 
-Invariant: a value never changes after it was built, so the controller, the request queues and the
-brokers may share it. None of these is created on the per-batch path.
+Invariant: a value never changes after its creation, so the controller, the request queues and the
+brokers may share it. The per-batch path creates no objects of these types.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_EPOCH: Final = -1
 
 
 def version_4_uuid(drawn: bytes) -> bytes:
-    """Return 16 random bytes as a random UUID: with the bits of version 4 set."""
+    """Return the 16 random bytes with the version bits set as in a random UUID (version 4)."""
     uuid = bytearray(drawn)
     uuid[6] = uuid[6] & 0x0F | 0x40
     uuid[8] = uuid[8] & 0x3F | 0x80
@@ -72,14 +72,14 @@ class Broker:
         return next((item for item in self.endpoints if item.name == listener), None)
 
     def node(self, listener: str) -> Node | None:
-        """Return the broker as clients of this listener see it, None if it does not have the listener."""
+        """Return the broker as clients of this listener see it, None if the broker does not have the listener."""
         found = self.endpoint(listener)
         return None if found is None else Node(self.id, found.host, found.port, self.rack)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """Ordered replicas of a partition; the first is the preferred one.
+    """Ordered replicas of a partition; the first replica is the preferred replica.
 
     `adding` and `removing`: the replicas that a reassignment in progress adds and removes (KIP-455).
     """
@@ -134,7 +134,7 @@ class LeaderAndIsr:
 
 
 class PartitionState(NamedTuple):
-    """One partition in LeaderAndIsr and UpdateMetadata requests; a request may hold 100,000."""
+    """One partition in a LeaderAndIsr or UpdateMetadata request, which may have 100,000 partitions."""
 
     tp: TopicPartition
     leader: BrokerId
@@ -146,7 +146,7 @@ class PartitionState(NamedTuple):
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
     offline: tuple[BrokerId, ...] = ()
-    """UpdateMetadata only: replicas whose broker is gone or shutting down, or whose log directory failed."""
+    """UpdateMetadata only: replicas whose broker is dead or shutting down, or whose log directory failed."""
     is_new: bool = False
     """LeaderAndIsr only: the replica may be created in any good log directory (R67)."""
 

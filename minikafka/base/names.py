@@ -1,10 +1,10 @@
 """Names and numbers that come from outside, parsed strictly: from ZooKeeper, files, requests and command lines.
 
-Whoever can write to ZooKeeper or to a log directory can write anything there. Python's own parsers are too lenient
-for that: `int` takes the digits of every script, `1_000`, spaces and signs, and `json` takes `NaN`, a field named
-twice, other encodings than UTF-8 and half of a surrogate pair, which no encoder can write again. Pure. Invariant: a
-returned name or number can be part of a path and be sent to any client; anything else raises ValueError with a text
-that names the fault. The caller adds the path of the node or file to that text.
+A znode or file may contain anything, and Python's own parsers are too lenient. `int` accepts the digits of every
+script, `1_000`, spaces and signs. `json` accepts `NaN`, repeated fields, other encodings than UTF-8, and half of a
+surrogate pair, which cannot be encoded again. Invariant: a returned name or number can be part of a path and be
+sent to any client. Any other input raises ValueError with a text that names the fault. The caller adds the path of
+the node or file to this text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 GROUP_TOPIC: Final = "__consumer_offsets"
 """Kafka's internal topic with the groups and their committed offsets."""
 INTERNAL_TOPICS: Final = frozenset({GROUP_TOPIC, "__transaction_state"})
-"""The topics that Kafka reserves for its coordinators: clients may read them and not write to them."""
+"""The topics that Kafka reserves for its coordinators. Clients may read these topics, but not write to them."""
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _CLUSTER_ID: Final = re.compile(r"[!-~]{1,255}")
 _OFFSET: Final = re.compile(r"[0-9]{20}")
@@ -35,14 +35,14 @@ _SHOWN: Final = 60
 
 
 def parse_number(text: str, high: int = INT_MAX) -> int:
-    """Return the number that the text writes in decimal: 0 to `high`, no sign, spaces or leading zeros."""
+    """Return the decimal number in the text: from 0 to `high`, without sign, spaces or leading zeros."""
     if not _NUMBER.fullmatch(text) or int(text) > high:
         raise ValueError(f"{text[:_SHOWN]!a} is not a whole number from 0 to {high}")
     return int(text)
 
 
 def parse_topic(name: object) -> str:
-    """Return the name if Kafka allows it for a topic."""
+    """Return the name if Kafka allows it as a topic name."""
     if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name):
         raise ValueError(
             f"{str(name)[:_SHOWN]!a} is not a topic name of at most 249 letters, digits, '.', '_' and '-'"
@@ -80,7 +80,7 @@ def parse_text(text: object) -> str:
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """Return the fields of a JSON object in UTF-8 that names no field twice; its strings are not checked."""
+    """Return the fields of a JSON object in UTF-8 without repeated fields. Strings are not checked."""
     try:
         text = data.decode()
         fields = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
@@ -113,7 +113,7 @@ def parse_replica_directory(name: str) -> TopicPartition:
 
 
 def is_deleted_replica(name: str) -> bool:
-    """True if this is the directory name that Kafka gives to a replica before it deletes it (`…-delete`)."""
+    """True if the directory name is that of a replica whose deletion has begun (`…-delete`, as in Kafka)."""
     return _DELETED.fullmatch(name) is not None
 
 

@@ -36,7 +36,7 @@ class DeferredBytes(Protocol):
 
 
 Slice: TypeAlias = Buffer | DeferredBytes
-"""A part of a response: its bytes, or bytes that are read when they can be sent."""
+"""A part of a response: bytes in memory, or bytes that are read when they can be sent."""
 QUEUE_MARK_BYTES: Final = 64 * 1024
 """`StreamHandler.drained` is called each time the queue of a `Link` shrinks to this size or below."""
 
@@ -45,7 +45,7 @@ class Timer(Protocol):
     """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Cancel the callback; no effect if it already ran."""
+        """Cancel the callback; no effect if the callback has already run."""
 
 
 class Clock(Protocol):
@@ -55,7 +55,7 @@ class Clock(Protocol):
         """Return monotonic milliseconds."""
 
     def wall_ms(self) -> int:
-        """Return Unix milliseconds; jumps when the machine's clock is set."""
+        """Return Unix milliseconds. The value jumps when the machine's clock is set."""
 
     async def sleep(self, ms: float) -> None:
         """Wait for this many milliseconds."""
@@ -74,14 +74,14 @@ class Rng(Protocol):
         """Return a random number between the two bounds, for jitter."""
 
     def shuffled(self, items: Sequence[Any]) -> list[Any]:
-        """Return the same items in random order."""
+        """Return the items in random order."""
 
 
 class Tasks(Protocol):
     """The asyncio tasks of one broker process: named, referenced until they end, and cancelled by `close`."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> Awaitable[None]:
-        """Start a task; an exception that leaves it is logged and passed to the owner's `on_crash`."""
+        """Start a task. An exception that the task raises is logged and passed to the owner's `on_crash`."""
 
     async def close(self) -> None:
         """Cancel all tasks and wait until the last one has ended."""
@@ -117,7 +117,7 @@ class File(Protocol):
     path: str
 
     def pread(self, count: int, position: int) -> bytes:
-        """Read at most this many bytes at a position; fewer only at the end of the file."""
+        """Read this many bytes at a position; return fewer bytes only at the end of the file."""
 
     def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
         """Write all slices at a position; return the number of bytes written."""
@@ -136,8 +136,9 @@ class File(Protocol):
 
 
 class Storage(Protocol):
-    """A file system with synchronous calls, since the page cache is fast. Every OSError is raised
-    as `StorageFailed`.
+    """A file system. Calls are synchronous, because the page cache is fast.
+
+    Every OSError is raised as `StorageFailed`.
     """
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -181,7 +182,7 @@ class Storage(Protocol):
     def link(self, path: str, other: str) -> bool:
         """Create `other` as a hard link to the file `path`.
 
-        Return False if that is impossible: too many links, `other` exists, or `path` does not.
+        Return False if that is impossible: too many links, `other` exists, or `path` does not exist.
         """
 
     def remove(self, path: str) -> None:
@@ -204,7 +205,7 @@ class Link(Protocol):
     """The sending side of one byte-stream connection."""
 
     def send(self, slices: Sequence[Buffer]) -> None:
-        """Write at once if nothing is queued, else queue. The caller may then reuse the buffers."""
+        """Write the bytes at once if nothing is queued, else queue them. The caller may then reuse the buffers."""
 
     def queued_bytes(self) -> int:
         """Return the bytes accepted by `send` but not yet taken by the socket."""
@@ -219,7 +220,7 @@ class Link(Protocol):
         """Return True if the other side has closed or reset the connection, even while reading is paused."""
 
     def close(self) -> None:
-        """Send all queued bytes, then close."""
+        """Send all queued bytes, then close the connection."""
 
     def abort(self) -> None:
         """Close the connection at once and drop queued bytes."""
@@ -266,7 +267,7 @@ class Transport(Protocol):
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> Listener:
-        """Accept connections; port 0 takes a free port.
+        """Accept connections on a port; 0 means any free port.
 
         Raises OSError, and ConfigError for a security protocol that is not implemented.
         """
@@ -333,7 +334,7 @@ class WatchKind(Enum):
 
 
 class WatchSignal(Enum):
-    """The reason why a watch completed. It does not tell the change: the owner must read the node again."""
+    """The reason why a watch completed. To learn what has changed, the owner must read the node again."""
 
     CHANGED = "changed"
     RESYNC = "resync"
@@ -380,15 +381,15 @@ class Watch(Protocol):
         """Wait until the watch fires (CHANGED), or until its owner must read all nodes again (RESYNC)."""
 
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
-        """Call back once, in the event loop, when the watch fires; at once if it has fired."""
+        """Call the callback once, in the event loop, when the watch fires; at once if it has already fired."""
 
 
 class Coordination(Protocol):
     """ZooKeeper as a broker sees it. Paths are without the chroot.
 
-    `create` and `multi` take `generation`: if the current session is a different one they raise
-    `StaleSession` without sending (None: any session). Writes are never repeated; reads are
-    repeated until a deadline while the generation lasts. All errors are subclasses of
+    `create` and `multi` have an argument `generation`: if the current session has another generation,
+    they send nothing and raise `StaleSession` (None: any session). Writes are never repeated. Reads
+    are repeated until a deadline, as long as the session has not changed. All errors are subclasses of
     CoordinationError.
     """
 
@@ -402,7 +403,7 @@ class Coordination(Protocol):
 
     @property
     def session_password(self) -> bytes:
-        """ZooKeeper's password of the session, needed to attach to it."""
+        """ZooKeeper's password of the session, needed to attach to the session."""
 
     @property
     def session_timeout_ms(self) -> int:
@@ -413,16 +414,16 @@ class Coordination(Protocol):
         """Current state of the session."""
 
     async def start(self) -> None:
-        """Connect; return when CONNECTED for the first time."""
+        """Connect to ZooKeeper; return when the session is CONNECTED for the first time."""
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
         """True if, by the local monotonic clock, no server can expire the session in the next `margin_ms`."""
 
     def events(self) -> AsyncIterator[SessionEvent]:
-        """Return an ordered stream of all session events from now on; each call returns its own stream."""
+        """Return a new stream of all session events from now on, in order."""
 
     async def connected(self) -> int:
-        """Wait until CONNECTED and return the generation."""
+        """Wait until the session is CONNECTED and return its generation."""
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
         """Return the node. `watch`: arm the DATA watch registered for this path."""
@@ -476,7 +477,7 @@ class Coordination(Protocol):
         """Register and return a watch. The next read of the same path with `watch=True` arms it."""
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
-        """Remove all watches of this kind on this path, also from the server (D10)."""
+        """Remove all watches of this kind on this path, here and on the server (D10)."""
 
     async def close(self) -> None:
         """End the session, which deletes its ephemeral nodes."""
@@ -493,10 +494,10 @@ class Ledger(Protocol):
 
 
 class Gate(Protocol):
-    """A point where an operation can be held at a named step (`controller/steps.py`), for tests."""
+    """A point at which tests can hold an operation, at a named step (`controller/steps.py`)."""
 
     async def reached(self, operation: str, step: str) -> None:
-        """Return at once if the step is not held, otherwise when it is released."""
+        """Return at once if the step is not held. Otherwise wait until the step is released."""
 
 
 class Call(NamedTuple):
@@ -516,7 +517,7 @@ class ControlPlane(Protocol):
         port: int,
         metrics: Callable[[], Iterator[str]] | None = None,
     ) -> Listener:
-        """Serve calls on a port; port 0 takes a free one. `metrics` returns the text of `/metrics` in pieces."""
+        """Serve calls on a port; 0 means any free port. `metrics` returns the text of `/metrics` in pieces."""
 
     async def call(
         self,
@@ -528,7 +529,7 @@ class ControlPlane(Protocol):
         target_id: int,
         timeout_ms: int,
     ) -> dict[str, Any]:
-        """Make one call to the broker `target_id`; if another broker has the address, that broker refuses it.
+        """Make one call to the broker `target_id`. If another broker has the address, it refuses the call.
 
         Raises OSError (TimeoutError included) if there is no response, KafkaError if the call is refused.
         """

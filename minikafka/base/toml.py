@@ -1,6 +1,6 @@
 """TOML parsing with one-line errors that name the place of the mistake.
 
-Invariant: invalid TOML is a ConfigError of one line.
+Invariant: invalid TOML raises ConfigError with a text of one line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def _not_toml(text: str, said: str) -> str:
-    """Return the parser's message; for a key that is given twice, a message with its name and line."""
+    """Return the parser's message, or for a repeated key a message with the key's name and line."""
     if not said.startswith("Cannot overwrite a value"):
         return f"invalid TOML: {said}"
     place = _LINE.search(said)

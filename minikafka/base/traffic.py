@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Traffic:
-    """The counters of Kafka's BrokerTopicMetrics. Those of appends are increased once per flush of a log.
+    """The counters of Kafka's BrokerTopicMetrics. A flush of a log adds all appends of the flush at once.
 
     `produce_requests` counts appended batches; a refused batch counts in `failed_produce_requests`
     only.
@@ -55,7 +55,7 @@ class TopicTraffic:
         self._gone = Traffic()
 
     def of(self, topic: str) -> Traffic:
-        """Return the counters of a topic; the same object for as long as the topic is hosted."""
+        """Return the counters of a topic. While the topic is hosted, every call returns the same object."""
         traffic = self.by_topic.get(topic)
         if traffic is None:
             traffic = self.by_topic[topic] = Traffic()

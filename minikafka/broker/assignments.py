@@ -1,6 +1,6 @@
 """Assignment of a new topic's replicas to brokers (R70), and checks of manual assignments.
 
-Invariant: a partition never has two replicas on one broker, and leaders are spread evenly. Pure.
+Invariant: a partition never has two replicas on one broker, and leaders are spread evenly. The functions are pure.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId
 
 PARTITIONS_MAX: Final = 10_000
-"""A request may create at most this many partitions, as in KRaft: a huge number must not cost memory."""
+"""Maximum number of partitions that one request may create, as in KRaft, to limit the memory that it uses."""
 
 
 def check_room(partitions: int, room: int) -> None:
-    """Raise KafkaError(POLICY_VIOLATION) if `partitions` exceeds what the request may still create."""
+    """Raise KafkaError(POLICY_VIOLATION) if `partitions` exceeds `room`.
+
+    `room` is the number of partitions that the request may still create.
+    """
     if partitions > room:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"a request may create at most {PARTITIONS_MAX} partitions"
@@ -24,7 +27,10 @@ def check_room(partitions: int, room: int) -> None:
 
 
 def check_replication_factor(replication_factor: int, available: int) -> None:
-    """Raise KafkaError(INVALID_REPLICATION_FACTOR) if the factor is below 1, or above the live brokers."""
+    """Raise KafkaError(INVALID_REPLICATION_FACTOR) if the factor is below 1 or above `available`.
+
+    `available` is the number of live brokers.
+    """
     if replication_factor < 1:
         reason = "Replication factor must be larger than 0."
     elif replication_factor > available:
@@ -46,7 +52,7 @@ def assign(
 ) -> dict[int, tuple[BrokerId, ...]]:
     """Return the ordered replicas of new partitions, by partition number.
 
-    Leaders are assigned round-robin: partition 0 belongs to the broker at index `start` of the order.
+    Leaders are assigned round-robin to the ordered brokers, beginning at index `start` for partition 0.
     `shift` sets the distance from a partition's leader to its first follower; the distance grows by one step
     after each round of leaders. The new partitions are numbered from `first_partition`, the number of
     partitions that the topic already has. If every broker has a rack, a partition's replicas are spread over
@@ -75,10 +81,11 @@ def assign_more(
     count: int,
     numbers: Sequence[int],
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """Return the replicas of the new partitions `numbers` of a topic that has `count` partitions.
+    """Return the replicas of the new partitions of an existing topic, by partition number.
 
-    `numbers` are consecutive. As in Kafka, the round-robin begins at the preferred replica of partition 0,
-    whose replicas are `first_replicas`.
+    `count` is the current number of partitions. `numbers` holds the consecutive numbers of the new
+    partitions. `first_replicas` holds the replicas of partition 0. As in Kafka, the round-robin begins at
+    the preferred replica of partition 0.
     """
     ids = sorted(broker.id for broker in brokers)
     start = next((i for i, id_ in enumerate(ids) if id_ >= first_replicas[0]), 0)
@@ -89,8 +96,9 @@ def assign_more(
 def checked_assignment(
     given: Sequence[tuple[int, tuple[BrokerId, ...]]], known: Collection[BrokerId]
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """Return the manual assignment by partition. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) with
-    the reason.
+    """Return a manual assignment as a dictionary, by partition number.
+
+    Raises KafkaError(INVALID_REPLICA_ASSIGNMENT), with the reason, if the assignment is invalid.
     """
     assignment = dict(given)
     if sorted(partition for partition, _ in given) != list(range(len(given))):
@@ -113,7 +121,10 @@ def _invalid(reason: str) -> KafkaError:
 
 
 def _followers(order: Sequence[BrokerId], first: int, shift: int) -> list[BrokerId]:
-    """Return all brokers but `order[first]`, in order from the position after it, rotated left by `shift`."""
+    """Return the possible followers of the leader `order[first]`, in order of preference.
+
+    These are the brokers after the leader, cyclically. The list is then rotated left by `shift` positions.
+    """
     others = len(order) - 1
     return [order[(first + 1 + (shift + i) % others) % len(order)] for i in range(others)]
 
@@ -124,9 +135,10 @@ def _pick(
     rack_count: int,
     replication_factor: int,
 ) -> tuple[BrokerId, ...]:
-    """Return `replication_factor` of the candidates, in order.
+    """Return the `replication_factor` best candidates.
 
-    While a rack is still unused, candidates on used racks are put after all others.
+    A candidate on a rack that is already used moves to the end while another rack is unused. Otherwise the
+    order of the candidates is kept.
     """
     picked: list[BrokerId] = []
     used: set[str | None] = set()
@@ -141,7 +153,7 @@ def _pick(
 
 
 def _alternating(brokers: Sequence[Broker]) -> list[BrokerId]:
-    """Order the broker ids so that neighbours are on different racks, as far as the racks' sizes allow."""
+    """Return the broker ids, ordered so that neighbours are on different racks as far as possible."""
     by_rack: dict[str, list[BrokerId]] = {}
     for broker in sorted(brokers, key=lambda broker: broker.id):
         by_rack.setdefault(broker.rack or "", []).append(broker.id)

@@ -1,10 +1,10 @@
 """One broker: its parts, and the order in which they start and stop.
 
-A start has two stages. `create_broker` joins the cluster; this needs only the log directories, the ledger and
-the coordination mode. It returns a `Broker`, whose parts are all created; `Broker.start` makes it listen and
+A start has two stages. `create_broker` joins the cluster, which needs only the log directories, the ledger and
+the coordination mode. It returns a `Broker` with all its parts. `Broker.start` then makes the broker listen and
 register. Clock, randomness, storage, transport, tasks and coordination are arguments, so that production and
-tests in memory run the same broker. Invariant: the broker is registered only while it can answer, and gives
-its leaderships away before it leaves.
+in-memory tests run the same broker. Invariant: the broker is registered only while it can serve requests, and
+moves its leaderships to other brokers before it leaves the cluster.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ logger = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_MS: Final = 30_000
 _METRICS_PERIOD_MS: Final = 60_000
-"""Length of one period of the histograms, whose quantiles cover the current period and the one before."""
+"""Length of one period of the histograms. Their quantiles cover the current and the previous period."""
 
 
 class BrokerState(IntEnum):
-    """Kafka's numbers of the states of a broker."""
+    """The states of a broker, with Kafka's numbers."""
 
     STARTING = 1
     RUNNING = 3
@@ -76,9 +76,9 @@ class BrokerState(IntEnum):
 
 
 async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: CoordinationMode) -> Broker:
-    """Join the cluster, recover the logs, and return the broker, which listens and registers only in `start`.
+    """Join the cluster, recover the logs, and return the broker. `Broker.start` makes it listen and register.
 
-    Raises ConfigError, StorageFailed, CoordinationError; the caller then closes `tasks`.
+    Raises ConfigError, StorageFailed, CoordinationError. After an error, the caller closes `ports.tasks`.
     """
     ledger_directory = directory_of(config.log_dirs[0])
     ledger = LedgerWriter(ports.storage, ledger_directory, config.broker_id, ports.clock)
@@ -92,7 +92,7 @@ async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: Coordina
 
 
 class Broker:
-    """A broker that has joined its cluster and recovered its logs; `create_broker` makes it."""
+    """A broker that has joined its cluster and recovered its logs, created by `create_broker`."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Broker:
             self._new_services(ports, cluster_id), self.replicas, ports.transport, ports.tasks
         )
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
-        """This broker's registration: its endpoints (none until it listens) and its last broker epoch."""
+        """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
         self._has_registered = asyncio.Event()
         self._is_stopping = False
 
@@ -240,7 +240,7 @@ class Broker:
         self._has_registered.set()
 
     def _is_known(self) -> bool:
-        """True once this broker's metadata shows its own latest registration."""
+        """True once the metadata contains the latest registration of this broker."""
         known = self.metadata.brokers.get(self.config.broker_id)
         return known is not None and known.epoch >= self.info.epoch
 
@@ -248,7 +248,7 @@ class Broker:
         return prometheus_text(self.metrics)
 
     async def _rotate_metrics(self) -> None:
-        """Drop old values from the histograms at intervals, so that their quantiles cover the last minutes."""
+        """Drop old values from the histograms periodically, so that quantiles cover only the last minutes."""
         while True:
             await self.clock.sleep(_METRICS_PERIOD_MS)
             self.metrics.rotate()
@@ -256,7 +256,7 @@ class Broker:
     # ---- the control plane
 
     async def on_call(self, call: Call) -> dict[str, Any]:
-        """Return the answer to one control-plane call. Raises KafkaError for a call that cannot be served."""
+        """Return the response to one control-plane call. Raises KafkaError if the call cannot be served."""
         if call.method in messages.STATE_CHANGES:
             return await self._change_state(call)
         if call.method == messages.CONTROLLED_SHUTDOWN:
@@ -283,8 +283,8 @@ class Broker:
     async def _change_state(self, call: Call) -> dict[str, Any]:
         """Carry out a request of the controller.
 
-        A request that arrives before this broker has registered was meant for an earlier process of this
-        broker. The request waits for the registration, because its broker epoch can be checked only then.
+        A request that arrives before this broker has registered waits for the registration. The request was
+        sent to an earlier process of this broker, but its broker epoch can be checked only after registration.
         """
         request = messages.decode(call.method, call.body)
         await self._has_registered.wait()
@@ -292,9 +292,9 @@ class Broker:
         return messages.encode_response(await self._carry_out(request))
 
     async def _carry_out(self, request: ControllerRequest) -> ControllerResponse:
-        """Carry out the request on the replicas.
+        """Carry out a request of the controller on the replicas.
 
-        Raises KafkaError NETWORK_EXCEPTION if the coordination service does not answer; the controller then
+        Raises KafkaError NETWORK_EXCEPTION if the coordination service does not answer. The controller then
         sends the request again.
         """
         try:
@@ -351,7 +351,7 @@ class Broker:
     async def shutdown(self, *, controlled: bool = True) -> None:
         """Stop every part, and mark the shutdown as clean.
 
-        If `controlled` and `controlled.shutdown.enable` are true, give the leaderships away before that.
+        If `controlled` and `controlled.shutdown.enable` are true, first move the leaderships to other brokers.
         """
         if self._is_stopping:
             return
@@ -373,7 +373,10 @@ class Broker:
         self.ledger.close()
 
     async def _controlled_shutdown(self) -> None:
-        """Ask the controller to move every leadership away; give up after the last attempt (R23)."""
+        """Ask the controller to move all leaderships to other brokers (R23).
+
+        Give up after `controlled.shutdown.max.retries` attempts.
+        """
         config = self.config
         self.replicas.leaving = True
         for attempt in range(1, config.controlled_shutdown_max_retries + 1):

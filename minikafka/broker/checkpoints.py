@@ -1,7 +1,7 @@
 """The periodic checkpoint files of all replicas: high watermarks, recovery points and log start offsets.
 
 Invariant: high watermarks are not written before the first LeaderAndIsr of this broker. Otherwise a broker
-that stops soon after its start would overwrite the checkpoint with one that lacks its replicas (R35).
+that stops soon after its start would overwrite the checkpoint with a file that lacks its replicas (R35).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from minikafka.replication.partition import Partition
 
 
 class Checkpoints:
-    """The two checkpoint loops.
+    """The two loops that write the checkpoint files.
 
-    After a failed write, `directory_failed(failure)` takes the log directory offline.
+    After a failed write, `directory_failed(failure)` is called to take the log directory offline.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Checkpoints:
         self._has_started = False
 
     def start(self) -> None:
-        """Start the loops unless they run already; called when the replicas of this broker are known."""
+        """Start the loops if they have not started. Called when the replicas of this broker are known."""
         if not self._has_started:
             self._has_started = True
             self._tasks.spawn(self._checkpoint_high_watermarks(), "hw-checkpoint")
@@ -52,7 +52,7 @@ class Checkpoints:
             self.write_high_watermarks()
 
     def write_high_watermarks(self) -> None:
-        """Write replication-offset-checkpoint in every live directory."""
+        """Write the file `replication-offset-checkpoint` in every live log directory."""
         try:
             self._logs.checkpoint_high_watermarks(
                 {tp: partition.high_watermark for tp, partition in self._partitions.items()}
@@ -66,7 +66,10 @@ class Checkpoints:
             self.write_high_watermarks()
 
     async def _checkpoint_logs(self) -> None:
-        """Sync sealed segments, which a restart then need not scan, and write the recovery points (R25)."""
+        """Periodically fsync rolled segments and write the recovery points (R25).
+
+        A restart then need not scan the rolled segments.
+        """
         while True:
             await self._clock.sleep(self._config.log_flush_offset_checkpoint_interval_ms)
             try:

@@ -3,8 +3,8 @@
 Invariant: a cold request begins only after the responses to the earlier cold requests of its connection were
 sent, and the client has received all but 64 KiB of them. (Kafka, too, reads the next request of a connection
 only after the response.) A connection therefore holds at most one cold response. Produce and Fetch do not
-wait for cold requests. A waiting request is a copy of its part of the receive buffer, which is reused at the
-end of the tick; a request that was received into a buffer of its own is not copied.
+wait for cold requests. A waiting request is copied from the receive buffer, because this buffer is reused at
+the end of the tick. A request that was received into a buffer of its own is not copied.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from minikafka.wire.versions import API_VERSIONS, NAMES, is_served
 logger = logging.getLogger(__name__)
 
 WAITING_MAX: Final = 64
-"""When more cold requests of a connection wait, nothing is read or parsed until at most half as many wait."""
+"""When more cold requests of a connection wait, reading and parsing stop until at most half this number wait."""
 LARGE_BYTES: Final = 16 << 10
 """Requests of at least this many bytes are decoded in steps, and handled one at a time (`OneAtATime`)."""
 WAITING_BYTES_MAX: Final = 256 << 10
-"""The same limit as `WAITING_MAX`, for the bytes of the waiting requests."""
+"""When the waiting cold requests of a connection have more bytes than this, reading and parsing stop until they
+have at most half of it."""
 
 
 class ColdRequest(NamedTuple):
-    """One request, and the slot that orders its response among the responses of the connection."""
+    """One cold request, with the slot of its response in the response queue of the connection."""
 
     api: int
     version: int
@@ -54,16 +55,16 @@ class ColdRequest(NamedTuple):
     body: Buffer
     slot: Slot
     arrived: int
-    """Monotonic milliseconds."""
+    """Time of arrival, in monotonic milliseconds."""
 
 
 class ColdRequests:
     """The cold requests of one connection, in order of arrival.
 
     `unsupported(correlation)` encodes the response to an ApiVersions request of an unknown version.
-    `is_received(slot)` returns True if the response of the slot was sent and received. After it has returned
-    False, the connection calls `proceed` whenever something was sent or received. `close()` closes the
-    connection. `begun()` is called when a request with a buffer of its own no longer waits.
+    `is_received(slot)` returns True if the response in the slot was sent and received by the client. After a
+    result of False, the connection calls `proceed` whenever a response was sent or received. `close()` closes
+    the connection. `begun()` is called when a waiting request with a buffer of its own begins.
     """
 
     __slots__ = (
@@ -117,23 +118,26 @@ class ColdRequests:
         self._bytes = 0
         self._current: ColdRequest | None = None
         self._steps: Generator[None, None, Any] | None = None
-        """The remaining steps of the current request; None if it is not handled in steps."""
+        """The remaining steps of the current request; None if there are none."""
         self._then: Callable[[ColdRequest, Any], None] = self._finish
-        """Called with the result of the steps: a decoded request or a response."""
+        """Called after the last step with the result of `_steps`, which is a decoded request or a response."""
         self._sending = Slot()
-        """The slot of the last response; its `answer` is None again when the response has been sent."""
+        """The slot of the last response. Its `answer` is reset to None when the response has been sent."""
         self._is_awaited = False
-        """True while a task makes the response to the current request."""
+        """True while a task awaits the response to the current request."""
         self._is_queued = False
         self._closed = False
         self.used = 0
         self.is_full = False
-        """True while nothing more may be parsed, because too many requests wait here."""
+        """True while the connection must not parse further requests, because too many cold requests wait."""
 
     def add(
         self, api: int, version: int, correlation: int, client_id: bytes | None, body: Buffer
     ) -> bool:
-        """Queue the request; return True if no further request may be parsed. The caller must not change the body."""
+        """Queue the request. Return True if the connection must not parse further requests.
+
+        The caller must not change `body` after this call.
+        """
         name = None if client_id is None else client_id.decode("utf-8", "replace")
         slot = self._answers.reserve()
         now = self._services.clock.now()
@@ -143,7 +147,7 @@ class ColdRequests:
         return self.is_full
 
     def proceed(self) -> None:
-        """Queue for a call of `work` if the next request may begin or the current one has steps left."""
+        """Ask for a turn, which calls `work`, if the next request may begin or the current one has steps left."""
         if self._is_queued or self._closed:
             return
         if self._steps is None and (
@@ -157,7 +161,7 @@ class ColdRequests:
             self._turns.ask(self)
 
     def work(self) -> None:
-        """Begin the next request, or take more steps of the current one."""
+        """Begin the next request, or take more steps of the current request."""
         self._is_queued = False
         if self._closed:
             return
@@ -176,13 +180,13 @@ class ColdRequests:
             self._turns.large.end(self)
 
     def give_up(self, reason: object) -> None:
-        """Close the connection."""
+        """Log the reason and close the connection."""
         logger.info("closing connection from %s: %s", self._connection.peer, reason)
         self.close()
         self._close()
 
     def close(self) -> None:
-        """Drop the waiting requests and ignore later answers: the connection has ended."""
+        """Drop the waiting requests and ignore later responses, because the connection has ended."""
         self._closed = True
         self._turns.large.end(self)
         self._current = self._steps = None
@@ -207,7 +211,7 @@ class ColdRequests:
             self._handle(request, decode_request(api, version, request.body))
         else:
             self._begin_steps(decode_request_in_steps(api, version, request.body), self._handle)
-        if self._steps is not None and not self._is_queued:  # no handler has called `answer`
+        if self._steps is not None and not self._is_queued:  # not queued by `_answer`
             self._work_on(request)
 
     def _begin_steps(
@@ -239,7 +243,10 @@ class ColdRequests:
             self._answer(request, answer)
 
     def _answer(self, request: ColdRequest, response: Entity | bytes | Steps) -> None:
-        """Send a response that was not ready when the handler returned, or begin the steps that make it."""
+        """Send a response that was not ready when the handler returned.
+
+        If `response` is a generator, begin its steps, which return the response.
+        """
         if self._closed:
             return
         if isinstance(response, Generator):
@@ -285,23 +292,23 @@ class ColdRequests:
         self.is_full = count * share > WAITING_MAX or self._bytes * share > WAITING_BYTES_MAX
 
     def _close_after(self, request: ColdRequest, error: Exception) -> None:
-        """Close the connection of a client whose request cannot be answered, and log why."""
+        """Log why the request cannot be answered, and close the connection."""
         name, version, peer = NAMES[request.api], request.version, self._connection.peer
         if isinstance(error, ProtocolViolation):
             logger.info("closing connection from %s: %s", peer, error)
         elif isinstance(error, KafkaError):
             logger.warning("%s version %d from %s: %s", name, version, peer, error)
-        else:  # a defect of the broker, which must cost no other client anything
+        else:  # a bug in the broker, which must not affect other clients
             logger.error("%s version %d from %s failed", name, version, peer, exc_info=error)
         self.close()
         self._close()
 
 
 class _ClosingOnFailure:
-    """A context manager that calls `failed(request, error)` for an Exception and suppresses it.
+    """A context manager that calls `failed(request, error)` for an Exception and suppresses the Exception.
 
-    It takes a third of the time of a `contextlib.contextmanager`, which matters because every request enters
-    it twice.
+    A `contextlib.contextmanager` would take three times as long. This matters because every request enters
+    this context manager twice.
     """
 
     __slots__ = ("_failed", "_request")
@@ -316,7 +323,7 @@ class _ClosingOnFailure:
         """Do nothing: `__exit__` does the work."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        """Call `failed` for an Exception and suppress it; let every other BaseException propagate."""
+        """Call `failed` for an Exception and suppress the Exception. Let any other BaseException propagate."""
         if not isinstance(error, Exception):
             return False
         self._failed(self._request, error)

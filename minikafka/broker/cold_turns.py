@@ -1,9 +1,10 @@
 """The turns in which cold requests, large requests, and requests left in receive buffers are handled.
 
-A turn is one callback of the event loop that serves some of the connections that wait. Cold requests can take
-a thousand times as long as a record, and a client can send thousands of them at once.
+A turn is one callback of the event loop that serves some of the waiting connections. A cold request, which is a
+request of any API but Produce and Fetch, can take a thousand times as long as a record. A client can send
+thousands of cold requests at once.
 Invariant: a turn takes about `TURN_MS` and handles at most one slice of work for each connection. Between two turns
-the event loop reads other sockets, so produce, fetch and the control plane wait for one turn at most.
+the event loop reads other sockets, so produce, fetch and the control plane wait for at most one turn.
 """
 
 from __future__ import annotations
@@ -19,46 +20,49 @@ from minikafka.replication.purgatory import Purgatory
 logger = logging.getLogger(__name__)
 
 TURN_MS: Final = 2
-"""Time after which a turn ends, and after which a long request is interrupted until a later turn."""
+"""Time (ms) after which a turn ends. A request that takes longer is continued in a later turn."""
 LARGE_MS: Final = 10_000
-"""Time after which the next large request begins even if the current one is still in progress."""
+"""Time (ms) after which the next large request begins, even if the current one is still in progress."""
 WAIT_MS: Final = 30_000
-"""Close the connection of a large request that has waited this long: Kafka's clients wait no longer."""
+"""Maximum time (ms) that a large request waits before its connection is closed. Kafka's clients wait no longer."""
 _REQUEST_COST: Final = 1
 _COST_PER_MS: Final = 10
-"""`Worker.used` grows by `_REQUEST_COST` per call of `work`, and by `_COST_PER_MS` per ms of the call."""
+"""`Worker.used` grows by `_REQUEST_COST` per call of `work`, and by `_COST_PER_MS` per ms that the call takes."""
 _HEAD_START: Final = 100
-"""In units of `Worker.used`: enough for the few requests with which a client begins (see `ColdTurns`)."""
+"""Priority of a connection after a long pause, in units of `Worker.used`: enough for the first few requests."""
 
 
 def take_steps(steps: Generator[None, None, Any], clock: Clock, until: int) -> None:
-    """Take one step, and further ones until `until` (monotonic ms). Raises StopIteration after the last one."""
+    """Take one step, then further steps until the time `until` (monotonic ms).
+
+    Raises StopIteration after the last step.
+    """
     next(steps)
     while clock.now() < until:
         next(steps)
 
 
 class Worker(Protocol):
-    """Work of one kind for one connection, such as its cold requests. `used` counts the work done so far."""
+    """One kind of work for one connection, such as its cold requests. `used` counts the work done so far."""
 
     used: int
 
     def work(self) -> None:
-        """Handle one request, or a part of a long one."""
+        """Handle one request, or a part of a long request."""
 
     def proceed(self) -> None:
-        """Queue for another turn if work is left and the client has received the earlier responses."""
+        """Ask for another turn if work is left and the client has received the earlier responses."""
 
     def give_up(self, reason: str) -> None:
         """Close the connection."""
 
 
 class OneAtATime:
-    """The connections with a large request, only one of which is handled at a time, to save memory.
+    """The connections that have a large request. Large requests are handled one at a time, to save memory.
 
-    A decoded request takes up to a hundred times as much memory as its bytes. A client can keep its request
-    in progress for any length of time, so the next request begins after `LARGE_MS` in any case.
-    `begin(worker)` queues the connection for a turn.
+    A decoded request takes up to a hundred times as much memory as the encoded request. A client can keep
+    its request in progress for any length of time. Therefore the next request begins after `LARGE_MS` even if
+    the current request is not finished. `begin(worker)` queues the connection for a turn.
     """
 
     def __init__(self, clock: Clock, begin: Callable[[Worker], None]) -> None:
@@ -67,10 +71,10 @@ class OneAtATime:
         self._current: Worker | None = None
         self._limit: Timer | None = None
         self._waiting: dict[Worker, int] = {}
-        """When each connection began to wait (monotonic ms)."""
+        """The time at which each connection began to wait (monotonic ms)."""
 
     def ask(self, worker: Worker) -> None:
-        """Begin the connection's large request as soon as no other is in progress."""
+        """Begin the connection's large request as soon as no other large request is in progress."""
         if self._current is None:
             self._current = worker
             self._limit = self._clock.call_later(LARGE_MS, lambda: self.end(worker))
@@ -79,13 +83,13 @@ class OneAtATime:
             self._waiting[worker] = self._clock.now()
 
     def sweep(self) -> None:
-        """Close the connections that have waited for too long: their clients no longer wait, or have gone."""
+        """Close the connections that have waited for `WAIT_MS`, because their clients have given up."""
         longest = self._clock.now() - WAIT_MS
         for worker in [waiting for waiting, since in self._waiting.items() if since < longest]:
             worker.give_up("its large request has waited for too long")
 
     def end(self, worker: Worker) -> None:
-        """Remove the connection; if its large request has begun, begin that of the next connection."""
+        """Remove the connection. If its large request has begun, begin the request of the next connection."""
         if self._current is worker:
             self._current = None
             assert self._limit is not None
@@ -99,11 +103,11 @@ class OneAtATime:
 
 
 class ColdTurns:
-    """The connections that wait for a turn. Those with the smallest `used` are served first.
+    """The connections that wait for a turn. Connections with the smallest `used` are served first.
 
-    A connection that asks rarely has a smaller `used` than those that keep the broker busy, and is served
-    before them. After a long pause its `used` is raised to the largest `used` served so far minus
-    `_HEAD_START`, so that the pause does not give it priority for long.
+    A connection with few requests has a smaller `used` than connections that keep the broker busy, so it is
+    served earlier. After a long pause, the `used` of a connection is raised to the largest `used` served so
+    far minus `_HEAD_START`. Without this, the connection would have priority for a long time.
     """
 
     def __init__(self, clock: Clock, purgatory: Purgatory) -> None:
@@ -112,7 +116,7 @@ class ColdTurns:
         self._queue: list[tuple[int, int, Worker]] = []
         self._asked = 0
         self._served = 0
-        """The largest `used` that a connection had when it was served."""
+        """The largest `used` of any connection served so far."""
         self._is_due = False
         self.large = OneAtATime(clock, self.ask)
         """The connections with a large cold request or a large fetch."""
@@ -135,7 +139,7 @@ class ColdTurns:
             self._served = max(self._served, used)
             try:
                 worker.work()
-            except Exception:  # a defect of the broker, which must cost no other client anything
+            except Exception:  # a bug in the broker, which must not affect other clients
                 logger.exception("the requests of a connection cannot be handled")
                 worker.give_up("the broker failed")
             after = self._clock.now()

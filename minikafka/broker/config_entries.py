@@ -1,7 +1,7 @@
 """Configurations for DescribeConfigs and CreateTopics: values, sources, synonyms (KIP-226).
 
 Invariant: the value of a sensitive key is never in an entry or its synonyms. A user-defined key counts as
-sensitive and read-only, as in Kafka, although it can be altered. Pure.
+sensitive and read-only, as in Kafka, although it can be altered. The functions are pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minikafka.broker.dynamic_config import (
 
 
 class Source(IntEnum):
-    """The source of a value, with Kafka's numbers."""
+    """The possible sources of a configuration value, with Kafka's numbers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -33,7 +33,10 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """The value that a source has for the key `name`: the entry's key, or another key of the setting."""
+    """The value that one source has for the key `name`.
+
+    `name` is the key of the entry, or another key of the same setting.
+    """
 
     name: str
     value: str | None
@@ -41,7 +44,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One key of a resource; the first synonym is the source of its value."""
+    """One configuration key of a resource, with its value. `source` is the source of the first synonym."""
 
     key: Key
     value: str | None
@@ -51,7 +54,7 @@ class ConfigEntry(NamedTuple):
 
 
 def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
-    """Return every key of a broker, and the throttles and user-defined keys that are set.
+    """Return an entry for every key of a broker, and for the throttles and user-defined keys that are set.
 
     Keys that cannot be altered are read-only.
     """
@@ -75,7 +78,7 @@ def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
 
 
 def cluster_entries(settings: DynamicConfig) -> list[ConfigEntry]:
-    """Return the dynamic settings for all brokers, without defaults and settings of single brokers."""
+    """Return an entry for every dynamic setting that is set for all brokers."""
     return [_cluster_entry(name, value) for name, value in settings.cluster.items()]
 
 
@@ -86,12 +89,12 @@ def _cluster_entry(name: str, value: str) -> ConfigEntry:
 
 
 def _key(name: str) -> Key:
-    """Return the key of a dynamic setting; a user-defined one counts as sensitive: it may be a secret."""
+    """Return the key of a dynamic setting. A user-defined key is sensitive, because its value may be a secret."""
     return DYNAMIC.get(name) or Key(Kind.UNKNOWN, None, "", name=name)
 
 
 def topic_entries(config: TopicConfig, settings: DynamicConfig) -> list[ConfigEntry]:
-    """Return every key of a topic."""
+    """Return an entry for every key of a topic."""
     return [
         _entry(key, config.text(name), False, _topic_synonyms(config, settings, name, key))
         for name, key in TopicConfig.keys().items()
@@ -115,14 +118,14 @@ def _topic_synonyms(
 
 
 def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
-    """Return the synonyms of a broker's key by precedence, from the first synonym with this `name` on."""
+    """Return the synonyms of the broker key `name` by precedence, beginning with the first one named `name`."""
     found = _synonyms(settings, _FAMILIES.get(name, (name,)))
     first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
     return found[first:]
 
 
 def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, ...]:
-    """Return a synonym for every value that a source has for a key of `names`, by precedence."""
+    """Return a synonym for every value that a source has for one of the keys `names`, by precedence."""
     static = settings.static
     layers: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
         (Source.DYNAMIC_BROKER, settings.own.get),
@@ -145,9 +148,9 @@ def _default(name: str) -> str | None:
 
 
 def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
-    """True if this source is listed for a secret key, without the value.
+    """True if `name` is a secret key and the response must list this source, without the value.
 
-    The defaults are always listed, the broker's file only if it sets the key.
+    The source DEFAULT is always listed. The source STATIC_BROKER is listed if the broker's file sets the key.
     """
     key = BrokerConfig.keys().get(name)
     if key is None or not key.sensitive:
@@ -160,4 +163,5 @@ _FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     for key in TopicConfig.keys().values()
     for name, _ in key.synonyms
 }
-"""Broker key -> all keys of the same setting (such as `log.retention.ms` and `.minutes`), by precedence."""
+"""For each broker key, all keys of the same setting by precedence: for example, the keys of `log.retention.ms`
+are `log.retention.ms`, `log.retention.minutes` and `log.retention.hours`."""

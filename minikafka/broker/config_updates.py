@@ -16,20 +16,20 @@ logger = logging.getLogger(__name__)
 
 
 class ConfiguredReplicas(Protocol):
-    """The replicas that the settings apply to (`broker/replicas.py`)."""
+    """The part of the replica manager (`broker/replicas.py`) that applies changed settings."""
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
-        """Read and apply the settings of these topics, of all if None. Raises CoordinationError."""
+        """Read and apply the settings of these topics (None: all topics). Raises CoordinationError."""
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
         """Replace the broker settings that topics inherit."""
 
     def set_replication_rates(self, leader: int, follower: int) -> None:
-        """Limit what throttled replicas send and fetch, in bytes per second."""
+        """Set the replication throttles: bytes per second that leaders may send and followers may fetch."""
 
 
 class ConfigUpdates:
-    """The ConfigListener of one broker."""
+    """The ConfigListener of one broker, which applies changed settings to its replicas and its controller."""
 
     def __init__(
         self, settings: DynamicConfig, replicas: ConfiguredReplicas, controller: Controller
@@ -39,13 +39,13 @@ class ConfigUpdates:
         self._controller = controller
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
-        """Read and apply the settings of these topics, of all if None. Raises CoordinationError."""
+        """Read and apply the settings of these topics (None: all topics). Raises CoordinationError."""
         await self._replicas.topics_configured(topics)
 
     def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:
         """Apply the dynamic settings to replicas and controller.
 
-        `cluster`: the settings for all brokers. `own`: those for this broker only.
+        `cluster`: the settings for all brokers. `own`: the settings for this broker only.
         """
         before = self._settings.replication_rates
         has_changed = self._settings.load(cluster, own)
@@ -58,7 +58,7 @@ class ConfigUpdates:
         self._apply()
 
     def file_changed(self, settings: Mapping[str, str]) -> list[SettingChange]:
-        """Apply the dynamic settings of the changed broker file; return all settings that differ from before.
+        """Apply the dynamic settings of the changed broker file; return all settings that the file has changed.
 
         `settings`: the settings in the file without secrets. Secrets keep their current values. Raises
         KafkaError INVALID_CONFIG.

@@ -1,13 +1,13 @@
 """One client connection: its receive buffer, its tick and its queue of responses.
 
-A tick is one `buffer_updated`: every whole request is parsed, then the logs are written, then responses are
-sent, in the order of the requests. Produce and Fetch are handled in place, every other API by `ColdRequests`
-in a later turn of the event loop, as is a Fetch of many partitions. When too many requests wait, parsing and
-reading stop. They also stop at a Produce request of many partitions, or one whose records take long to check.
-The requests left in the buffer are parsed later, in a turn of `ColdTurns`, whose length is limited. Without
-these turns, all connections could parse their buffers in one pass of the event loop, and every other client
-would wait for that.
-Invariant: no response is sent before the records it acknowledges are written.
+A tick is one call of `buffer_updated`: every complete request is parsed, then the logs are written, then
+responses are sent, in the order of the requests. Produce and Fetch requests are handled during the tick. Every
+other request is handled by `ColdRequests` in a later turn of the event loop. A Fetch of many partitions is
+handled in a later turn too. Parsing and reading stop when too many requests wait. They also stop at a Produce
+request of many partitions, and at a Produce request whose records take long to check. The requests left in the
+buffer are parsed later, in a turn of `ColdTurns`. The length of a turn is limited. Without these turns, all
+connections could parse their buffers in one pass of the event loop, and all other clients would have to wait.
+Invariant: records are written before the response that acknowledges them is sent.
 """
 
 from __future__ import annotations
@@ -40,11 +40,14 @@ from minikafka.wire.versions import FETCH, PRODUCE
 logger = logging.getLogger(__name__)
 
 ENTRIES_MAX: Final = 4096
-"""At this many unanswered requests, a connection reads no more until fewer than half are left."""
+"""When a connection has this many unanswered requests, it stops reading until fewer than half are left."""
 
 
 class Connection(FramedStream):
-    """The stream handler of one accepted connection. `closed(connection)` is called once, when it has ended."""
+    """The stream handler of one accepted connection.
+
+    `closed(connection)` is called once, when the connection has ended.
+    """
 
     __slots__ = (
         "answers",
@@ -115,18 +118,18 @@ class Connection(FramedStream):
         )
         self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
         self.paused = False
-        """True while nothing is read."""
+        """True while the connection does not read from its socket."""
         self.turns = turns
         self.used = 0
         """Cost so far of the requests that were left in the buffer (see `Worker.used`)."""
         self.is_due = False
-        """True from `turns.ask` to the end of that turn; meanwhile `turns.ask` must not be called again."""
+        """True from a call of `turns.ask` to the end of the turn. While True, `turns.ask` must not be called."""
         self.outbox = Outbox(ahead)
         self.sends = sends
         self.rooms = rooms
         self.waits_for_room = False
         self.is_waiting = False
-        """True if work waits for responses to be sent or received, after which `_go_on` must be called."""
+        """True if `_go_on` must be called when responses have been sent or received."""
         self.last_active = services.clock.now()
 
     def connected(self, link: Link) -> None:
@@ -155,7 +158,7 @@ class Connection(FramedStream):
             self._go_on()
 
     def send(self, slices: Sequence[Slice]) -> None:
-        """Send responses, and continue the work that has waited until they were sent."""
+        """Send responses, then continue the work that has waited for responses to be sent."""
         if self.outbox.slices or (len(slices) > 1 and has_deferred(slices)):
             self.outbox.add(slices)
             self._send_more()
@@ -165,7 +168,7 @@ class Connection(FramedStream):
             self._go_on()
 
     def _send_more(self) -> None:
-        """Send from the outbox what the client accepts and one turn may send; keep the rest for later."""
+        """Send bytes from the outbox: as many as the client accepts, and at most the bytes of one turn."""
         is_follower = self.fetch.session is not None
         most = FOLLOWER_TURN_BYTES if is_follower else self.sends.turn_bytes()
         try:
@@ -185,7 +188,10 @@ class Connection(FramedStream):
             self.is_waiting = True
 
     def _go_on(self) -> None:
-        """Queue for parsing and reading if few responses are pending; begin the next cold request."""
+        """Continue the work of this connection, if few enough responses are pending.
+
+        Ask for a turn to parse and read further requests, and let the next cold request begin.
+        """
         self.is_waiting = self._is_full()
         if self.paused:
             if self.is_waiting or len(self.answers.entries) >= ENTRIES_MAX // 2:
@@ -196,7 +202,10 @@ class Connection(FramedStream):
         self.cold.proceed()
 
     def _is_full(self) -> bool:
-        """True while no further request may be handled: too much is unanswered, unsent or in progress."""
+        """True while no further request may be handled.
+
+        Too many requests are in progress, too many response bytes are unsent, or a large request waits for memory.
+        """
         return (
             bool(self.outbox.slices)
             or len(self.answers.entries) >= ENTRIES_MAX
@@ -208,16 +217,16 @@ class Connection(FramedStream):
         )
 
     def _filled(self) -> None:
-        """Note that the outbox has filled: the next `finish` checks whether further requests may be parsed."""
+        """Note that `fetch.is_full` may have become True: the next `finish` checks whether reading must stop."""
         self.is_waiting = True
 
     def work(self) -> None:
-        """Parse the requests that were left in the buffer; called in a turn of `ColdTurns`."""
+        """Parse the requests that were left in the buffer. Called in a turn of `ColdTurns`."""
         self.paused = False
         self.buffer_updated(0)
 
     def proceed(self) -> None:
-        """Resume reading; if parsing has stopped again, queue for another turn as soon as it may continue."""
+        """Resume reading after a turn. If parsing has stopped again, ask for another turn when it may continue."""
         self.is_due = False
         if self.paused:
             self._go_on()
@@ -225,7 +234,7 @@ class Connection(FramedStream):
             self.link.resume_reading()
 
     def _is_received(self, slot: Slot) -> bool:
-        """True if the response of the slot was sent and the client has received nearly all of it.
+        """True if the response in the slot was sent and the client has received nearly all of the response.
 
         After a result of False, `cold.proceed` is called later.
         """
@@ -239,7 +248,7 @@ class Connection(FramedStream):
         return False
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
-        """Handle the whole requests of this tick; return the position of the first one that was not handled."""
+        """Handle complete requests; return the position of the first request that was not handled."""
         produce = self.produce
         self.last_active = produce.now = self.fetch.now = self.clock.now()
         produce.wall_ms = WALL_UNKNOWN
@@ -266,7 +275,10 @@ class Connection(FramedStream):
         self.link.pause_reading()
 
     def may_receive(self, size: int, start: int) -> bool:
-        """Reserve memory for this large request; while none is free, return False and read nothing."""
+        """Reserve memory for a large request and return True. If no memory is free, stop reading and return False.
+
+        A Produce or Fetch request of at most `RECORDS_FREE_MAX` bytes needs no reservation.
+        """
         api = int.from_bytes(self._view[start + 4 : start + 6])
         if api not in self.routes:
             room = self.rooms.others
@@ -280,11 +292,11 @@ class Connection(FramedStream):
         return not self.waits_for_room
 
     def own_buffer_handled(self) -> None:
-        """Release the memory reserved for a Produce or Fetch request, which was handled."""
+        """Release the memory reserved for a large Produce or Fetch request, which has been handled."""
         self.rooms.records.release(self)
 
     def room_given(self) -> None:
-        """Receive the large request that waited: memory is now reserved for it."""
+        """Continue to receive the large request, for which memory is now reserved."""
         self.waits_for_room = False
         self._go_on()
 
@@ -294,11 +306,11 @@ class Connection(FramedStream):
         self.link.abort()
 
     def _begun(self) -> None:
-        """Release the memory reserved for a cold request, which no longer waits."""
+        """Release the memory reserved for a large cold request, whose handling begins now."""
         self.rooms.others.release(self)
 
     def is_abandoned(self) -> bool:
-        """True if the client has disconnected while reading is paused, so that no read notices it.
+        """True if the client has disconnected while reading was paused, so that no read has reported this.
 
         Always False while a Produce request is handled in steps or its records are checked.
         """
@@ -321,9 +333,9 @@ class Connection(FramedStream):
         body: int,
         end: int,
     ) -> bool:
-        """Queue one request that is neither Produce nor Fetch; return True if no more may be parsed."""
+        """Queue one request that is neither Produce nor Fetch; return True if parsing must stop."""
         self.fetch.release_parked()
-        is_null = view[start + CLIENT_ID] >= 0x80  # its int16 length is negative
+        is_null = view[start + CLIENT_ID] >= 0x80  # the id's int16 length is negative
         client_id = None if is_null else bytes(view[start + CLIENT_ID + 2 : body])
         rest = view[body:end]
         asked = rest if self.has_own_buffer else bytes(rest)

@@ -1,8 +1,8 @@
 """The fetches of consumers, from arrival to response, with or without a fetch session (KIP-227, KIP-392).
 
-A response holds at least one batch, however large, if there is any to read. Further batches must fit into the
-limits of their partition and of the response. A fetch waits until `min_bytes` can be read, or there is an
-error or another reason to answer at once, but no longer than its maximum wait.
+A response holds at least one batch of any size, if a batch can be read. Further batches must fit into the limits
+of their partition and of the response. A fetch is answered when `min_bytes` can be read, when there is an error
+or another reason to answer at once, or when the maximum wait of the fetch has passed.
 """
 
 from __future__ import annotations
@@ -39,22 +39,26 @@ _DIVERGES: Final = -1
 _STORAGE_ERROR_SINCE: Final = 6
 _ZSTD_SINCE: Final = 10
 _RACKS_SINCE: Final = 11
-"""These three constants: the first Fetch versions with KAFKA_STORAGE_ERROR, zstd and reads from followers."""
+"""The three constants are the first Fetch versions with KAFKA_STORAGE_ERROR, zstd and reads from followers."""
 
 ROWS_MAX: Final = 64
-"""Maximum number of partitions handled at once: in one fetch, or in all fetches of a connection in a tick."""
+"""Maximum number of partitions handled in one tick, by one fetch or by all fetches of a connection."""
 _STEP_ROWS: Final = 32
-"""Partitions that one step of a larger fetch looks at: about 0.1 ms."""
+"""Number of partitions that one step of a larger fetch evaluates, in about 0.1 ms."""
 WAIT_ROWS_MAX: Final = 4_096
-"""A fetch of more partitions without a session is answered at once: waiting would keep them all in memory."""
+"""A fetch of more partitions without a session is answered at once, because a waiting fetch keeps all its partitions
+in memory."""
 _Steps: TypeAlias = Generator[None, None, None]
 _Named: TypeAlias = tuple[bytes, RequestRow]
-"""A topic, and one of its partitions as decoded from the request (a "row")."""
+"""A topic, and one partition of this topic as decoded from the request (a "row")."""
 _Read: TypeAlias = tuple[bytes, RequestRow, PartitionData]
 
 
 class ConsumerFetch:
-    """A consumer's fetch until it is answered: a Waiter of partitions or, with a session, a SessionFetch."""
+    """One fetch of a consumer, from its arrival until it is answered.
+
+    While the fetch waits, it is a `Waiter` of its partitions or, with a session, the session's `SessionFetch`.
+    """
 
     __slots__ = (
         "arrived",
@@ -99,18 +103,18 @@ class ConsumerFetch:
         if request.rack and fetches.is_selecting and not self.is_leader_only:
             self.rack = request.rack.decode("utf-8", "replace")
         self.rows: list[_Named] = []
-        """The partitions to read; in a session they are those that may have changed."""
+        """The partitions to read. In a session, these are the partitions that may have changed."""
         self.session: ConsumerSession | None = None
         self.awaited: dict[Partition, None] = {}
-        """Without a session, the partitions that the fetch has looked at, and for which it waits."""
+        """The partitions for which the fetch waits; empty if it has a session."""
         self.slot = fetches.answers.reserve()
         self.timer: Timer | None = None
         self.steps: _Steps | None = None
-        """The remaining steps of the evaluation; None while none is in progress."""
+        """The remaining steps of the evaluation; None while no evaluation is in progress."""
         self.done = self.has_work = self.is_large = self.is_overdue = self.is_updated = False
 
     def begin(self) -> None:
-        """Begin the fetch: answer it now, wait for records, or evaluate it in later turns."""
+        """Begin the fetch: answer now, wait for records, or evaluate the fetch in later turns."""
         if self.request.session_id:
             error = self._find_session()
             if error:
@@ -125,9 +129,9 @@ class ConsumerFetch:
         self.fetches.rows += len(self.rows)
 
     def _take_rows(self) -> bool:
-        """Set `rows` to the request's partitions; if it names none, answer and return False.
+        """Set `rows` to the partitions of the request, if the fetch has no session.
 
-        Only without a session.
+        If the request has no partitions, answer and return False.
         """
         self.rows = [(topic, row) for topic, rows in self.request.topics for row in rows]
         if not self.rows:
@@ -146,14 +150,14 @@ class ConsumerFetch:
             self.session.waiting = self
         wait_ms = self.arrived + self.request.max_wait_ms - fetches.clock.now()
         self.timer = fetches.clock.call_later(max(wait_ms, 1), self._expired)
-        self.has_work = self.is_large  # records may have come between the steps
+        self.has_work = self.is_large  # records may have arrived between the steps
 
     # ---- the session
 
     def _find_session(self) -> int:
-        """Set `session` to the session that the request continues, or close the session that it ends.
+        """Set `session` to the session that the request continues, or close the session that the request ends.
 
-        Return 0 or the error code for the client.
+        Return the error code for the client, 0 on success.
         """
         request = self.request
         cache = self.fetches.replicas.fetch_sessions.consumers
@@ -171,7 +175,10 @@ class ConsumerFetch:
         return 0
 
     def _update(self, session: ConsumerSession) -> _Steps:
-        """Apply the request's changes to the session; close it if it is empty or the cache has no room."""
+        """Apply the request's changes to the session.
+
+        Close the session if it has no partitions left or if the session cache has no room.
+        """
         self.is_updated = True
         yield from session.update(self.request.topics, self.request.forgotten)
         cache = self.fetches.replicas.fetch_sessions.consumers
@@ -196,14 +203,14 @@ class ConsumerFetch:
         self.rows = rows
 
     def supersede(self) -> None:
-        """Answer INVALID_SESSION_EPOCH: the session has continued with a later fetch."""
+        """Answer with INVALID_SESSION_EPOCH, because a later fetch has continued the session."""
         if self.session is not None:
             self._refuse(INVALID_SESSION_EPOCH, self.session.id)
 
     def _has_changed(
         self, session: ConsumerSession, topic: bytes, row: RequestRow, part: PartitionData
     ) -> bool:
-        """Record the read of a partition in the session; return True if the response must include it."""
+        """Record the result of a read in the session. Return True if the response must include the partition."""
         item = session.items.get((topic, row[PARTITION]))
         if item is None:
             return False
@@ -215,9 +222,8 @@ class ConsumerFetch:
     ) -> Partition | None:
         """Return the partition if the consumer has every record that it may read, else None.
 
-        `row`: the consumer's request for the partition, with the fetch offset; `part`: the result of the
-        read. Return None too if the result holds records, an error, a divergence or a redirection to another
-        replica.
+        `row`: the consumer's request for the partition, with the fetch offset. `part`: the result of the read.
+        Also return None if `part` holds records, an error, a divergence or a redirection to another replica.
         """
         if part.error or part.size or part.diverging is not None or part.preferred != LEADER:
             return None
@@ -249,11 +255,11 @@ class ConsumerFetch:
     # ---- waiting
 
     def wake(self) -> None:
-        """Call `attempt` at the end of this tick."""
+        """Schedule a call of `attempt` for the end of this tick."""
         self.fetches.replicas.purgatory.waiting[self] = None
 
     def attempt(self) -> None:
-        """Answer if a partition has an error or at least `min_bytes` can be read; otherwise wait.
+        """Answer the fetch if a partition has an error or at least `min_bytes` can be read; otherwise wait.
 
         A large fetch is evaluated in a later turn.
         """
@@ -270,7 +276,10 @@ class ConsumerFetch:
             deque(self._evaluate(), maxlen=0)
 
     def _session_rows(self, session: ConsumerSession) -> int:
-        """Return how many partitions are evaluated: those in the request, and those that may have changed."""
+        """Return the number of partitions to evaluate in a fetch of a session.
+
+        These are the partitions in the request, and the session's partitions that may have changed.
+        """
         rows = len(session.dirty)
         if not self.is_updated:
             rows += sum(len(rows) for _, rows in self.request.topics)
@@ -278,7 +287,7 @@ class ConsumerFetch:
         return rows
 
     def work(self, until: int) -> None:
-        """Take steps of the evaluation to its end, but at most until `until` (monotonic ms)."""
+        """Take steps of the evaluation until its end, or until the time `until` (monotonic ms)."""
         if self.steps is None:
             self.has_work = False
             self.steps = self._evaluate()
@@ -295,7 +304,7 @@ class ConsumerFetch:
             self.fetches.replicas.purgatory.finish_tick(self.fetches.clock.now())
 
     def _evaluate(self) -> _Steps:
-        """Answer, or wait until the next attempt. Yields after every `_STEP_ROWS` partitions."""
+        """Answer the fetch, or wait until the next attempt. Yields after every `_STEP_ROWS` partitions."""
         if self.session is not None and not self.is_updated:
             yield from self._update(self.session)
         if self.session is not None:
@@ -330,7 +339,7 @@ class ConsumerFetch:
                 try:
                     end, end_position = partition.read_limit(self.request.read_committed)
                     start = self.fetches.position(partition, offset)
-                except StorageFailed:  # the read fails with the same error and answers it
+                except StorageFailed:  # `_read` fails with the same error and reports it
                     return True
                 if offset < end:
                     available += min(end_position - start, max_bytes)
@@ -339,7 +348,7 @@ class ConsumerFetch:
         return available >= wanted
 
     def _refusal(self, partition: Partition, row: RequestRow) -> int:
-        """Return the error code for a partition, _DIVERGES if its log diverges, or 0 if it may be read."""
+        """Return the error code for a partition, `_DIVERGES` if the logs diverge, 0 if reading is allowed."""
         _, leader_epoch, offset, last_epoch, _, _ = row
         if self.is_leader_only:
             error = partition.check_leader_epoch(leader_epoch)
@@ -363,7 +372,7 @@ class ConsumerFetch:
         return preferred_read_replica(partition, offset, self.rack, fetches.rack_of, now)
 
     def _end(self, partition: Partition) -> int:
-        """Return the first offset that this fetch may not read: last stable offset or high watermark."""
+        """Return the end of the readable offsets: the last stable offset or the high watermark."""
         if self.request.read_committed:
             return partition.last_stable_offset
         return partition.high_watermark
@@ -406,9 +415,9 @@ class ConsumerFetch:
     def _read(self, topic: bytes, row: RequestRow, left: int, deferred_from: int) -> PartitionData:
         """Return the response data of one partition, with at most `left` bytes of records.
 
-        The first batch of a response may be larger. Deferred records are read from the file when they are
-        sent. More than `EAGER_BYTES` of records are deferred; fewer records are deferred only if `left` is at
-        most `deferred_from`.
+        The first batch of a response may be larger. More than `EAGER_BYTES` of records are deferred, which
+        means that they are read from the file only when they are sent. Fewer bytes are deferred only if `left`
+        is at most `deferred_from`.
         """
         number, _, offset, last_epoch, _, _ = row
         partition = self.fetches.replicas.find(topic, number)
@@ -446,7 +455,7 @@ class ConsumerFetch:
     def _records(
         self, partition: Partition, row: RequestRow, left: int, deferred_from: int
     ) -> bytes | Deferred:
-        """Return records from the fetch offset of `row` on; none if the next batch does not fit.
+        """Return records, beginning at the fetch offset of `row`; no records if the first batch does not fit.
 
         Raises StorageFailed.
         """
@@ -478,7 +487,7 @@ class ConsumerFetch:
     # ---- the end
 
     def _refuse(self, error: int, session_id: int = 0) -> None:
-        """Answer with this error code and without partitions."""
+        """Answer the fetch with this error code and without partitions."""
         self._send(encode_response(self.correlation, self.version, error, session_id, ()))
 
     def _send(self, answer: Sequence[Slice]) -> None:
@@ -489,7 +498,7 @@ class ConsumerFetch:
         fetches.replicas.purgatory.ready[fetches.answers] = None
 
     def forget(self) -> None:
-        """Stop waiting for the partitions and the timer."""
+        """End the fetch: remove it from everything that it waits for, and cancel its timer."""
         self.done = True
         if self.fetches.large is self:
             self.fetches.large = None

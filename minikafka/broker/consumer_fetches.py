@@ -1,4 +1,4 @@
-"""The fetches of one connection: those that wait, the large one, and the responses that are not sent yet."""
+"""The consumer fetches of one connection: waiting fetches, the large fetch, and unsent responses."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from minikafka.replication.purgatory import AnswerQueue, Slot
 WAITING_MAX: Final = 16
 """While this many fetches of one connection wait for records, no further request is parsed."""
 POSITIONS_MIN: Final = 16
-"""With fewer positions than this, positions of partitions that are no longer hosted are not dropped."""
+"""Positions of partitions that are no longer hosted are dropped only at this number of positions or above."""
 
 
 class Large(Protocol):
-    """A large fetch in one of its two phases: its request is decoded in steps, then evaluated in steps."""
+    """A large fetch in one of its two phases: decoding of the request in steps, then evaluation in steps."""
 
     @property
     def has_work(self) -> bool:
         """True while there are steps to take."""
 
     def work(self, until: int) -> None:
-        """Take steps until `until`, in monotonic ms."""
+        """Take steps until the time `until` (monotonic ms)."""
 
     def forget(self) -> None:
-        """Drop the fetch: the connection has ended."""
+        """Drop the fetch, because the connection has ended."""
 
 
 class WaitingFetch(Protocol):
     """A fetch that waits for records."""
 
     def forget(self) -> None:
-        """Stop waiting: the connection has ended."""
+        """Stop waiting, because the connection has ended."""
 
 
 class ConsumerFetches:
     """The fetches of the consumer at the other end of one connection.
 
-    `filled()` is called whenever `is_full` may have become True. `large` is handled in `turns`.
+    `filled()` is called whenever `is_full` may have become True. `turns` schedules the steps of the large fetch.
     """
 
     __slots__ = (
@@ -85,15 +85,15 @@ class ConsumerFetches:
     ) -> None:
         self.turns = turns
         self.refused = refused
-        """Called with the reason to close the connection."""
+        """Function that closes the connection, called with the reason."""
         self.large: Large | None = None
-        """The fetch that is handled in steps. Until it is answered, no further request is parsed."""
+        """The fetch that is handled in steps, or None. While it is not answered, no further request is parsed."""
         self.is_queued = False
         """True while `turns` will call `work`."""
         self.used = 0
         """Cost so far of the large fetches of this connection (see `Worker.used`)."""
         self.rows = 0
-        """Number of partitions in the fetches of this tick; the connection resets it when a tick begins."""
+        """Number of partitions in the fetches of this tick. The connection sets it to 0 when a tick begins."""
         self.max_bytes = replicas.config.fetch_max_bytes
         self.is_selecting = replicas.config.replica_selector_class is not None
         """True if consumers are sent to followers in their rack."""
@@ -104,21 +104,28 @@ class ConsumerFetches:
         self.requests = requests
         self.filled = filled
         self.positions: dict[Partition, tuple[int, int, int]] = {}
-        """Per partition: (next offset, its byte position, layout generation of log) after the last read."""
+        """For each partition, after its last read: (next offset, byte position of that offset, layout generation
+        of the log)."""
         self.positions_max = POSITIONS_MIN
-        """At this number of positions, the positions of partitions that are no longer hosted are dropped."""
+        """When there are this many positions, positions of partitions that are no longer hosted are dropped."""
         self.waiting: dict[WaitingFetch, None] = {}
         self.unsent: deque[tuple[Slot, int]] = deque()
-        """Slots of responses that were unsent when last checked, with record bytes; sum: `unsent_bytes`."""
+        """(slot, bytes of records) for each response that was unsent at the last check.
+
+        `unsent_bytes` is the sum of the bytes.
+        """
         self.unsent_bytes = 0
 
     def is_full(self) -> bool:
-        """True while nothing may be parsed: a large fetch is in progress, many wait, or much is unsent."""
+        """True while no further request may be parsed.
+
+        A large fetch is in progress, too many fetches wait, or too many bytes of records are unsent.
+        """
         has_many = self.large is not None or len(self.waiting) >= WAITING_MAX
         return has_many or self.has_much_unsent()
 
     def has_much_unsent(self) -> bool:
-        """True while responses with `EAGER_BYTES` of records or more are not sent."""
+        """True while the unsent responses hold at least `EAGER_BYTES` of records."""
         while self.unsent and self.unsent[0][0].answer is None:
             _, size = self.unsent.popleft()
             self.unsent_bytes -= size
@@ -130,7 +137,7 @@ class ConsumerFetches:
         self.refused(ProtocolViolation(reason))
 
     def proceed(self) -> None:
-        """Queue for a turn if the large fetch has work to do."""
+        """Ask for a turn if the large fetch has work to do."""
         if self.large is not None and self.large.has_work and not self.is_queued:
             self.is_queued = True
             self.turns.ask(self)
@@ -151,7 +158,7 @@ class ConsumerFetches:
         self.turns.large.ask(self)
 
     def close(self) -> None:
-        """Forget all fetches: the connection has ended."""
+        """Drop all fetches, because the connection has ended."""
         self.turns.large.end(self)
         self.unsent.clear()
         if self.large is not None:
@@ -175,10 +182,10 @@ class ConsumerFetches:
         return position
 
     def _drop_positions(self) -> None:
-        """Drop the positions of partitions that are no longer hosted: a position keeps its log in memory.
+        """Drop the positions of partitions that are no longer hosted, because a position keeps a log in memory.
 
-        The next call comes when the number of positions has doubled, and is at least `POSITIONS_MIN`. So the
-        cost per added position does not grow with the number of positions.
+        The next call is made when the number of positions has doubled, but not below `POSITIONS_MIN`. The cost
+        per added position therefore does not grow with the number of positions.
         """
         find = self.replicas.find
         self.positions = {
@@ -189,7 +196,7 @@ class ConsumerFetches:
         self.positions_max = max(POSITIONS_MIN, 2 * len(self.positions))
 
     def rack_of(self, broker_id: BrokerId) -> str | None:
-        """Return the rack of a live broker that has this client's listener, else None."""
+        """Return the broker's rack, or None if the broker is not live or lacks this client's listener."""
         broker = self.replicas.metadata.brokers.get(broker_id)
         if broker is None or broker.endpoint(self.client.listener) is None:
             return None

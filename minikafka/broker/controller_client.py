@@ -11,9 +11,10 @@ from minikafka.broker.metadata import MetadataCache
 
 
 class ControllerClient:
-    """Client of the active controller, whose address is in the metadata; cancels a call when the controller changes.
+    """Client of the active controller. It takes the controller's address from the metadata.
 
-    `listener` is the name of the control listener, the same on all brokers.
+    A call is cancelled when the controller changes. `listener` is the name of the control listener, which is
+    the same on all brokers.
     """
 
     def __init__(
@@ -29,10 +30,10 @@ class ControllerClient:
         self._listener = listener
 
     async def call(self, method: str, body: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
-        """Return the controller's answer.
+        """Return the controller's response.
 
-        Raises OSError if no answer comes within `timeout_ms`, and KafkaError: the controller's error, or
-        NOT_CONTROLLER if no controller is known or the controller changes before it answers.
+        Raises OSError if no response arrives within `timeout_ms`. Raises KafkaError with the controller's error,
+        or with NOT_CONTROLLER if no controller is known or the controller changes before it responds.
         """
         controller = self._metadata.brokers.get(self._controller.controller_id)
         endpoint = controller.endpoint(self._listener) if controller else None

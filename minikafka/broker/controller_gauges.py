@@ -13,7 +13,7 @@ from minikafka.base.metrics import Kind, Metrics, Sample
 from minikafka.broker.coordinator import Controller
 
 Summary = dict[str, Any]
-"""The controller's summary of itself, read once for all metrics."""
+"""The result of `Controller.summary`, which is read once for all metrics."""
 
 CONTROLLER_STATES: Final = {
     "Idle": 0,
@@ -36,7 +36,7 @@ CONTROLLER_STATES: Final = {
     "UncleanElectionEnabled": 13,
 }
 """Kafka's number for each state in the controller's summary. UncleanElectionEnabled is always 13
-here; Kafka has 14 if it concerns a single topic."""
+here; Kafka uses 14 if unclean elections were enabled for a single topic."""
 GAUGES: Final[dict[str, tuple[str, Callable[[Summary], int]]]] = {
     "KafkaController,name=ActiveControllerCount": (
         "1 on the active controller, else 0.",
@@ -87,7 +87,7 @@ GAUGES: Final[dict[str, tuple[str, Callable[[Summary], int]]]] = {
         lambda summary: int(summary["queue_size"]),
     ),
 }
-"""Gauges read from the summary, by Kafka's type and name."""
+"""Gauges computed from the controller's summary, by Kafka's type and name."""
 _UNCLEAN: Final = "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec"
 _UNCLEAN_DOC: Final = "Leaders elected outside the ISR by this controller since its election, in all and by partition."
 _CHANNELS: Final = "kafka.controller:type=ControllerChannelManager,name="

@@ -1,8 +1,8 @@
 """The controller's requests at a broker: LeaderAndIsr, StopReplica and UpdateMetadata.
 
-Invariants: a request of an older controller, or to an earlier registration of this broker, has no effect (R5, R6). A
-request is noted in the ledger when it arrives and when it is answered. Many partitions are handled with pauses for
-clients and heartbeats.
+Invariants: a request with an old controller epoch or an old broker epoch has no effect (R5, R6). A request is noted
+in the ledger when it arrives and when it is answered. A request for many partitions is handled with pauses, in which
+clients and heartbeats are served.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NONE: Final = 0
 _STALE_CONTROLLER: Final = int(ErrorCode.STALE_CONTROLLER_EPOCH)
 _STALE_BROKER: Final = int(ErrorCode.STALE_BROKER_EPOCH)
 _TURN_MS: Final = 50
-"""Longest time (ms) that a request of the controller may occupy the event loop without a pause."""
+"""Maximum time (ms) that a request of the controller may occupy the event loop without a pause."""
 
 _Named = TypeVar("_Named", PartitionState, StopReplicaPartition)
 """The type of a partition in a LeaderAndIsr or a StopReplica request."""
@@ -94,14 +94,14 @@ class ControllerRequests:
         return ControllerResponse(_NONE)
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
-        """Read the settings of topics that are not loaded, and of topics with new partitions.
+        """Read the settings of topics that have no settings loaded, and of topics with new partitions.
 
-        Topics with new partitions may have been recreated.
+        A topic with new partitions may have been deleted and created again with other settings.
         """
         named = {state.tp.topic for state in request.partitions}
         wanted = named.difference(self._replicas.configs.topics)
         wanted.update(state.tp.topic for state in request.partitions if state.is_new)
-        if wanted:  # the controller has used the latest settings
+        if wanted:  # latest, as the controller used the latest settings
             await self._replicas.configs.read(wanted, latest=True)
 
     def _fence(self, request: ControllerRequest) -> int:
@@ -152,9 +152,9 @@ class ControllerRequests:
         partitions: Sequence[_Named],
         carry_out: Callable[[_Named], int],
     ) -> ControllerResponse:
-        """Carry out a request partition by partition; pause every `_TURN_MS` for clients and heartbeats.
+        """Carry out a request partition by partition. Pause every `_TURN_MS` to serve clients and heartbeats.
 
-        If a newer controller's request arrives during a pause, stop and return the error of stale requests.
+        If the controller epoch or broker epoch of the request is stale after a pause, stop and return the error.
         """
         begun = self._clock.now()
         self._replicas.purgatory.finish_tick(begun)
@@ -174,7 +174,7 @@ class ControllerRequests:
     async def _stop_replicas(self, request: StopReplicaRequest) -> ControllerResponse:
         response = await self._one_by_one(request, request.partitions, self._replicas.stop_replica)
         if any(stop.delete for stop in request.partitions) and not response.error:
-            # Before the response: the controller assumes that deleted replicas never come back.
+            # Before the response, after which the controller assumes that deleted replicas never come back.
             self._replicas.sync_deletions()
             self._replicas.configs.keep({tp.topic for tp in self._replicas.partitions})
         return response

@@ -1,6 +1,6 @@
-"""Waits that end as soon as the broker they depend on is no longer the active controller.
+"""Calls that are cancelled as soon as a broker is no longer the active controller.
 
-Invariant: `wait_for` leaves nothing running, whether it returns, raises or is cancelled.
+Invariant: `wait_for` leaves no task running, whether it returns, raises or is cancelled.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Controllership:
         return self._ended.is_set()
 
     def end(self) -> None:
-        """End every wait with NOT_CONTROLLER; a second call has no effect."""
+        """Mark the controllership as ended: every `wait_for` raises NOT_CONTROLLER. A second call has no effect."""
         self._ended.set()
 
     async def wait_for(self, call: Awaitable[Result]) -> Result:
         """Return the result of `call`, or cancel `call` when the controllership ends.
 
-        Raises KafkaError NOT_CONTROLLER if `call` is cancelled, else the exception of `call` if it fails.
+        Raises KafkaError NOT_CONTROLLER if `call` is cancelled. An exception of `call` is raised unchanged.
         """
         async with asyncio.TaskGroup() as group:
             calling = group.create_task(_outcome(call))
@@ -49,7 +49,7 @@ class Controllership:
 
 
 class _Failed:
-    """The exception of a call, kept out of the task group, which would wrap it in an ExceptionGroup."""
+    """The exception of a call, returned as a value. A task group would wrap it in an ExceptionGroup if raised."""
 
     __slots__ = ("error",)
 

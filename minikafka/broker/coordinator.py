@@ -1,12 +1,12 @@
-"""The Coordinator port: how a broker takes part in its cluster, whichever service keeps its state.
+"""The Coordinator port: the protocols through which a broker takes part in its cluster.
 
-A coordination mode implements these protocols; `broker/zookeeper/` is the only one. A broker joins its cluster
-with `CoordinationMode`, which then gives it a `Coordinator`. (The coordinators of consumer groups and transactions
-are something else: they run in brokers and store their state in logs.)
+A coordination mode implements these protocols for one service that stores the cluster's state. `broker/zookeeper/`
+is the only mode. A broker joins its cluster with a `CoordinationMode`, which then returns a `Coordinator`. (The
+coordinators of consumer groups and transactions are a different thing: they run in brokers and store their state in
+logs.)
 
-Writes that only the active controller may do raise KafkaError NOT_CONTROLLER on other brokers. If the
-service that keeps the cluster's state does not answer, every method that awaits raises CoordinationError,
-unless it says otherwise.
+Writes that only the active controller may do raise KafkaError NOT_CONTROLLER on other brokers. If the service does
+not answer, every async method raises CoordinationError, unless the method's docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from minikafka.base.ports import ControlPlane, Gate, Ledger
 Result = TypeVar("Result")
 
 Overrides: TypeAlias = Mapping[str, str]
-"""Settings of one topic or broker that differ from what it inherits, by Kafka key."""
+"""The settings of one topic or broker that override inherited settings, by Kafka key."""
 Assignment: TypeAlias = Mapping[int, ReplicaAssignment]
 PartitionPlan: TypeAlias = Callable[[Assignment], Awaitable[Assignment]]
-"""Function that returns the partitions to add, by number, for the current assignment of a topic."""
+"""Function that takes the current assignment of a topic and returns the partitions to add, by number."""
 
 
 class IsrOutcome(Enum):
@@ -41,15 +41,18 @@ class IsrOutcome(Enum):
 
     WRITTEN = "written"
     NOT_SENT = "not sent"
-    """Nothing was written; the leader may propose again."""
+    """Nothing was written. The leader may propose the ISR again."""
     CONFLICT = "conflict"
     """The controller or another leader has written a newer state: a LeaderAndIsr request will follow."""
     ABANDONED = "abandoned"
-    """The partition is gone, or its leader no longer wants the ISR."""
+    """The partition no longer exists, or its leader has withdrawn the proposed ISR."""
 
 
 class IsrWrite(NamedTuple):
-    """The outcome of one write, with the new version of the state; `zxid` is None if the answer was lost."""
+    """The outcome of one write, with the new version of the state.
+
+    `zxid` is None if the response to the write was lost.
+    """
 
     outcome: IsrOutcome
     version: int = -1
@@ -62,17 +65,17 @@ class IsrStore(Protocol):
     async def write(
         self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
     ) -> IsrWrite:
-        """Replace the state of a partition if it still has the version in `state`.
+        """Replace the stored state of a partition if its version is still the version in `state`.
 
-        Returns only when it is certain whether the state was written. The controller then sends a written
-        state to the other brokers. `is_wanted()` is called before each attempt; if it returns False, no
-        further attempt is made.
+        Returns only when it is certain whether the state was written. After a successful write, the controller
+        sends the new state to the other brokers. `is_wanted()` is called before each attempt; if it returns
+        False, no further attempt is made.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic to create that passed every check; `config` holds its settings with those it inherits."""
+    """A topic to create, after all checks. `config` holds its own settings and its inherited settings."""
 
     name: str
     topic_id: bytes
@@ -82,22 +85,23 @@ class TopicPlan:
 
 
 class TopicStore(Protocol):
-    """The topics of the cluster: any broker reads them, only the active controller writes them."""
+    """The topics of the cluster. Any broker may read the topics; only the active controller may write them."""
 
     async def names(self) -> list[str]:
         """Return the names of all topics."""
 
     async def existing(self, names: Sequence[str]) -> set[str]:
-        """Return the names that are topics, including topics that are being deleted."""
+        """Return the names in `names` that are existing topics, including topics that are being deleted."""
 
     async def create(self, plans: Sequence[TopicPlan]) -> dict[str, Exception]:
-        """Create topics, each with its settings or not at all; return the errors of failed topics by name.
+        """Create topics; return the errors of failed topics by name.
 
-        An error is a KafkaError or a CoordinationError.
+        A topic and its settings are written together or not at all. An error is a KafkaError or a
+        CoordinationError.
         """
 
     async def mark_for_deletion(self, topic: str) -> bool:
-        """Have the controller delete a topic; return False if already marked.
+        """Mark a topic, which the controller then deletes. Return False if the topic was already marked.
 
         Raises KafkaError NOT_CONTROLLER.
         """
@@ -105,8 +109,8 @@ class TopicStore(Protocol):
     async def add_partitions(self, topic: str, plan: PartitionPlan, *, validate_only: bool) -> None:
         """Add the partitions that `plan` returns for the current assignment of a topic.
 
-        `plan` is called again when the assignment changed meanwhile; its errors are raised as they are. Raises
-        KafkaError, for example when the topic is unknown, or queued for deletion.
+        `plan` is called again if the assignment has changed before the write. An exception of `plan` is raised
+        unchanged. Raises KafkaError, for example if the topic is unknown or queued for deletion.
         """
 
 
@@ -115,24 +119,24 @@ class ConfigKind(Enum):
 
     TOPIC = "topic"
     BROKER = "broker"
-    """The name of the entity is a broker id in decimal, or empty for all brokers."""
+    """A broker, whose entity name is the broker id in decimal, or all brokers, whose entity name is empty."""
 
 
 class ConfigListener(Protocol):
     """The receiver of changed settings (`broker/config_updates.py`)."""
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
-        """Read and apply the settings of these topics, which have changed (None: any topic's may have)."""
+        """Read and apply the settings of these topics, which may have changed (None: all topics)."""
 
     def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:
-        """Apply these dynamic settings: those for all brokers, and those for this broker alone."""
+        """Apply dynamic settings: `cluster` for all brokers, `own` for this broker only."""
 
 
 class ConfigChanges(Protocol):
     """The source of changed settings for one listener."""
 
     async def start(self) -> None:
-        """Call the listener for every change from now on; return once it has this broker's settings."""
+        """Call the listener for every later change. Return once the listener has this broker's settings."""
 
     async def apply_now(self) -> None:
         """Call the listener for all changes that were written before this call."""
@@ -142,7 +146,10 @@ class ConfigStore(Protocol):
     """The dynamic settings of topics and brokers."""
 
     async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
-        """Return the overrides of each topic, in the order of `names`. `latest`: do not use a copy that may be old."""
+        """Return the overrides of each topic, in the order of `names`.
+
+        `latest`: read the stored settings instead of a copy that may be old.
+        """
 
     async def alter(
         self,
@@ -152,18 +159,21 @@ class ConfigStore(Protocol):
         *,
         validate_only: bool,
     ) -> None:
-        """Replace an entity's overrides by what `change` returns for the current ones, and tell all brokers.
+        """Replace an entity's overrides by `change(current overrides)`, and notify all brokers.
 
-        `change` is called again when the overrides changed meanwhile; its errors are raised as they are. Raises
-        KafkaError when there is no controller yet, or the overrides change too often.
+        `change` is called again if the overrides have changed before the write. An exception of `change` is
+        raised unchanged. Raises KafkaError if there is no controller yet or the overrides change too often.
         """
 
     def changes(self, listener: ConfigListener) -> ConfigChanges:
-        """Return the source of all changes for `listener`; nothing happens before its `start`."""
+        """Return a source of all changes for `listener`. The source is idle until its `start` is called."""
 
 
 class Controller(Protocol):
-    """The controller as one broker sees it: its id and, if it is this broker, the requests it serves."""
+    """The controller as one broker sees it.
+
+    Every broker can read the controller's id. The active controller also serves the requests below.
+    """
 
     @property
     def controller_id(self) -> BrokerId:
@@ -175,7 +185,7 @@ class Controller(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Controller epoch of the last election that this broker won, -1 before the first."""
+        """Controller epoch of the last controller election that this broker won; -1 if it has won none."""
 
     async def wait_while_controller(self, call: Awaitable[Result]) -> Result:
         """Return the result of a call to the current controller.
@@ -184,59 +194,65 @@ class Controller(Protocol):
         """
 
     async def resign(self) -> None:
-        """Give up the controllership if this broker has it, and never take it again."""
+        """Resign if this broker is the active controller, and never become the controller again."""
 
     # Requests to the active controller.
 
     async def controlled_shutdown(
         self, broker_id: BrokerId, broker_epoch: int
     ) -> list[TopicPartition]:
-        """Move the leaderships of a broker elsewhere; return the partitions it still leads (R23).
+        """Move the leaderships of a broker to other brokers; return the partitions that it still leads (R23).
 
-        Raises KafkaError: NOT_CONTROLLER, also when this broker resigns meanwhile, STALE_BROKER_EPOCH for an
-        earlier registration, BROKER_NOT_AVAILABLE for a broker that is not registered.
+        Raises KafkaError: NOT_CONTROLLER if this broker is not the controller or resigns during the call,
+        STALE_BROKER_EPOCH for an earlier registration, BROKER_NOT_AVAILABLE for an unregistered broker.
         """
 
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
     ) -> dict[TopicPartition, PartitionResult]:
-        """Start, replace or (None) cancel reassignments (KIP-455, R57). Raises KafkaError NOT_CONTROLLER."""
+        """Start or replace reassignments (KIP-455, R57). A target of None cancels the reassignment.
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
 
     def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """Return the partitions being reassigned.
+        """Return the partitions that are being reassigned.
 
-        Raises KafkaError NOT_CONTROLLER, also while a new controller still loads its state.
+        Raises KafkaError NOT_CONTROLLER if this broker is not the controller or still loads its state.
         """
 
     async def elect_leaders(
         self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, PartitionResult]:
-        """Elect preferred or unclean leaders (KIP-460, R61), for all partitions if None.
+        """Elect preferred or unclean leaders for these partitions (None: all partitions) (KIP-460, R61).
 
         Raises KafkaError NOT_CONTROLLER.
         """
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
-        """Replace the settings that topics inherit when this broker decides as controller (KIP-226)."""
+        """Replace the broker settings that topics inherit, which this broker uses as controller (KIP-226)."""
 
-    # Status, all JSON-able.
+    # Status. All results can be encoded as JSON.
 
     def summary(self) -> dict[str, Any]:
-        """Return the controller's state without its partitions; counts are 0 on other brokers (B5, D11).
+        """Return a summary of the controller's state. All counts are 0 on other brokers (B5, D11).
 
-        The keys that metrics and `minikafka status` need: controller_id, is_active, epoch, queue_size, topic_count,
+        Metrics and `minikafka status` need these keys: controller_id, is_active, epoch, queue_size, topic_count,
         partition_count, offline_partition_count, preferred_replica_imbalance_count, replicas_to_delete and
         replicas_ineligible_for_deletion.
         """
 
     def view(self, tp: TopicPartition) -> dict[str, Any] | None:
-        """Return what the active controller knows of a partition; None on other brokers."""
+        """Return the active controller's state of a partition; None if this broker is not the controller."""
 
     def backlog(self) -> dict[str, int]:
-        """Return the number of requests queued for each broker by id (C39); empty on other brokers."""
+        """Return the number of controller requests queued for each broker, by broker id (C39).
+
+        The result is empty if this broker is not the controller.
+        """
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return what the controller would do in answer to `question`, as ledger lines. Changes nothing.
+        """Return the actions that the controller would take for `question`, as ledger lines. Changes nothing.
 
         Raises KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT if the controller stays busy, INVALID_REQUEST.
         """
@@ -245,12 +261,13 @@ class Controller(Protocol):
 class Coordinator(Protocol):
     """One broker's interface to its cluster, in one coordination mode.
 
-    With it the broker registers itself and reaches the shared ISRs, topics, settings and the controller.
+    The broker uses it to register itself, and to access the stored ISRs, the topics, the settings and the
+    controller.
     """
 
     @property
     def isrs(self) -> IsrStore:
-        """Where leaders write ISRs."""
+        """The store to which leaders write ISRs."""
 
     @property
     def topics(self) -> TopicStore:
@@ -266,37 +283,37 @@ class Coordinator(Protocol):
 
     @property
     def session_state(self) -> str:
-        """The state of the connection to the service that keeps the cluster's state, in one word."""
+        """The state, in one word, of the session with the service that stores the cluster's state."""
 
     @property
     def session_timeout_ms(self) -> int:
-        """Milliseconds of silence after which the cluster considers this broker dead."""
+        """Milliseconds without a heartbeat after which the cluster considers this broker dead."""
 
     async def start(self, broker: Broker, on_registered: Callable[[int], None]) -> None:
-        """Register the broker, which may become the controller from now on.
+        """Register the broker. After its registration, it may become the controller.
 
-        Calls `on_registered(broker_epoch)` for this registration, and for each later one after a lost session.
-        Raises ConfigError when another broker has the id.
+        Calls `on_registered(broker_epoch)` after this registration, and after each new registration that follows
+        a lost session. Raises ConfigError if another broker has the same id.
         """
 
     async def stop(self) -> None:
-        """Leave the cluster: the other brokers learn at once that this one is gone."""
+        """Leave the cluster. The other brokers are notified at once that this broker has left."""
 
     def report_log_dir_failure(self) -> None:
-        """Tell the controller that this broker lost a log directory; retried in the background (R67)."""
+        """Notify the controller that a log directory of this broker has failed; retry in the background (R67)."""
 
     async def claim_producer_ids(self) -> tuple[int, int]:
         """Claim a block of producer ids for this broker; return its first and last id (R72).
 
-        Raises ValueError when the stored block is not readable.
+        Raises ValueError if the stored block cannot be decoded.
         """
 
 
 class CoordinationMode(Protocol):
-    """The service that coordinates the brokers of a cluster, as a broker uses it before it has joined."""
+    """The interface of a broker, before it joins its cluster, to the service that coordinates the brokers."""
 
     async def join(self) -> str:
-        """Connect, and return the cluster id; the first broker of a cluster creates it."""
+        """Connect, and return the cluster id, which the first broker of a cluster creates."""
 
     def coordinator(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Coordinator:
-        """Return this broker's Coordinator in the joined cluster; it does nothing before its `start`."""
+        """Return this broker's Coordinator in the joined cluster. It is idle until its `start` is called."""

@@ -1,9 +1,9 @@
 """A broker's current settings: its file, and the settings altered at run time (KIP-226).
 
 Three layers in order of precedence: this broker's own node under `/config/brokers`, the node
-`<default>` for all brokers, the file. Invariant: `current` is always valid; stored settings that
-are unusable are skipped and logged. Keys that do not exist here are stored and shown, as in Kafka,
-and have no effect. Pure.
+`<default>` for all brokers, the file. Invariant: `current` is always valid; unusable stored
+settings are skipped and logged. Keys that this broker does not know are stored and shown, as in
+Kafka, and have no effect. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minikafka.rpc.messages import SettingChange
 logger = logging.getLogger(__name__)
 
 RELEASE: Final = "3.3-IV3"
-"""The Kafka release whose API versions are served. User interfaces enable features according to it."""
+"""The Kafka release whose API versions are served. User interfaces enable features according to this release."""
 RELEASE_KEY: Final = Key(
     Kind.STRING,
     RELEASE,
@@ -38,7 +38,7 @@ CLEANER: Final = (
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.backoff.ms",
 )
-"""Keys of the log cleaner; new values apply from the next cleaning on."""
+"""Keys of the log cleaner. A new value applies from the next cleaning on."""
 
 DYNAMIC: Final[dict[str, Key]] = {
     **{
@@ -51,10 +51,10 @@ DYNAMIC: Final[dict[str, Key]] = {
     },
     **THROTTLES,
 }
-"""Keys that can be altered while a broker runs: those of Kafka's dynamic keys that exist here."""
+"""Keys that can be altered while a broker runs: Kafka's dynamic keys, as far as this broker has them."""
 
 _STATIC: Final = {*BrokerConfig.keys(), RELEASE_KEY.name} - DYNAMIC.keys()
-"""Keys that cannot be altered at run time: only the file sets them, or they are fixed."""
+"""Keys that cannot be altered at run time: they are set in the broker's file, or have a fixed value."""
 
 
 class DynamicConfig:
@@ -87,7 +87,7 @@ class DynamicConfig:
 
     @property
     def replication_rates(self) -> tuple[int, int]:
-        """Bytes per second that throttled leaders may send and throttled followers may fetch."""
+        """The replication throttles in bytes per second: (limit for leaders' sends, limit for followers' fetches)."""
         values = {**self.cluster, **self.own}
         leader, follower = (
             THROTTLES[name].parse(values.get(name, LONG_MAX))
@@ -96,10 +96,10 @@ class DynamicConfig:
         return leader, follower
 
     def reload(self, wanted: BrokerConfig) -> tuple[list[SettingChange], bool]:
-        """Take the dynamic settings of the changed file.
+        """Apply the dynamic settings of the changed file.
 
-        The other settings of the file keep the values that the broker was started with. Return all
-        differences, and True if `current` has changed.
+        Settings that are not dynamic keep the values that the broker was started with. Return all changes
+        in the file, and True if `current` has changed.
         """
         before = self.static
         changes = [
@@ -119,7 +119,7 @@ class DynamicConfig:
         return "overridden" if name in self.own or name in self.cluster else "now"
 
     def overridden(self, values: Mapping[str, str]) -> BrokerConfig:
-        """Return the file's settings overridden by these values. Raises ConfigError."""
+        """Return the settings of the file, overridden by `values`. Raises ConfigError."""
         keys = BrokerConfig.keys()
         kept = {name: value for name, value in values.items() if name in keys}
         parsed = parse_all(keys, kept)
@@ -142,12 +142,12 @@ class DynamicConfig:
 
 
 def is_user_defined(name: str) -> bool:
-    """True if no setting of a broker has this name."""
+    """True if the name is not the key of any broker setting."""
     return name not in DYNAMIC and name not in _STATIC
 
 
 def _usable(values: Mapping[str, str], of: str) -> dict[str, str]:
-    """Return the user-defined settings, and those with dynamic keys and valid values."""
+    """Return the settings that are user-defined, or that have a dynamic key and a valid value."""
     usable = {}
     for name, value in values.items():
         row = DYNAMIC.get(name)

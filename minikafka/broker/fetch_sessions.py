@@ -1,4 +1,4 @@
-"""The fetch sessions of this broker's clients (KIP-227): of followers, one for each connection, and of consumers."""
+"""The fetch sessions of this broker (KIP-227): one session per follower connection, and the consumers' sessions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from minikafka.replication.sessions import Responder, Session
 
 
 class FetchSessions:
-    """All fetch sessions. The cache `consumers` holds those of consumers; a follower takes one of its slots.
+    """All fetch sessions of this broker.
 
-    `lookup(topic, partition)` finds hosted partitions, `expand(partition, progress)` proposes a caught-up follower for
-    the ISR.
+    The cache `consumers` holds the sessions of consumers. A follower's session also uses one slot of this cache.
+    `lookup(topic, partition)` returns a hosted partition. `expand(partition, progress)` proposes a caught-up
+    follower for the ISR.
     """
 
     def __init__(
@@ -49,14 +50,14 @@ class FetchSessions:
         return session
 
     def close(self, session: Session) -> None:
-        """Close the session of a follower that has disconnected or opens another session."""
+        """Close the session of a follower that has disconnected or opens a new session."""
         session.close()
         self._purgatory.sessions.pop(session, None)
         if self._of_followers.pop(session.id, None) is not None:
             self.consumers.remove_follower()
 
     def expire(self, now: int) -> None:
-        """Answer the parked fetches of followers whose deadline has passed; called periodically."""
+        """Answer the waiting follower fetches whose deadline has passed. Called periodically."""
         for session in tuple(self._of_followers.values()):
             session.expire(now)
 

@@ -1,9 +1,9 @@
 """Follower fetchers: one per leader broker, each with one connection and at most one fetch in flight (R52).
 
-The steady state runs in the callbacks of the connection: append a response, then send the next fetch. The
-task of a fetcher only connects and backs off. Invariant: a fetch is sent only after the records of the
-previous response are written, because the offset in the fetch acknowledges these records. In addition, no
-OffsetForLeaderEpoch request may be in flight, so that the partitions in that request join the next fetch.
+In normal operation, the callbacks of the connection do the work: they append the records of a response, then send
+the next fetch. The task of a fetcher only connects and backs off. Invariants: a fetch is sent only after the records
+of the previous response are written, because the offset in the fetch acknowledges these records. A fetch is sent
+only if no OffsetForLeaderEpoch request is in flight, so that the partitions in that request join the next fetch.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _EPOCHS_VERSION: Final = 4
 _BODY: Final = 8
 """Position of the body in a response frame, after the length prefix and the correlation id."""
 _ANSWER_WITHIN_MS: Final = 30_000
-"""Kafka's replica.socket.timeout.ms: connect again to a leader that does not respond in this time."""
+"""Kafka's replica.socket.timeout.ms: connect again if the leader has not responded for this long."""
 _CONNECT_WITHIN_MS: Final = 10_000
-"""Kafka's socket.connection.setup.timeout.ms: give up connecting after this time and try again."""
+"""Kafka's socket.connection.setup.timeout.ms: the time after which an attempt to connect has failed."""
 _BACKOFF_MIN_MS: Final = 50
 _FRAME_SLACK: Final = 64 << 20
-"""Bytes that a response may have in addition to its records."""
+"""Maximum bytes of a response in addition to its records."""
 
 
 class LeaderConnection(FramedStream):
@@ -81,17 +81,17 @@ class LeaderConnection(FramedStream):
         self.pump()
 
     def disconnected(self, error: Exception | None) -> None:
-        """Wake the fetcher's task, which connects again."""
+        """Set `lost`, which wakes the fetcher's task to connect again."""
         if self._timer is not None:
             self._timer.cancel()
         self.release()
         self.lost.set()
 
     def drained(self) -> None:
-        """Do nothing: requests are small, so no request waits until earlier requests are received."""
+        """Do nothing. Requests are small, so a request never waits for the leader to receive earlier requests."""
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
-        """Append the records of every whole response; return the position of the first partial one."""
+        """Append the records of all complete responses; return the position after the last complete response."""
         while end - start >= _BODY:
             stop = start + 4 + int(SIZE.unpack_from(buf, start)[0])
             if stop > end:
@@ -104,11 +104,11 @@ class LeaderConnection(FramedStream):
         return start
 
     def finish(self) -> None:
-        """Send the next requests; called when the received records have been written."""
+        """Send the next requests. Called when the received records have been written."""
         follower = self._fetcher.follower
         if follower.unreconciled and OFFSET_FOR_LEADER_EPOCH not in self._outstanding:
-            # At most one such request in flight: only the partition's state tells its response from the
-            # response to an earlier request, about an earlier epoch of the same partition.
+            # At most one OffsetForLeaderEpoch request is in flight. Otherwise the response to an earlier
+            # request could be taken for the response about a later epoch of the same partition.
             questions = follower.epoch_questions()
             self._send(OFFSET_FOR_LEADER_EPOCH, self._epoch_request(questions))
         if follower.held:
@@ -210,7 +210,7 @@ class LeaderConnection(FramedStream):
         self.pump()
 
     def check(self, now: int) -> None:
-        """Abort the connection if the leader has not responded for 30 s; called periodically."""
+        """Abort the connection if the leader has not responded for 30 s. Called periodically."""
         if self._correlation != self._checked:
             self._checked, self._checked_at = self._correlation, now
         elif self._outstanding and now - self._checked_at > _ANSWER_WITHIN_MS:
@@ -219,7 +219,7 @@ class LeaderConnection(FramedStream):
 
 
 class LeaderFetcher:
-    """All partitions that are fetched from one leader broker, and the task that keeps the connection."""
+    """The fetcher for one leader broker: the partitions fetched from it, and the task that keeps the connection."""
 
     def __init__(self, leader: BrokerId, fetchers: Fetchers) -> None:
         self.leader = leader
@@ -236,7 +236,7 @@ class LeaderFetcher:
         self.connection: LeaderConnection | None = None
 
     def wake(self) -> None:
-        """Send requests, or close the connection, after the set of followed partitions has changed."""
+        """Act on a change of the followed partitions: send requests, or close the connection if none is left."""
         if self.connection is not None and not self.connection.lost.is_set():
             if self.follower.followed:
                 self.connection.pump()
@@ -244,7 +244,7 @@ class LeaderFetcher:
                 self.connection.link.close()
 
     async def run(self) -> None:
-        """Keep a connection while any partition is followed; return when none is."""
+        """Keep a connection to the leader as long as any partition is followed, then return."""
         backoff_ms = _BACKOFF_MIN_MS
         fetchers = self._fetchers
         while self.follower.followed:
@@ -312,7 +312,10 @@ class Fetchers:
         self._closed = False
 
     def brokers_changed(self, brokers: Mapping[BrokerId, Broker]) -> None:
-        """Set the inter-broker endpoints of live brokers; drop the connection to a leader whose endpoint changed."""
+        """Update the inter-broker endpoints of the live brokers.
+
+        Abort the connection to a leader whose endpoint has changed.
+        """
         listener = self.config.endpoints.inter_broker
         for broker in brokers.values():
             endpoint = broker.endpoint(listener)
@@ -348,7 +351,7 @@ class Fetchers:
             self._wake_soon(fetcher)
 
     def _wake_soon(self, fetcher: LeaderFetcher) -> None:
-        """Wake the fetcher after the current callback: once for a whole LeaderAndIsr request."""
+        """Wake the fetcher after the current callback, so that a LeaderAndIsr request wakes it only once."""
         if not self._to_wake:
             self.clock.call_later(0, self._wake_all)
         self._to_wake[fetcher] = None
@@ -359,12 +362,12 @@ class Fetchers:
             fetcher.wake()
 
     def ended(self, fetcher: LeaderFetcher) -> None:
-        """Remove a fetcher that follows no partition any longer."""
+        """Remove a fetcher that no longer follows any partition."""
         if self._fetchers.get(fetcher.leader) is fetcher:
             del self._fetchers[fetcher.leader]
 
     def check(self, now: int) -> None:
-        """Abort connections to leaders that do not respond; called periodically."""
+        """Abort the connections to leaders that do not respond. Called periodically."""
         for fetcher in self._fetchers.values():
             if fetcher.connection is not None:
                 fetcher.connection.check(now)

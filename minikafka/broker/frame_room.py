@@ -1,8 +1,8 @@
-"""The memory for large requests that arrive, shared by all clients of a broker.
+"""The limit on memory for large incoming requests, shared by all clients of a broker.
 
-An incomplete request stays in the broker's memory until its client sends the rest: 50 clients with requests
-of `socket.request.max.bytes` would occupy 5 GB. Kafka limits this memory with `queued.max.request.bytes`, and
-reads nothing while it is used up.
+An incomplete request stays in the broker's memory until its client has sent it completely. Without a limit, 50
+clients with requests of `socket.request.max.bytes` would occupy 5 GB. Kafka limits this memory with
+`queued.max.request.bytes`, and reads no request while no memory is free.
 """
 
 from __future__ import annotations
@@ -10,32 +10,33 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Protocol
 
 SWEEP_MS: Final = 1_000
-"""Time between two calls of `FrameRoom.sweep`."""
+"""Time (ms) between two calls of `FrameRoom.sweep`."""
 _PROGRESS_MIN: Final = 64 << 10
-"""Bytes of a request that must arrive between two sweeps while other requests wait for room."""
+"""Minimum bytes of a request that must arrive between two sweeps while other requests wait for memory."""
 _WAITS_MAX: Final = 30
-"""Maximum number of sweeps for which a connection waits: 30 s, the default timeout of Kafka's clients."""
+"""Maximum number of sweeps during which a connection waits for memory: 30 s, as long as Kafka's clients wait."""
 
 
 class Receiver(Protocol):
     """A connection that receives large requests, one at a time."""
 
     def room_given(self) -> None:
-        """Receive the rest of the request."""
+        """Continue to receive the large request, for which memory is now reserved."""
 
     def give_up(self, reason: str) -> None:
         """Close the connection."""
 
     def received(self) -> int | None:
-        """Return how many bytes of an incomplete large request have arrived; None without such a request."""
+        """Return the number of bytes received so far of an incomplete large request, None if there is none."""
 
 
 class FrameRoom:
-    """Memory for large requests: `bytes_max` bytes in all, or one larger request. Others wait in a queue.
+    """A budget of `bytes_max` bytes of memory for large requests.
 
-    Room, the memory of one request, is reserved before the request is received, and kept until `release`.
-    Invariant: a request with room can be received and handled, whatever other clients do. While others wait,
-    a client that stops sending is disconnected.
+    A request that is larger than the budget gets memory when nothing else is reserved.
+    The memory of a request (its "room") is reserved before the request is received, and kept until `release`.
+    If no room is free, the connection waits in a queue. Invariant: a request with room can be received and
+    handled, whatever other clients do. While connections wait, a client that stops sending is disconnected.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -46,10 +47,13 @@ class FrameRoom:
         self._waits: dict[Receiver, int] = {}
         """Number of sweeps during which each connection has waited."""
         self._seen: dict[Receiver, int] = {}
-        """Bytes of each connection's request that had arrived at the last sweep."""
+        """Number of bytes of each connection's request that had arrived by the last sweep."""
 
     def reserve(self, receiver: Receiver, size: int) -> bool:
-        """Reserve room for a request of this size and return True, or return False and call `room_given` later."""
+        """Reserve memory for a request of `size` bytes and return True.
+
+        If no memory is free, queue the connection and return False. Its `room_given` is called later.
+        """
         if receiver in self._held:
             return True
         if receiver not in self._waiting and not self._waiting and self._fits(size):
@@ -59,7 +63,10 @@ class FrameRoom:
         return False
 
     def release(self, receiver: Receiver) -> None:
-        """Release the connection's room, or its place in the queue; give room to the next in the queue."""
+        """Release the memory reserved for the connection, or remove the connection from the queue.
+
+        Then reserve memory for the next connections in the queue.
+        """
         self._used -= self._held.pop(receiver, 0)
         self._seen.pop(receiver, None)
         self._waiting.pop(receiver, None)
@@ -73,7 +80,7 @@ class FrameRoom:
             waiting.room_given()
 
     def sweep(self) -> None:
-        """Close connections that have waited too long, and those that send too slowly while others wait."""
+        """Close connections that have waited too long, and connections that send too slowly while others wait."""
         if not self._waiting:
             self._seen.clear()
             return
@@ -99,16 +106,16 @@ class FrameRoom:
 
 
 class FrameRooms(NamedTuple):
-    """The room for Produce and Fetch requests (`records`), and the room for all other requests."""
+    """The memory budgets for large Produce and Fetch requests (`records`) and for other large requests."""
 
     records: FrameRoom
     others: FrameRoom
 
 
 RECORDS_FREE_MAX: Final = 1 << 20
-"""Produce and Fetch requests up to this size need no room: the default `max.request.size` of producers."""
+"""Produce and Fetch requests of up to this many bytes (producers' default `max.request.size`) need no room."""
 
 
 def frame_rooms() -> FrameRooms:
-    """Return new, empty rooms for one broker."""
+    """Return the memory budgets for one broker, with nothing reserved."""
     return FrameRooms(FrameRoom(32 << 20), FrameRoom(32 << 20))

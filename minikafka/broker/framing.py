@@ -1,9 +1,9 @@
-"""The receiving half of a Kafka connection: one buffer that is cut into whole frames.
+"""The receiving half of a Kafka connection: one buffer that is cut into complete frames.
 
-Invariant: slices of the buffer given to `parse` are valid until `finish` returns. If `parse` leaves a whole
+Invariant: slices of the buffer given to `parse` are valid until `finish` returns. If `parse` leaves a complete
 frame in the buffer, slices of that frame are valid until the frame is handled. A length prefix alone
-allocates at most 256 KiB. A frame larger than 128 KiB gets a buffer of its own, which begins with 64 KiB and
-grows with the bytes that arrive.
+allocates at most 256 KiB. A frame larger than 128 KiB gets a buffer of its own. This buffer has 64 KiB at
+first and grows as bytes arrive.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ logger = logging.getLogger(__name__)
 
 _CAPACITY_MIN: Final = 16 << 10
 _CAPACITY_MAX: Final = 256 << 10
-"""Size of the large buffer, which fits the L2 cache. Connections that receive little keep the small one."""
+"""Size of the large buffer, which fits into the L2 cache. Connections that receive little keep a small buffer."""
 _BUSY: Final = 8 << 10
-"""A connection that receives more bytes than this at once gets the large buffer."""
+"""A connection that receives more bytes than this in one tick gets the large buffer."""
 _FIRST_MAX: Final = 64 << 10
 _GROWTH: Final = 4
-"""Growth factor of a large frame's buffer: few copies, and little memory for a peer that sends only a length."""
+"""Growth factor of a large frame's buffer. Few copies are made, and a length prefix alone takes little memory."""
 
 
 _HEADER_BYTES: Final = 14
-"""Bytes at the start of a frame that contain its API key; until they arrive, it gets no buffer of its own."""
+"""Number of bytes at the start of a frame that include its API key. Until these bytes have arrived, the frame
+gets no buffer of its own."""
 
 
 class FramedStream:
     """Base class of stream handlers that receive length-prefixed frames of at most `frame_max` bytes.
 
     Subclasses implement `parse(buf, view, start, end)`, which returns the position of the first frame that it
-    did not handle, and `finish()`, which is called after every parse. Both may raise ProtocolViolation, which
-    closes the connection. A subclass whose `parse` can leave a whole frame in the buffer implements
+    did not handle, and `finish()`, which is called after every `parse`. Both may raise ProtocolViolation, which
+    closes the connection. A subclass whose `parse` can leave a complete frame in the buffer implements
     `stopped()`, which stops reading; the subclass calls `buffer_updated(0)` to continue. A subclass whose
     `may_receive` returns False must also stop reading, and call `buffer_updated(0)` later.
     """
@@ -66,26 +67,26 @@ class FramedStream:
     link: Link
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
-        """Handle whole frames in [start, end); return the position of the first frame that was not handled."""
+        """Handle complete frames in [start, end); return the position of the first unhandled frame."""
         raise NotImplementedError
 
     def stopped(self) -> None:
-        """Stop reading; called after `finish` when `parse` has left a whole frame in the buffer."""
+        """Stop reading. Called after `finish` when `parse` has left a complete frame in the buffer."""
         raise NotImplementedError
 
     def may_receive(self, size: int, start: int) -> bool:
-        """Return True if the frame at `start`, of `size` bytes in all, may get its own buffer now."""
+        """Return True if the frame at `start`, which has `size` bytes, may get a buffer of its own now."""
         return True
 
     def own_buffer_handled(self) -> None:
-        """Note that a frame with its own buffer was handled; the buffer may still be in use."""
+        """React to the end of a frame with a buffer of its own. Slices of this buffer may still be in use."""
 
     def received(self) -> int | None:
-        """Return how many bytes of an incomplete frame are in its own buffer; None without such a frame."""
+        """Return the number of bytes received so far of an incomplete frame with a buffer of its own, else None."""
         return None if self._big is None or self._big_end == self._big_size else self._big_end
 
     def finish(self) -> None:
-        """Finish the work that uses slices of the buffer, which is reused after this call."""
+        """Finish the work that uses slices of the buffer, because the buffer is reused after this call."""
 
     @property
     def has_own_buffer(self) -> bool:
@@ -107,7 +108,7 @@ class FramedStream:
         return self._view[self._write :]
 
     def buffer_updated(self, count: int) -> None:
-        """Handle one tick: parse every whole frame, finish, then reset the read and write positions."""
+        """Handle one tick: parse complete frames, call `finish`, then reset the read and write positions."""
         try:
             if self._big is not None:
                 self._big_updated(count)
@@ -141,7 +142,10 @@ class FramedStream:
         self._view = memoryview(self._buf)
 
     def _move_to(self, capacity: int) -> None:
-        """Move the unparsed bytes to the front of the buffer, or of a new buffer if `capacity` is larger."""
+        """Move the unparsed bytes to the start of the buffer.
+
+        If `capacity` is larger than the buffer, move them to a new buffer of this size.
+        """
         rest = self._view[self._read : self._write]
         if capacity > self._capacity:
             self._allocate(capacity)
@@ -156,7 +160,7 @@ class FramedStream:
         self._view = self._big_view = memoryview(self._buf)
 
     def _make_room(self, size: int) -> None:
-        """Prepare the buffer for a partial frame of `size` bytes."""
+        """Make sure that an incomplete frame of `size` bytes fits: get a larger buffer if necessary."""
         if size <= self._capacity >> 1:
             return
         if size <= _CAPACITY_MAX >> 1:

@@ -76,7 +76,7 @@ REPLICATION: Final = {
     "ReplicationBytesIn": ("replication_bytes_in", "Bytes fetched from leaders."),
     "ReplicationBytesOut": ("replication_bytes_out", "Bytes sent to followers."),
 }
-"""Counters of all topics together, like TRAFFIC."""
+"""Counters of replication traffic, for all topics together. The values have the same form as in TRAFFIC."""
 REPLICA: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
     "Available": (
         "1 on the broker that leads the partition, else 0; the sum of all replicas is 0 while nobody leads it.",
@@ -123,7 +123,7 @@ LOG: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
         lambda partition: partition.log.written_log_end_offset,
     ),
 }
-"""Gauges of each partition that this broker hosts."""
+"""Gauges of the log of each partition that this broker hosts."""
 
 
 def register_gauges(metrics: Metrics, replicas: ReplicaManager) -> None:

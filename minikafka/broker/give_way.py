@@ -1,4 +1,4 @@
-"""The long work for administrators' requests, done in parts between which other connections are served.
+"""The division of long administrative requests into parts. Other connections are served between two parts.
 
 Invariant: one part of one request is done in each turn of the event loop, however many requests are in progress.
 A handler that awaits nothing does not use this module: it returns `services.Steps`, which `ColdTurns` runs.
@@ -16,18 +16,18 @@ from minikafka.base.ports import Clock
 Item = TypeVar("Item")
 
 PART_ITEMS: Final = 256
-"""Items in one part if the work for each takes a few microseconds: about 1 ms."""
+"""Number of items in one part, if each item takes a few microseconds: a part then takes about 1 ms."""
 
 
 class GiveWay:
-    """The queue of requests that wait to do their next part."""
+    """The queue of requests that wait for the turn in which their next part is done."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def each(self, items: Iterable[Item], at_once: int = PART_ITEMS) -> AsyncIterator[Item]:
-        """Yield the items; after every `at_once` of them, wait while other requests are served."""
+        """Yield the items one by one. After every `at_once` items, wait while other requests are served."""
         for number, item in enumerate(items, 1):
             yield item
             if not number % at_once:
@@ -36,14 +36,14 @@ class GiveWay:
     async def parts(
         self, items: Sequence[Item], size: int = PART_ITEMS
     ) -> AsyncIterator[Sequence[Item]]:
-        """Yield the items in at least one part; between two parts, wait while other requests are served."""
+        """Yield the items in parts of `size`, at least one part. Between parts, let other requests be served."""
         for start in range(0, len(items) or 1, size):
             if start:
                 await self.turn()
             yield items[start : start + size]
 
     async def turn(self) -> None:
-        """Wait until this request may do its next part."""
+        """Wait until the next part of this request may be done."""
         due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(due)
         if len(self._waiting) == 1:
@@ -52,7 +52,7 @@ class GiveWay:
 
     def _next(self) -> None:
         due = self._waiting.popleft()
-        if not due.done():  # the task that waits was not cancelled
+        if not due.done():  # the waiting task was not cancelled
             due.set_result(None)
         if self._waiting:
             self._clock.call_later(0, self._next)

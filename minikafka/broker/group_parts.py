@@ -1,4 +1,4 @@
-"""Large requests about groups, passed to the coordinator in parts between which other connections are served.
+"""Large requests about groups, passed to the group coordinator in parts. Other connections are served between parts.
 
 The coordinator handles each part as a separate request: a large commit can become several batches.
 """
@@ -11,24 +11,24 @@ from typing import Any, Final, TypeAlias, TypeVar
 from minikafka.broker.services import LATER, RequestContext, Steps
 
 PART_ROWS: Final = 64
-"""Groups, members or partitions in one part: at most 0.5 ms."""
+"""Number of groups, members or partitions in one part, which takes at most 0.5 ms."""
 AT_ONCE_ROWS: Final = 256
-"""A request with at most this many groups, members or partitions is passed on as a whole."""
+"""A request with at most this many groups, members or partitions is not divided into parts."""
 
 Row = TypeVar("Row")
 Part = TypeVar("Part")
 Encode: TypeAlias = Callable[[int, Sequence[Any]], Steps]
-"""(version of the API, outcomes of the parts) -> the steps that make the response."""
+"""Function (version of the API, outcomes of the parts) -> the steps that encode the response."""
 
 
 def in_rows(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Yield the rows in parts of at most `PART_ROWS`."""
+    """Yield the rows in parts of at most `PART_ROWS` rows."""
     for start in range(0, len(rows), PART_ROWS):
         yield rows[start : start + PART_ROWS]
 
 
 def by_topic(topics: Iterable[tuple[str, Sequence[Row]]]) -> Iterator[list[tuple[str, list[Row]]]]:
-    """Yield the rows of all topics, with their topics, in parts of at most `PART_ROWS` rows."""
+    """Yield (topic, rows) pairs in parts that have at most `PART_ROWS` rows in total."""
     part: list[tuple[str, list[Row]]] = []
     room = PART_ROWS
     for topic, rows in topics:
@@ -51,7 +51,7 @@ def answer_in_parts(
     encode: Encode,
     context: RequestContext,
 ) -> Steps:
-    """Call `call(part, respond)` for one part per step; answer when `respond` was called for every part."""
+    """Call `call(part, respond)` for one part per step. Answer when every part's `respond` has been called."""
     outcomes = _Outcomes()
     for part in parts:
         call(part, outcomes.expect())
@@ -64,7 +64,7 @@ def answer_in_parts(
 
 
 class _Outcomes:
-    """The outcomes of the parts, in their order. `complete()` is called when the last one has arrived."""
+    """The outcomes of all parts, in order. `complete()` is called when the last outcome has arrived."""
 
     def __init__(self) -> None:
         self.found: list[Any] = []
@@ -72,7 +72,7 @@ class _Outcomes:
         self.complete: Callable[[], None] | None = None
 
     def expect(self) -> Callable[[Any], None]:
-        """Add a part; return the function to call with its outcome."""
+        """Add a part. Return the function that must be called with the outcome of the part."""
         number = len(self.found)
         self.found.append(None)
         self.left += 1

@@ -1,7 +1,7 @@
-"""Appends that the broker's own coordinators make to partitions it leads, acknowledged like acks=all.
+"""Appends of the broker's own coordinators to partitions that this broker leads, acknowledged as with acks=all.
 
-Invariant: a future succeeds only when the high watermark has passed its batch, and every future ends: with
-its offset, with a KafkaError, or cancelled by the code that awaits it.
+Invariant: a future succeeds only when the high watermark has passed the batch. Every future ends with the base
+offset of the batch, with a KafkaError, or with its cancellation by the code that awaits it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import Purgatory
 
 _ALL: Final = -1
-"""acks of an internal append."""
+"""The `acks` value of an internal append: all in-sync replicas."""
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
@@ -33,8 +33,8 @@ class PendingAppend(NamedTuple):
 class InternalAppends:
     """The internal appends of all partitions.
 
-    `lookup(tp)` returns the partition, None if it is not hosted. `error_for(tp)` returns the error code of a
-    partition that is not hosted.
+    `lookup(tp)` returns a hosted partition, and None for any other partition. `error_for(tp)` returns the error
+    code of a partition that is not hosted.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class InternalAppends:
         self._waiting: dict[Partition, PartitionAppends] = {}
 
     def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
-        """Append now; return a future of the batch's base offset that is done when the batch is committed."""
+        """Append a batch now. Return a future that gets the batch's base offset when the batch is committed."""
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         partition = self._lookup(tp)
         if partition is None:
@@ -81,7 +81,7 @@ class InternalAppends:
         return done
 
     def close(self) -> None:
-        """Fail every append that is not committed, because the broker stops."""
+        """Fail every append that is not committed, because the broker is stopping."""
         for waiting in tuple(self._waiting.values()):
             waiting.fail_waiting(waiting.partition, _NOT_LEADER)
             waiting.drain()
@@ -92,9 +92,9 @@ class InternalAppends:
 
 
 class PartitionAppends:
-    """A ProduceWaiter: the internal appends to one partition, which wait for the high watermark.
+    """The internal appends to one partition that wait for the high watermark, as one `ProduceWaiter`.
 
-    `on_empty(self)` is called when no append is left.
+    `on_empty(self)` is called when no append is waiting any longer.
     """
 
     __slots__ = ("on_empty", "partition", "pending")
@@ -111,12 +111,12 @@ class PartitionAppends:
         self.drain()
         while self.pending:
             append = self.pending.popleft()
-            if not append.done.done():  # cancelled by whoever awaited it
+            if not append.done.done():  # not cancelled by the code that awaits it
                 append.done.set_exception(_error(error, partition.tp))
         self.on_empty(self)
 
     def drain(self) -> None:
-        """Acknowledge the appends below the high watermark."""
+        """Acknowledge the appends that the high watermark has passed."""
         pending = self.pending
         high_watermark = self.partition.high_watermark
         while pending and pending[0].required <= high_watermark:

@@ -1,7 +1,8 @@
-"""The ISR proposals of this broker as leader, written to the store of the coordination mode (R26, S29).
+"""The ISR changes that this broker proposes as leader, and their writes to the `IsrStore` (R26, S29).
 
 Invariant: a proposal stays pending, and the high watermark waits for the maximal ISR, until it is certain
-whether the proposal was written. After a conflict it stays pending until the controller's next LeaderAndIsr.
+whether the proposal was written. After a conflict, the proposal stays pending until the controller's next
+LeaderAndIsr request.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ state_change_logger = logging.getLogger("state-change")
 class IsrChanges:
     """The writer of ISR proposals to `store`.
 
-    It calls `on_committed(partition, moved)` after each successful write. `moved`: the high watermark rose.
+    `on_committed(partition, moved)` is called after each successful write. `moved` is True if the write has
+    advanced the high watermark.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class IsrChanges:
         self._tasks.spawn(self._write_all(), "isr-changes")
 
     def propose(self, partition: Partition) -> None:
-        """Queue the pending ISR of a partition to be written."""
+        """Queue the partition, whose pending ISR is then written."""
         self._queue[partition] = None
         self._queued.set()
 
@@ -82,7 +84,7 @@ class IsrChanges:
     def _apply(
         self, partition: Partition, proposal: IsrState, expected: int, written: IsrWrite
     ) -> None:
-        """Act on the outcome of a write that was conditional on the stored state's version `expected`."""
+        """Act on the outcome of a conditional write. `expected` is the stored version that the write required."""
         outcome, version, zxid = written
         if outcome is IsrOutcome.WRITTEN:
             self._note(partition, proposal, expected, "ok", actual=version, zxid=zxid)
@@ -126,9 +128,9 @@ class IsrChanges:
         zxid: int | None = None,
         error: str = "",
     ) -> None:
-        """Write one ledger line.
+        """Write one ledger line about the outcome of a proposal.
 
-        A written proposal has no zxid if the response was lost and the state was read again.
+        `zxid` is None for a written proposal if the response was lost and the state was read again.
         """
         fields = {
             "topic": partition.tp.topic,

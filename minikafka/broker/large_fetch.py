@@ -1,4 +1,4 @@
-"""A Fetch request of many partitions, decoded in steps; a follower's request is also handled in steps."""
+"""A Fetch request of many partitions, which is decoded in steps. A follower's request is also handled in steps."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ LARGE_BYTES: Final = 8 << 10
 FOLLOWER_LARGE_BYTES: Final = 16 << 10
 """A follower's request of at least this many bytes (about 550 partitions) is handled in steps."""
 Steps: TypeAlias = Generator[None, None, ConsumerFetch | None]
-"""A generator that decodes a request and returns a consumer's fetch, or None after handling a follower's."""
+"""A generator that decodes a Fetch request. It returns a consumer's fetch; it handles a follower's fetch itself and
+returns None."""
 
 
 class LargeRequest:
-    """The value of `ConsumerFetches.large` while a request is decoded, before its fetch begins."""
+    """A large Fetch request while it is decoded. It is the value of `ConsumerFetches.large` until its fetch begins."""
 
     __slots__ = ("_close", "_fetches", "_steps")
 
@@ -36,7 +37,7 @@ class LargeRequest:
         self._close = close
 
     def work(self, until: int) -> None:
-        """Take steps until `until` (monotonic ms); after the last step, begin a consumer's fetch.
+        """Take steps until the time `until` (monotonic ms). After the last step, begin the consumer's fetch, if any.
 
         If the request is malformed, close the connection.
         """
@@ -51,5 +52,5 @@ class LargeRequest:
             self._close(violation)
 
     def forget(self) -> None:
-        """Drop the request: the connection has ended."""
+        """Drop the request, because the connection has ended."""
         self._fetches.large = None

@@ -1,6 +1,6 @@
-"""A Produce request of many partitions, handled in steps, between which the broker handles other connections.
+"""A Produce request of many partitions, handled in steps. The broker handles other connections between steps.
 
-Invariant: the batches that were appended in a turn are written before another connection has its turn.
+Invariant: the batches that were appended in a turn are written before the turn of another connection.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from minikafka.replication.purgatory import Purgatory
 
 
 class LargeProduce:
-    """Large Produce requests of one connection. Each stays in that connection's buffer until its last step.
+    """The large Produce requests of one connection, handled one after the other.
 
-    `done()` is called after the last step, `close(reason)` after a failure.
+    A request stays in the connection's buffer until its last step. `done()` is called after the last step,
+    `close(reason)` after a failure.
     """
 
     __slots__ = ("_clock", "_close", "_done", "_purgatory", "_steps", "_turns", "used")
@@ -36,10 +37,13 @@ class LargeProduce:
         self._close = close
         self._steps: Generator[None, None, None] | None = None
         self.used = 0
-        """The work done for this connection, counted by `ColdTurns`."""
+        """Cost so far of the large Produce requests of this connection (see `Worker.used`)."""
 
     def begin(self, steps: Generator[None, None, None], *, has_many: bool) -> None:
-        """Take the steps in later turns; a request with `has_many` begins when `OneAtATime` allows it."""
+        """Take the steps of a request in later turns.
+
+        A request with `has_many` begins when no other connection handles such a request (`OneAtATime`).
+        """
         self._steps = steps
         if has_many:
             self._turns.large_produce.ask(self)
@@ -47,7 +51,7 @@ class LargeProduce:
             self.proceed()
 
     def cancel(self) -> None:
-        """Drop the request: the connection has ended."""
+        """Drop the request, because the connection has ended."""
         self._steps = None
         self._turns.large_produce.end(self)
 

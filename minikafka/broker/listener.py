@@ -62,9 +62,10 @@ _IDLE_SWEEPS: Final = 50
 
 
 class KafkaListener:
-    """Accepts clients and followers, answers overdue produces and closes idle connections.
+    """The listeners of one broker and their connections.
 
-    `handlers`: the handlers of this broker. An entry set here replaces the one of `HANDLERS`, for this broker only.
+    It accepts clients and followers, answers overdue Produce requests and closes idle connections. An entry that
+    is set in `handlers` replaces the entry of `HANDLERS` for this broker only.
     """
 
     def __init__(
@@ -117,9 +118,9 @@ class KafkaListener:
         self._connections.pop(connection, None)
 
     async def _sweep(self) -> None:
-        """Answer overdue produces every 100 ms.
+        """Answer overdue Produce requests every 100 ms.
 
-        Close abandoned connections every second, and idle ones every 5 s.
+        Close abandoned connections every second, and idle connections every 5 s.
         """
         clock = self._services.clock
         count = 0
@@ -135,7 +136,7 @@ class KafkaListener:
                 self._close_idle(now)
 
     def _close_abandoned(self) -> None:
-        """Close connections whose client has disconnected, has waited too long, or sends too slowly."""
+        """Close connections whose client has disconnected, has waited too long or is sending too slowly."""
         for connection in tuple(self._connections):
             if connection.is_abandoned():
                 connection.link.abort()
@@ -143,9 +144,9 @@ class KafkaListener:
             part.sweep()
 
     def _close_idle(self, now: int) -> None:
-        """Close connections that were idle for longer than allowed; a negative limit means never, as in Kafka.
+        """Close connections that have been idle for `connections.max.idle.ms`. A negative value means never.
 
-        A connection with unsent bytes is idle too if its client has received nothing for this long.
+        A connection with unsent bytes also counts as idle if its client has received nothing for this long.
         """
         longest_ms = self._services.config.connections_max_idle_ms
         if longest_ms < 0:

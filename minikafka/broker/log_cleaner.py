@@ -1,8 +1,9 @@
-"""The compaction of one broker's logs (Kafka's LogCleaner): which log is cleaned next, and its new segments.
+"""The compaction of one broker's logs (Kafka's LogCleaner).
 
-The Cleaners port makes compacted copies of segments, outside the event loop; here the copies replace the
-segments. Invariants: a log is cleaned by at most one cleaning, at most `log.cleaner.threads` cleanings are in
-progress, and a copy replaces segments only if the log was neither truncated nor deleted meanwhile.
+This module chooses the log to clean next. The Cleaners port makes compacted copies of the log's segments outside
+the event loop, and this module replaces the segments by the copies. Invariants: a log has at most one cleaning in
+progress, a broker at most `log.cleaner.threads`. A copy replaces segments only if the log was neither truncated nor
+deleted since the cleaning began.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class _Aborted(Exception):
 
 
 class _Cleaning(NamedTuple):
-    """A cleaning in progress. A truncation removes `following`, the segment after those that are cleaned."""
+    """A cleaning in progress. `segments` are cleaned.
+
+    `following` is the next segment of the log. If it has been removed, the log was truncated.
+    """
 
     partition: Partition
     log: Log
@@ -51,9 +55,9 @@ class _Cleaning(NamedTuple):
 class LogCleaner:
     """The cleanings of one broker.
 
-    `settings()` returns the broker's current settings; `storage_failed(partition, failure)` takes a log
-    directory offline. `uncleanable` has the reason for each log that will not be compacted again until the
-    broker restarts.
+    `settings()` returns the broker's current settings. `storage_failed(partition, failure)` takes a log
+    directory offline. After a failure, a log is not compacted again until the broker restarts: `uncleanable`
+    holds the reason, by partition.
     """
 
     def __init__(
@@ -82,11 +86,11 @@ class LogCleaner:
         self.uncleanable: dict[TopicPartition, str] = {}
 
     def start(self) -> None:
-        """Start looking for dirty logs."""
+        """Start the task that finds dirty logs and cleans them."""
         self._tasks.spawn(self._schedule(), "log-cleaner")
 
     async def close(self) -> None:
-        """Abort every cleaning, and begin no further one."""
+        """Abort every cleaning, and begin no further cleaning."""
         self._is_closed = True
         for tp in tuple(self._in_progress):
             self._abort(tp)
@@ -132,7 +136,10 @@ class LogCleaner:
                     await self._has_room.wait()
 
     async def _dirtiest(self) -> tuple[Partition, Dirt] | None:
-        """Return the due partition with the largest share of dirty bytes; None if none is due."""
+        """Return the partition to clean next, which has the largest share of dirty bytes, or None.
+
+        Only partitions whose cleaning is due are considered.
+        """
         chosen: tuple[Partition, Dirt] | None = None
         largest = 0.0
         turn_ends = self._clock.now() + TURN_MS
@@ -152,7 +159,7 @@ class LogCleaner:
         return chosen
 
     def dirt(self, partition: Partition) -> Dirt | None:
-        """Return the dirty part of a compacted log: its offsets and sizes in bytes.
+        """Return the offsets and the sizes in bytes of the dirty part of a compacted log.
 
         Return None if the log is not compacted or cannot be cleaned.
         """
@@ -170,7 +177,7 @@ class LogCleaner:
         return None
 
     def _is_served(self, partition: Partition) -> bool:
-        """True unless the log was deleted or moved aside, or its directory has failed."""
+        """True if the partition's log is in use: not deleted, not set aside, and its log directory is online."""
         return not partition.offline and self._logs.get(partition.tp) is partition.log
 
     # ---- one cleaning
@@ -186,7 +193,7 @@ class LogCleaner:
         try:
             outcome = await self._carry_out(partition, dirt)
         except asyncio.CancelledError:
-            if self._in_progress[tp] is not None:  # not aborted: the broker ends
+            if self._in_progress[tp] is not None:  # not aborted: the broker is stopping
                 raise
             logger.info("the cleaning of %s was aborted: its leader has changed", tp)
         except _Aborted:
@@ -243,7 +250,7 @@ class LogCleaner:
             raise _Aborted
 
     async def _put_in_place(self, cleaning: _Cleaning, group: CleanedGroup) -> None:
-        """Replace a group of segments by their compacted copy; the fsyncs run in the executor."""
+        """Replace a group of segments by its compacted copy. The fsyncs run in the executor."""
         self._check(cleaning)
         log = cleaning.log
         if log.gaps.first_dirty_offset is None:
@@ -285,7 +292,7 @@ class LogCleaner:
     # ---- reports
 
     def report(self, partition: Partition) -> dict[str, Any] | None:
-        """Return the state of a compacted log for `status` and `why`; None if the log is not compacted."""
+        """Return the compaction state of a log for `minikafka status` and `why`; None if it is not compacted."""
         if "compact" not in partition.log.config.cleanup_policy:
             return None
         tp = partition.tp

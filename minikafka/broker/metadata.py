@@ -1,7 +1,7 @@
 """The broker's copy of the cluster's metadata, as last sent by the active controller (R17).
 
-Invariant: readers see one immutable snapshot, replaced as a whole; `version` increases by one with
-each replacement. Requests are fenced by controller and broker epoch before they reach this module
+Invariant: readers see one immutable snapshot. Each update replaces the whole snapshot and increases
+`version` by one. Requests are fenced by controller and broker epoch before they reach this module
 (R5).
 """
 
@@ -24,7 +24,7 @@ from minikafka.base.ports import Clock
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The metadata at one moment; immutable except for the cache `encoded`."""
+    """The metadata at one moment. A snapshot is immutable except for the cache `encoded`."""
 
     version: int = 0
     controller_id: BrokerId = -1
@@ -32,18 +32,18 @@ class Snapshot:
     topics: Mapping[str, Mapping[int, PartitionState]] = field(default_factory=dict)
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
-    """Topic id → topic."""
+    """Topic id -> topic name."""
     encoded: dict[tuple[int, str, int, str], bytes] = field(default_factory=dict)
-    """(version, topic, operations, listener) -> encoded topic of a Metadata response, made when first requested."""
+    """Cache: (version, topic, operations, listener) -> encoded topic of a Metadata response."""
 
     def nodes(self, listener: str) -> list[Node]:
-        """Return the live brokers that have this listener, with their address on it."""
+        """Return the live brokers that have this listener, each with its address on the listener."""
         found = (broker.node(listener) for broker in self.brokers.values())
         return [node for node in found if node is not None]
 
 
 class MetadataCache:
-    """The current snapshot, and the tasks that wait for one that satisfies a predicate."""
+    """The current snapshot, and the tasks that wait until a snapshot satisfies a predicate."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class MetadataCache:
         self.snapshot = Snapshot()
 
     def on_topics_deleted(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Call `listener(topics)` after updates that remove topics, or show that they were recreated."""
+        """Register a function that is called with the topics that an update has removed or shown as recreated."""
         self._deletion_listeners.append(listener)
 
     @property
@@ -62,7 +62,7 @@ class MetadataCache:
 
     @property
     def controller_id(self) -> BrokerId:
-        """Id of the controller that sent the last update; -1 before the first."""
+        """Id of the controller that sent the last update; -1 before the first update."""
         return self.snapshot.controller_id
 
     @property
@@ -72,7 +72,7 @@ class MetadataCache:
 
     @property
     def topics(self) -> Mapping[str, Mapping[int, PartitionState]]:
-        """Topic -> partition -> state."""
+        """Topic -> partition number -> state of the partition."""
         return self.snapshot.topics
 
     @property
@@ -85,10 +85,10 @@ class MetadataCache:
         return broker_id in self.snapshot.brokers
 
     def update(self, request: UpdateMetadataRequest, *, is_whole: bool = False) -> None:
-        """Replace the snapshot by one with the request's brokers and changed partitions.
+        """Replace the snapshot by a snapshot with the request's brokers and changed partitions.
 
-        `is_whole`: the request names every existing partition; all others are removed. Leader
-        `LEADER_DURING_DELETE` removes a partition, so that clients stop asking for it (R64).
+        `is_whole`: the request names every existing partition, and all other partitions are removed. A
+        partition with leader `LEADER_DURING_DELETE` is removed, so that clients stop using it (R64).
         """
         old = self.snapshot
         ids, names = old.topic_ids, old.topic_names
@@ -157,7 +157,7 @@ def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
 def _still_true(
     old: Snapshot, topics: Mapping[str, Mapping[int, PartitionState]]
 ) -> Iterator[tuple[tuple[int, str, int, str], bytes]]:
-    """Yield (key, bytes) for the entries of the cache `encoded` whose topics did not change."""
+    """Yield (key, bytes) for each entry of the old cache `encoded` whose topic has not changed."""
     for key, answer in old.encoded.items():
         if topics.get(key[1]) is old.topics.get(key[1]):
             yield key, answer
@@ -166,7 +166,7 @@ def _still_true(
 def _without_remade(
     old: Snapshot, given: Mapping[str, bytes], changes: tuple[PartitionState, ...]
 ) -> Mapping[str, Mapping[int, PartitionState]]:
-    """Return the old topics without those that were recreated.
+    """Return the topics of the old snapshot without the topics that were recreated.
 
     A topic was recreated if `changes` names it and its id in `given` differs from its old id.
     """
@@ -181,7 +181,7 @@ def _without_remade(
 def _merged(
     old: Mapping[str, Mapping[int, PartitionState]], changes: tuple[PartitionState, ...]
 ) -> dict[str, dict[int, PartitionState]]:
-    """Return `old` with the changed partitions; only the mappings of topics that change are copied."""
+    """Return `old` with the changed partitions. Only the mappings of changed topics are copied."""
     if not changes:
         return old  # type: ignore[return-value]
     topics: dict[str, dict[int, PartitionState]] = dict(old)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""Responses that wait for their client to receive them, the order of sending, and the budget for records.
+"""Unsent responses with many records: the order in which they are sent, and the memory budget for records.
 
-Invariant: of the records that its client has not received, a connection has at most `QUEUE_MARK_BYTES` and
-one piece in memory.
+Invariant: a connection has at most `QUEUE_MARK_BYTES` and one piece of records in memory that its client has not
+received.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from minikafka.log.deferred import Deferred
 from minikafka.replication.purgatory import Purgatory
 
 BUDGET_BYTES: Final = 64 << 20
-"""Budget for records read but not yet received by clients; the less is left, the smaller the pieces."""
+"""Budget for records that were read but not yet received by clients. The pieces get smaller as it is used up."""
 PIECE_MAX: Final = 256 << 10
 PIECE_MIN: Final = 16 << 10
-"""Size of a piece even when the budget is used up, so that slow clients never stop the others."""
+"""Size of a piece when the budget is used up, so that slow clients never block other clients."""
 _SHARES: Final = 8
-"""A piece takes at most 1 / `_SHARES` of what is left of the budget."""
+"""A piece takes at most 1 / `_SHARES` of the unused budget."""
 CONSUMER_TURN_BYTES: Final = 128 << 10
-"""Bytes sent to one consumer before the others have their turn."""
+"""Bytes sent to one consumer in a turn, if no producer is active (see `PRODUCE_MS`)."""
 SHORT_TURN_BYTES: Final = 16 << 10
 PRODUCE_MS: Final = 10
-"""For this many ms after a Produce request was answered, a consumer's turn sends only `SHORT_TURN_BYTES`."""
+"""During this many ms after a Produce request was answered, a consumer's turn sends only `SHORT_TURN_BYTES`."""
 FOLLOWER_TURN_BYTES: Final = 1 << 20
-"""Bytes sent to one follower in a turn: producers wait for followers anyway."""
+"""Bytes sent to one follower in a turn: many, because producers wait for the followers."""
 LONG_YIELD_NS: Final = 500_000
 HELD_TURNS: Final = 256
-"""After a yield of the processor that took longer than `LONG_YIELD_NS`, this many turns do not yield: another
-process is using the processor."""
+"""After a yield of the processor that took longer than `LONG_YIELD_NS`, this many turns do not yield, because
+another process is using the processor."""
 _SLICES_MAX: Final = 64
 
 
 class ReadAhead:
-    """The count of bytes that were read for the clients of one broker and not yet received by them."""
+    """The count of bytes that were read for the clients of one broker but not yet received by the clients."""
 
     __slots__ = ("used",)
 
@@ -46,17 +46,17 @@ class ReadAhead:
         self.used = 0
 
     def piece_bytes(self) -> int:
-        """Return the maximum size of the next piece of a response; it falls when `used` grows."""
+        """Return the maximum size of the next piece of a response. The size falls as `used` grows."""
         return max(PIECE_MIN, min(PIECE_MAX, (BUDGET_BYTES - self.used) // _SHARES))
 
 
 class SendTurns:
-    """The consumers with an unsent response: each turn of the event loop sends to one of them.
+    """The consumers that have an unsent response. Each turn of the event loop sends to one consumer.
 
-    Between two turns the event loop reads other sockets. Produce requests and followers therefore wait while
-    about `SHORT_TURN_BYTES` are sent, however many consumers read old records. Each turn yields the processor
-    first. Otherwise the kernel would often let a follower or producer that the broker has just woken wait for
-    the broker's processor.
+    Between two turns the event loop reads other sockets. Produce requests and followers therefore wait for only
+    about `SHORT_TURN_BYTES` to be sent, however many consumers read old records. Each turn first yields the
+    processor. Without this, a follower or producer that the broker has just woken would often have to wait
+    until the broker's processor is free.
     """
 
     __slots__ = (
@@ -89,14 +89,14 @@ class SendTurns:
         self._is_due = False
 
     def ask(self, send: Callable[[], None]) -> None:
-        """Call `send` once, in a turn of its own, after the calls that were asked for earlier."""
+        """Queue one call of `send`, which is made in a turn of its own after all earlier queued calls."""
         self._queue.append(send)
         if not self._is_due:
             self._is_due = True
             self._clock.call_later(0, self._turn)
 
     def turn_bytes(self) -> int:
-        """Return how many bytes a consumer may receive in this turn."""
+        """Return the number of bytes that may be sent to a consumer in this turn."""
         now, produces = self._clock.now(), self._purgatory.finished_produces
         if produces != self._produces:
             self._produces, self._produced_at = produces, now
@@ -122,7 +122,10 @@ class SendTurns:
 
 
 class Outbox:
-    """The unsent responses of one connection, beginning with one that has deferred records; mostly empty."""
+    """The unsent responses of one connection, from the first response with deferred records on.
+
+    The outbox of most connections is empty.
+    """
 
     __slots__ = ("_ahead", "_counted", "slices")
 
@@ -136,14 +139,14 @@ class Outbox:
         self.slices.extend(slices)
 
     def clear(self) -> None:
-        """Drop everything: the connection has ended."""
+        """Drop all responses, because the connection has ended."""
         self.slices.clear()
         self._count(0)
 
     def send(self, link: Link, most: int) -> bool:
-        """Send about `most` bytes if the client can receive them.
+        """Send up to about `most` bytes, as long as the client can receive bytes.
 
-        Return True if more is left, and the client can receive more now. Raises RecordsGone.
+        Return True if unsent bytes are left and the client can receive more now. Raises RecordsGone.
         """
         slices, left = self.slices, most
         while slices and left > 0 and link.queued_bytes() <= QUEUE_MARK_BYTES:
@@ -176,7 +179,7 @@ class Outbox:
 
 
 def has_deferred(slices: Sequence[Slice]) -> bool:
-    """True if a response must go through the outbox, because some of its records are not read yet."""
+    """True if a response must be sent through the outbox, because some of its records are not read yet."""
     for piece in slices:  # noqa: SIM110  `any` with a generator costs 0.5 µs more
         if type(piece) is Deferred:
             return True

@@ -1,6 +1,6 @@
-"""The state of this broker's replicas for `minikafka status`, and of a partition or group for `minikafka why`.
+"""Reports on this broker's replicas for `minikafka status`, and on a partition or group for `minikafka why`.
 
-Read only. Offsets are current; times are milliseconds ago, by this broker's monotonic clock.
+The functions only read. Offsets are current. Times are in milliseconds before now, by this broker's monotonic clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 
 CompactionOf = Callable[[Partition], dict[str, Any] | None]
-"""The type of `LogCleaner.report`, which returns the state of a compacted log, and None for any other log."""
+"""The type of `LogCleaner.report`, which returns the compaction state of a log; None if it is not compacted."""
 
 
 def partition_asked(body: dict[str, Any]) -> TopicPartition:
@@ -41,9 +41,9 @@ def group_asked(body: dict[str, Any]) -> str:
 def leaders_of(metadata: MetadataCache, group: dict[str, Any] | None) -> list[list[Any]]:
     """Return [topic, partition, leader] for the partitions that a group reads, from this broker's metadata.
 
-    A group reads all partitions of the topics to which its members subscribe or, if there are none, of the
-    topics with committed offsets. `group`: the group's report (`groups/report.py`), None if this broker has
-    no such group.
+    A group reads all partitions of the topics to which its members subscribe. If there are no such topics, it
+    reads all partitions of the topics with committed offsets. `group`: the group's report (`groups/report.py`),
+    None if this broker does not have the group.
     """
     if group is None:
         return []
@@ -62,7 +62,7 @@ def replica_of(
     tp: TopicPartition,
     now: int,
 ) -> dict[str, Any] | None:
-    """Return the state of this broker's replica of the partition, None if it hosts none."""
+    """Return the state of this broker's replica of the partition, None if the broker has no replica."""
     partition = replicas.partition(tp)
     if partition is None:
         if tp not in replicas.logs.offline:
@@ -90,7 +90,7 @@ def replica_of(
 def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[str, Any]]:
     """Return a dictionary for each replica that this broker hosts (B1, B2).
 
-    It has role, leader, ISR, offsets, bytes, waiting produce requests, log directory and compaction.
+    A dictionary has role, leader, ISR, offsets, bytes, waiting produce requests, log directory and compaction.
     """
     return [
         {
@@ -123,7 +123,7 @@ def _role(partition: Partition) -> str:
 
 
 def _earliest_timestamp(partition: Partition) -> int | None:
-    """Return the timestamp (Unix ms) of the log's first batch; None if there is none or it cannot be read."""
+    """Return the timestamp (Unix ms) of the log's first batch, None if the log is empty or cannot be read."""
     try:
         timestamp = -1 if partition.offline else earliest_timestamp(partition.log)
     except StorageFailed:
@@ -141,7 +141,7 @@ def _pending(partition: Partition) -> dict[str, Any] | None:
 
 
 def _follower(progress: FollowerProgress, now: int) -> dict[str, Any]:
-    """Return what the leader knows of a follower; the offset is None before a fetch in this leader epoch."""
+    """Return the leader's state of one follower. The offset is None before a fetch in this leader epoch."""
     last_fetch = progress.item.last_fetch() if progress.item is not None else None
     return {
         "broker": progress.broker_id,
@@ -154,7 +154,7 @@ def _follower(progress: FollowerProgress, now: int) -> dict[str, Any]:
 def settings_of(
     replicas: ReplicaManager, config: BrokerConfig, tp: TopicPartition
 ) -> dict[str, Any]:
-    """Return the settings for `why` by Kafka's keys.
+    """Return the settings that `minikafka why` shows, by Kafka key.
 
     The settings of the topic are included only if this broker hosts the partition.
     """
@@ -172,7 +172,7 @@ def settings_of(
 
 
 def metadata_of(metadata: MetadataCache, tp: TopicPartition) -> dict[str, Any] | None:
-    """Return the partition as this broker's metadata shows it to clients, None if it is not in the metadata."""
+    """Return the state of the partition in this broker's metadata, None if the metadata lacks the partition."""
     state = metadata.topics.get(tp.topic, {}).get(tp.partition)
     if state is None:
         return None

@@ -1,4 +1,4 @@
-"""The ports of one broker, gathered in one value by the code that starts the broker."""
+"""The ports of one broker, in one object that is created by the code that starts the broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from minikafka.base.ports import (
 
 @dataclass(frozen=True, slots=True)
 class BrokerPorts:
-    """Everything a broker gets from outside, besides its coordination mode.
+    """All external dependencies of a broker except its coordination mode.
 
     `new_control_plane(cluster_id)` returns the RPC endpoint, whose signed requests contain the cluster id.
     """

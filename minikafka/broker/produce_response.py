@@ -8,11 +8,11 @@ from minikafka.replication.purgatory import PendingPartition
 from minikafka.wire.produce import encode_response
 
 Topics = list[tuple[bytes, list[PendingPartition]]]
-"""The topics of one request, each with the results of its partitions."""
+"""The topics of one Produce request, each with the results of its partitions."""
 
 
 def encoder(topics: Topics, correlation: int, version: int) -> Callable[[], bytes]:
-    """Return a function that encodes the response with the results that `topics` has when it is called."""
+    """Return a function that encodes the response, with the results in `topics` at the time of the call."""
 
     def encode() -> bytes:
         rows = [(topic, [_row(part) for part in parts]) for topic, parts in topics]
@@ -22,6 +22,6 @@ def encoder(topics: Topics, correlation: int, version: int) -> Callable[[], byte
 
 
 def _row(part: PendingPartition) -> tuple[int, int, int, int, int]:
-    """Return number, error code, base offset, append time and log start offset of one partition."""
+    """Return (number, error code, base offset, append time, log start offset) of one partition."""
     start = part.partition.log.log_start_offset if part.partition is not None else -1
     return part.number, part.error, part.base_offset, part.append_time, start

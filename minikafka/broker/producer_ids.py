@@ -1,7 +1,7 @@
 """Producer ids for idempotent producers, unique in the cluster (R72).
 
-Invariant: at most one broker hands out an id, and only once. A broker claims blocks of ids, and does not use
-a block if the outcome of its claim is uncertain.
+Invariant: an id is returned to at most one producer. Brokers claim blocks of ids from the coordination service. A
+broker does not use a block if the outcome of its claim is uncertain.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from minikafka.base.errors import CoordinationError
 
 
 class ProducerIds:
-    """The producer ids that this broker hands out.
+    """The source of new producer ids on one broker.
 
-    `claim` claims a block and returns its first and last id.
+    `claim` claims a block of ids and returns the first and the last id of the block.
     """
 
     def __init__(self, claim: Callable[[], Awaitable[tuple[int, int]]]) -> None:
@@ -26,9 +26,9 @@ class ProducerIds:
         self._last = -1
 
     async def prepare(self) -> None:
-        """Claim the first block, so that producers can begin while the coordination service is unreachable.
+        """Claim the first block, so that producers can start even if the coordination service fails later.
 
-        A failure is ignored: `next` tries again, and raises the error.
+        A failed claim is ignored. `next` claims again and raises the error if this claim fails too.
         """
         async with self._lock:
             if self._next > self._last:
@@ -36,7 +36,7 @@ class ProducerIds:
                     self._next, self._last = await self._claim()
 
     async def next(self) -> int:
-        """Return an id that no producer has yet. Raises CoordinationError or ValueError if a claim fails."""
+        """Return an unused producer id. Raises CoordinationError or ValueError if a claim fails."""
         async with self._lock:
             if self._next > self._last:
                 self._next, self._last = await self._claim()

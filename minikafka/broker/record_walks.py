@@ -1,7 +1,8 @@
-"""The checks of produced records (`record/walk.py`) that are too long for one tick: a few steps per turn.
+"""Checks of produced records that take too long for one tick, done in steps in several turns.
 
-Invariants: all walks of a broker together take at most `TURN_MS` and one step before the event loop reads its
-sockets again; the walks of at most `ACTIVE_MAX` requests hold memory for inflated records.
+A walk (`record/walk.py`) checks the records of one batch. Invariants: all walks of a broker together take at most
+`TURN_MS` and one step before the event loop reads its sockets again. The walks of at most `ACTIVE_MAX` requests
+hold memory for decompressed records.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _INVALID: Final = int(ErrorCode.INVALID_RECORD)
 
 
 class PendingWalks:
-    """The walks of one request; `done()` is called when all have ended, unless `cancel` was called before."""
+    """The walks over the records of one request. `done()` is called when all walks have ended.
+
+    After `cancel`, `done()` is not called.
+    """
 
     __slots__ = ("_done", "_left")
 
@@ -34,7 +38,7 @@ class PendingWalks:
         self._done: Callable[[], None] | None = done
 
     def cancel(self) -> None:
-        """Forget the walks and the buffer that they read."""
+        """Drop the walks, and with them the buffer that the walks read."""
         self._left.clear()
         self._done = None
 
@@ -45,7 +49,7 @@ class PendingWalks:
         return bool(self._left)
 
     def finish(self) -> None:
-        """Call `done`, unless the walks were cancelled."""
+        """Call `done` if the walks were not cancelled."""
         if self._done is not None:
             self._done()
 
@@ -53,14 +57,14 @@ class PendingWalks:
 def _step(walk: Walk) -> bool:
     try:
         return walk.step()
-    except Exception:  # a defect of the broker, which must not hold back the connection for ever
+    except Exception:  # a bug in the broker, which must not block the connection for ever
         logger.exception("the records of a produce request cannot be walked")
         walk.end(_INVALID)
         return False
 
 
 class RecordWalks:
-    """The pending walks of one broker; those of at most `ACTIVE_MAX` requests are in progress."""
+    """The pending walks of one broker. The walks of at most `ACTIVE_MAX` requests are in progress."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -81,7 +85,7 @@ class RecordWalks:
             self._clock.call_later(0, self._turn)
 
     def _turn(self) -> None:
-        """Take steps of the active walks, one after the other, and finish at most one request."""
+        """Take steps of the active requests' walks in rotation, and finish at most one request."""
         self._is_turn_due = False
         end = self._clock.now() + TURN_MS
         for _ in range(STEPS_MAX):

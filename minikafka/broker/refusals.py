@@ -1,7 +1,7 @@
-"""The log of requests that this broker keeps refusing, with what it knows about the partition.
+"""Log lines about requests that this broker refuses repeatedly, with this broker's state of the partition.
 
-Refusals are normal for a moment after an election. If they last, a broker has not received the result of the
-election, a high watermark does not advance, or a client does not read the metadata again.
+Refusals are normal for a moment after an election. Lasting refusals mean that a broker has not received the result
+of the election, that a high watermark does not advance, or that a client does not read the metadata again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from minikafka.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 LASTS_MS: Final = 5_000
-"""Refusals are logged once they have lasted this long, with no pause between them longer than this."""
+"""Refusals are logged when they have lasted for this time, without a pause longer than this time."""
 AGAIN_MS: Final = 60_000
-"""Interval between further log lines about the same kind of request for the same partition."""
+"""Interval (ms) between further log lines about one kind of request for one partition."""
 _PARTITIONS_MAX: Final = 1_000
 _PASSING: Final = frozenset(
     map(
@@ -38,11 +38,11 @@ _PASSING: Final = frozenset(
         ),
     )
 )
-"""Errors that clients retry because they expect the cause to be temporary; only these are noted."""
+"""Errors that clients retry because they expect the cause to be temporary. Only these errors are noted."""
 
 
 class _Run:
-    """Refusals of one kind of request for one partition, none more than `LASTS_MS` after the one before."""
+    """A run of refusals of one kind of request for one partition, with pauses of at most `LASTS_MS`."""
 
     __slots__ = ("count", "first_at", "last_at", "logged_at")
 
@@ -53,7 +53,10 @@ class _Run:
 
 
 class Refusals:
-    """The refusals of one broker. `session_state()` is the state of its coordination session in one word."""
+    """The refusals of one broker.
+
+    `session_state()` returns the state, in one word, of the broker's session with the coordination service.
+    """
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class Refusals:
         self._runs: dict[tuple[str, TopicPartition], _Run] = {}
 
     def note(self, api: str, tp: TopicPartition, error: int) -> None:
-        """Note a refused request; log it if such refusals for the partition have lasted for `LASTS_MS`."""
+        """Note a refused request. Log the refusals of this API for the partition if they have lasted `LASTS_MS`."""
         if error not in _PASSING:
             return
         now = self._clock.now()

@@ -1,4 +1,4 @@
-"""Refusals of batches: a refusal with a retriable error extends to later batches of the same connection."""
+"""Refusals of batches. After a retriable error for one batch, later batches of the connection are refused too."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 
 class Refusal:
-    """A refusal with a retriable error: of one batch at `now` (monotonic ms), and of later batches.
+    """The refusal of one batch with a retriable error at `now` (monotonic ms), which applies to later batches too.
 
-    Until the response is sent, it applies to every batch of the partition. If the batch was the first one of
-    an idempotent producer, the refusal then applies to the producer's later batches for `WAIT_MS`. The client
-    may have sent them before it received the response, and the log would append them, because it does not
-    know the producer. (A log that knows the producer refuses them itself: their sequence numbers are too
-    high.)
+    Until the response is sent, the refusal applies to every batch of the partition. If the refused batch was the
+    first batch of an idempotent producer, the refusal then applies to the producer's later batches for `WAIT_MS`.
+    The client may have sent these batches before it received the response. The log would append them, because
+    it does not know the producer. (A log that knows the producer refuses the later batches itself, because their
+    sequence numbers are too high.)
     """
 
     __slots__ = ("error", "is_sent", "producer", "response", "until")
@@ -61,21 +61,21 @@ class Refusal:
         )
 
     def is_ended_by(self, producer: Producer) -> bool:
-        """True if this batch, to which the refusal does not apply, ends the refusal.
+        """True if a batch of `producer`, to which the refusal does not apply, ends the refusal.
 
-        A batch with the refused producer id does: it is the refused batch sent again, an earlier batch, or a
-        batch of another producer epoch.
+        A batch with the refused producer id ends the refusal: it is the refused batch sent again, an earlier
+        batch, or a batch of another producer epoch.
         """
         return producer[0] == self.producer[0]
 
     def is_over(self, now: int) -> bool:
-        """True if the refusal applies to no further batch."""
+        """True if the refusal no longer applies to any batch."""
         producer_id, _, sequence = self.producer
         return self.is_sent and (producer_id < 0 or sequence > 0 or now >= self.until)
 
 
 def producer_of(buf: bytearray, start: int, end: int) -> Producer:
-    """Return the producer of the batch in [start, end); (-1, -1, -1) if its header is incomplete."""
+    """Return the producer of the batch in buf[start:end]; (-1, -1, -1) if the batch header is incomplete."""
     if end - start < HEADER_BYTES:
         return -1, -1, -1
     header = HEADER.unpack_from(buf, start)

@@ -1,7 +1,7 @@
 """The replicas hosted by this broker: Kafka's ReplicaManager.
 
-It turns partitions into leaders and followers, as `controller_requests.py` asks, and owns the purgatory, in which
-produce and fetch requests wait. Invariant: a leader epoch older than one already seen changes nothing (R7).
+This module makes replicas leaders or followers when `controller_requests.py` calls it. It owns the purgatory, in
+which produce and fetch requests wait. Invariant: a request with an old leader epoch changes nothing (R7).
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class ReplicaManager:
             self._directory_failed,
         )
         self.leaving = False
-        """True in controlled shutdown: this broker follows no new leader, because the leader would add it to
-        the ISR (R24, S24)."""
+        """True in a controlled shutdown. The broker then follows no new leader, because the leader would add this
+        broker to the ISR (R24, S24)."""
 
     def start(self) -> None:
         """Start the periodic work: ISR writes, lag checks, expiry of fetches, retention."""
@@ -143,11 +143,11 @@ class ReplicaManager:
     # ---- lookups
 
     def find(self, topic: bytes, number: int) -> Partition | None:
-        """Return a hosted partition by the UTF-8 bytes of its topic, None if it is not hosted."""
+        """Return the partition if it is hosted, else None. `topic` is the topic name in UTF-8."""
         return self._by_wire.get((topic, number))
 
     def partition(self, tp: TopicPartition) -> Partition | None:
-        """Return a hosted partition, None if it is not hosted."""
+        """Return the partition if it is hosted, else None."""
         return self.partitions.get(tp)
 
     def error_for(self, tp: TopicPartition) -> int:
@@ -161,29 +161,30 @@ class ReplicaManager:
         return _NOT_LEADER if tp.partition in known else _UNKNOWN
 
     def error_for_wire(self, topic: bytes, number: int) -> int:
-        """Return the error code of `error_for` for a topic given as bytes, which need not be valid UTF-8."""
+        """Return the result of `error_for` for a topic name as bytes, which may be invalid UTF-8."""
         return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
 
     def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
         """Append one record batch of magic 2 as leader; return a future of its base offset.
 
-        The future is done when the batch is committed. The batch is in the log when this returns: batches are
-        appended in the order of the calls. May be called inside and outside of a tick. The future raises
+        The future is done when the batch is committed. The batch is in the log when `append` returns, so batches
+        are appended in the order of the calls. May be called during a tick or between ticks. The future raises
         KafkaError with a produce error code: NOT_LEADER_OR_FOLLOWER (also when leadership ends before the
         batch is committed), NOT_ENOUGH_REPLICAS(_AFTER_APPEND), MESSAGE_TOO_LARGE, CORRUPT_MESSAGE,
-        KAFKA_STORAGE_ERROR. There is no timeout: the caller sets one.
+        KAFKA_STORAGE_ERROR. The future has no timeout; the caller sets a timeout if necessary.
         """
         return self._appends.append(tp, batch)
 
     def before_write(self, append: Callable[[], None]) -> None:
-        """Call `append` once, just before logs are written.
+        """Call `append` once, just before the logs are written.
 
-        That is at the end of this tick; outside of a tick, in the next turn of the event loop.
+        The logs are written at the end of the current tick. Between ticks, they are written in the next turn of
+        the event loop.
         """
         self.purgatory.before_write(append)
 
     def reader(self, tp: TopicPartition) -> PartitionReader:
-        """Return a reader from the log start offset to the high watermark, for the current leader epoch.
+        """Return a reader of the records from log start offset to high watermark in the current leader epoch.
 
         Raises KafkaError with NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """
@@ -194,17 +195,17 @@ class ReplicaManager:
         return PartitionReader(partition, self.purgatory.read_failed)
 
     def log_directories(self) -> list[Directory]:
-        """Return every log directory with the replicas in it."""
+        """Return every log directory with its replicas."""
         return self.logs.directories()
 
     def room(self, directory: str) -> tuple[int, int]:
-        """Return (total, usable) bytes of the directory's disk. Raises StorageFailed."""
+        """Return (total, usable) bytes of the disk that holds the directory. Raises StorageFailed."""
         return self.logs.storage.room(directory)
 
     # ---- roles
 
     def update_metadata(self, request: UpdateMetadataRequest, *, is_whole: bool) -> None:
-        """Replace the metadata; `is_whole`: the request names every partition."""
+        """Update the metadata from a request of the controller. `is_whole`: the request names every partition."""
         before = self.metadata.brokers.keys()
         self.metadata.update(request, is_whole=is_whole)
         if self.metadata.brokers.keys() - before:
@@ -216,7 +217,10 @@ class ReplicaManager:
     def become_leader_or_follower(
         self, state: PartitionState, topic_id: bytes | None, now: int
     ) -> int:
-        """Host the partition if it is not hosted, and begin its role; return the error code, 0 on success."""
+        """Make this broker leader or follower of the partition, after creating the replica if necessary.
+
+        Return the error code, 0 on success.
+        """
         if self.broker_id not in state.replicas:
             return _UNKNOWN
         partition = self.partitions.get(state.tp)
@@ -240,7 +244,7 @@ class ReplicaManager:
     def _stop_if_recreated(self, partition: Partition, topic_id: bytes | None) -> bool:
         """Stop the replica and return True if its topic was deleted and created again by hand (R69).
 
-        Hosting the new topic's replica then moves the old log aside.
+        When the new topic's replica is created, the log of the old topic is set aside.
         """
         if not topic_id or partition.offline or partition.log.topic_id in (None, topic_id):
             return False
@@ -286,14 +290,14 @@ class ReplicaManager:
         )
 
     def sync_deletions(self) -> None:
-        """Make the deletions durable, so that a deleted replica does not come back after a crash."""
+        """Make deletions durable, so that a deleted replica does not exist again after a crash."""
         try:
             self.logs.sync_directories()
         except StorageFailed as failure:
             self._directory_failed(failure)
 
     def stop_replica(self, stop: StopReplicaPartition) -> int:
-        """Stop the replica, and delete its files if asked; return the error code, 0 on success."""
+        """Stop the replica; delete its files if `stop.delete` is true. Return the error code, 0 on success."""
         partition = self.partitions.get(stop.tp)
         if partition is not None and 0 <= stop.leader_epoch < partition.leader_epoch:
             return _FENCED
@@ -315,7 +319,7 @@ class ReplicaManager:
         return _NONE
 
     def set_aside(self, tp: TopicPartition) -> None:
-        """Stop the replica, and keep its files under another name: its topic does not exist."""
+        """Stop the replica of a topic that does not exist, and keep the files under another name."""
         self.stop_replica(StopReplicaPartition(tp, NO_EPOCH, delete=False))
         self._forget(tp)
         try:
@@ -331,14 +335,14 @@ class ReplicaManager:
             del self._by_wire[partition.topic, tp.partition]
 
     def delete_records(self, partition: Partition, offset: int) -> None:
-        """Delete the records below the offset, which is at most the high watermark."""
+        """Delete the records below `offset`, which must not exceed the high watermark."""
         partition.advance_log_start_offset(offset)
         self.purgatory.finish_soon()
 
     # ---- settings
 
     async def topics_configured(self, topics: Collection[str] | None) -> None:
-        """Read and apply the settings of these topics, of all if None. Raises CoordinationError (R71)."""
+        """Read and apply the settings of these topics (None: all topics). Raises CoordinationError (R71)."""
         known = set(self.configs.topics)
         changed = known if topics is None else known.intersection(topics)
         if changed:
@@ -352,7 +356,10 @@ class ReplicaManager:
         self._configure(set(self.configs.topics))
 
     def set_replication_rates(self, leader: int, follower: int) -> None:
-        """Limit what throttled replicas outside of the ISR send and fetch, in bytes per second."""
+        """Set the rates, in bytes per second, that limit replication of throttled replicas outside of the ISR.
+
+        `leader` limits the bytes sent, `follower` the bytes fetched.
+        """
         self.throttles.set_rates(leader, follower)
 
     def _configure(self, topics: Collection[str]) -> None:
@@ -376,14 +383,14 @@ class ReplicaManager:
         self.purgatory.waiting.update(partition.waiting)
 
     def _connection_lost(self, leader: BrokerId) -> None:
-        """Note the lost connection to a leader in the ledger: its session may expire much later."""
+        """Note in the ledger that the connection to a leader was lost; its session may expire much later."""
         self.ledger.record(BROKER, "", {"fact": "connection lost", "to": leader})
 
     def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
         self._directory_failed(failure, partition.log.directory)
 
     def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
-        """Take every replica in the directory offline and notify the controller (R67, S37)."""
+        """Take every replica in the failed log directory offline and notify the controller (R67, S37)."""
         lost = self.logs.fail_directory(within or failure.path)
         if not lost:
             return
@@ -410,7 +417,7 @@ class ReplicaManager:
     # ---- the ISR
 
     def propose_expansion(self, partition: Partition, progress: FollowerProgress) -> None:
-        """Propose a caught-up follower for the ISR."""
+        """Propose to add a caught-up follower to the ISR."""
         partition.expand_isr(progress.broker_id)
         self.isr_changes.propose(partition)
 
@@ -422,9 +429,9 @@ class ReplicaManager:
         self._advance_high_watermarks(now)
 
     def _advance_high_watermarks(self, now: int) -> None:
-        """Advance the high watermarks that were held back by a follower which died or fell behind.
+        """Advance the high watermarks that no longer wait for a follower, because it died or fell behind.
 
-        Also wake requests that wait for the low watermark, which depends on live followers only.
+        Also wake requests that wait for a low watermark, which depends on live followers only.
         """
         for partition in self.partitions.values():
             self._wake(partition)
@@ -443,7 +450,10 @@ class ReplicaManager:
             self.propose_expansion(partition, progress)
 
     def _isr_committed(self, partition: Partition, moved: bool) -> None:
-        """Propose the next follower for the ISR; answer requests that waited for the high watermark."""
+        """React to a committed ISR change.
+
+        Propose to add the next follower, and answer the requests that waited for the high watermark.
+        """
         self._maybe_expand_isr(partition, self.clock.now())
         if moved:
             self.purgatory.high_watermark_moved(partition)

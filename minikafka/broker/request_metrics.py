@@ -1,4 +1,4 @@
-"""Kafka's RequestMetrics: the number of requests of each kind, and the milliseconds from arrival to response."""
+"""Kafka's RequestMetrics: the number of requests of each kind, and their time (ms) from arrival to response."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _TIME_HELP: Final = (
 
 
 class RequestMetrics:
-    """The metrics of every kind of request. `times` is by API key, without Produce and Fetch.
+    """The metrics of every kind of request. `times` has a histogram for each API key but Produce and Fetch.
 
-    Fetches of followers are counted but not timed: the leader holds them until it has records.
+    Fetches of followers are counted but not timed, because they wait on the leader until it has records.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -29,7 +29,7 @@ class RequestMetrics:
         self.follower_fetches = metrics.counter(_RATE, _RATE_HELP, request="FetchFollower")
 
     def add_produce(self, purgatory: Purgatory) -> None:
-        """Register the counts that the purgatory keeps of produce requests."""
+        """Register the metrics of Produce requests, which the purgatory counts and times."""
         self._metrics.computed_counter(
             _RATE, _RATE_HELP, lambda: purgatory.finished_produces, request="Produce"
         )

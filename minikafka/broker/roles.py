@@ -1,7 +1,7 @@
-"""The roles of the partitions hosted here, reported in order to the coordinators that depend on them.
+"""The roles of the partitions that this broker hosts. Changes are reported to listeners, such as coordinators.
 
 Invariant: every change is reported to every listener exactly once, in the order of the changes. The leader epoch
-of a partition never falls from one report to the next, except after `stopped`.
+of a partition never decreases from one report to the next. After `stopped`, the next report may have any epoch.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ logger = logging.getLogger(__name__)
 class RoleListener(Protocol):
     """A component that loads and unloads state when roles change, such as a group coordinator.
 
-    The calls are synchronous and arrive in the middle of a request of the controller, so a listener must return
-    within a millisecond: longer work, such as reading the partition, goes into a task that it spawns.
+    The methods are called synchronously while a request of the controller is handled, so each method must return
+    within a millisecond. A listener spawns a task for longer work, such as reading the partition.
     """
 
     def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Note that this broker leads the partition in this epoch, and may append to it.
+        """Called when this broker has become leader of the partition in this epoch, and may append to it.
 
-        Called again, without `stopped` in between, when a later epoch has the same leader.
+        Called again, without `stopped` in between, when this broker is still the leader in a later epoch.
         """
 
     def became_follower(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Note that another broker, or none, leads the partition in this epoch."""
+        """Called when another broker, or no broker, leads the partition in this epoch."""
 
     def stopped(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Note that the broker no longer hosts the partition; the epoch is the last one reported.
+        """Called when this broker no longer hosts the partition. `leader_epoch` is the last reported epoch.
 
         Reasons: StopReplica, deletion of the topic, an offline log directory, shutdown of the broker.
         """
@@ -46,7 +46,7 @@ class Roles:
         self._epochs: dict[TopicPartition, int] = {}
 
     def add(self, listener: RoleListener) -> None:
-        """Add a listener, to which every change is reported. Must be called before the broker starts."""
+        """Add a listener for role changes. Must be called before the broker starts."""
         assert not self._epochs, "a role listener must be added before the broker starts"
         self._listeners.append(listener)
 
@@ -61,7 +61,7 @@ class Roles:
         self._report(lambda listener: listener.became_follower(tp, leader_epoch))
 
     def stopped(self, tp: TopicPartition) -> None:
-        """Report that the partition is no longer hosted, unless this was reported already."""
+        """Report that the partition is no longer hosted, if this has not been reported yet."""
         leader_epoch = self._epochs.pop(tp, None)
         if leader_epoch is not None:
             self._report(lambda listener: listener.stopped(tp, leader_epoch))
@@ -72,7 +72,7 @@ class Roles:
             self.stopped(tp)
 
     def _report(self, call: Callable[[RoleListener], None]) -> None:
-        """Call every listener; an exception in one stops neither the others nor the controller's request."""
+        """Call every listener. An exception in a listener is logged and does not affect the other listeners."""
         for listener in self._listeners:
             try:
                 call(listener)

@@ -1,7 +1,7 @@
-"""The two arguments of every request handler besides the request: the broker's services and the request's context.
+"""Two arguments of every request handler: the broker's services and the context of the request.
 
-Invariant: a handler reaches the rest of the broker only through `Services`, and through the few members that
-the protocols below name.
+Invariant: a handler accesses the broker only through `Services`, and uses only the members that the protocols
+in this module declare.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class HostedReplicas(Protocol):
     refusals: Refusals
 
     def partition(self, tp: TopicPartition) -> Partition | None:
-        """Return the hosted replica of a partition, None if it is not hosted."""
+        """Return this broker's replica of a partition, None if there is no replica."""
 
     def error_for(self, tp: TopicPartition) -> int:
-        """Return 0 if this broker leads the partition, else the error code.
+        """Return 0 if this broker leads the partition, else an error code for the client.
 
         The code is NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
         """
 
     def delete_records(self, partition: Partition, offset: int) -> None:
-        """Delete the records below the offset, which is at most the high watermark."""
+        """Delete the records below `offset`, which must not exceed the high watermark."""
 
     def log_directories(self) -> list[Directory]:
-        """Return every log directory with the replicas in it."""
+        """Return every log directory with its replicas."""
 
     def room(self, directory: str) -> tuple[int, int]:
-        """Return (total, usable) bytes of the directory's disk. Raises StorageFailed."""
+        """Return (total, usable) bytes of the disk that holds the directory. Raises StorageFailed."""
 
 
 @dataclass(slots=True)
@@ -79,13 +79,13 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Later(Enum):
-    """An enum with the single value `LATER`, so that type checkers can tell it from a response."""
+    """An enum with the single value `LATER`, which type checkers can distinguish from a response."""
 
     LATER = "later"
 
 
 LATER: Final = Later.LATER
-"""Result of a handler that does not return the response, but passes it to `RequestContext.answer` later."""
+"""Result of a handler that does not return the response, but calls `RequestContext.answer(response)` later."""
 Steps: TypeAlias = Generator[None, None, Entity | bytes | Literal[Later.LATER]]
 """A generator that does a request's work in steps of less than 1 ms, and returns the response or LATER. It
 yields after each step, so that the broker can handle other connections in between."""
@@ -95,9 +95,9 @@ yields after each step, so that the broker can handle other connections in betwe
 class ClientConnection:
     """The client at the other end of one connection, the same object for all requests of that connection.
 
-    `id` is unique among the connections this broker process ever accepted. `peer` is the client's host:port,
-    `listener` the name of the listener that accepted the connection, `software` the name and version in the client's
-    last ApiVersions request of version 3 or later, "" before that.
+    `id` is unique among all connections of this broker process. `peer` is the client's host:port. `listener` is the
+    name of the listener that accepted the connection. `software` is the name and version in the client's last
+    ApiVersions request of version 3 or later, "" before such a request.
     """
 
     id: int
@@ -109,10 +109,10 @@ class ClientConnection:
 
 @dataclass(slots=True)
 class RequestContext:
-    """Everything a handler knows about one request besides its body, and the means to answer it later.
+    """The context of one request: its connection, client id and version, and a function to answer it later.
 
-    `client_id` is the one in the request header. A handler that returns LATER calls `answer(response)`
-    exactly once, from any callback or task of the broker's event loop; the call has no effect if the
+    `client_id` comes from the request header. A handler that returns LATER must call `answer(response)`
+    exactly once, from any callback or task of the broker's event loop. The call has no effect if the
     connection has closed.
     """
 
@@ -124,7 +124,7 @@ class RequestContext:
     def answer_with(
         self, encode: Callable[[int, Any], Entity | bytes | Steps]
     ) -> Callable[[Any], None]:
-        """Return a function that takes an outcome and answers the request with `encode(version, outcome)`."""
+        """Return a function that answers the request. It takes an outcome and sends `encode(version, outcome)`."""
         version, answer = self.version, self.answer
         return lambda outcome: answer(encode(version, outcome))
 
@@ -133,5 +133,5 @@ Handler: TypeAlias = Callable[
     [Services, Entity, RequestContext],
     Entity | bytes | Literal[Later.LATER] | Steps | Awaitable[Entity | bytes | Steps],
 ]
-"""(services, request, context) -> the response entity, or its encoded body, or `Steps` that return either, or
-an awaitable of one of these, or LATER."""
+"""Function (services, request, context) -> one of: the response entity, its encoded body, `Steps` that return an
+entity or a body, an awaitable of one of these three, or LATER."""

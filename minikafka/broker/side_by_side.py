@@ -1,7 +1,7 @@
-"""Awaiting several calls at once.
+"""Concurrent calls whose results are awaited together.
 
 Invariant: when `all_of` returns, raises or is cancelled, no call is still running. An error is raised only
-after the other calls have ended, and cancelling `all_of` cancels them and waits for their end.
+after all other calls have ended. Cancelling `all_of` cancels all calls and waits until they have ended.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final, TypeVar
 Result = TypeVar("Result")
 
 AT_ONCE: Final = 25
-"""Value of `at_once` for calls that each handle one topic: the first steps of this many take about 2 ms."""
+"""Value of `at_once` for calls that handle one topic each. The first steps of this many calls take about 2 ms."""
 
 
 async def all_of(calls: Iterable[Awaitable[Result]], at_once: int | None = None) -> list[Result]:
     """Return the results of the calls, in order. Raises the first error, after all calls have ended.
 
-    `at_once`: begin the calls in groups of this size, each group after the previous one has ended. Otherwise,
-    the first steps of thousands of calls would block the event loop. None: begin all calls at once.
+    `at_once`: begin the calls in groups of this size, each group after the end of the previous group. Without
+    groups, the first steps of thousands of calls would block the event loop. None: begin all calls at once.
     """
     waiting = iter(calls)
     outcomes: list[Result | BaseException] = []

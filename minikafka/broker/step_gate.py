@@ -1,10 +1,10 @@
-"""A gate that can block a broker at named steps; it is open, except at the steps that are held.
+"""A gate that can block a broker at named steps. The gate blocks only at steps that are held.
 
 The names are `operation.step` for the controller's steps (`controller/steps.py`), and `broker.METHOD`
-for the moment before a broker carries out a controller request with that method. A controller blocked at a
-step handles nothing else and keeps its session; a blocked broker handles no other controller
-request and still serves clients. Invariant: while no step is held, passing costs one lookup in an
-empty dict; a held step blocks every operation that reaches it until it is released.
+for the moment before a broker carries out a controller request with that method. A controller that is
+blocked at a step handles nothing else and keeps its session. A broker that is blocked at a step handles no
+other controller request but still serves clients. Invariant: while no step is held, passing the gate costs
+only the check of an empty dict. A held step blocks every operation that reaches the step until its release.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minikafka.rpc import messages
 logger = logging.getLogger(__name__)
 
 AT_BROKER: Final = "broker"
-"""The first part of the names `broker.METHOD`: at these steps a broker is blocked, not the controller."""
+"""The first part of the names `broker.METHOD`, which are steps of a broker, not of the controller."""
 NAMES: Final = frozenset(
     [f"{operation}.{step}" for operation, steps in STEPS.items() for step in steps]
     + [f"{AT_BROKER}.{method}" for method in messages.STATE_CHANGES]
@@ -30,7 +30,7 @@ NAMES: Final = frozenset(
 
 
 class StepGate:
-    """The held steps by name, `operation.step`; an operation waits at a held step until its release."""
+    """The held steps, by name (`operation.step`). An operation waits at a held step until the step is released."""
 
     def __init__(self) -> None:
         self._held: dict[str, asyncio.Event] = {}
@@ -39,13 +39,11 @@ class StepGate:
 
     @property
     def waiting(self) -> str:
-        """Name of the step at which an operation has been blocked longest; "" if none is blocked."""
+        """Name of the step at which an operation has been blocked longest; "" if no operation is blocked."""
         return next(iter(self._blocked), "")
 
     def hold(self, step: str) -> None:
-        """Block operations at this step from now on. Raises KafkaError INVALID_REQUEST for an
-        unknown step.
-        """
+        """Hold a step: block every operation that reaches it. Raises KafkaError INVALID_REQUEST for unknown steps."""
         if step not in NAMES:
             known = ", ".join(sorted(NAMES))
             raise KafkaError(
@@ -54,7 +52,7 @@ class StepGate:
         self._held.setdefault(step, asyncio.Event())
 
     def release(self, step: str) -> None:
-        """Stop holding this step, and let operations that are blocked at it continue."""
+        """Stop holding this step, and let the operations that are blocked at this step continue."""
         released = self._held.pop(step, None)
         if released is not None:
             released.set()
@@ -65,7 +63,7 @@ class StepGate:
             self.release(step)
 
     async def reached(self, operation: str, step: str) -> None:
-        """Return at once if the step is not held, else when it is released."""
+        """Return at once if the step is not held. If the step is held, return when it is released."""
         if not self._held:
             return
         name = f"{operation}.{step}"
@@ -101,7 +99,7 @@ class StepGate:
     async def serve(self, call: Call, clock: Clock) -> dict[str, Any]:
         """Handle one of `messages.GATE_CALLS`.
 
-        Return the held steps, and those at which an operation is blocked. Raises KafkaError.
+        Return the held steps, and the steps at which an operation is blocked. Raises KafkaError.
         """
         if call.method == messages.STEPS:
             step, wait_ms = messages.decode_steps(call.body)

@@ -1,12 +1,12 @@
-"""Replicas found on this broker's disks that no longer belong here.
+"""Replicas on this broker's disks that the cluster no longer assigns to this broker.
 
 A stray is a replica whose partition was reassigned to other brokers while this broker was down, or by a controller
-that died before it could send StopReplica. An orphan is a stray whose topic was deleted too.
+that died before it could send StopReplica. An orphan is a stray whose topic has been deleted.
 
-Invariant: files are deleted or moved only after an UpdateMetadata request that names every partition: the
-first one that a controller sends after this broker has registered (D5, R17). If the request names no leader
-for a stray's partition, the stray is kept until a later request names one, because perhaps no other broker
-has the records. The files of an orphan are moved only if its topic does not exist in the cluster.
+Invariant: files are deleted or moved only after an UpdateMetadata request that names every partition. A controller
+sends such a request first after this broker has registered (D5, R17). If the request names no leader for a stray's
+partition, the stray is kept until a later request names a leader, because perhaps no other broker has the records.
+The files of an orphan are moved only if its topic does not exist in the cluster.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 class Strays:
     """The search for strays and orphans.
 
-    `delete(tp)` deletes a replica, `set_aside(tp)` keeps its files as `…-stray`.
+    `delete(tp)` deletes a replica. `set_aside(tp)` renames a replica's directory to `…-stray`.
     """
 
     def __init__(
@@ -54,10 +54,13 @@ class Strays:
         self._last_review = (NO_EPOCH, NO_EPOCH)
         """(controller epoch, broker epoch) of the last UpdateMetadata request that named every partition."""
         self._undecided: set[TopicPartition] = set()
-        """Replicas that may be strays: no request passed to `delete_strays` has decided about them yet."""
+        """Replicas that may be strays, because no UpdateMetadata request has settled yet whether they are."""
 
     def names_every_partition(self, request: UpdateMetadataRequest) -> bool:
-        """True for a controller's first request since this broker registered: it names every partition."""
+        """True for a controller's first UpdateMetadata request since this broker registered.
+
+        The first request names every partition.
+        """
         sender = (request.controller_epoch, request.broker_epoch)
         if sender <= self._last_review:
             return False
@@ -67,8 +70,9 @@ class Strays:
     def delete_strays(self, request: UpdateMetadataRequest, *, is_whole: bool) -> None:
         """Delete the replicas of partitions that the request assigns to other brokers.
 
-        `is_whole`: the request names every partition. A replica is kept if its topic id is not that of the topic in
-        the request; it is kept for now if its partition has no leader, or has this broker in its ISR.
+        `is_whole`: the request names every partition. A replica is kept if its topic id differs from the topic id
+        in the request. A replica is kept until a later request if its partition has no leader, or has this broker
+        in its ISR.
         """
         if is_whole:
             self._undecided = set(self._logs.logs)
@@ -99,8 +103,8 @@ class Strays:
     async def set_orphans_aside(self) -> None:
         """Set aside the replicas of topics that no longer exist.
 
-        The metadata alone does not prove that a topic is gone: a topic whose stored data cannot be decoded is not in
-        the metadata either.
+        A topic that is not in the metadata may still exist, because its stored data cannot be decoded. Therefore the
+        stored topics are read too.
         """
         hosted = {tp.topic for tp in self._logs.logs}
         unknown = sorted(hosted - self._metadata.topics.keys())

@@ -1,7 +1,7 @@
-"""Which replicas of this broker are throttled, and the two rates (KIP-73).
+"""The replication throttles of this broker: the throttled replicas and the two rates (KIP-73).
 
-The replicas are named by the topic keys `leader.` and `follower.replication.throttled.replicas`, as
-partition:broker or `*`; the rates are dynamic keys of the broker.
+The topic keys `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` name the
+throttled replicas, as partition:broker or `*`. The rates are dynamic keys of the broker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EVERY_REPLICA: Final = "*"
 
 
 class ReplicationThrottles:
-    """The throttles of what this broker sends as leader (`leader`) and fetches as follower (`follower`)."""
+    """The replication throttles of one broker: `leader` for sending, `follower` for fetching."""
 
     def __init__(self, broker_id: BrokerId, config: BrokerConfig, clock: Clock) -> None:
         self._broker_id = broker_id
@@ -34,7 +34,7 @@ class ReplicationThrottles:
         self.follower.set_limit(follower)
 
     def apply(self, partition: Partition, config: TopicConfig) -> None:
-        """Set or remove the throttles of the replica, according to the settings of its topic."""
+        """Set or remove the throttles of one replica, according to the settings of its topic."""
         own = f"{partition.tp.partition}:{self._broker_id}"
         leaders = config.leader_replication_throttled_replicas
         followers = config.follower_replication_throttled_replicas

@@ -1,7 +1,7 @@
-"""The settings of the topics hosted here: the broker's defaults with each topic's overrides (A15, R71).
+"""The settings of the topics that this broker hosts: the broker's defaults with each topic's overrides (A15, R71).
 
-Invariant: a topic's settings are read before its first replica starts, so that no produce is acknowledged with
-a min.insync.replicas lower than the topic's.
+Invariant: a topic's settings are read before its first replica starts, so that no Produce request is acknowledged
+under a min.insync.replicas that is lower than the topic's setting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class TopicConfigs:
-    """Cache of effective topic settings by topic name. `broker` holds the defaults."""
+    """Cache of the effective settings of topics, by topic name. `broker` holds the defaults."""
 
     def __init__(self, store: ConfigStore, broker: BrokerConfig) -> None:
         self._store = store
@@ -28,28 +28,28 @@ class TopicConfigs:
 
     @property
     def topics(self) -> list[str]:
-        """Names of the loaded topics."""
+        """Names of the topics whose settings are loaded."""
         return list(self._configs)
 
     def get(self, topic: str) -> TopicConfig:
-        """Return the settings of a loaded topic. Raises KeyError."""
+        """Return the settings of a topic. Raises KeyError if the settings are not loaded."""
         return self._configs[topic]
 
     def keep(self, topics: Collection[str]) -> None:
-        """Drop the settings of all topics but these, because the others are no longer hosted here."""
+        """Keep the settings of these topics. Drop all others, whose topics this broker no longer hosts."""
         for topic in self._configs.keys() - topics:
             del self._configs[topic], self._overrides[topic]
 
     async def load(self, topics: Iterable[str]) -> None:
-        """Read the settings of those topics that are not loaded yet. Raises CoordinationError."""
+        """Read the settings of the topics, except settings that are already loaded. Raises CoordinationError."""
         missing = sorted({topic for topic in topics if topic not in self._configs})
         if missing:
             await self.read(missing)
 
     async def read(self, topics: Iterable[str], *, latest: bool = False) -> None:
-        """Read the settings of the topics, even of those that are loaded. Raises CoordinationError.
+        """Read the settings of the topics, even if they are already loaded. Raises CoordinationError.
 
-        `latest`: do not use a cached copy, which may be old.
+        `latest`: read the stored settings instead of a copy that may be old.
         """
         names = list(topics)
         for topic, stored in zip(
@@ -74,7 +74,7 @@ class TopicConfigs:
 
 
 def _usable_overrides(topic: str, stored: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the valid overrides; an invalid one is logged and left out."""
+    """Return the valid overrides of a topic. Invalid overrides are logged and left out."""
     kept, faults = usable(TopicConfig.keys(), stored)
     for fault in faults:
         logger.error("ignoring a setting of topic %s: %s", topic, fault)

@@ -1,8 +1,8 @@
-"""The refusal of transactional ids as long as transactions are not served.
+"""The refusal of transactional ids, because transactions are not supported yet.
 
 InitProducerId with a transactional id and FindCoordinator of type 1 are answered with INVALID_REQUEST.
-Clients built on librdkafka get TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead. A producer must fail at once
-instead of waiting.
+Clients built on librdkafka get TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead. The error code is chosen so that a
+producer fails at once instead of retrying.
 Measured time from `init_transactions`, or the client's equivalent, until an error:
 
 | client | INVALID_REQUEST | TRANSACTIONAL_ID_AUTHORIZATION_FAILED |
@@ -26,7 +26,7 @@ from typing import Final
 from minikafka.base.errors import ErrorCode
 
 REFUSAL: Final = "transactions are not supported yet"
-"""The error message, for responses that have a field for one."""
+"""The error message, for responses that have an error message field."""
 _LIBRDKAFKA: Final = "rdkafka"
 """Part of the software name or version that every known client built on librdkafka sends. librdkafka has sent
 name and version since its first release with transactions. Wrappers append "rdkafka" and librdkafka's version
@@ -34,7 +34,7 @@ to their own version: "2.16.1-rdkafka-2.16.0"."""
 
 
 def refusal_code(software: str) -> ErrorCode:
-    """Return the error code that makes a client of this software (name and version) give up."""
+    """Return the error code that makes a client with this software (name and version) fail at once."""
     if _LIBRDKAFKA in software:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return ErrorCode.INVALID_REQUEST

@@ -1,7 +1,7 @@
-"""The periodic work on the files of all replicas: retention, deletion of removed files, fsync after flush.ms.
+"""The periodic work on the log files of all replicas: retention, deletion of files, fsync after flush.ms.
 
 Invariant: the files of a segment are removed only after a log start offset above its records is durable in
-the checkpoint. A turn of the event loop takes about `TURN_MS`; files are deleted and fsynced in the executor.
+the checkpoint. A turn of the event loop takes about `TURN_MS`. Files are deleted and fsynced in the executor.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _STEPS_MAX: Final = 64
 """Maximum number of steps in one turn, even if the clock stands still."""
 _FILES_INTERVAL_MS: Final = 500
 _GROUP: Final = 256
-"""Partitions whose log start offsets are made durable together."""
+"""Number of partitions whose log start offsets are made durable together."""
 _REMOVED_MAX: Final = 16
-"""Maximum number of segments that one step removes; each takes four renames."""
+"""Maximum number of segments that one step removes. Each segment takes four renames."""
 
 
 class Upkeep:
     """The two loops of one broker: retention, and the deletion and fsync of files.
 
-    `delete_records(partition, offset)` raises the log start offset of a partition; `directory_failed(failure)` takes
+    `delete_records(partition, offset)` raises the log start offset of a partition. `directory_failed(failure)` takes
     a log directory offline.
 
-    `deleted_segments` and `deleted_bytes` count what retention has removed.
+    `deleted_segments` and `deleted_bytes` count the segments and bytes that retention has removed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Upkeep:
         self._tasks.spawn(self._retain(), "log-retention")
 
     async def _keep_files(self) -> None:
-        """Delete files after file.delete.delay.ms (R66); fsync logs after flush.ms."""
+        """Periodically delete renamed files after file.delete.delay.ms (R66), and fsync logs after flush.ms."""
         while True:
             await self._clock.sleep(_FILES_INTERVAL_MS)
             try:
@@ -86,7 +86,7 @@ class Upkeep:
             await self._clock.sleep(self._config.log_retention_check_interval_ms)
 
     async def apply_retention(self) -> None:
-        """Delete the segments that retention or a log start offset has made obsolete.
+        """Delete expired segments and segments below the log start offset.
 
         As in Kafka, no segment of a compacted log is deleted while log.cleaner.enable is false.
         """
@@ -114,7 +114,7 @@ class Upkeep:
             await self._end_step()
 
     def _expire(self, partition: Partition) -> bool:
-        """Raise the log start offset above some expired records; return True if there may be more."""
+        """Raise the log start offset above some expired records; return True if more records may be expired."""
         log = partition.log
         plan = retention.plan(log, partition.high_watermark, self._clock.wall_ms())
         if plan is None:
@@ -127,7 +127,7 @@ class Upkeep:
         return not plan.is_last
 
     async def _remove(self, logs: Sequence[Log]) -> None:
-        """Make the log start offsets of these logs durable, then remove the segments below them."""
+        """Make the log start offsets of these logs durable, then remove the segments below these offsets."""
         marks = {
             log: (log.log_start_offset, log.layout_generation)
             for log in logs
@@ -145,9 +145,9 @@ class Upkeep:
             await self._remove_below(log, start, generation)
 
     async def _remove_below(self, log: Log, start: int, generation: int) -> None:
-        """Remove the segments below a durable log start offset, unless the log has changed since.
+        """Remove the segments below a durable log start offset.
 
-        A truncation may have lowered the log start offset again.
+        Stop if the log has changed since, because a truncation may have lowered the log start offset again.
         """
         while (
             self._is_served(log)
@@ -169,7 +169,7 @@ class Upkeep:
         self.deleted_bytes += size
 
     def _is_served(self, log: Log) -> bool:
-        """True unless the log was deleted or moved aside, or its directory has failed."""
+        """True if the log is in use: not deleted, not set aside, and its log directory is online."""
         return self._logs.get(log.tp) is log
 
     def _begin_turn(self) -> None:
@@ -177,7 +177,7 @@ class Upkeep:
         self._steps = 0
 
     async def _end_step(self) -> None:
-        """Let the event loop read its sockets if the turn has taken long enough."""
+        """Count a step. If the turn has taken long enough, let the event loop read its sockets."""
         self._steps += 1
         if self._steps >= _STEPS_MAX or self._clock.now() >= self._turn_ends:
             await self._clock.sleep(0)

@@ -1,8 +1,8 @@
 """The process of one broker: it uses the real clock, disk, network and ZooKeeper, under uvloop.
 
-SIGTERM and SIGINT cause a controlled shutdown. SIGHUP closes everything cleanly without handing over
-leaderships, for `minikafka down`, where all brokers stop. Before the broker serves clients, every signal
-ends the process at once: the next start recovers.
+SIGTERM and SIGINT cause a controlled shutdown. SIGHUP causes a clean shutdown without handing over leaderships;
+`minikafka down` sends SIGHUP, because it stops all brokers. Before the broker serves clients, each of these
+signals ends the process at once, and the next start recovers the logs.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 def run_broker(config_file: str, parent: int | None) -> None:
-    """Run a broker until it is shut down. `parent`: the broker is killed when this process ends.
+    """Run a broker until it is shut down. `parent`: pid of a process; the broker is killed when that process ends.
 
-    Raises ConfigError, and what `serve` raises.
+    Raises ConfigError, and the errors of `serve`.
     """
     if parent is not None:
         die_with(parent)
@@ -62,7 +62,7 @@ def run_broker(config_file: str, parent: int | None) -> None:
 
 
 def load(file: Path) -> BrokerConfig:
-    """Return the broker's configuration. Raises ConfigError, which names the file."""
+    """Return the configuration of a broker. Raises ConfigError, whose text names the file."""
     text = read_config(file, "name a TOML file with Kafka keys in [broker]")
     with errors_name_file(file):
         found = BrokerConfig.parse(text)
@@ -89,7 +89,7 @@ def _check_log_dirs(found: BrokerConfig) -> None:
 async def serve(config: BrokerConfig) -> None:
     """Start the broker, wait for a signal, and shut it down.
 
-    Raises what `create_broker` and `Broker.start` raise, and MinikafkaError when a task of the broker has crashed.
+    Raises the errors of `create_broker` and `Broker.start`. Raises MinikafkaError if a task of the broker crashed.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[bool] = loop.create_future()
@@ -121,10 +121,10 @@ def _addresses(running: Broker) -> str:
 
 
 def _relax_garbage_collector() -> None:
-    """Collect garbage rarely: objects created at start are kept, and the per-batch path creates no cycles.
+    """Make garbage collections rare and short, because a collection blocks the event loop.
 
-    A collection blocks the event loop, so most collections examine only the latest 10,000 objects. Some also
-    examine the objects that survived earlier collections.
+    Objects created at start are never examined again. Most collections examine only the newest 10,000 objects. This
+    is sufficient, because the code that processes batches creates no reference cycles.
     """
     gc.collect()
     gc.freeze()
@@ -132,7 +132,7 @@ def _relax_garbage_collector() -> None:
 
 
 def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
-    """Begin the shutdown with the first signal or crash; a second signal ends the process at once."""
+    """Begin the shutdown at the first signal or crash; a second signal ends the process at once."""
     if isinstance(outcome, MinikafkaError):
         if not ended.done():
             ended.set_exception(outcome)
@@ -144,7 +144,7 @@ def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
 
 
 async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Broker:
-    """Start a broker that uses the real ports, in the ZooKeeper coordination mode."""
+    """Create and start a broker with the real clock, disk and network, in the ZooKeeper coordination mode."""
     clock, rng, storage, tasks = SystemClock(), SystemRng(), DiskStorage(), TaskRegistry(on_crash)
     connect = config.zookeeper_connect
     secret = config.minikafka_cluster_secret.encode()
@@ -176,7 +176,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
 
 
 def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:
-    """Return the socket transport; the loop busy-polls under dense traffic, unless there is a CPU quota."""
+    """Return the socket transport. Without a CPU quota, the event loop busy-polls under dense traffic."""
     return SocketTransport(None if has_quota() else BusyPoll(loop).after_read)
 
 

@@ -1,4 +1,4 @@
-"""`cluster describe | health`: the brokers, controller and log directories, and whether anything is wrong.
+"""`cluster describe | health`: show the brokers, controller and log directories; check the cluster's health.
 
 Epochs are not part of the Kafka protocol. They are read over the control plane, which needs `--data`;
 with `--bootstrap` they are null.
@@ -31,7 +31,7 @@ def cluster() -> None:
 
 
 class View(NamedTuple):
-    """The content of `cluster describe`.
+    """The data that `cluster describe` shows.
 
     `dirs`: the log directories of each broker that answered. `state`: None with `--bootstrap`.
     """
@@ -64,7 +64,7 @@ def describe(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
 
 def as_json_view(view: View, local: LocalCluster | None) -> dict[str, Any]:
-    """Return the object of `describe --json`; brokers that are down are included with `alive` false."""
+    """Return the JSON object of `cluster describe`; it includes brokers that are down, with `alive` false."""
     known = {broker.id: broker for broker in local.record.brokers} if local else {}
     brokers = []
     for broker_id in sorted({*known, *view.info.brokers}):

@@ -1,6 +1,6 @@
-"""Finding and reading the TOML files that `--config` names, and errors that name the file.
+"""Finding and reading the TOML files that `--config` names. The errors contain the name of the file.
 
-Without `--config` commands use `cluster.toml` in the current directory, if there is one.
+Without `--config`, commands use `cluster.toml` in the current directory, if there is one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def load_cluster_config(file: str | None) -> ClusterConfig:
 
     In the default configuration all keys have Kafka's defaults, but new topics are replicated.
 
-    Raises ConfigError, which names the file.
+    Raises ConfigError, whose text names the file.
     """
     path = find_cluster_file(file)
     if path is None:
@@ -41,7 +41,7 @@ def find_cluster_file(file: str | None) -> Path | None:
 
 @contextmanager
 def errors_name_file(file: Path | None) -> Iterator[None]:
-    """Prefix each ConfigError with the name of the configuration file, if there is one."""
+    """Prefix each ConfigError of the `with` block with the name of the configuration file, if `file` is given."""
     try:
         yield
     except ConfigError as error:

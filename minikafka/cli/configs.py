@@ -1,7 +1,7 @@
 """`configs describe | set | delete`: settings of a topic, a broker or all brokers, with their sources.
 
 Exit code 1, without any change, when the topic or broker does not exist, or a key or value is refused. A
-broker stores keys that it does not know, as Kafka does; `set` warns that they have no effect.
+broker stores keys that it does not know, as Kafka does; `set` warns that these keys have no effect.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def configs() -> None:
 
 
 def _resource(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --topic, --broker and --brokers-default to a command; the one given becomes `resource`."""
+    """Decorate a command with --topic, --broker and --brokers-default; the one given is passed as `resource`."""
 
     @click.option("-t", "--topic", metavar="TOPIC", help="Settings of this topic.")
     @click.option("--broker", type=click.IntRange(0), metavar="ID", help="Settings of this broker.")
@@ -129,7 +129,7 @@ def delete(
 
 
 def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
-    """Print a warning for each unknown key of a broker: the broker stores it without effect.
+    """Print a warning for each unknown key of a broker: the broker stores the key, but the key has no effect.
 
     Unknown keys of topics need no warning, because they are refused.
     """
@@ -159,14 +159,14 @@ def _alter(
 
 
 def title(resource: Resource) -> str:
-    """Return the resource's name for a person: `topic t`, `broker 1` or `all brokers`."""
+    """Return a resource as text: `topic t`, `broker 1` or `all brokers`."""
     if not resource.name:
         return "all brokers"
     return f"{resource.type.name.lower()} {resource.name}"
 
 
 def line(entry: Setting) -> str:
-    """Return one setting as kafka-configs.sh prints it, its sources in order of precedence."""
+    """Return one setting in the format of kafka-configs.sh, with its sources in order of precedence."""
     value = "(sensitive)" if entry.sensitive else _text(entry.value)
     synonyms = ", ".join(
         f"{s.source.name}:{s.name}={'(sensitive)' if entry.sensitive else _text(s.value)}"
@@ -177,7 +177,7 @@ def line(entry: Setting) -> str:
 
 
 def as_row(entry: Setting) -> dict[str, Any]:
-    """Return one setting for `--json`."""
+    """Return the JSON object of one setting, for `--json`."""
     return {
         "name": entry.name,
         "value": entry.value,

@@ -1,4 +1,4 @@
-"""Standard output for tables: as wide as the terminal, or 200 columns if it is not a terminal.
+"""Standard output for tables: as wide as the terminal, or 200 columns if the output is not a terminal.
 
 Invariant: text is printed unchanged. Rich would interpret `[…]` as markup and `:name:` as an emoji, but
 paths, racks and addresses may contain both.
@@ -15,7 +15,7 @@ WIDTH_WITHOUT_TERMINAL: Final = 200
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError, so that commands end alike with and without tables; rich exits with 1."""
+        """Raise BrokenPipeError, as plain output does. Rich would end the process with exit code 1 instead."""
         raise BrokenPipeError
 
 

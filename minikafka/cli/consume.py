@@ -165,9 +165,9 @@ def consume(
 
 
 def _group_start(where: Range, partition: int | None) -> Literal["earliest", "latest"]:
-    """Return where a group begins in partitions without a committed offset: the choice of -o.
+    """Return where a group begins in partitions without a committed offset, as given by -o.
 
-    Raises UsageError for --partition, and for any other value of -o.
+    Raises UsageError if --partition is given, or if -o is neither the beginning nor the end.
     """
     if partition is not None:
         raise click.UsageError(
@@ -186,7 +186,7 @@ def _writer(
     columns: list[str],
     as_json: bool,
 ) -> Writer:
-    """Return the writer that the options choose. Raises UsageError."""
+    """Return the record writer for these options. Raises UsageError for options that exclude each other."""
     is_line = key_delimiter is not None or bool(columns)
     if [layout is not None, is_line, as_json].count(True) > 1:
         raise click.UsageError("choose one of -f, --json, and -K with --print")
@@ -201,7 +201,7 @@ def _writer(
 
 
 def _print(data: bytes) -> None:
-    """Write to standard output and flush it. Raises BrokenPipeError and MinikafkaError."""
+    """Write bytes to standard output, and flush it. Raises BrokenPipeError and MinikafkaError."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

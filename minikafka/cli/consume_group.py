@@ -1,4 +1,4 @@
-"""`consume --group`: one member of a group that prints what it reads."""
+"""`consume --group`: one member of a group that prints the records that it reads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from minikafka.client import Client, ConsumedRecord, GroupConsumer
 
 END_CHECK_SECONDS: Final = 0.2
-"""While no record arrives: time between two checks whether all partitions were read to their end."""
+"""Time between two checks whether all partitions were read to their end, while no record arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The arguments of `consume --group`. Without `topics` it reads those for which the group has offsets."""
+    """The arguments of `consume --group`. `topics`: () for the topics that the group has read before."""
 
     group: str
     topics: tuple[str, ...]
@@ -31,7 +31,7 @@ class Session:
     quiet: bool
 
     async def run(self, client: Client, show: Callable[[ConsumedRecord], None]) -> None:
-        """Show records until the count or the end is reached; then commit and leave. Raises MinikafkaError."""
+        """Call `show` for each record until `count` or the end is reached; then commit and leave the group."""
         from minikafka.client import GroupSettings
 
         topics = await self._topics(client)
@@ -64,7 +64,7 @@ class Session:
             return None
 
     async def _topics(self, client: Client) -> list[str]:
-        """Return the topics to read. Raises MinikafkaError if one does not exist, or none is known."""
+        """Return the topics to read. Raises MinikafkaError if a topic is missing, or none is known."""
         if self.topics:
             _, found = await client.admin.describe(self.topics)
             missing = set(self.topics) - {topic.name for topic in found}
@@ -85,7 +85,7 @@ class Session:
 
 
 class _End:
-    """The ends that the assigned partitions had when they were assigned."""
+    """The end offsets that the assigned partitions had when they were assigned."""
 
     def __init__(self, client: Client, consumer: GroupConsumer) -> None:
         self._client = client
@@ -93,7 +93,7 @@ class _End:
         self._ends: dict[TopicPartition, int] = {}
 
     async def is_reached(self) -> bool:
-        """True if the consumer is in the group and has read its partitions to these ends."""
+        """True if the consumer is in the group and has read its partitions up to these end offsets."""
         from minikafka.client.log_offsets import LATEST
 
         assigned = self._consumer.assignment()

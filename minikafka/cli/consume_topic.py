@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The arguments of `consume` without a group. `partition`: None for all."""
+    """The arguments of `consume` without a group. `partition`: None for all partitions."""
 
     topic: str
     partition: int | None
@@ -26,7 +26,7 @@ class Reading:
     quiet: bool
 
     async def run(self, client: Client, show: Callable[[ConsumedRecord], None]) -> None:
-        """Show records until the count or the end is reached. Raises MinikafkaError."""
+        """Call `show` for each record until `count` or the end is reached. Raises MinikafkaError."""
         partitions = None if self.partition is None else [self.partition]
         start, ends = await resolve(client, self.topic, partitions, self.where, self.until_end)
         left = self.count

@@ -1,6 +1,6 @@
 """`topics delete-records`: delete records from the start of partitions, as kafka-delete-records does.
 
-Exit code 1 when the records of a named partition were not deleted; the reason is printed.
+Exit code 1 if the records of a named partition were not deleted; the reason is printed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def delete_records(
 
 
 def _check(named: Named, before_offset: int | None, file: str | None) -> None:
-    """Raise UsageError unless partitions and offset are given in exactly one way."""
+    """Raise UsageError unless exactly one is given: partitions with --before-offset, or --offset-json-file."""
     if file is not None and (any(named) or before_offset is not None):
         raise click.UsageError(
             "--offset-json-file cannot be combined with partitions or --before-offset"
@@ -92,7 +92,7 @@ def _row(tp: TopicPartition, deleted: Deleted) -> dict[str, object]:
 
 
 def _print(results: Mapping[TopicPartition, Deleted]) -> None:
-    """Print one line per partition, in the words of kafka-delete-records; failures on standard error."""
+    """Print one line per partition, in the format of kafka-delete-records; failures on standard error."""
     for tp, (outcome, low_watermark) in sorted(results.items()):
         if outcome.ok:
             click.echo(f"partition: {tp}\tlow_watermark: {low_watermark}")

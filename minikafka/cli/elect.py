@@ -1,7 +1,7 @@
 """`elect`: elect preferred leaders, or any live replica at the risk of losing records (KIP-460, R61).
 
-Exit code 0: every named partition has the requested leader, including those that needed no election
-(ELECTION_NOT_NEEDED). Exit code 1: at least one does not; its reason is printed.
+Exit code 0: every named partition has the requested leader; a partition may need no election
+(ELECTION_NOT_NEEDED). Exit code 1: a named partition does not have the requested leader; the reason is printed.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def elect(
 
 
 def is_success(outcome: Outcome) -> bool:
-    """True if the partition has the requested leader."""
+    """True if the outcome means that the partition has the requested leader."""
     return outcome.ok or outcome.code is ErrorCode.ELECTION_NOT_NEEDED
 
 
 def as_row(tp: TopicPartition, outcome: Outcome) -> dict[str, Any]:
-    """Return one partition for `--json`; `result` is elected, not_needed or failed."""
+    """Return the JSON object of one partition, for `--json`; `result` is elected, not_needed or failed."""
     failed = not is_success(outcome)
     return {
         "topic": tp.topic,
@@ -93,7 +93,7 @@ def as_row(tp: TopicPartition, outcome: Outcome) -> dict[str, Any]:
 
 
 def _print(kind: str, outcomes: Mapping[TopicPartition, Outcome]) -> None:
-    """Print one line per partition, in the words of kafka-leader-election.sh."""
+    """Print one line per partition, in the format of kafka-leader-election.sh."""
     for tp, outcome in outcomes.items():
         if outcome.ok:
             click.echo(

@@ -25,9 +25,9 @@ def run(
 ) -> T:
     """Run a coroutine to its end and return its result; Ctrl-C and SIGTERM cancel it.
 
-    `limit`: maximum time in seconds (default: that of `--timeout`). When it has passed, MinikafkaError is
-    raised with a text that begins with `late`. Before this call Ctrl-C kills the process by SIGINT's default
-    action, because Python can lose a KeyboardInterrupt that is raised in an import.
+    `limit`: maximum time in seconds (default: the value of `--timeout`). After this time, MinikafkaError is
+    raised with a text that begins with `late`. Before this call, Ctrl-C kills the process by SIGINT's default
+    action, because Python can lose a KeyboardInterrupt that is raised during an import.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,10 +35,11 @@ def run(
 
 
 def run_cancellable(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end; Ctrl-C and SIGTERM cancel it, SIGTERM even where SIGINT is ignored.
+    """Run a coroutine to its end; Ctrl-C and SIGTERM cancel it. SIGTERM works even if SIGINT is ignored.
 
-    asyncio's handler of SIGINT also handles SIGTERM: it cancels the coroutine, and the event loop runs until
-    the coroutine has cleaned up. A KeyboardInterrupt would end the loop, and the task that runs just then.
+    asyncio's SIGINT handler is used for SIGTERM too: it cancels the coroutine, and the event loop runs until
+    the coroutine has cleaned up. Without this handler, a KeyboardInterrupt would stop the loop in the middle of a
+    task.
     """
     import asyncio
 
@@ -80,7 +81,7 @@ def run_with_client(
 ) -> T:
     """Connect a client to the brokers `servers`, run `work` with it, and return the result.
 
-    `limit`, `late`: as in `run`; the limit also replaces the client's own time limits.
+    `limit` and `late`: as in `run`; the limit also replaces the client's own time limits.
     """
     from minikafka.client import Client
 
@@ -100,13 +101,13 @@ def run_with_client(
 
 
 def interrupt(*_: object) -> None:
-    """Handle SIGTERM like Ctrl-C, even where SIGINT is ignored, as in a script's background job."""
+    """Handle SIGTERM like Ctrl-C, even if SIGINT is ignored (as in a background job of a script)."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
 
 def fail_unless(succeeded: bool) -> None:
-    """End the command with exit code 1 unless it succeeded; print nothing."""
+    """End the command with exit code 1 if `succeeded` is false; print nothing."""
     if not succeeded:
         raise click.exceptions.Exit(1)

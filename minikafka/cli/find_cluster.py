@@ -1,6 +1,6 @@
 """Finding the cluster that `--data` and `--bootstrap` name.
 
-Without `--data` a command uses the directory named in ./cluster.toml, else ./data.
+Without `--data`, a command uses the directory that ./cluster.toml names, else ./data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def data_directory(data: str | None) -> str:
 
 
 def find_cluster(data: str | None) -> LocalCluster:
-    """Return the cluster whose files are in `data`. Raises ClusterError when there is none."""
+    """Return the cluster whose files are in `data`. Raises ClusterError if there is no cluster."""
     from minikafka.cluster.local import LocalCluster
 
     found = LocalCluster(data=data_directory(data), attached=False)
@@ -35,7 +35,7 @@ def find_cluster(data: str | None) -> LocalCluster:
 
 
 def find_running_cluster(data: str | None) -> LocalCluster:
-    """Return the cluster in `data`. Raises ClusterError when none of its brokers is running."""
+    """Return the cluster in `data`. Raises ClusterError if no broker is running."""
     _record_of_running_cluster(data)
     return find_cluster(data)
 
@@ -57,10 +57,10 @@ def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -
 
 
 def _record_of_running_cluster(data: str | None) -> ClusterRecord:
-    """Return the record of the cluster in `data`, without importing the modules that can start or change it.
+    """Return the record of the cluster in `data`, without importing the modules that can start clusters.
 
-    Raises ClusterError unless a broker's process runs or its port is in use. The port is checked because a
-    process in another container is invisible here.
+    Raises ClusterError if no broker has a process or uses its port. The ports are checked too, because processes
+    in another container are invisible.
     """
     from minikafka.cluster.directory import ClusterDirectory, ClusterError, is_free
     from minikafka.cluster.running import RunningProcesses
@@ -78,6 +78,6 @@ def _record_of_running_cluster(data: str | None) -> ClusterRecord:
 
 
 def cluster_options(bootstrap: str | None, data: str | None) -> list[str]:
-    """Return the options that make another command use the same cluster."""
+    """Return the command-line options with which another command uses the same cluster."""
     given = [("--bootstrap", bootstrap)] if bootstrap else [("--data", data)]
     return [word for option, value in given if value for word in (option, value)]

@@ -1,4 +1,4 @@
-"""Groups of commands that suggest a command in place of a misspelt one, at every level."""
+"""Command groups that suggest similar commands when the user misspells a command."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 import click
 
 _NEAR: Final = 0.6
-"""Minimum similarity (difflib) of two names for suggesting one in place of the other."""
+"""Minimum similarity (difflib ratio) of a misspelt name and a suggested command."""
 
 
 class Group(click.Group):
-    """A group whose error about an unknown command names the most similar ones."""
+    """A command group whose error for an unknown command suggests the most similar commands."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -27,12 +27,12 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def suggestions(self, ctx: click.Context, name: str) -> list[str]:
-        """Return the names of commands that `name` may stand for."""
+        """Return the commands that the user may have meant by `name`."""
         return nearest(name, self.list_commands(ctx))
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known names that start with `name`, else at most three similar ones, the best first."""
+    """Return the known names that start with `name`, else at most three similar names, the best first."""
     import difflib  # only a misspelt command needs it
 
     names = list(known)

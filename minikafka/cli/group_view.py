@@ -1,7 +1,7 @@
-"""Consumer groups as `groups describe` shows them: in the columns of Kafka's own tool, or as JSON.
+"""The output of `groups describe`: in the columns of kafka-consumer-groups.sh, or as JSON.
 
-A row has None where the tool prints "-": for a partition that has no committed offset, has no leader, or is
-read by no member.
+A missing value is None in a row, and "-" in the output. Values are missing if a partition has no committed
+offset, no leader, or no member that reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INSTANCE_WIDTH: Final = 17
 
 
 class OffsetRow(NamedTuple):
-    """One partition of a group. `lag`: number of records from the current offset to the end of the log."""
+    """One partition of a group, with the offsets and the member that `groups describe` shows."""
 
     tp: TopicPartition
     current_offset: int | None
@@ -32,7 +32,7 @@ class OffsetRow(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Log end offset minus current offset, if both are known."""
+        """Log end offset minus current offset; None if one of these offsets is unknown."""
         if self.current_offset is None or self.log_end_offset is None:
             return None
         return self.log_end_offset - self.current_offset
@@ -41,7 +41,7 @@ class OffsetRow(NamedTuple):
 async def read_offsets(
     client: Client, groups: Sequence[GroupDescription]
 ) -> dict[str, list[OffsetRow]]:
-    """Return by group the partitions of its members, then its other partitions that have a committed offset.
+    """Return by group a row for each partition of a member, then for each other partition with an offset.
 
     A partition without a leader has no log end offset. Raises KafkaError.
     """
@@ -53,7 +53,7 @@ async def read_offsets(
 
 
 async def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the ends of the logs; partitions without a leader, or of deleted topics, are left out."""
+    """Return the log end offsets; partitions without a leader, or of deleted topics, are left out."""
     _, topics = await client.admin.describe(sorted({tp.topic for tp in partitions}))
     led = {
         TopicPartition(topic.name, number): LATEST
@@ -104,7 +104,7 @@ def offset_lines(group: str, rows: Sequence[OffsetRow]) -> Iterator[str]:
 
 
 def member_lines(group: GroupDescription, *, verbose: bool) -> Iterator[str]:
-    """Yield the header and a line for each member; the instance ids only if a member is static."""
+    """Yield the header and a line for each member, with instance ids if at least one member is static."""
     has_static = any(member.instance_id is not None for member in group.members)
     header = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
     widths = [_WIDTH, _WIDTH, _INSTANCE_WIDTH, _WIDTH, _WIDTH, 15]
@@ -127,7 +127,7 @@ def member_lines(group: GroupDescription, *, verbose: bool) -> Iterator[str]:
 
 
 def state_lines(group: GroupDescription) -> Iterator[str]:
-    """Yield the header and the line of the group."""
+    """Yield the header, and a line with the state of the group."""
     node = group.coordinator
     cells = (
         group.group,
@@ -142,7 +142,7 @@ def state_lines(group: GroupDescription) -> Iterator[str]:
 
 
 def assignment_text(partitions: Sequence[TopicPartition]) -> str:
-    """Return partitions as Kafka's tool shows them, `t(0,1), u(3)`; "-" for none."""
+    """Return partitions in the format of Kafka's tool, for example `t(0,1), u(3)`; "-" for no partitions."""
     numbers: dict[str, list[str]] = {}
     for topic, number in sorted(partitions):
         numbers.setdefault(topic, []).append(str(number))
@@ -150,7 +150,7 @@ def assignment_text(partitions: Sequence[TopicPartition]) -> str:
 
 
 def remark(group: GroupDescription) -> str | None:
-    """Return a line about a group that is empty or rebalancing, None for any other."""
+    """Return a remark about a group that is empty or rebalancing; None for other groups."""
     if group.state == EMPTY:
         return f"Consumer group '{group.group}' has no active members."
     if group.state in REBALANCING:
@@ -159,7 +159,7 @@ def remark(group: GroupDescription) -> str | None:
 
 
 def as_json_offsets(group: GroupDescription, rows: Sequence[OffsetRow]) -> dict[str, Any]:
-    """Return a group with its partitions for `--json`."""
+    """Return the JSON object of a group with its partitions."""
     return {
         "group": group.group,
         "state": group.state,
@@ -180,7 +180,7 @@ def as_json_offsets(group: GroupDescription, rows: Sequence[OffsetRow]) -> dict[
 
 
 def as_json_members(group: GroupDescription) -> dict[str, Any]:
-    """Return a group with its members for `--json`."""
+    """Return the JSON object of a group with its members."""
     return {
         "group": group.group,
         "state": group.state,
@@ -200,7 +200,7 @@ def as_json_members(group: GroupDescription) -> dict[str, Any]:
 
 
 def as_json_state(group: GroupDescription) -> dict[str, Any]:
-    """Return the state of a group for `--json`."""
+    """Return the JSON object of a group with its state."""
     node = group.coordinator
     return {
         "group": group.group,
@@ -217,7 +217,7 @@ def _table(
     widths: Sequence[int],
     growing: Iterable[int],
 ) -> Iterator[str]:
-    """Yield lines of left-aligned columns; `growing`: columns as wide as their longest cell."""
+    """Yield lines of left-aligned columns. `growing`: indexes of columns that grow to their longest cell."""
     sizes = list(widths)
     for column in growing:
         sizes[column] = max([sizes[column], *(len(row[column]) for row in rows)])

@@ -1,4 +1,4 @@
-"""The output of `groups describe`, once or (`--watch`) repeated at an interval."""
+"""The output of `groups describe`, printed once, or with `--watch` again after each interval."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from minikafka.runtime.clock import SystemClock
 
 
 class Aspect(Enum):
-    """The view of a group that `describe` shows."""
+    """The view of a group that `groups describe` shows."""
 
     OFFSETS = "offsets"
     MEMBERS = "members"
@@ -37,7 +37,7 @@ class Aspect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The arguments of `describe`. `groups`: () for all."""
+    """The arguments of `groups describe`. `groups`: () for all groups."""
 
     groups: tuple[str, ...]
     aspect: Aspect
@@ -45,7 +45,7 @@ class Look:
     as_json: bool
 
     async def read(self, client: Client) -> tuple[str, list[str], bool]:
-        """Return the text for standard output, the lines for standard error, and False if a group is unknown."""
+        """Return the text for standard output, the lines for standard error, and True if all groups exist."""
         names = self.groups or [listing.group for listing in await client.groups.list_groups()]
         described = (await client.groups.describe(names)).values()
         missing = [group.group for group in described if group.state == DEAD]
@@ -79,7 +79,7 @@ class Look:
 async def watch_groups(client: Client, look: Look, interval_seconds: float) -> NoReturn:
     """Show the groups again after each interval, until the task is cancelled.
 
-    On a terminal each output replaces the one before; elsewhere it is appended.
+    On a terminal each output replaces the previous output; elsewhere each output is appended.
     """
     from rich.live import Live
     from rich.text import Text

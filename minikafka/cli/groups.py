@@ -1,7 +1,7 @@
-"""`groups list | describe | delete | reset-offsets | delete-offsets`: what `kafka-consumer-groups` does.
+"""`groups list | describe | delete | reset-offsets | delete-offsets`: the functions of kafka-consumer-groups.
 
-The tables have the columns of Kafka's tool. Exit code 1 when a named group does not exist or a request about it
-was refused; the reason is printed, and the other groups are still processed.
+The tables have the columns of Kafka's tool. Exit code 1 if a named group does not exist, or if a request
+about the group was refused. The reason is printed, and the other groups are still processed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def list_(states: str | None, bootstrap: str | None, data: str | None, as_json: 
 
 
 def _states(text: str | None) -> list[str]:
-    """Return the states that an option lists, as Kafka spells them; ignore case. Raises BadParameter."""
+    """Parse a list of group states, ignoring case; return them in Kafka's spelling. Raises BadParameter."""
     known = {name.lower(): name for name in STATES}
     words = [word.strip() for word in text.split(",")] if text else []
     for word in words:
@@ -290,7 +290,7 @@ def reset_offsets(
 
 
 def _require_scope(scenario: Scenario, scopes: Sequence[TopicScope], *, all_topics: bool) -> None:
-    """Raise UsageError unless the options name partitions in exactly one way."""
+    """Raise UsageError unless exactly one is given: --topic, --all-topics or --from-file."""
     ways = [bool(scopes), all_topics, scenario.name == "from-file"]
     if ways.count(True) != 1:
         raise click.UsageError("name the partitions: --topic T, --all-topics, or --from-file FILE")
@@ -352,7 +352,7 @@ def _print_deleted(outcomes: Mapping[TopicPartition, Outcome]) -> None:
 
 
 async def named(client: Client, groups: Sequence[str]) -> list[str]:
-    """Return the named groups, or all of them if none is named."""
+    """Return `groups`; if `groups` is empty, return the names of all groups."""
     if groups:
         return list(groups)
     return [listing.group for listing in await client.groups.list_groups()]

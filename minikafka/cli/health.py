@@ -1,7 +1,8 @@
-"""`cluster health`: what is wrong with the cluster, from its processes and from its responses to clients.
+"""`cluster health`: find what is wrong with a cluster.
 
-Metadata alone is outdated: a broker that was just killed or paused stays in it until its session expires. So
-every broker and every leader gets a client's request, and with `--data` the processes are checked.
+Metadata alone is not sufficient: a broker that was killed or paused stays in the metadata until its session
+expires. So a client request is sent to every broker and every leader. With `--data` the processes are checked
+too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from minikafka.cluster.processes import ProcessId
 
 LISTED_MAX: Final = 10
-"""Maximum number of partitions that one line names."""
+"""Maximum number of partitions in one line of the output."""
 DOWN: Final = "is down: it has no process"
 PAUSED: Final = "is paused (SIGSTOP)"
 
@@ -32,8 +33,8 @@ PAUSED: Final = "is paused (SIGSTOP)"
 class Observed(NamedTuple):
     """The state of a cluster. `faults`: by broker id, the reason why the broker does not serve clients.
 
-    `leaders`: by partition, the outcome of a client's request to its leader. `moving`: reassignments in
-    progress. `zookeeper`: why its process cannot serve brokers, "" if it can or if this is unknown.
+    `leaders`: by partition, the outcome of a client request to the leader. `moving`: reassignments in
+    progress. `zookeeper`: why ZooKeeper cannot serve brokers; "" if it can, or if this is unknown.
     """
 
     info: ClusterInfo
@@ -79,7 +80,7 @@ def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
 
 def process_faults(local: LocalCluster) -> dict[int, str]:
-    """Return by broker id, for brokers that are down or paused, why they cannot serve clients."""
+    """Return by broker id why a broker cannot serve clients, for each broker that is down or paused."""
     faults = {}
     for broker in local.record.brokers:
         if fault := _fault_of(local.process(broker.id)):
@@ -88,7 +89,7 @@ def process_faults(local: LocalCluster) -> dict[int, str]:
 
 
 def zookeeper_fault(local: LocalCluster) -> str:
-    """Return why the ZooKeeper that was started with the cluster cannot serve brokers, "" if it can."""
+    """Return why the managed ZooKeeper cannot serve brokers; "" if it can, or if ZooKeeper is not managed."""
     fault = _fault_of(local.zookeeper_process()) if local.record.managed else ""
     return f"ZooKeeper {fault}; nothing can be elected, created or changed" if fault else ""
 
@@ -111,9 +112,9 @@ def _nothing_answers(
 
 
 async def observe(admin: Admin, faults: Mapping[int, str]) -> Observed:
-    """Return the state of the cluster, after a request to every broker that is not in `faults`.
+    """Return the state of the cluster. Send a client request to every broker that is not in `faults`.
 
-    Each broker in the metadata is asked about the partitions that it leads.
+    The request asks a broker for the end offsets of the partitions that it leads.
     """
     info, topics = await admin.describe()
     brokers, leaders = await admin.probe(info, topics, info.brokers.keys() - faults.keys())
@@ -129,7 +130,7 @@ async def observe(admin: Admin, faults: Mapping[int, str]) -> Observed:
 
 
 def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
-    """Return the object of `health --json`. `known`: ids of all brokers of the cluster, up or down.
+    """Return the JSON object of `cluster health`. `known`: ids of all brokers of the cluster, up or down.
 
     A replica that a reassignment is still adding does not make its partition under-replicated.
     """
@@ -170,7 +171,7 @@ def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
 def _why_offline(
     seen: Observed, away: Mapping[int, str], tp: TopicPartition, leader: int
 ) -> str | None:
-    """Return why clients cannot use a partition, None if they can."""
+    """Return why clients cannot use a partition; None if clients can use it."""
     if leader < 0:
         return "no leader"
     if leader in away:
@@ -182,7 +183,7 @@ def _why_offline(
 
 
 def _grouped(offline: Mapping[str, str]) -> Iterator[str]:
-    """Yield one sentence for each reason, with the partitions that are offline for it."""
+    """Yield one sentence for each reason, with the partitions that are offline for this reason."""
     for reason in dict.fromkeys(offline.values()):
         names = [name for name, other in offline.items() if other == reason]
         yield f"clients cannot use {_listed(names)}: {reason}"

@@ -1,6 +1,6 @@
 """`logs`: print what the brokers and the managed ZooKeeper have logged, and follow it.
 
-The logs are the files `DIR/logs/NAME.log`, which a process appends to for as long as it runs.
+The logs are the files `DIR/logs/NAME.log`. Each process appends its output to its own file.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 POLL_MS: Final = 100
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
-"""The beginning of a line of Python's logging."""
+"""The time at the beginning of a line that Python's logging writes."""
 
 
 class Line(NamedTuple):
-    """One line of a log. `time`: the time in the line, else the `time` of the line before it."""
+    """One line of a log. `time`: the time in the line; if there is none, the time of the previous line."""
 
     time: str
     name: str
@@ -66,7 +66,7 @@ async def _follow(reader: LogReader) -> None:
 
 
 class Log:
-    """The log of one process, read from the beginning. `offset`: number of bytes that were read."""
+    """The log of one process, read from the beginning. `offset`: number of bytes read so far."""
 
     def __init__(self, name: str, file: Path) -> None:
         self.name = name
@@ -101,7 +101,7 @@ class LogReader:
         self._logs: dict[str, Log] = {}
 
     def logs(self) -> Sequence[Log]:
-        """Return the logs. Raises ClusterError if there is no such cluster or broker."""
+        """Return the logs to show. Raises ClusterError if the cluster or the broker does not exist."""
         record = self._directory.read_existing()
         if self._broker_id is not None:
             names = [f"broker-{record.broker(self._broker_id).id}"]
@@ -112,5 +112,5 @@ class LogReader:
         return [self._logs[name] for name in names]
 
     def shown(self, line: Line) -> str:
-        """Return a line as it is printed: with the name of its process, unless only one process is shown."""
+        """Return the text to print for a line; it begins with the process name if several logs are shown."""
         return line.text if self._broker_id is not None else f"{line.name} | {line.text}"

@@ -1,8 +1,8 @@
-"""The `minikafka` command: the table of commands, and how their errors are shown.
+"""The `minikafka` command: the table of its subcommands, and the output of errors.
 
-A command's module is imported only when that command runs; `--help` reads the summaries of the table.
+A command's module is imported only when that command runs; `--help` reads the summaries in the table.
 Exit code: 0 success, 1 failure, 2 usage error, 130 Ctrl-C. The process ends by SIGPIPE when the reader of
-its output has closed the pipe. A foreseen failure prints one line without a traceback.
+its output has closed the pipe. An expected failure prints one line without a traceback.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ _COMMANDS: Final = {
 
 
 _GROUPS: Final = ("topics", "cluster", "configs", "groups", "plan", "pipeline")
-"""The commands that have commands of their own."""
+"""The commands that have subcommands."""
 
 
 class _Commands(Group):
-    """The commands of the table, imported on first use."""
+    """The group of the commands in `_COMMANDS`; a command's module is imported when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -75,7 +75,7 @@ class _Commands(Group):
         return command
 
     def suggestions(self, ctx: click.Context, name: str) -> list[str]:
-        """Return the commands that `name` may stand for; if none is similar, commands within the groups."""
+        """Return commands similar to `name`; if there are none, return similar subcommands."""
         found = super().suggestions(ctx, name)
         if found:
             return found
@@ -87,7 +87,7 @@ class _Commands(Group):
         return below
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the summaries of the table; click's own method would import every command."""
+        """Write the summaries in `_COMMANDS`. The method of click would import every command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
 
@@ -99,7 +99,7 @@ def commands() -> None:
 
 
 def main() -> NoReturn:
-    """Run the command that the process's arguments name, then exit the process."""
+    """Run the command that `sys.argv` names, then exit the process."""
     output = sys.stdout
     try:
         code = commands.main(standalone_mode=False)
@@ -123,11 +123,11 @@ def main() -> NoReturn:
 def _report(error: BaseException, output: TextIO | None) -> int:
     """Print one line about a failure and return the exit code.
 
-    If standard output cannot be written, the line names that as the cause.
+    If writing to standard output fails, the line reports that failure instead.
     """
     failure = _flush(output)
     if isinstance(error, BrokenPipeError):
-        # The reader of the output has closed it: end silently by SIGPIPE, as other tools do.
+        # The reader of the output has closed the pipe: end silently by SIGPIPE, as other tools do.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.raise_signal(signal.SIGPIPE)
     text = _text_of(failure or error)
@@ -152,7 +152,7 @@ def _flush(output: TextIO | None) -> OSError | None:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return the error's text with its hint; for an OSError, without its number."""
+    """Return the text of an error with its hint. For an OSError, leave out the error number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MinikafkaError) and error.hint:

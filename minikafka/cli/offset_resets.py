@@ -1,4 +1,4 @@
-"""The arguments of `groups reset-offsets`: scopes, scenarios and CSV files, in the forms of Kafka's tool."""
+"""The arguments of `groups reset-offsets`, in the syntax of Kafka's tool: scopes, scenarios and CSV files."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Plan: TypeAlias = dict[str, dict[TopicPartition, int]]
 
 
 class Scenario(NamedTuple):
-    """The rule for the new offsets: the option `name`, and its `value` if it has one."""
+    """The rule for the new offsets: the name of a command-line option, and the option's value, if any."""
 
     name: str
     value: Any = None
 
 
 class TopicScope(NamedTuple):
-    """A topic; `numbers`: only these partitions, () for all."""
+    """A topic, or some partitions of a topic. `numbers`: partition numbers, () for all partitions."""
 
     topic: str
     numbers: tuple[int, ...] = ()
@@ -50,7 +50,7 @@ def parse_scopes(
 
 
 def parse_datetime(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """Return a date and time as Unix ms, UTC unless it has a zone; a click callback. Raises BadParameter."""
+    """Parse a date and time (UTC if it has no zone) as Unix ms; a click callback. Raises BadParameter."""
     if text is None:
         return None
     try:
@@ -60,7 +60,7 @@ def parse_datetime(context: click.Context, option: click.Parameter, text: str | 
 
 
 def parse_duration(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """Return a duration such as P1DT2H30M in milliseconds; a click callback. Raises BadParameter."""
+    """Parse a duration such as P1DT2H30M as milliseconds; a click callback. Raises BadParameter."""
     if text is None:
         return None
     match = _DURATION.fullmatch(text)
@@ -72,7 +72,7 @@ def parse_duration(context: click.Context, option: click.Parameter, text: str | 
 
 
 def chosen_scenario(given: Mapping[str, Any]) -> Scenario:
-    """Return the one scenario among these options by name. Raises UsageError for none or several."""
+    """Return the scenario of the only given option. Raises UsageError if none or several are given."""
     chosen = [
         Scenario(name, value)
         for name, value in given.items()
@@ -85,7 +85,7 @@ def chosen_scenario(given: Mapping[str, Any]) -> Scenario:
 
 
 def write_csv(plan: Plan, *, with_group: bool) -> Iterator[str]:
-    """Yield the lines of `--export`: topic, partition and offset, with the group in front if `with_group`."""
+    """Yield the lines of `--export`: topic, partition and offset. `with_group`: begin with the group."""
     for group, offsets in plan.items():
         for tp, offset in offsets.items():
             out = io.StringIO()
@@ -95,7 +95,7 @@ def write_csv(plan: Plan, *, with_group: bool) -> Iterator[str]:
 
 
 def read_csv(text: str, groups: Sequence[str]) -> Plan:
-    """Return the plan in a file that `--export` has written. Raises MinikafkaError.
+    """Return the plan in the text of a file that `--export` has written. Raises MinikafkaError.
 
     Lines without a group require a single group in `groups`. Lines of groups not in `groups` are ignored.
     """
@@ -131,7 +131,7 @@ def clamped(
     end: Mapping[TopicPartition, int],
     warn: Callable[[str], None],
 ) -> dict[TopicPartition, int]:
-    """Return the offsets; replace each one outside of its log by the start or end of the log, and warn."""
+    """Return the offsets. Replace an offset outside of the log by the start or end of the log, and warn."""
     found = {}
     for tp, offset in wanted.items():
         found[tp] = max(first[tp], min(offset, end[tp]))
@@ -142,7 +142,7 @@ def clamped(
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """Yield the table of new offsets in the columns of Kafka's tool."""
+    """Yield the lines of the table of new offsets, in the columns of Kafka's tool."""
     rows = [
         (g, tp.topic, str(tp.partition), str(at)) for g, p in plan.items() for tp, at in p.items()
     ]

@@ -1,4 +1,4 @@
-"""The option `-o` of `consume`: where reading starts and stops, in the words of kcat and rpk."""
+"""The option `-o` of `consume`: where reading starts and stops, in the syntax of kcat and rpk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES: Final[Mapping[str, Literal["earliest", "latest"]]] = {
     "latest": "latest",
 }
 _SECONDS_DIGITS: Final = 10
-"""A time of this many digits is in seconds, as in rpk; in milliseconds it would be in 1970."""
+"""A time with this many digits is in seconds, as in rpk. In milliseconds, such a time would be in 1970."""
 _OFFSET_MAX: Final = 2**63 - 1
 
 
@@ -33,13 +33,13 @@ class Time(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The last `size` records of each partition."""
+    """Start of reading: `size` offsets before the end of each partition."""
 
     size: int
 
 
 class Skip(NamedTuple):
-    """All but the first `size` records of each partition."""
+    """Start of reading: `size` offsets after the beginning of each partition."""
 
     size: int
 
@@ -48,7 +48,7 @@ Start = Literal["earliest", "latest"] | int | Time | Tail | Skip
 
 
 class Range(NamedTuple):
-    """Where to start, and before which offset or time to stop (None: nowhere)."""
+    """Where reading starts, and the offset or time before which reading stops (None: it does not stop)."""
 
     start: Start
     stop: int | Time | None = None
@@ -74,7 +74,7 @@ def _combined(parts: Sequence[tuple[Start | None, int | Time | None]]) -> Range:
 
 
 def _parse(text: str) -> tuple[Start | None, int | Time | None]:
-    """Return the start and the stop that one value names. Raises ValueError."""
+    """Return the start and the stop in one value of `-o`. Raises ValueError."""
     if text in _NAMES:
         return _NAMES[text], None
     if text.startswith("e@"):
@@ -102,7 +102,7 @@ def _number(text: str) -> int:
 
 
 def parse_time(text: str) -> Time:
-    """Parse Unix ms, Unix seconds (ten digits), or a date and time, UTC unless it says otherwise."""
+    """Parse Unix ms, Unix seconds (ten digits), or a date and time (UTC if it has no zone). Raises ValueError."""
     if re.fullmatch("[0-9]{1,15}", text):
         return Time(int(text) * (1000 if len(text) == _SECONDS_DIGITS else 1))
     try:

@@ -48,7 +48,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def topic_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the argument TOPIC, which may also be given as `-t TOPIC`; it becomes `topic`."""
+    """Decorate a command with the argument TOPIC (or `-t TOPIC`), which is passed as `topic`."""
 
     @click.argument("topic", required=False)
     @click.option("-t", "--topic", "named", metavar="TOPIC", help="Same as TOPIC.")
@@ -62,7 +62,7 @@ def topic_argument(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def topics_argument(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds TOPIC… or repeated `-t TOPIC`; they become `topics`."""
+    """Return a decorator that adds the argument TOPIC… (or repeated `-t TOPIC`), which is passed as `topics`."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         @click.argument("words", nargs=-1, metavar="TOPIC…" if required else "[TOPIC]…")
@@ -86,7 +86,7 @@ def topics_argument(*, required: bool) -> Callable[[Callable[..., None]], Callab
 
 
 def groups_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Add GROUP…, repeated `-g GROUP`, or `--all-groups`; they become `groups` and `all_groups`."""
+    """Decorate a command with GROUP… (or `-g GROUP`) and `--all-groups`, passed as `groups` and `all_groups`."""
 
     @click.argument("words", nargs=-1, metavar="[GROUP]…")
     @click.option(
@@ -124,11 +124,11 @@ timeout_option = click.option(
     callback=_remember_time_limit,
     help="Fail if the command has not ended after this time.",
 )
-"""`execution.run` applies the limit, so the command itself need not handle it."""
+"""The option `--timeout`. `execution.run` enforces the limit, so commands need not handle it."""
 
 
 def time_limit() -> float | None:
-    """Return the seconds of `timeout_option` of the running command; None without a limit."""
+    """Return the `--timeout` of the running command in seconds; None without a limit."""
     context = click.get_current_context(silent=True)
     found: float | None = context.meta.get(_TIME_LIMIT) if context else None
     return found
@@ -137,7 +137,7 @@ def time_limit() -> float | None:
 def key_value_pairs(
     context: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    """Return KEY=VALUE words as a mapping; a click callback. Raises BadParameter."""
+    """Parse words of the form KEY=VALUE as a mapping; a click callback. Raises BadParameter."""
     found = {}
     for value in values:
         key, separator, setting = value.partition("=")

@@ -22,16 +22,17 @@ _TOGETHER: Final = "name partitions as TOPIC-PARTITION, or by --topic and --part
 
 
 class Named(NamedTuple):
-    """The partitions that a command line names: single ones, those of whole topics, or none."""
+    """The partitions that a command line names: single partitions, or all partitions of topics."""
 
     partitions: tuple[TopicPartition, ...]
     topics: tuple[str, ...]
 
 
 def partition_or_group(command: Callable[..., None]) -> Callable[..., None]:
-    """Add TOPIC-PARTITION, which may also be given as `-t TOPIC -p N`, and `--group G`.
+    """Decorate a command with TOPIC-PARTITION (or `-t TOPIC -p N`) and `--group G`.
 
-    Exactly one of the two must be given. The partition becomes `tp` and the group `group`; the other is None.
+    The user must give either a partition or a group. The partition is passed as `tp`, the group as `group`; the
+    argument that was not given is None.
     """
 
     @click.argument("named", metavar="[TOPIC-PARTITION]", required=False)
@@ -69,9 +70,9 @@ def _partition(named: str | None, topic: str | None, number: int | None) -> Topi
 
 
 def partitions_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Add to a command the arguments TOPIC-PARTITION and the options `-t TOPIC` and `-p N`, as its `named`.
+    """Decorate a command with TOPIC-PARTITION… and the options `-t TOPIC` and `-p N`, passed as `named`.
 
-    `-t TOPIC` without `-p` names the whole topic.
+    `-t TOPIC` without `-p` means all partitions of the topic.
     """
 
     @click.argument("words", nargs=-1, metavar="[TOPIC-PARTITION]…")

@@ -20,7 +20,7 @@ from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.names import parse_replica_directory
 
 Plan: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
-"""Partition to its target replicas, the preferred leader first."""
+"""The target replicas of each partition, the preferred leader first."""
 FILE_VERSION: Final = 1
 _PARTITION_MAX: Final = 2**31 - 1
 _PLAN_SHAPE: Final = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,3]}]}'
@@ -45,9 +45,10 @@ def broker_list(text: str) -> tuple[BrokerId, ...]:
 
 
 def given_partitions(topics: Sequence[str], partitions: Sequence[int]) -> list[TopicPartition]:
-    """Return the partitions that repeated `--topic` and `--partition` name.
+    """Return the partitions that the options `--topic` and `--partition` name; both may be repeated.
 
-    One `--topic` applies to every `--partition`; several are paired in order. Raises UsageError.
+    A single topic applies to every partition number. Several topics are paired with the numbers in order. Raises
+    UsageError.
     """
     if len(topics) == 1:
         topics = [topics[0]] * len(partitions)
@@ -88,7 +89,7 @@ def plan_file(file: str) -> Plan:
 
 
 def partitions_file(file: str) -> list[TopicPartition]:
-    """Read partitions in the JSON of Kafka's election tool; replicas in it are ignored.
+    """Read partitions in the JSON of Kafka's election tool; replicas in the file are ignored.
 
     Raises UsageError and OSError.
     """
@@ -97,7 +98,7 @@ def partitions_file(file: str) -> list[TopicPartition]:
 
 
 def offsets_file(file: str) -> dict[TopicPartition, int]:
-    """Return the offset of each partition in a JSON file for kafka-delete-records; -1: its high watermark.
+    """Return the offset of each partition in a JSON file for kafka-delete-records; -1 means the high watermark.
 
     Raises UsageError and OSError.
     """
@@ -151,7 +152,7 @@ def manual_assignment(text: str) -> dict[int, tuple[BrokerId, ...]]:
 
 
 def once(partitions: list[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions. Raises UsageError if one is named twice."""
+    """Return the partitions unchanged. Raises UsageError if a partition is named twice."""
     twice = [tp for tp, count in Counter(partitions).items() if count > 1]
     if twice:
         raise click.UsageError(f"{twice[0]} is named twice")

@@ -1,7 +1,7 @@
 """`plan`: show what the controller would write to ZooKeeper and send to brokers; nothing is changed.
 
-The active controller runs its state machine on a copy of its state. Exit code 1 when no controller answers
-or the named broker, topic or partition does not exist; 2 for a usage error.
+The active controller runs its state machine on a copy of its state. Exit code 1 if no controller answers, or
+if the named broker, topic or partition does not exist; 2 for a usage error.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ def _show(question: dict[str, Any], data: str | None, verbose: bool, as_json: bo
 
 
 async def _ask(found: LocalCluster, question: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the lines of the active controller's answer.
+    """Send a question to all brokers; return the lines of the active controller's answer.
 
-    Raises the KafkaError that the controller returned, or NOT_CONTROLLER when no controller answers.
+    Raises the KafkaError that the controller returned; NOT_CONTROLLER if no controller answers.
     """
     from minikafka.rpc.messages import PLAN
 

@@ -81,13 +81,13 @@ def up(
 
 
 async def _start(wanted: LocalCluster, running: Sequence[int]) -> Differences:
-    """Start what is down; return how the brokers that ran before differ from the configuration."""
+    """Start missing processes; return how brokers that ran before differ from the configuration."""
     await wanted.start(timeout_ms=start_timeout_ms())
     return Differences.of(await wanted.reconfigure(running))
 
 
 class Differences(NamedTuple):
-    """Changed settings with the brokers that they concern, and the errors of brokers that were not compared."""
+    """Changed settings, each with the ids of its brokers, and the errors of brokers that were not compared."""
 
     changes: Mapping[SettingChange, Sequence[int]]
     errors: Mapping[int, Exception]
@@ -96,7 +96,7 @@ class Differences(NamedTuple):
     def of(
         cls, answers: Mapping[int, Sequence[SettingChange] | OSError | KafkaError]
     ) -> Differences:
-        """Group the answers of brokers by change."""
+        """Return the differences in the brokers' answers, grouped by changed setting."""
         changes: dict[SettingChange, list[int]] = {}
         errors: dict[int, Exception] = {}
         for broker_id, answer in sorted(answers.items()):
@@ -108,7 +108,7 @@ class Differences(NamedTuple):
         return cls(changes, errors)
 
     def lines(self, data: str | None) -> list[str]:
-        """Return one line per change, and the command that restarts the brokers which need it."""
+        """Return a line for each changed setting and each error, and the command for necessary restarts."""
         lines = [
             f"{_change(change)} on {_listed([str(id_) for id_ in ids])}: {_EFFECTS[change.effect]}"
             for change, ids in self.changes.items()
@@ -125,7 +125,7 @@ class Differences(NamedTuple):
         return lines
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return the changes for `up --json`."""
+        """Return the changed settings as JSON objects, for `up --json`."""
         return [{**change._asdict(), "brokers": list(ids)} for change, ids in self.changes.items()]
 
 
@@ -135,7 +135,7 @@ def _change(change: SettingChange) -> str:
 
 
 def start_timeout_ms() -> int:
-    """Return the time in which brokers must serve: that of --timeout, else a minute."""
+    """Return the time within which brokers must serve clients: `--timeout`, else one minute."""
     from minikafka.cluster.local import START_TIMEOUT_MS
 
     limit = time_limit()
@@ -153,7 +153,7 @@ def _running(cluster: LocalCluster) -> dict[str, ProcessId]:
 
 
 def started(before: Mapping[str, ProcessId], now: Mapping[str, ProcessId]) -> str:
-    """Return the sentence of `up`: which processes were started, and which were already running."""
+    """Return the text that `up` prints: which processes were started, and which were already running."""
     new = [name for name, process in now.items() if before.get(name) != process]
     if not new:
         return "already running"
@@ -174,7 +174,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def describe(found: LocalCluster) -> dict[str, Any]:
-    """Return the object of `up --json`: addresses and processes of the cluster."""
+    """Return the JSON object of `up --json`: the addresses and processes of the cluster."""
     from minikafka.cluster.directory import HOST
 
     record = found.record

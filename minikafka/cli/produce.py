@@ -1,4 +1,4 @@
-"""`produce`: send lines, JSON or files as records, in order; exit code 1 unless all were acknowledged."""
+"""`produce`: send lines, JSON or files as records, in order. Exit code 1 if a record was not acknowledged."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def produce(
 
 
 async def _exists(client: Client, topic: str) -> bool:
-    """True if the topic exists. If a broker does not know it, ask the controller: the broker may lag."""
+    """True if the topic exists. If a broker does not know the topic, ask the controller: the broker may lag."""
     if (await client.admin.describe([topic]))[1]:
         return True
     return bool(await client.admin.describe_topics([topic]))
@@ -167,7 +167,7 @@ async def _send(
     codec: int,
     done: int,
 ) -> None:
-    """Produce these records; `done`: number of records that were stored before. Raises KafkaError."""
+    """Produce these records. `done`: number of records that earlier calls have stored. Raises KafkaError."""
     from minikafka.client import NotProduced
 
     try:
@@ -183,7 +183,7 @@ async def _send(
 
 
 def not_stored(error: NotProduced, topic: str, items: Sequence[Item], done: int) -> KafkaError:
-    """Return the error for a refused record; `done`: number of records that earlier calls stored."""
+    """Return the error for a record that was refused. `done`: number of records that earlier calls stored."""
     item, stored = items[error.index], _count(done + error.stored)
     place = item.place
     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and item.partition is not None:
@@ -194,7 +194,7 @@ def not_stored(error: NotProduced, topic: str, items: Sequence[Item], done: int)
                 error.code, f"{place}: there is no partition {partition}; {stored} ({hint})"
             )
     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not done + error.stored:
-        return error  # its text names the topic, which matters more than the line
+        return error  # the text names the topic, which is more useful than the line number
     if error.code is ErrorCode.MESSAGE_TOO_LARGE:
         limit = f"larger than max.message.bytes of topic {topic}"
         hint = f"to raise it: minikafka configs set --topic {topic} max.message.bytes=N"

@@ -1,6 +1,6 @@
 """Progress on standard error: live bars on a terminal, occasional lines elsewhere.
 
-Invariant: nothing is written to standard output, which a program may read while a person watches.
+Invariant: nothing is written to standard output, because another program may read it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Amount(NamedTuple):
 
     @property
     def percent(self) -> str:
-        """The percentage as text, rounded down, so that 100 % means all."""
+        """The percentage as text, rounded down, so that 100 % means that all work is done."""
         return f"{100 * self.done // self.total} %" if self.total else "…"
 
     @property
     def text(self) -> str:
-        """The percentage, and the note that says what it counts."""
+        """The percentage with the note, for example `50 % (1 MB of 2 MB)`."""
         return f"{self.percent} ({self.note})" if self.note else self.percent
 
 
 class Progress:
-    """The progress display of several tasks, a context manager; prints nothing unless `shown`.
+    """The progress display of several tasks; a context manager. Nothing is printed if `shown` is false.
 
-    `what`: the unit in which finished tasks are counted; "" where their total is not known.
+    `what`: the name of finished tasks, such as "topics deleted"; "" if finished tasks are not counted.
     """
 
     def __init__(self, clock: Clock, what: str, *, shown: bool) -> None:
@@ -75,7 +75,7 @@ class Progress:
         self._bars.stop()
 
     def update(self, active: Mapping[str, Amount], finished: int = 0) -> None:
-        """Show the active tasks by name, and the number of finished ones."""
+        """Show the active tasks by name, and the number of finished tasks."""
         total = finished + len(active)
         if self._is_live:
             self._draw(active, finished, total)
@@ -95,7 +95,7 @@ class Progress:
         return True
 
     def _print(self, line: str) -> None:
-        """Print the line unless it repeats the last one: a log must not grow while nothing happens."""
+        """Print the line, except if it equals the last line: a log must not grow while nothing changes."""
         if line != self._last_line:
             click.echo(line, err=True)
         self._last_line = line
@@ -114,7 +114,7 @@ class Progress:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes as text for a person, for example `1.5 MB`."""
+    """Return a number of bytes as text with a unit, for example `1.5 MB`."""
     if count < 1000:
         return f"{count} B"
     value = float(count)

@@ -1,8 +1,8 @@
-"""`reassign`: move partitions to other brokers; verify, list, cancel or propose such moves (K1–K3).
+"""`reassign`: move partitions to other brokers; verify, list, cancel or propose moves (K1–K3).
 
-Exit code 0: every named partition reached its target (with `--no-wait`: started to move). Exit code 1: at
-least one was rejected, has other replicas, or has not arrived. Exit code 130: Ctrl-C, after printing which
-moves completed. Ctrl-C does not cancel a reassignment: the controller continues it.
+Exit code 0: every named partition has its target replicas (with `--no-wait`: its move has started). Exit code 1:
+a move was rejected or has not completed, or a partition has other replicas. Exit code 130: Ctrl-C, after printing
+which moves have completed. Ctrl-C does not cancel a reassignment, because the controller continues it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _VIA: Final = "--via-zookeeper"
 
 
 class _Reassign(click.Command):
-    """The command; a TOPIC-PARTITION after `--via-zookeeper` is an argument, not the value of the option."""
+    """The command `reassign`. A TOPIC-PARTITION after `--via-zookeeper` is not the value of that option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; the word after `--via-zookeeper` is its value only if it contains a colon."""
+        """Parse the arguments. The word after `--via-zookeeper` is its value only if it contains a colon."""
         following = [*args[1:], ""]
         explicit = [
             f"{_VIA}=" if arg == _VIA and ":" not in after else arg
@@ -129,13 +129,13 @@ def reassign(
     async def work(client: Client) -> bool:
         return await job.do(client.admin)
 
-    # A job that waits applies the limit itself: it reports what has been done until then.
+    # A job that waits applies the limit itself, because it then reports which moves have completed.
     limit = timeout if action and action != "cancel" else None
     fail_unless(run_with_client(work, bootstrap_servers(bootstrap, data), limit=limit))
 
 
 def _action(*flags: bool) -> str | None:
-    """Return the one of `_ACTIONS` whose flag is given, None for a move. Raises UsageError for two."""
+    """Return the action whose flag is given; None for a move. Raises UsageError if two flags are given."""
     chosen = [name for name, is_given in zip(_ACTIONS, flags, strict=True) if is_given]
     if len(chosen) > 1:
         raise click.UsageError(f"--{chosen[0]} and --{chosen[1]} cannot be combined")
@@ -145,7 +145,7 @@ def _action(*flags: bool) -> str | None:
 def _move_by_node(options: ReassignOptions, connect: str) -> None:
     from minikafka.cli.reassign_zookeeper import MoveByNode
 
-    # The job applies the time limit itself: it takes the request back.
+    # The job applies the time limit itself, because it then takes the request back.
     fail_unless(run(MoveByNode(options).do(connect), limit=float("inf")))
 
 
@@ -157,7 +157,7 @@ class _Job(Protocol):
 
 
 def _job(action: str | None, options: ReassignOptions) -> _Job:
-    """Return the job that the options ask for (no action: move). Raises UsageError."""
+    """Return the job for an action (None: move partitions). Raises UsageError."""
     from minikafka.cli.reassign_jobs import Cancel, ListMoves, Move, Verify
     from minikafka.cli.reassign_proposal import Propose
 

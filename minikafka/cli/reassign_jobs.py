@@ -1,8 +1,8 @@
-"""The jobs of `reassign`: move partitions and wait for the moves, verify them, list them, and cancel them (K1–K3).
+"""The jobs of `reassign`: move partitions and wait; verify, list and cancel moves (K1–K3).
 
-A job is created from the options, which are checked as far as possible without the cluster; `do` returns
-True on success. Invariant: an interrupted job prints which moves have completed, and the controller
-continues the others.
+A job is created from the options, which are checked as far as possible without the cluster. `do` returns
+True on success. Invariant: an interrupted `Move` prints which moves have completed, and the controller
+continues the other moves.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from minikafka.client.metadata import REFRESH_TIMEOUT_MS
 from minikafka.runtime.clock import SystemClock
 
 LAST_CHECK_S: Final = 2 + 2 * REFRESH_TIMEOUT_MS // 1000
-"""Time after Ctrl-C to report which moves have completed: two brokers may hang before a third one answers."""
+"""Time after Ctrl-C to report completed moves: two brokers may hang before a third broker answers."""
 _SHORT_PATIENCE_MS: Final = 1_000
 
 
 class ReassignOptions(NamedTuple):
-    """The options of `reassign`. `target`: the options that name the cluster."""
+    """The options of `reassign`. `target`: the command-line options that name the cluster."""
 
     named: Named
     replicas: tuple[str, ...]
@@ -57,7 +57,7 @@ class ReassignOptions(NamedTuple):
     target: Sequence[str]
 
     def plan(self) -> Plan:
-        """Return the named partitions with their target replicas. Raises UsageError."""
+        """Return the partitions of the options with their target replicas. Raises UsageError."""
         self._check_one_way()
         if self.file:
             return placement.plan_file(self.file)
@@ -68,7 +68,7 @@ class ReassignOptions(NamedTuple):
         return placement.given_plan(self.named.partitions, self.replicas)
 
     def named_partitions(self) -> list[TopicPartition]:
-        """Return the named partitions; none if only topics are named. Raises UsageError."""
+        """Return the partitions of the options; [] if the options name only topics. Raises UsageError."""
         self._check_one_way()
         if self.file:
             return placement.partitions_file(self.file)
@@ -97,7 +97,7 @@ class ReassignOptions(NamedTuple):
 
 
 class Move:
-    """The job that starts moves, waits until they have finished, and prints the result of each."""
+    """The job that starts moves, waits until all have ended, and prints the result of each move."""
 
     def __init__(self, options: ReassignOptions, plan: Plan) -> None:
         self._options = options
@@ -108,7 +108,7 @@ class Move:
         self._current: dict[TopicPartition, tuple[BrokerId, ...]] = {}
 
     async def do(self, admin: Admin) -> bool:
-        """Return True if all moves completed (with --no-wait: were accepted)."""
+        """Do the job; return True if all moves have completed (with --no-wait: were accepted)."""
         try:
             await self._start_and_follow(admin)
             if not self._options.waits:
@@ -184,7 +184,7 @@ class Move:
         return not self._rejected
 
     async def _report_interrupted(self, admin: Admin) -> None:
-        """Print, after Ctrl-C, which moves have completed, and that the others continue."""
+        """After Ctrl-C, print which moves have completed, and that the other moves continue."""
         task = asyncio.current_task()
         if task:
             task.uncancel()  # the requests below have their own time limit
@@ -247,14 +247,14 @@ class Move:
 
 
 class Verify:
-    """The job that prints whether moves have completed, and removes the throttle if none is in progress."""
+    """The job that prints whether moves have completed. It removes the throttle if no move is in progress."""
 
     def __init__(self, options: ReassignOptions, wanted: Plan | list[TopicPartition]) -> None:
         self._options = options
         self._wanted = wanted
 
     async def do(self, admin: Admin) -> bool:
-        """Return True if all partitions have their target replicas."""
+        """Do the job; return True if all partitions have their target replicas."""
         plan = self._wanted
         if isinstance(plan, list):
             plan = await _current_targets(admin, self._options.named.topics, plan)
@@ -310,7 +310,7 @@ class ListMoves:
 
 
 class Cancel:
-    """The job that cancels moves: the partitions return to their original replicas."""
+    """The job that cancels moves, so that the partitions get their original replicas again."""
 
     def __init__(self, options: ReassignOptions, wanted: list[TopicPartition]) -> None:
         self._options = options
@@ -320,7 +320,7 @@ class Cancel:
         self._outcomes: dict[TopicPartition, Outcome] = {}
 
     async def do(self, admin: Admin) -> bool:
-        """Return True if all moves were cancelled and undone (with --no-wait: cancelled)."""
+        """Do the job; return True if all moves were cancelled and undone (with --no-wait: cancelled)."""
         is_undone = await self._cancel_and_wait(admin)
         chosen, outcomes = self._chosen, self._outcomes
         await reassign_throttle.remove_throttle(admin, {tp.topic for tp in chosen})
@@ -345,7 +345,7 @@ class Cancel:
         return bool(chosen) and all(outcome.ok for outcome in outcomes.values()) and is_undone
 
     async def _cancel_and_wait(self, admin: Admin) -> bool:
-        """Cancel the moves and wait until they are undone; return False after the timeout.
+        """Cancel the moves and wait until all are undone; return False after the timeout.
 
         Raises MinikafkaError if the timeout passes before the controller has answered.
         """
@@ -385,9 +385,9 @@ async def _current_targets(
     topics: Sequence[str],
     partitions: Sequence[TopicPartition],
 ) -> Plan:
-    """Return the target replicas of these partitions, or of all partitions of the topics if none is given.
+    """Return the target replicas of `partitions`, or of all partitions of `topics` if `partitions` is empty.
 
-    The target is that of the reassignment in progress, else the current replicas.
+    Without a reassignment in progress, the target is the current replicas.
     """
     wanted = dict.fromkeys(partitions)
     if not partitions:

@@ -1,4 +1,4 @@
-"""Progress and results of reassignments, as `reassign` shows them.
+"""The progress and the results of reassignments that `reassign` shows.
 
 Invariant: a partition counts as completed only if the controller has no reassignment for it and its
 replicas equal the target, in the same order.
@@ -37,8 +37,8 @@ class MoveState(Enum):
 class MoveResult(NamedTuple):
     """The result for one partition.
 
-    `replicas`: for IN_PROGRESS, the current ones; for DIFFERENT, those that the partition has or is being
-    moved to, () if it does not exist. `error`: set if the move was rejected.
+    `replicas`: the current replicas. For DIFFERENT and a partition that is being moved: the target replicas of
+    that move. () if not known, or if the partition does not exist. `error`: set if the move was rejected.
     """
 
     target: tuple[BrokerId, ...]
@@ -47,7 +47,7 @@ class MoveResult(NamedTuple):
     error: Outcome | None = None
 
     def sentence(self, tp: TopicPartition) -> str:
-        """Return the result as a sentence, in the words of kafka-reassign-partitions.sh."""
+        """Return the result as a sentence, with the wording of kafka-reassign-partitions.sh."""
         if self.state is MoveState.COMPLETED:
             return f"Reassignment of partition {tp} is completed."
         if self.state is MoveState.IN_PROGRESS:
@@ -63,7 +63,7 @@ class MoveResult(NamedTuple):
         )
 
     def as_json(self, tp: TopicPartition) -> dict[str, Any]:
-        """Return the result for `--json`."""
+        """Return the JSON object of the result, for `--json`."""
         has_target = self.state in (MoveState.COMPLETED, MoveState.IN_PROGRESS)
         return {
             "topic": tp.topic,
@@ -107,7 +107,7 @@ async def read_results(
 async def wait_until_finished(admin: Admin, clock: Clock, plan: Plan, progress: Progress) -> None:
     """Wait until no partition of the plan is being moved to its target; show the progress.
 
-    A move also ends when it is cancelled or replaced by another one.
+    A move also ends if it is cancelled or replaced by another move.
     """
     pending: Collection[TopicPartition] = plan
     sampled = clock.now() - SAMPLE_MS
@@ -127,7 +127,7 @@ async def wait_until_finished(admin: Admin, clock: Clock, plan: Plan, progress: 
 async def measure(
     admin: Admin, active: Mapping[TopicPartition, ReplicaAssignment]
 ) -> dict[str, Amount]:
-    """Return by partition the bytes copied to the adding replicas, and the total to copy."""
+    """Return by partition the number of bytes copied to the adding replicas, and the total number to copy."""
     brokers = {replica for moving in active.values() for replica in moving.replicas}
     found = await admin.describe_log_dirs(active, brokers)
     sizes = {
@@ -159,7 +159,7 @@ def print_results(
     interrupted: bool,
     as_json: bool,
 ) -> None:
-    """Print a sentence per partition, or with `as_json` one object that has the former replicas too."""
+    """Print a sentence per partition. `as_json`: print one JSON object, which also contains `current`."""
     rows = sorted(results.items())
     if not as_json:
         for tp, result in rows:

@@ -19,7 +19,7 @@ from minikafka.runtime.clock import SystemRng
 
 
 class Propose:
-    """The job that proposes a plan which spreads topics over brokers, and over racks if every broker has one (R70)."""
+    """The job that proposes a plan to spread topics over brokers, and over racks if every broker has one (R70)."""
 
     def __init__(
         self, topics: Sequence[str], brokers: tuple[BrokerId, ...] | None, *, as_json: bool

@@ -30,8 +30,8 @@ async def set_throttle(
 ) -> dict[BrokerId, Outcome]:
     """Limit the replication rate of the plan's moves; return the brokers that refused, with their errors.
 
-    The current replicas are throttled as sources, the added ones as destinations. Raises KafkaError when a
-    topic's setting is refused; the caller should then start no move.
+    The current replicas are throttled as sources, the added replicas as destinations. Raises KafkaError if a
+    setting of a topic is refused; the caller should then start no move.
     """
     sources: defaultdict[str, list[str]] = defaultdict(list)
     destinations: defaultdict[str, list[str]] = defaultdict(list)
@@ -63,7 +63,7 @@ async def set_throttle(
 
 
 async def remove_throttle(admin: Admin, topics: Iterable[str]) -> bool:
-    """Remove every throttle from all live brokers and these topics; return True if there was one.
+    """Remove all throttles from live brokers and from these topics; return True if there was a throttle.
 
     Do nothing while any partition of the cluster is being moved.
     """
@@ -87,7 +87,7 @@ def _throttled(keys: Collection[str]) -> list[str]:
 
 
 def _is_own(source: str) -> bool:
-    """True if the setting was made dynamically, for this resource only."""
+    """True if the source is a dynamic setting of this topic or broker itself."""
     return source in ("DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG")
 
 

@@ -1,7 +1,7 @@
-"""`reassign --via-zookeeper`: the request in `/admin/reassign_partitions`, as in the tool of KAFKA-42.
+"""`reassign --via-zookeeper`: write a request to `/admin/reassign_partitions`, like the tool of KAFKA-42.
 
-Invariant: a command that is interrupted or times out takes back the moves that the controller has not begun,
-and prints the state of every move. If ZooKeeper does not answer, the request stays in the node.
+Invariant: if the command is interrupted or times out, it takes back the moves that the controller has not begun,
+and prints the state of every move. If ZooKeeper does not answer, the request stays in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from minikafka.cluster.reassign_node import ReassignmentNode
 
 TAKE_BACK_S = 5
-"""Time for taking an interrupted request back."""
+"""Maximum time for taking back a request, after an interrupt or a timeout."""
 
 
 class MoveByNode:
-    """The job that writes the node, waits until the controller has emptied it, and prints the results."""
+    """The job that writes the request, waits until the controller has removed it, and prints the results."""
 
     def __init__(self, options: ReassignOptions) -> None:
         self._options = options
         self._plan = options.plan()
 
     async def do(self, connect: str) -> bool:
-        """Return True if all partitions have their target replicas (--no-wait: if the node was written)."""
+        """Do the job; return True if all partitions have their target replicas (with --no-wait: always)."""
         from minikafka.cluster.reassign_node import reassignment_node
         from minikafka.runtime.clock import SystemClock, SystemRng
 

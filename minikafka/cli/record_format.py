@@ -1,4 +1,4 @@
-"""Records as text: formats of kcat and rpk, the columns of Kafka's console consumer, and JSON.
+"""Formatting of records: the formats of kcat and rpk, the columns of Kafka's console consumer, and JSON.
 
 Each `…_writer` returns a function from a record to the bytes to print for it.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Writer = Callable[[ConsumedRecord], bytes]
 
 COLUMNS: Final = ("timestamp", "partition", "offset", "headers")
-"""The names of `--print`, in the order of Kafka's console consumer."""
+"""The column names for `--print`, in the order of Kafka's console consumer."""
 _LETTERS: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _ESCAPE: Final = re.compile(rb"\\(?:x([0-9A-Fa-f]{1,2})|([0-9]{1,3})|(.))", re.DOTALL)
 _TOKEN: Final = re.compile(r"%h\{((?:[^%}]|%.)*)\}|%(.)|([^%]+)|%$", re.DOTALL)
@@ -44,7 +44,7 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 def format_writer(text: str) -> Writer:
-    """Return a writer for a format. Raises ValueError for an unknown token."""
+    """Return a writer for a format such as `%o %s`. Raises ValueError for an unknown token."""
     parts = [_part(match) for match in _TOKEN.finditer(text)]
     return lambda record: b"".join([part(record) for part in parts])
 
@@ -66,7 +66,7 @@ def _constant(data: bytes) -> Writer:
 
 
 def _headers_writer(inner: str) -> Writer:
-    """Return a writer that repeats `inner` for each header, with %k its name and %v its value (rpk)."""
+    """Return a writer that repeats `inner` for each header, replacing %k by the name and %v by the value."""
     tokens = {"%k": 0, "%v": 1}
     words = re.split(r"(%.)", inner, flags=re.DOTALL)
     parts = [tokens[word] if word in tokens else unescape(word) for word in words]
@@ -107,13 +107,13 @@ _TOKENS: Final[Mapping[str, Writer]] = {
     "d": lambda record: _text(record.timestamp),
     "%": lambda record: b"%",
 }
-"""The writer of each token: the tokens of kcat, and v, V, H and d of rpk."""
+"""The writer for each token. The tokens are those of kcat, and v, V, H and d of rpk."""
 
 
 def line_writer(columns: Collection[str], delimiter: bytes | None) -> Writer:
     """Return a writer of lines: the columns, the key if there is a delimiter, and the value.
 
-    The columns look as in Kafka's console consumer, each followed by a tab.
+    The columns have the format of Kafka's console consumer. A tab follows each column.
     """
     parts = [_COLUMNS[name] for name in COLUMNS if name in columns]
 
@@ -150,8 +150,8 @@ _COLUMNS: Final[Mapping[str, Writer]] = {
 def write_json(record: ConsumedRecord) -> bytes:
     """Return a line with one JSON object, in the form that `produce --json` reads.
 
-    Keys and values are strings or null. For bytes that are not UTF-8 they are null, and `key_base64` or
-    `value_base64` holds the bytes.
+    The fields `key` and `value` are strings or null. If the bytes are not UTF-8, the field is null, and
+    `key_base64` or `value_base64` contains the bytes.
     """
     fields = {
         "topic": record.topic,

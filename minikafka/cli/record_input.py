@@ -1,4 +1,4 @@
-"""The input of `produce`: lines, lines of JSON, or whole files as records, each with its file and line."""
+"""The input of `produce`: records from lines, from lines of JSON, or from whole files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIELDS: Final = frozenset(
     {"key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp"}
 )
 _IGNORED: Final = frozenset({"topic", "offset"})
-"""Fields of `consume --json` that say where a record was, not what it contains."""
+"""Fields of `consume --json` that `produce --json` ignores: the former topic and offset of a record."""
 _TIMESTAMP_MAX: Final = 2**63 - 1
 _PARTITION_MAX: Final = 2**31 - 1
 
@@ -33,7 +33,7 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 
 class Item(NamedTuple):
-    """One record with its partition (None: by its key). `place`: its line or file, for error messages."""
+    """One record with its partition (None: chosen by key). `place`: line or file, for error messages."""
 
     record: Record
     partition: int | None
@@ -41,15 +41,15 @@ class Item(NamedTuple):
 
 
 class InvalidLine(MinikafkaError):
-    """A line of the input is not a record. The text says why, without the line's number and file."""
+    """A line of the input is not a record. The text gives the reason, without the line number and the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How lines become records.
+    """The rules that convert lines to records.
 
-    `delimiter`: splits a line into key and value. `headers`: added to each record.
-    `empty_is_null`: an empty value becomes null, a tombstone. `partition`: for records without one.
+    `delimiter`: splits a line into key and value. `headers`: added to each record. `empty_is_null`: an empty
+    value becomes null (a tombstone). `partition`: used for records that name no partition.
     """
 
     delimiter: bytes | None = None
@@ -58,7 +58,7 @@ class Shape:
     partition: int | None = None
 
     def of_line(self, line: bytes, place: str) -> Item:
-        """Return a line as a record; without the delimiter the record has no key."""
+        """Return a line as a record. If the line does not contain the delimiter, the record has no key."""
         delimiter = self.delimiter
         key, separator, value = line.partition(delimiter) if delimiter else (b"", b"", line)
         return self.item(key if separator else None, value if separator else line, place)
@@ -85,7 +85,7 @@ class Shape:
     def item(
         self, key: bytes | None, value: bytes | None, place: str, headers: tuple[Header, ...] = ()
     ) -> Item:
-        """Return a record with the headers and the partition of this shape."""
+        """Return a record with this key and value, and the headers and partition of this shape."""
         from minikafka.client import Record
 
         value = None if self.empty_is_null and not value else value
@@ -99,10 +99,10 @@ Parse: TypeAlias = Callable[[bytes, str], Item]
 async def line_items(
     files: Sequence[str], parse: Parse, *, skip_blank: bool
 ) -> AsyncIterator[tuple[list[Item], MinikafkaError | None]]:
-    """Yield lists of the records of all lines of the files (none: standard input) as they arrive.
+    """Yield (records, error) while lines arrive from the files (no files: from standard input).
 
-    Each list comes with None. If a line is not a record, the last list has only the records before that line
-    and comes with the error, which names the line.
+    The error is None, except if a line is not a record. Then the last list contains only the records before that
+    line, and the text of the error names the line.
     """
     for name in files or [""]:
         number = 0
@@ -124,16 +124,16 @@ async def line_items(
 async def file_items(
     files: Sequence[str], shape: Shape
 ) -> AsyncIterator[tuple[list[Item], MinikafkaError | None]]:
-    """Yield each file as one record, whose value is the content of the file."""
+    """Yield each file as one record. The value is the content of the file."""
     for name in files:
         content = b"".join([chunk async for chunk in _chunks(name)])
         yield [shape.item(None, content, name)], None
 
 
 async def lines_of(name: str) -> AsyncIterator[list[bytes]]:
-    """Yield the whole lines of a file, without their line ends, in lists as they arrive.
+    """Yield lists of whole lines of a file, without line ends, as soon as the lines arrive.
 
-    "" is standard input. The last line may lack its line end. Raises MinikafkaError.
+    The name "" means standard input. The last line may lack a line end. Raises MinikafkaError.
     """
     rest = b""
     async for chunk in _chunks(name):
@@ -145,7 +145,7 @@ async def lines_of(name: str) -> AsyncIterator[list[bytes]]:
 
 
 async def _chunks(name: str) -> AsyncIterator[bytes]:
-    """Yield chunks of a file; a daemon thread reads them, so a blocked read does not delay exit."""
+    """Yield chunks of a file. A daemon thread reads the file, so that a blocked read does not delay exit."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -193,7 +193,7 @@ def _json_object(line: bytes) -> Mapping[str, Any]:
 
 
 def _bytes_field(fields: Mapping[str, Any], name: str) -> bytes | None:
-    """Return the bytes of a text field or of its base64 form; None for null. Raises InvalidLine."""
+    """Return the bytes of the field `name` or `name`_base64; None for null. Raises InvalidLine."""
     text, encoded = fields.get(name), fields.get(f"{name}_base64")
     for given, label in ((text, name), (encoded, f"{name}_base64")):
         if given is not None and not isinstance(given, str):
@@ -219,7 +219,7 @@ def _integer(fields: Mapping[str, Any], name: str, highest: int) -> int | None:
 
 
 def _headers(fields: Mapping[str, Any]) -> tuple[Header, ...]:
-    """Return the headers: objects with key and value, pairs, or one object of names and values.
+    """Return the headers, from a list of objects or of pairs, or from one object of names and values.
 
     Raises InvalidLine.
     """

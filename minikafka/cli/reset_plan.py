@@ -1,4 +1,4 @@
-"""The new offsets of `groups reset-offsets`: found in the logs and among the committed offsets, then committed."""
+"""`groups reset-offsets`: compute the new offsets from logs and committed offsets, and commit them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INACTIVE = ("Empty", "Dead")
 
 
 class Reset:
-    """The plan for some groups. `warn` gets a line for each group or offset that differs from the request."""
+    """The computation of a plan. `warn`: called with a text for each group or offset that is not as requested."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Reset:
         groups: Sequence[str],
         warn: Callable[[str], None],
     ) -> None:
-        """`scopes`: () for all partitions with a committed offset."""
+        """`scopes`: the partitions to reset; () for all partitions with a committed offset."""
         self._client = client
         self._scenario = scenario
         self._scopes = scopes
@@ -42,7 +42,7 @@ class Reset:
         self._warn = warn
 
     async def plan(self) -> tuple[Plan, bool]:
-        """Return the new offsets, and False if a group has members and is left out. Raises KafkaError."""
+        """Return the new offsets, and False if a group is left out because it has members. Raises KafkaError."""
         described = await self._client.groups.describe(self._groups)
         active = {
             name: found.state for name, found in described.items() if found.state not in INACTIVE
@@ -100,7 +100,7 @@ class Reset:
     async def _at_time(
         self, partitions: Sequence[TopicPartition], wall_ms: int
     ) -> dict[TopicPartition, int]:
-        """Return the offsets of the first records from this time on; the end of the log if all are older."""
+        """Return the offsets of the first records at or after a time; the end of a log if all are older."""
         found = await self._look_up(partitions, max(0, wall_ms))
         older = [tp for tp, offset in found.items() if offset < 0]
         return found | await self._look_up(older, LATEST)
@@ -118,7 +118,7 @@ class Reset:
 
 
 async def find_partitions(client: Client, scopes: Sequence[TopicScope]) -> list[TopicPartition]:
-    """Return the partitions of these scopes. Raises KafkaError for topics and partitions that do not exist."""
+    """Return the partitions of these scopes. Raises KafkaError if a topic or partition does not exist."""
     existing = await _existing(client, {scope.topic for scope in scopes})
     found = []
     for scope in scopes:
@@ -134,7 +134,7 @@ async def _require(client: Client, partitions: set[TopicPartition]) -> None:
 
 
 async def _existing(client: Client, topics: set[str]) -> list[TopicPartition]:
-    """Return all partitions of these topics. Raises KafkaError for topics that do not exist."""
+    """Return all partitions of these topics. Raises KafkaError if a topic does not exist."""
     _, found = await client.admin.describe(topics)
     missing = topics - {topic.name for topic in found}
     if missing:
@@ -150,7 +150,7 @@ def _refuse_unknown(wanted: Iterable[TopicPartition], existing: Iterable[TopicPa
 
 
 async def apply_plan(client: Client, plan: Plan, warn: Callable[[str], None]) -> bool:
-    """Commit the offsets of a plan; return False if some were refused, each with a warning."""
+    """Commit the offsets of a plan. If an offset is refused, warn, and return False at the end."""
     succeeded = True
     for group, offsets in plan.items():
         for tp, outcome in (await client.groups.alter_offsets(group, offsets)).items():

@@ -1,4 +1,4 @@
-"""`restart`: restart brokers, so that they read their changed configuration; one by one with `--rolling`."""
+"""`restart`: restart brokers with their changed configuration; one by one with `--rolling`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 NAMING_MS: Final = 1_000
-"""Part of --timeout that is reserved for the error that names the partitions not in sync."""
+"""Part of --timeout that is reserved for an error that names the partitions that are not in sync."""
 
 
 @click.command()
@@ -57,7 +57,7 @@ def restart(
 
 @contextmanager
 def _left_stopped(cluster: LocalCluster, ids: Sequence[int]) -> Iterator[None]:
-    """Run the block, which restarts these brokers; if it raises an error, print which of them are stopped."""
+    """Context for a restart of these brokers: if the block fails, print which of the brokers are stopped."""
     try:
         yield
     except BaseException:
@@ -75,9 +75,10 @@ async def _restart_together(cluster: LocalCluster, ids: Sequence[int]) -> None:
 
 
 async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
-    """Restart brokers one by one, the controller last; wait until replicas are in sync before each.
+    """Restart brokers one by one, the controller last.
 
-    Wait once more at the end. Raises ClusterError if the replicas are not in sync within the time limit.
+    Before each restart and at the end, wait until replicas are in sync. Raises ClusterError if the replicas are not
+    in sync within the time limit.
     """
     import asyncio
 
@@ -96,7 +97,7 @@ async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
 def _wait_ms(ends: float | None, now: float) -> int:
     """Return the time limit in ms for replicas to get in sync. `ends`: the end of --timeout, in seconds.
 
-    The wait ends NAMING_MS before `ends`, so that its error can name the partitions.
+    The limit ends NAMING_MS before `ends`, so that there is time to name the partitions in an error.
     """
     from minikafka.cluster.local import WAIT_MS
 
@@ -104,7 +105,7 @@ def _wait_ms(ends: float | None, now: float) -> int:
 
 
 def _in_sync(cluster: LocalCluster) -> str:
-    """Return the line that says, after `wait_until_in_sync`, which replicas are in sync."""
+    """Return the line to print after `wait_until_in_sync`, with the brokers that are not running."""
     ids = [broker.id for broker in cluster.record.brokers]
     if away := [broker_id for broker_id in ids if cluster.process(broker_id) is None]:
         names = ", ".join(f"broker {broker_id}" for broker_id in away)

@@ -38,14 +38,14 @@ def status(data: str | None, as_json: bool) -> None:
 
 
 def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
-    """Return the object of `status --json`: that of `up --json` plus controller, brokers and partitions.
+    """Return the JSON object of `status`: the object of `up --json` plus controller, brokers and partitions.
 
     A broker is `up`, `down` (no process) or `silent` (a process that does not answer). `backlog`: number of
-    controller requests that the broker has not answered yet (C39), null when it has no channel. `metrics`:
+    controller requests that the broker has not answered yet (C39), null without a channel to the broker. `metrics`:
     the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7).
     Otherwise leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null.
     `compaction`: the dirty ratio of a compacted log, whether it is being cleaned, and why it is uncleanable.
-    `controller_state`: what the controller reports, null when none answers.
+    `controller_state`: the state that the controller reports, null if no controller answers.
     """
     answers = state.answers.values()
     backlog: dict[str, int] = next((a["backlog"] for a in answers if a.get("backlog")), {})
@@ -167,9 +167,9 @@ def _partition_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_in_sync_internal(row: Mapping[str, Any]) -> bool:
-    """True for an internal topic's partition that is in sync and cleanable.
+    """True if a partition of an internal topic is in sync and can be cleaned.
 
-    The table counts such partitions but has no rows for them.
+    The table shows only the number of these partitions, without a row for each.
     """
     is_uncleanable = row["compaction"] and row["compaction"]["uncleanable"]
     is_in_sync = set(row["isr"]) == set(row["replicas"])
@@ -177,7 +177,7 @@ def _is_in_sync_internal(row: Mapping[str, Any]) -> bool:
 
 
 def _dirt(compaction: Mapping[str, Any] | None) -> str:
-    """Return the dirty ratio of a compacted log in percent, "" for any other log."""
+    """Return the dirty ratio of a compacted log in percent; "" for other logs."""
     if compaction is None:
         return ""
     ratio = compaction["dirty_ratio"]
@@ -186,12 +186,12 @@ def _dirt(compaction: Mapping[str, Any] | None) -> str:
 
 
 def _utc(timestamp: int | None) -> str:
-    """Return a time given in Unix ms as date and time."""
+    """Return a time in Unix ms as text: date and time in UTC."""
     if timestamp is None:
         return "none"
     try:
         return f"{datetime.fromtimestamp(timestamp / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, OSError, ValueError):  # a producer may send any number
+    except (OverflowError, OSError, ValueError):  # a producer may send any number as a timestamp
         return str(timestamp)
 
 

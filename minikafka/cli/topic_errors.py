@@ -1,4 +1,4 @@
-"""Errors about topics and partitions that do not exist, with the command that helps."""
+"""Errors about missing topics and partitions. Each error names a command that helps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from minikafka.base.errors import ErrorCode, KafkaError
 
 
 def unknown_topics(names: Sequence[str]) -> KafkaError:
-    """Return the error for topics that do not exist; its text says how to create the first one."""
+    """Return the error for topics that do not exist. The text contains the command to create the first topic."""
     text = f"{', '.join(names)}: no such topic; to create it: minikafka topics create {names[0]}"
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 @contextmanager
 def explain_topic_errors(topic: str) -> Iterator[None]:
-    """Add advice if the block fails because `topic` is unknown, lacks a partition or is refused."""
+    """Add advice to errors of the `with` block: `topic` is unknown, lacks a partition, or is refused."""
     try:
         yield
     except KafkaError as error:

@@ -1,7 +1,7 @@
-"""Topics as `topics describe` shows them: as the lines of Kafka's own tool, or as JSON.
+"""The output of `topics describe`: lines in the format of kafka-topics.sh, or JSON.
 
-A replica that a reassignment is still adding does not count: a partition is under-replicated when one
-of its other replicas is not in the ISR.
+A partition is under-replicated if a replica is not in the ISR. Replicas that a reassignment is still adding are
+ignored.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NOT_MOVING = ReplicaAssignment(())
 
 
 class TopicView(NamedTuple):
-    """Topics, the settings made for each topic, and the reassignments in progress."""
+    """Topics, the topic-level settings of each topic, and the reassignments in progress."""
 
     topics: Sequence[TopicInfo]
     configs: Mapping[str, Mapping[str, str]]
     moving: Mapping[TopicPartition, ReplicaAssignment]
 
     def only(self, *, under_replicated: bool, unavailable: bool) -> TopicView:
-        """Return only the partitions that match one of the chosen conditions, and their topics."""
+        """Return a view with only the partitions that match one of the given conditions, and their topics."""
         topics = []
         for topic in self.topics:
             kept = {
@@ -41,19 +41,19 @@ class TopicView(NamedTuple):
         return self._replace(topics=topics)
 
     def is_under_replicated(self, topic: str, partition: PartitionInfo) -> bool:
-        """True if a replica that is not being added is missing from the ISR."""
+        """True if a replica is missing from the ISR; replicas that are being added are ignored."""
         adding = self.reassignment_of(topic, partition.partition).adding
         return bool(set(partition.replicas) - set(adding) - set(partition.isr))
 
     def reassignment_of(self, topic: str, number: int) -> ReplicaAssignment:
-        """Return the reassignment of a partition, NOT_MOVING if there is none."""
+        """Return the reassignment of a partition; NOT_MOVING if the partition is not being reassigned."""
         return self.moving.get(TopicPartition(topic, number), NOT_MOVING)
 
 
 async def read_topics(admin: Admin, names: Sequence[str]) -> TopicView:
-    """Return these topics (none named: all). Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION).
+    """Return these topics; if `names` is empty, all topics. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION).
 
-    Without a controller the view has no settings and no reassignments: only the metadata of one broker.
+    Without a controller the view contains only the metadata of one broker, no settings and no reassignments.
     """
     cluster, topics_found = await admin.describe(names or None)
     known = {topic.name: topic for topic in topics_found}
@@ -79,12 +79,12 @@ async def read_topics(admin: Admin, names: Sequence[str]) -> TopicView:
 
 
 def topic_id(topic: TopicInfo) -> str:
-    """Return the topic id as Kafka's tools print it: URL-safe base64 without padding."""
+    """Return the topic id in the format of Kafka's tools: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
 
 
 def as_json_topic(topic: TopicInfo, view: TopicView) -> dict[str, Any]:
-    """Return one topic for `--json`; `leader` is null where a partition has none."""
+    """Return the JSON object of one topic; `leader` is null if a partition has no leader."""
     return {
         "topic": topic.name,
         "topic_id": topic_id(topic),
@@ -106,7 +106,7 @@ def as_json_topic(topic: TopicInfo, view: TopicView) -> dict[str, Any]:
 
 
 def lines(topic: TopicInfo, view: TopicView, *, with_header: bool) -> Iterator[str]:
-    """Yield the lines that kafka-topics.sh prints, which existing scripts can parse."""
+    """Yield lines in the format of kafka-topics.sh, so that existing scripts can parse the lines."""
     if with_header:
         factor = max((len(p.replicas) for p in topic.partitions.values()), default=0)
         configs = ",".join(f"{k}={v}" for k, v in view.configs.get(topic.name, {}).items())

@@ -1,7 +1,7 @@
 """`topics create | list | describe | alter | delete | delete-records`, over the Kafka protocol.
 
-Exit code 1 when a named topic does not exist or the request for it was refused; the reason is printed, and
-the other named topics are still processed.
+Exit code 1 if a named topic does not exist, or if the request about the topic was refused. The reason is
+printed, and the other named topics are still processed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from minikafka.client.admin import Admin
 
 _REASONS: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic"}
-"""Explanations of errors for which a broker sends none."""
+"""Explanations of errors for which a broker sends no message."""
 
 assignment_option = click.option(
     "--replica-assignment",
@@ -260,7 +260,7 @@ def delete(
 async def _delete(
     admin: Admin, names: tuple[str, ...], wait: bool, timeout: float | None, *, shown: bool
 ) -> dict[str, Outcome]:
-    """Delete topics, and if `wait` is set, wait until they are gone; return the outcomes by name.
+    """Delete topics; if `wait` is set, wait until the topics are gone. Return the outcomes by name.
 
     The outcome is REQUEST_TIMED_OUT for each topic that still exists after `timeout` seconds (None: no
     limit).
@@ -284,7 +284,7 @@ async def _delete(
 
 
 async def _wait_until_deleted(admin: Admin, left: set[str], *, shown: bool) -> None:
-    """Wait until these topics are gone, which removes them from `left`; show the progress if `shown`."""
+    """Wait until the topics in `left` are gone; remove each deleted topic from `left`. `shown`: show progress."""
     from minikafka.cli.progress import Amount, Progress
     from minikafka.client.admin import POLL_MS
     from minikafka.runtime.clock import SystemClock
@@ -306,7 +306,7 @@ async def _wait_until_deleted(admin: Admin, left: set[str], *, shown: bool) -> N
 
 
 async def _still_existing(admin: Admin, names: Iterable[str]) -> list[str]:
-    """Return the topics whose deletion has not finished, found by a dry run of creating them."""
+    """Return the topics whose deletion has not finished: a dry run of creating such a topic fails."""
     from minikafka.client import NewTopic
 
     probes = [NewTopic(name, 1, 1) for name in names]
@@ -315,7 +315,7 @@ async def _still_existing(admin: Admin, names: Iterable[str]) -> list[str]:
 
 
 async def _replica_counts(admin: Admin, names: list[str]) -> dict[str, int]:
-    """Return the number of replicas of each topic that live brokers still hold."""
+    """Return by topic the number of replicas that live brokers still have."""
     counts = dict.fromkeys(names, 0)
     for dirs in (await admin.describe_log_dirs()).values():
         for tp in (tp for directory in dirs for tp in directory.sizes):
@@ -327,7 +327,7 @@ async def _replica_counts(admin: Admin, names: list[str]) -> dict[str, int]:
 def _report(outcomes: Mapping[str, Outcome], as_json: bool, success: str) -> None:
     """Print one line per topic, failures on standard error; exit with code 1 if there is a failure.
 
-    `success` is the text for a topic that succeeded, with `{}` in place of its name.
+    `success`: the text for a topic without failure, with `{}` in place of the topic name.
     """
     if as_json:
         rows = [

@@ -1,7 +1,7 @@
 """`trace`: the history of a partition or of a consumer group from the brokers' ledgers, grouped by cause; read-only.
 
-Works on a cluster that is up or down: the ledgers are files, and brokers that run report the current state. Exit
-code 1 when no broker and no ledger knows the partition or the group.
+The command works if the cluster is up or down: it reads the ledgers as files. Running brokers report the current
+state. Exit code 1 if no broker and no ledger knows the partition or the group.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _trace_partition(
 
 
 def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
-    """Return the partition's state as reported by the brokers that answer; unknown values are None."""
+    """Return the partition's state, as reported by the brokers that answer. Unknown values are None."""
     view = state.partitions.get(tp)
     return {
         "topic": tp.topic,
@@ -121,7 +121,7 @@ def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
 
 
 def _as_text(now: dict[str, Any]) -> str:
-    """Return the partition's state as text, "" if it is unknown."""
+    """Return the partition's current state as text; "" if the state is unknown."""
     from minikafka.explain.trace import ids
 
     if now["isr"] is None:
@@ -178,7 +178,7 @@ def _print_entry(entry: Entry, verbose: bool) -> None:
 
 
 def clock_time(wall_ms: int) -> str:
-    """Format Unix milliseconds as date and time in UTC."""
+    """Return Unix milliseconds as text: date and time in UTC."""
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 

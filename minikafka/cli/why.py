@@ -1,7 +1,7 @@
-"""`why`: explain what is wrong with a partition, or why one of its offsets is not visible, or what holds a group up.
+"""`why`: explain problems of a partition, why an offset is not visible, or why a group makes no progress.
 
-Read-only. Exit code 0 when there is an explanation, also for a healthy partition or group (`healthy` in --json
-tells them apart); 1 when there is no such cluster, topic, partition or group; 2 for a usage error.
+The command changes nothing. Exit code 0: there is an explanation, also for a healthy partition or group (see
+`healthy` in --json). Exit code 1: the cluster, topic, partition or group does not exist. Exit code 2: usage error.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def why(
 
 
 def as_object(picture: Picture, found: list[Finding]) -> dict[str, Any]:
-    """Return the object of `why --json`."""
+    """Return the JSON object of `why` for a partition."""
     return {
         "topic": picture.tp.topic,
         "partition": picture.tp.partition,
@@ -87,7 +87,7 @@ def as_object(picture: Picture, found: list[Finding]) -> dict[str, Any]:
 
 
 def findings_as_json(found: list[Finding]) -> dict[str, Any]:
-    """Return the fields of `why --json` that partitions and groups have in common."""
+    """Return the fields of the JSON object of `why` that are the same for partitions and groups."""
     problems = [finding for finding in found if finding.is_problem]
     return {
         "healthy": not problems,
@@ -97,7 +97,7 @@ def findings_as_json(found: list[Finding]) -> dict[str, Any]:
 
 
 def explain_group_of(data: str | None, group: str, as_json: bool) -> None:
-    """Explain what holds a consumer group up."""
+    """Print why a consumer group makes no progress."""
     from minikafka.explain.groups.gather import gather_group
     from minikafka.explain.groups.why import explain_group
     from minikafka.runtime.clock import SystemClock, SystemRng
@@ -127,7 +127,7 @@ def _headline(picture: Picture) -> str:
 
 
 def print_finding(finding: Finding, depth: int) -> None:
-    """Print a finding and, further to the right, its causes."""
+    """Print a finding; print the causes of the finding below it, with more indentation."""
     events = f"  [{', '.join(map(str, finding.events))}]" if finding.events else ""
     click.echo(f"{'  ' * depth}- {finding.text}{events}")
     for reason in finding.because:

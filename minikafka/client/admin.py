@@ -1,8 +1,8 @@
 """The administrator's side of the client: topics, partitions, reassignments, elections, settings, log directories.
 
-Invariant: each item of a request (a topic, a partition, a resource) has its own `Outcome`; a refused item
-does not stop the others. KafkaError is raised only when no broker answered in time, or the request as a
-whole was refused.
+Invariant: each item of a request (a topic, a partition, a resource) has its own `Outcome`; if one item is
+refused, the other items are still processed. KafkaError is raised only when no broker answered in time, or
+when the request as a whole was refused.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ BROKER_TIMEOUT_MS: Final = 10_000
 LOG_DIRS_TIMEOUT_MS: Final = 1_000
 """Time for one broker to return its log directories; a broker that is slower is left out."""
 POLL_MS: Final = 200
-"""Interval at which a reassignment is polled; the Kafka protocol sends no notification of its end."""
+"""Interval for polling a reassignment: the Kafka protocol has no notification that a reassignment has ended."""
 METADATA_LAG_MS: Final = 5_000
 """Maximum time that metadata may lag behind the controller after the end of a reassignment."""
 
 
 class NewTopic(NamedTuple):
-    """A topic to create; -1 stands for the broker's default. `assignment`: replicas by partition."""
+    """A topic to create; -1 means the broker's default. `assignment`: replicas by partition number."""
 
     name: str
     partitions: int = -1
@@ -84,16 +84,16 @@ class Admin:
     # Cluster and topics
 
     async def describe_cluster(self) -> ClusterInfo:
-        """Return the brokers and the controller, as one broker's metadata has them."""
+        """Return the brokers and the controller, from the metadata of one broker."""
         cluster, _ = await self._retries(lambda: self._metadata.describe(()))
         return cluster
 
     async def describe(
         self, names: Iterable[str] | None = None
     ) -> tuple[ClusterInfo, list[TopicInfo]]:
-        """Return the cluster and these topics (None: all) as one broker knows them, sorted by name.
+        """Return the cluster and these topics (None: all topics), sorted by name, from the metadata of one broker.
 
-        Works without a controller, because any broker may answer. Unknown topics are left out.
+        This works without a controller, because any broker may answer. Unknown topics are left out.
         """
         wanted = None if names is None else list(names)
         cluster, topics = await self._retries(lambda: self._metadata.describe(wanted))
@@ -103,11 +103,11 @@ class Admin:
     async def probe(
         self, cluster: ClusterInfo, topics: Sequence[TopicInfo], ids: Iterable[int]
     ) -> Probed:
-        """Ask these brokers, once, for the end of each partition that they lead; return their answers."""
+        """Ask each broker in `ids` once for the end offsets of the partitions that it leads."""
         return await probe(self._network, cluster, topics, ids)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return these topics by name, as the controller's broker knows them; unknown ones are left out."""
+        """Return these topics by name, from the metadata of the controller. Unknown topics are left out."""
         wanted = [{"name": name} for name in dict.fromkeys(names)]
         body = request(versions.METADATA, topics=wanted, allow_auto_topic_creation=False)
 
@@ -213,7 +213,7 @@ class Admin:
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Return the reassignments in progress of these partitions (None: of all)."""
+        """Return the reassignments in progress of these partitions (None: of all partitions)."""
         topics = None
         if partitions is not None:
             topics = [
@@ -242,11 +242,11 @@ class Admin:
     async def reassign_partition(
         self, topic: str, partition: int, replicas: Sequence[BrokerId]
     ) -> bool:
-        """Move one partition and wait for the end; return True if it then has these replicas (K2).
+        """Reassign one partition, wait for the end, and return True if the partition has these replicas (K2).
 
-        There is no time limit; a caller that stops waiting (asyncio.timeout) leaves the move running.
-        The result is also False when the controller refuses, which is logged, or when the reassignment
-        was cancelled or replaced by another one.
+        There is no time limit. If the caller stops waiting (asyncio.timeout), the reassignment continues.
+        The result is also False if the controller refuses the reassignment (this is logged), or if the
+        reassignment was cancelled or replaced by another reassignment.
         """
         tp = TopicPartition(topic, partition)
         outcome = (await self.alter_reassignments({tp: replicas}))[tp]
@@ -262,10 +262,10 @@ class Admin:
         targets: Mapping[TopicPartition, Sequence[BrokerId]],
         patience_ms: int = METADATA_LAG_MS,
     ) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-        """Return the partitions whose replicas differ from their target, with the replicas they have.
+        """Return the partitions whose replicas differ from their target, with their current replicas.
 
-        Replicas are () for a partition that does not exist. `patience_ms`: how long to wait for metadata
-        that still shows the former replicas.
+        The replicas are () if the partition does not exist. `patience_ms`: how long to wait while metadata
+        may still show the former replicas.
         """
         began = self._clock.now()
         while True:
@@ -282,9 +282,9 @@ class Admin:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> dict[TopicPartition, Outcome]:
-        """Elect preferred leaders, or any live replica (`unclean`) for partitions without leader (KIP-460).
+        """Elect the preferred leaders. `unclean`: elect any live replica of partitions without leader (KIP-460).
 
-        None means every partition; the result may then omit partitions that need no election.
+        `partitions` None means all partitions; the result may then omit partitions that need no election.
         """
         if partitions is None:
             body = self._election(None, unclean)
@@ -322,7 +322,7 @@ class Admin:
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Deleted]:
-        """Delete the records below an offset of each partition, -1 for its high watermark (KIP-107)."""
+        """Delete the records of each partition below an offset; -1 means the high watermark (KIP-107)."""
         results = await asyncio.gather(*(self._delete(tp, before[tp]) for tp in before))
         return dict(zip(before, results, strict=True))
 
@@ -355,7 +355,7 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[Resource], *, synonyms: bool = False
     ) -> dict[Resource, Settings]:
-        """Return the settings of each resource; a broker's own settings are read from that broker."""
+        """Return the settings of each resource. The settings of a single broker are requested from that broker."""
 
         def body(some: Sequence[Resource]) -> Any:
             return request(
@@ -376,7 +376,7 @@ class Admin:
     async def alter_configs(
         self, changes: Mapping[Resource, Mapping[str, str | None]]
     ) -> dict[Resource, Outcome]:
-        """Set keys of resources; None removes a key's setting, so that its default applies (KIP-339)."""
+        """Set keys of resources. The value None removes a key, so that its default applies (KIP-339)."""
 
         def body(some: Sequence[Resource]) -> Any:
             return request(
@@ -404,10 +404,10 @@ class Admin:
     async def _by_resource(
         self, api: int, resources: Sequence[Resource], body: Callable[[Sequence[Resource]], Any]
     ) -> dict[Resource, Any]:
-        """Return the part of a response that belongs to each resource.
+        """Send the request about each resource, and return the part of the response for each resource.
 
-        A broker's resource is sent to that broker, others to the controller. Where a broker did not
-        answer, its resources have an `Outcome` instead.
+        A request about a single broker is sent to that broker, all others to the controller. If a broker
+        did not answer, the value for its resource is an `Outcome` with the error.
         """
         groups: defaultdict[BrokerId | None, list[Resource]] = defaultdict(list)
         for resource in dict.fromkeys(resources):
@@ -426,7 +426,7 @@ class Admin:
         return found
 
     async def _resource_answers(self, broker: BrokerId | None, api: int, body: Any) -> Any:
-        """Return the items in the response of one broker (None: of the controller).
+        """Send a request to one broker (None: the controller), and return the items in the response.
 
         Return an Outcome if that broker is not alive or does not answer.
         """
@@ -457,9 +457,9 @@ class Admin:
         partitions: Iterable[TopicPartition] | None = None,
         brokers: Iterable[BrokerId] | None = None,
     ) -> dict[BrokerId, list[LogDir]]:
-        """Return the log directories of these live brokers (None: all) with these partitions (None: all).
+        """Return the log directories of `brokers` (None: all), with the sizes of `partitions` (None: all).
 
-        A broker that does not answer within LOG_DIRS_TIMEOUT_MS is left out.
+        A broker that is down, or does not answer within LOG_DIRS_TIMEOUT_MS, is left out.
         """
         cluster = await self.describe_cluster()
         wanted = cluster.brokers.keys() if brokers is None else set(brokers)

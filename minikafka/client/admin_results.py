@@ -13,7 +13,7 @@ from minikafka.client.metadata import error_code
 
 
 class Outcome(NamedTuple):
-    """The result of a request for one of its items; prints as `CODE: message`."""
+    """The result of a request for one item, for example one topic. Its text is `CODE: message`."""
 
     code: ErrorCode
     message: str | None = None
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
 class Deleted(NamedTuple):
     """The result of DeleteRecords for one partition.
 
-    `low_watermark`: the smallest log start offset of its live replicas, -1 if the request failed.
+    `low_watermark`: the smallest log start offset of the live replicas, -1 if the request failed.
     """
 
     outcome: Outcome
@@ -45,7 +45,7 @@ class ResourceType(IntEnum):
 
 
 class Resource(NamedTuple):
-    """A topic by its name, a broker by its id, or all brokers (the empty name)."""
+    """A resource with settings: a topic (by name), a broker (by id) or all brokers (the empty name)."""
 
     type: ResourceType
     name: str
@@ -64,7 +64,7 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One source of a setting and the value it gives; the first source with a value wins."""
+    """One source of a setting, and the value in this source. The first source with a value takes effect."""
 
     name: str
     value: str | None
@@ -72,7 +72,7 @@ class Synonym(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One setting of a resource; `value` is None for a secret or for no value."""
+    """One setting of a resource; `value` is None if the value is secret or not set."""
 
     name: str
     value: str | None
@@ -84,7 +84,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of a resource; `outcome` is the error if they could not be read."""
+    """All settings of a resource; `outcome` is the error if the settings could not be read."""
 
     outcome: Outcome
     entries: tuple[Setting, ...] = ()
@@ -92,7 +92,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """One log directory of a broker. `sizes`: bytes by partition; a total is -1 if it is unknown."""
+    """One log directory of a broker. `sizes`: bytes by partition. An unknown total or usable size is -1."""
 
     path: str
     outcome: Outcome
@@ -102,7 +102,7 @@ class LogDir:
 
 
 def read_outcome(answer: Any) -> Outcome:
-    """Return the outcome that an item of a response contains."""
+    """Return the outcome of one item of a response."""
     code = error_code(answer.error_code)
     return Outcome(code, getattr(answer, "error_message", None) or None)
 

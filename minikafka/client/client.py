@@ -2,8 +2,8 @@
 
 Invariant: one client's records for one partition are appended in the order of the `produce` calls. With
 acks=all (-1) each record is appended exactly once while the client lives, because batches carry a
-producer id and a sequence number. Retriable errors are retried until the delivery timeout; the failure
-that remains is raised as `KafkaError`, NETWORK_EXCEPTION if no broker answered.
+producer id and a sequence number. Retriable errors are retried until the delivery timeout; then the last
+error is raised as `KafkaError`. The error is NETWORK_EXCEPTION if no broker answered.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ BATCH_BYTES: Final = 512 * 1024
 """Approximate maximum size of one batch; half of `message.max.bytes`."""
 RECORD_OVERHEAD_BYTES: Final = 32
 KEYLESS_BYTES: Final = 16 * 1024
-"""Records without key go to one partition until it got this many bytes, then to the next one, as in Kafka's
-producer (KIP-794).
+"""Records without key go to one partition until this many bytes were sent there, then to the next partition, as in
+Kafka's producer (KIP-794).
 """
 _SEQUENCE_MODULUS: Final = 2**31
 
 T = TypeVar("T")
 Start: TypeAlias = Literal["earliest", "latest"] | int
-"""A position: the first record, the end, or a number (`list_offsets`: Unix ms; `consume`: an offset)."""
+"""A position: the first record, the end, or a number (an offset for `consume`, Unix ms for `list_offsets`)."""
 
 
 class Produced(NamedTuple):
@@ -57,8 +57,8 @@ class Produced(NamedTuple):
 class NotProduced(KafkaError):
     """Some records of one `produce` call were not acknowledged.
 
-    `index`: position in the call of a record that failed: the first failed record of its partition.
-    `stored`: number of records of the call that were acknowledged.
+    `index`: index of a failed record among the records of the call; earlier records of its partition
+    succeeded. `stored`: number of records of the call that were acknowledged.
     """
 
     def __init__(self, cause: KafkaError, index: int, stored: int) -> None:
@@ -68,7 +68,7 @@ class NotProduced(KafkaError):
 
 
 class Fetched(NamedTuple):
-    """Records of one fetch; `next_offset` is the next fetch offset, after any control batches."""
+    """The records of one fetch. `next_offset`: the offset for the next fetch, which skips control batches."""
 
     records: list[Record]
     next_offset: int
@@ -85,7 +85,7 @@ _NO_PRODUCER: Final = _Producer(-1, -1)
 
 
 class Client:
-    """A client of one cluster: `async with Client("host:port") as client`. Only its group consumers start tasks."""
+    """A client of one cluster: `async with Client("host:port") as client`. Only group consumers start tasks."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Client:
         api_timeout_ms: int = API_TIMEOUT_MS,
     ) -> None:
         """Timeouts have the meaning and defaults of Kafka's `request.timeout.ms`, `delivery.timeout.ms`
-        and `default.api.timeout.ms`. `transport`, `clock` and `rng` default to those of this machine.
+        and `default.api.timeout.ms`. `transport`, `clock` and `rng` default to the real ones of this machine.
         """
         transport = transport or SocketTransport()
         self._clock = clock or SystemClock()
@@ -109,7 +109,7 @@ class Client:
         self._request_timeout_ms = request_timeout_ms
         self._api_timeout_ms = api_timeout_ms
         self._network = Network(transport, self._clock, client_id)
-        # A fetch that waits for records delays the requests behind it on the same connection.
+        # A fetch that waits for records delays later requests on the same connection.
         self._fetch_network = Network(transport, self._clock, client_id)
         self._metadata = Metadata(self._network, parse_bootstrap(bootstrap))
         self._retries = Retries(self._clock, self._metadata, delivery_timeout_ms)
@@ -146,11 +146,11 @@ class Client:
     # Topics
 
     async def create_topics(self, *topics: NewTopic) -> None:
-        """Create topics and wait for their leaders. Raises the KafkaError of the first one that failed."""
+        """Create topics and wait for their leaders. Raises the KafkaError of the first topic that failed."""
         _raise_first(await self.admin.create_topics(topics))
 
     async def delete_topics(self, *names: str) -> None:
-        """Mark topics for deletion. Raises the KafkaError of the first one that failed."""
+        """Mark topics for deletion. Raises the KafkaError of the first topic that failed."""
         _raise_first(await self.admin.delete_topics(names))
 
     async def list_topics(self) -> list[str]:
@@ -159,7 +159,7 @@ class Client:
         return sorted(info.name for info, _ in topics)
 
     async def describe_topics(self, *names: str) -> list[TopicInfo]:
-        """Return topics as one broker knows them. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
+        """Return these topics, from the metadata of one broker. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
         _, topics = await self._retries(lambda: self._metadata.describe(names))
         for info, error in topics:
             if error is not ErrorCode.NONE:
@@ -167,7 +167,7 @@ class Client:
         return [info for info, _ in topics]
 
     async def describe_cluster(self) -> ClusterInfo:
-        """Return the brokers and the controller, as one broker knows them."""
+        """Return the brokers and the controller, from the metadata of one broker."""
         cluster, _ = await self._retries(lambda: self._metadata.describe(()))
         return cluster
 
@@ -184,11 +184,11 @@ class Client:
     ) -> list[Produced]:
         """Append records; return the partition and offset of each, in the order given.
 
-        `partition`: one for all records, or one per record. Where it is None, a record goes to the
+        `partition`: one number for all records, or one number per record. None sends a record to the
         partition of its key. Records without key fill one partition with KEYLESS_BYTES, then the next
-        one; each call begins with the partition after the last one used. `codec`: 0 none, 1 gzip, 2 snappy,
-        3 lz4, 4 zstd. A timestamp of -1 becomes the current time. A batch over `max.message.bytes` is sent in
-        halves. Raises NotProduced, which contains how many records were acknowledged.
+        partition; each call begins with a new partition. `codec`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+        A timestamp of -1 becomes the current time. A batch larger than `max.message.bytes` is split into
+        halves. Raises NotProduced, which contains the number of acknowledged records.
         """
         chosen = await self._choose_partitions(topic, records, partition)
         wall_ms = self._clock.wall_ms()
@@ -345,7 +345,7 @@ class Client:
         max_wait_ms: int = 500,
         max_bytes: int = 1024 * 1024,
     ) -> Fetched:
-        """Return records from an offset on; none if none arrives within `max_wait_ms`.
+        """Return records from `offset` on; no records if none is available within `max_wait_ms`.
 
         Raises KafkaError(OFFSET_OUT_OF_RANGE) for an offset outside the log.
         """
@@ -379,7 +379,7 @@ class Client:
         max_wait_ms: int = 500,
         on_end: Callable[[int, int], None] | None = None,
     ) -> AsyncGenerator[consumer.ConsumedRecord, None]:
-        """Yield the records of a topic, in order within each partition, through every change of leader.
+        """Yield the records of a topic, in order within each partition, across leader changes.
 
         `start`: earliest, latest, one offset for all partitions, or an offset by partition. `until_end`:
         stop at the current end of each partition, or before the given offset of each partition; if false,
@@ -428,12 +428,12 @@ class Client:
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> GroupConsumer:
-        """Return a new member of a group: `async with` it, then `async for record in` it.
+        """Return a new member of a group. Use it with `async with` and `async for record in consumer`.
 
-        `topics`: names, or a pattern (`re.compile`) that whole names must match. The callbacks may be coroutine
-        functions. `on_assigned` gets the partitions that the member has received, `on_revoked` those that it
-        must give up and may still commit, `on_lost` (default: `on_revoked`) those that it has lost. Raises
-        ConfigError.
+        `topics`: topic names, or a pattern (`re.compile`) that must match the whole name. The callbacks may be
+        coroutine functions. `on_assigned` gets newly assigned partitions. `on_revoked` gets partitions that the
+        member must give up; their offsets may still be committed. `on_lost` (default: `on_revoked`) gets
+        partitions that the member has lost; another member may already have them. Raises ConfigError.
         """
         return GroupConsumer(
             group,
@@ -454,9 +454,9 @@ class Client:
     async def list_offsets(
         self, topic: str, at: Start, partitions: Sequence[int] | None = None
     ) -> dict[int, int]:
-        """Return by partition the earliest or latest offset, or that of the first record at or after a time.
+        """Return by partition the earliest or the latest offset, or the first offset at or after a time.
 
-        A time is in Unix ms; the offset is -1 where every record is older. Latest is the high watermark.
+        A time is in Unix ms; the offset is -1 if every record is older. The latest offset is the high watermark.
         """
         timestamp = {"earliest": -2, "latest": -1}[at] if isinstance(at, str) else at
         numbers = list(partitions or await self._partition_numbers(topic))

@@ -2,7 +2,7 @@
 
 Invariant: every future that `request` returns is completed exactly once: by its response, or by an
 OSError when the connection is lost or a response is overdue. An overdue response closes the connection,
-as in every Kafka client: responses come in order, so the later ones are overdue too.
+as in every Kafka client: responses arrive in order, so all later responses are overdue too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INT32: Final = Struct(">i")
 
 
 class Connection:
-    """A StreamHandler, created by the transport for `network.Network`."""
+    """A connection to a broker: a StreamHandler that the transport creates for `network.Network`."""
 
     def __init__(self, client_id: str, clock: Clock) -> None:
         self._client_id = client_id
@@ -46,7 +46,7 @@ class Connection:
     def request(
         self, api: int, version: int, body: codec.Entity, timeout_ms: int
     ) -> asyncio.Future[bytes]:
-        """Send a request; return a future of the response bytes, which begin at the correlation id.
+        """Send a request; return a future with the bytes of the response from the correlation id on.
 
         Raises OSError.
         """
@@ -66,7 +66,7 @@ class Connection:
         self._fail(ConnectionError("closed"))
 
     def connected(self, link: Link) -> None:
-        """Take the open connection (StreamHandler)."""
+        """Store the link of the open connection (StreamHandler)."""
         self._link = link
 
     def get_buffer(self, hint: int) -> Buffer:
@@ -117,7 +117,7 @@ class Connection:
         left = self._filled - start
         capacity = max(BUFFER_BYTES, frame_bytes)
         if start or capacity > len(self._buffer):
-            # A new buffer: views of the old one may still be held by the loop.
+            # Allocate a new buffer: the event loop may still hold views of the old buffer.
             buffer = bytearray(capacity)
             buffer[:left] = memoryview(self._buffer)[start : self._filled]
             self._buffer = buffer

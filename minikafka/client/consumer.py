@@ -1,7 +1,7 @@
-"""Reading a topic: one fetch in flight per leader, positions that only move forward.
+"""Reading a topic, with at most one fetch in flight per leader, and positions that only increase.
 
 Invariant: the records of a partition are returned in offset order, without duplicates and without gaps
-after the start position, through every change of leader.
+after the start position, also across leader changes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BACKOFF_MS: Final = 100
 class ConsumedRecord(NamedTuple):
     """A record with its topic, partition and offset.
 
-    `has_append_time`: the timestamp is that of the append (Kafka's LogAppendTime), not the producer's.
+    `has_append_time`: True if the broker set the timestamp (Kafka's LogAppendTime), not the producer.
     """
 
     topic: str
@@ -57,14 +57,14 @@ class ConsumedRecord(NamedTuple):
 
 
 class _Fetch(NamedTuple):
-    """One request in flight; `offsets`: the fetch offset of each partition."""
+    """One Fetch request in flight; `offsets`: the fetch offset of each partition."""
 
     answer: asyncio.Future[bytes]
     offsets: dict[int, int]
 
 
 class Consumer:
-    """A reader of the partitions of one topic; it starts no task and works only while it is awaited."""
+    """A reader of partitions of one topic. It has no background task: it fetches only while `read` is iterated."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Consumer:
     async def read(
         self, positions: Mapping[int, int], ends: Mapping[int, int] | None
     ) -> AsyncGenerator[ConsumedRecord, None]:
-        """Yield records from these positions, up to the end offsets if they are given. Raises KafkaError."""
+        """Yield the records from `positions` on, and stop before the offsets `ends` if given. Raises KafkaError."""
         self._positions = dict(positions)
         self._ends = ends
         for number in self._positions.keys() - self._unfinished():
@@ -123,7 +123,7 @@ class Consumer:
         return [number for number, at in self._positions.items() if at < ends[number]]
 
     async def _send_fetches(self) -> None:
-        """Send a fetch to every leader without one in flight, for the partitions that it leads."""
+        """For each leader without a fetch in flight, send a fetch for the partitions of this leader."""
         in_flight = {number for fetch in self._in_flight.values() for number in fetch.offsets}
         by_leader: defaultdict[Address, dict[int, tuple[int, int]]] = defaultdict(dict)
         for number in self._unfinished():
@@ -143,7 +143,7 @@ class Consumer:
             self._in_flight[address] = _Fetch(answer, offsets)
 
     async def _leader(self, number: int) -> Leader | None:
-        """Return the leader of a partition, or None if it cannot be found at the moment."""
+        """Return the leader of a partition, or None if the leader is currently unknown."""
         try:
             return await self._metadata.leader(self._topic, number)
         except OSError:
@@ -160,7 +160,7 @@ class Consumer:
         return [self._in_flight.pop(address) for address in done]
 
     async def _fetched_partitions(self, fetch: _Fetch) -> list[Any]:
-        """Return the partitions of a response that were fetched without error; none if the fetch failed."""
+        """Return the partitions in a response that have no error; [] if the whole fetch failed."""
         try:
             response = decode(FETCH, fetch.answer.result())
         except OSError as error:
@@ -189,7 +189,7 @@ class Consumer:
         self._positions[number] = position
 
     def _report_end(self, number: int, end: int) -> None:
-        """Call `on_end` if the partition was read to `end`, once for each end."""
+        """Call `on_end` if the partition was read up to `end`, but only once for each value of `end`."""
         if self._ends is not None:
             end = self._ends[number]
         if self._on_end and self._positions[number] >= end and self._reported.get(number) != end:
@@ -202,7 +202,7 @@ class Consumer:
         await self._pause(f"{detail}: {code.name}")
 
     async def _pause(self, reason: str) -> None:
-        """Wait for the backoff after a transient failure, and discard the metadata."""
+        """After a transient failure, mark the metadata as stale and wait for the backoff."""
         logger.debug("reading %s pauses: %s", self._topic, reason)
         self._metadata.invalidate()
         await self._clock.sleep(BACKOFF_MS)
@@ -211,7 +211,7 @@ class Consumer:
 def fetch_request(
     partitions: Mapping[TopicPartition, tuple[int, int]], max_wait_ms: int, partition_bytes: int
 ) -> Any:
-    """Return a consumer's Fetch request without a session.
+    """Return a consumer's Fetch request without a fetch session.
 
     `partitions`: (leader epoch, fetch offset) by partition.
     """
@@ -243,9 +243,9 @@ def fetch_request(
 def consumed_batches(
     tp: TopicPartition, data: bytes | None, start: int, end: int | None = None
 ) -> Iterator[tuple[list[ConsumedRecord], int, int]]:
-    """Yield (records, offset after the batch, leader epoch) of each whole batch of a response.
+    """Yield (records, offset after the batch, leader epoch) for each whole batch of a response.
 
-    The records are those from `start` to before `end`; a batch may have none. Raises CorruptBatch.
+    Only records from `start` on and before `end` are included; the list may be empty. Raises CorruptBatch.
     """
     position = start
     for header, batch in whole_batches(data or b""):
@@ -273,7 +273,7 @@ def records_from(data: bytes | None, offset: int) -> tuple[list[Record], int]:
 
 
 def whole_batches(data: bytes) -> Iterator[tuple[Header, memoryview]]:
-    """Yield the batches of a response with their headers; a batch that is cut off at the end is left out.
+    """Yield the header and the bytes of each batch of a response; an incomplete last batch is left out.
 
     Raises CorruptBatch.
     """

@@ -1,7 +1,7 @@
 """Requests that only the controller can answer, sent to the broker that metadata names as the controller.
 
-Invariant: an item (a topic, a partition) that a broker returns with NOT_CONTROLLER is sent again, without
-the items that were answered, to the next controller.
+Invariant: an item (a topic, a partition) that a broker rejects with NOT_CONTROLLER is sent again to the next
+controller. Items that were answered are not sent again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class ControllerRequests:
-    """Requests to the active controller, retried while there is none."""
+    """Requests to the active controller, retried while there is no controller."""
 
     def __init__(
         self, network: Network, metadata: Metadata, retries: Retries, request_timeout_ms: int
@@ -30,9 +30,9 @@ class ControllerRequests:
         self._request_timeout_ms = request_timeout_ms
 
     async def send_once(self, api: int, body: Any) -> Any:
-        """Send a request without retries; return the response, whatever errors its items have.
+        """Send a request without retries; return the response without checking its error codes.
 
-        Raises KafkaError(NOT_CONTROLLER) when there is no controller, and OSError.
+        Raises KafkaError(NOT_CONTROLLER) when there is no controller. Raises OSError.
         """
         address = await self._metadata.controller()
         timeout_ms = self._request_timeout_ms + GRACE_MS
@@ -41,7 +41,7 @@ class ControllerRequests:
     async def send_checked(self, api: int, body: Any) -> Any:
         """Send a request without retries; return the response.
 
-        Raises KafkaError with the error code of the response as a whole, and OSError.
+        Raises KafkaError if the response as a whole has an error code. Raises OSError.
         """
         response = await self.send_once(api, body)
         code = error_code(getattr(response, "error_code", 0))
@@ -56,10 +56,10 @@ class ControllerRequests:
         body_of: Callable[[Sequence[Item]], Any],
         read: Callable[[Any], dict[Item, Outcome]],
     ) -> dict[Item, Outcome]:
-        """Return the controller's outcome for each item, with retries.
+        """Send a request about these items, with retries; return the controller's outcome for each item.
 
-        `body_of` builds the request for some of the items; `read` returns the outcomes in a response.
-        Raises KafkaError only when no item at all was answered.
+        `body_of` builds the request for the pending items; `read` returns the outcomes in a response.
+        Raises KafkaError only when no item was answered.
         """
         pending = list(dict.fromkeys(items))
         found: dict[Item, Outcome] = {}
@@ -90,5 +90,5 @@ def is_not_controller(outcome: Outcome) -> bool:
 
 
 def no_controller() -> KafkaError:
-    """Return the retriable error for a time without an active controller."""
+    """Return the retriable error that there is currently no active controller."""
     return KafkaError(ErrorCode.NOT_CONTROLLER, "there is no active controller at the moment")

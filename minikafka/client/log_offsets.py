@@ -21,7 +21,7 @@ LATEST: Final = -1
 
 
 class LogOffsets:
-    """Offsets in the logs of partitions, looked up at their leaders."""
+    """Offsets in the logs of partitions, looked up at the partition leaders."""
 
     def __init__(
         self, network: Network, metadata: Metadata, retries: Retries, request_timeout_ms: int
@@ -34,8 +34,8 @@ class LogOffsets:
     async def __call__(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offset of each partition at a timestamp: EARLIEST, LATEST, or Unix ms.
 
-        The offset is -1 where every record is older. Raises KafkaError for the first partition whose offset
-        cannot be found within the time limit.
+        The offset is -1 if every record of the partition is older. Raises KafkaError for the first partition
+        whose offset cannot be found within the time limit.
         """
         found: dict[TopicPartition, int] = {}
 
@@ -52,7 +52,7 @@ class LogOffsets:
     async def look_up_once(
         self, wanted: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """Return the offsets that are found without a retry, and the errors of the other partitions."""
+        """Look up offsets without retries; return the offsets, and the errors of the partitions that failed."""
         errors: dict[TopicPartition, KafkaError] = {}
         leaders: defaultdict[Address, dict[TopicPartition, int]] = defaultdict(dict)
         for tp, at in wanted.items():
@@ -75,7 +75,7 @@ class LogOffsets:
     async def _ask(
         self, address: Address, wanted: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        """Return the offsets that one leader knows, and the errors of the other partitions."""
+        """Request offsets from one leader; return the offsets, and the errors of the partitions that failed."""
         topics: defaultdict[str, list[dict[str, int]]] = defaultdict(list)
         for tp, timestamp in wanted.items():
             row = {"partition_index": tp.partition, "timestamp": timestamp}

@@ -1,8 +1,8 @@
 """A client's metadata: the brokers, and the leader of each partition.
 
-Invariant: as long as a topic keeps its id, a partition's leader is never replaced by one of an older
-leader epoch, because a broker's metadata may lag behind (KIP-320). Metadata is used until `invalidate`;
-the next lookup then refreshes it, once for all concurrent callers.
+Invariant: as long as a topic keeps its id, a response with an older leader epoch does not replace a known
+leader, because the metadata of a broker may be outdated (KIP-320). Metadata is cached until `invalidate` is
+called. The next lookup then refreshes the metadata, once for all concurrent callers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from minikafka.wire import codec
 from minikafka.wire.versions import METADATA
 
 REFRESH_TIMEOUT_MS: Final = 5_000
-"""Time for one broker to answer before the next one is tried."""
+"""Time for one broker to answer before the next broker is tried."""
 
 
 class PartitionInfo(NamedTuple):
-    """One partition; `leader` is -1 if there is none, and `error` is then Kafka's error code."""
+    """One partition. `leader` is -1 if there is no leader; `error` is then Kafka's error code."""
 
     partition: int
     leader: int
@@ -59,9 +59,9 @@ class Leader(NamedTuple):
 
 
 class NoBrokerAnswers(ConnectionError):
-    """No broker answers, neither a known one nor one of the bootstrap servers.
+    """None of the known brokers and bootstrap servers answers.
 
-    `was_never_reached`: no broker ever answered this client, and no address accepts connections now.
+    `was_never_reached`: no broker has ever answered this client, and no address accepts connections.
     """
 
     def __init__(self, text: str, *, was_never_reached: bool) -> None:
@@ -85,9 +85,9 @@ class Metadata:
         self._stale = True
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """Return the metadata of a topic. `create`: let the broker create it if its settings allow that.
+        """Return the metadata of a topic. `create`: the broker may create a missing topic.
 
-        Raises KafkaError with the topic's code, and OSError.
+        Raises KafkaError with the topic's error code. Raises OSError.
         """
         async with self._refreshing:
             errors: dict[str, ErrorCode] = {}
@@ -113,7 +113,7 @@ class Metadata:
     async def controller(self) -> Address:
         """Return the address of the controller, from fresh metadata.
 
-        Raises KafkaError(NOT_CONTROLLER) when there is none, and OSError.
+        Raises KafkaError(NOT_CONTROLLER) when there is no controller. Raises OSError.
         """
         await self.describe(())
         node = self._cluster.brokers.get(self._cluster.controller_id)
@@ -126,7 +126,7 @@ class Metadata:
     async def describe(
         self, names: Iterable[str] | None
     ) -> tuple[ClusterInfo, list[tuple[TopicInfo, ErrorCode]]]:
-        """Return the cluster and these topics (None: all) with their errors, from fresh metadata.
+        """Request metadata; return the cluster, and these topics (None: all topics) with their error codes.
 
         Raises OSError.
         """
@@ -134,13 +134,13 @@ class Metadata:
         return self._cluster, topics
 
     async def any_address(self) -> Address:
-        """Return the address of some broker, for a request that any broker can answer. Raises OSError."""
+        """Return the address of any broker, for a request that every broker can answer. Raises OSError."""
         if not self._cluster.brokers:
             await self.describe(())
         return self._candidates()[0]
 
     async def _refresh(self, names: Iterable[str], *, create: bool) -> dict[str, ErrorCode]:
-        """Refresh the metadata of these topics; return the errors of those without metadata."""
+        """Refresh the metadata of these topics; return the error codes of the topics that failed."""
         response = await self._request(names, create=create)
         self._cluster = _cluster_info(response)
         errors: dict[str, ErrorCode] = {}
@@ -181,14 +181,14 @@ class Metadata:
 
 
 def read_metadata(response: codec.Entity) -> tuple[ClusterInfo, list[tuple[TopicInfo, ErrorCode]]]:
-    """Return the cluster in a Metadata response, and its topics with their errors."""
+    """Return the cluster in a Metadata response, and the topics with their error codes."""
     return _cluster_info(response), [
         (_topic_info(entity), error_code(entity.error_code)) for entity in response.topics
     ]
 
 
 def error_code(number: int) -> ErrorCode:
-    """Return Kafka's error code as an ErrorCode; UNKNOWN_SERVER_ERROR for a code minikafka does not define."""
+    """Return the ErrorCode with this number; UNKNOWN_SERVER_ERROR if minikafka does not define it."""
     try:
         return ErrorCode(int(number))
     except ValueError:
@@ -219,7 +219,7 @@ def _topic_info(entity: Any) -> TopicInfo:
 
 
 def _newest(received: TopicInfo, known: TopicInfo | None) -> TopicInfo:
-    """Return the received topic, but keep known partitions that have a newer leader epoch."""
+    """Return the received topic, but keep each known partition that has a newer leader epoch."""
     if known is None or known.topic_id != received.topic_id:
         return received
     partitions = dict(received.partitions)

@@ -1,6 +1,6 @@
 """The connections of a client: one per broker address, opened when first needed, replaced when lost.
 
-Invariant: at most one connection per address is open or being opened, so one broker answers requests in
+Invariant: at most one connection per address is open or being opened, so a broker answers requests in
 the order in which they were sent. Every failure is raised as OSError.
 """
 
@@ -96,9 +96,9 @@ class Network:
             return connection
 
     def least_loaded(self, addresses: Iterable[Address]) -> list[Address]:
-        """Return the addresses, those with the fewest requests in flight first.
+        """Return the addresses, sorted by number of requests in flight, fewest first.
 
-        Addresses that failed last time come last: a broker that hangs still accepts connections.
+        Addresses whose last request failed come last, because a broker that hangs still accepts connections.
         """
         return sorted(sorted(set(addresses)), key=self._load)
 
@@ -137,7 +137,7 @@ def request(api: int, **values: Any) -> codec.Entity:
 
 
 def decode(api: int, data: bytes) -> codec.Entity:
-    """Decode a response of the API version that the client uses. Raises OSError if it is malformed."""
+    """Decode a response of the API version that the client uses. Raises OSError for a malformed response."""
     try:
         return codec.decode_response(api, VERSIONS[api], data)
     except ProtocolViolation as error:

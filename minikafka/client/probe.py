@@ -23,7 +23,7 @@ _LATEST: Final = -1
 
 
 class Probed(NamedTuple):
-    """The outcome of the request for each broker, and for each partition that one of these brokers leads."""
+    """The outcomes of a probe: for each broker, and for each partition that these brokers lead."""
 
     brokers: dict[int, Outcome]
     partitions: dict[TopicPartition, Outcome]
@@ -32,7 +32,7 @@ class Probed(NamedTuple):
 async def probe(
     network: Network, cluster: ClusterInfo, topics: Sequence[TopicInfo], ids: Iterable[int]
 ) -> Probed:
-    """Ask these brokers, all at the same time and once, for the end of each partition that they lead."""
+    """Ask each broker in `ids` once, all concurrently, for the end offsets of the partitions that it leads."""
     led: defaultdict[int, dict[TopicPartition, int]] = defaultdict(dict)
     for topic in topics:
         for number, info in topic.partitions.items():

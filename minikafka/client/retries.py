@@ -1,7 +1,7 @@
-"""Retries of requests: a failed attempt is made again with fresh metadata, if its error is retriable.
+"""Retries of requests: after a retriable error, the attempt is repeated with fresh metadata.
 
-Invariant: the outcome is the attempt's result or a `KafkaError`: one that is not retriable, or the last
-error at the end of the time limit. The error is NETWORK_EXCEPTION when no broker answered.
+Invariant: the outcome is the result of an attempt, or a `KafkaError`. The error is not retriable, or it is the
+last error before the time limit. It is NETWORK_EXCEPTION if no broker answered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Retries:
-    """A caller of attempts: it repeats each attempt until it succeeds, or `time_limit_ms` has passed."""
+    """Repeats an attempt until the attempt succeeds or `time_limit_ms` has passed."""
 
     def __init__(self, clock: Clock, metadata: Metadata, time_limit_ms: int) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class Retries:
         self._time_limit_ms = time_limit_ms
 
     async def __call__(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Call `attempt`; repeat it after each retriable error; return its result. Raises KafkaError."""
+        """Call `attempt`; repeat the call after a retriable error. Return its result. Raises KafkaError."""
         began = self._clock.now()
         has_warned = False
         while True:

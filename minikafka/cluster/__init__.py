@@ -1,4 +1,4 @@
-"""Clusters on this machine: their processes, their data directory, and the `LocalCluster` API over both.
+"""Clusters on this machine: their processes, their data directory, and the `LocalCluster` API for both.
 
 `LocalCluster` is imported on first use, because commands that only read the data directory do not need it.
 """

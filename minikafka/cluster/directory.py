@@ -6,8 +6,8 @@ DIR/secret            control-plane secret       DIR/broker-N/       log directo
 DIR/zookeeper/        managed ZooKeeper          DIR/broker-N-ledger/   ledger of broker N
 DIR/logs/             output of the processes
 ```
-Invariant: ids, ports and data outlive every process. The record is replaced as a whole, so a command that
-is killed leaves the former or the new one.
+Invariant: ids, ports and data outlive every process. The record is replaced atomically, so a command that is
+killed leaves either the old or the new record.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DRAWS_MAX: Final = 10_000
 class ClusterError(MinikafkaError):
     """A request that the cluster cannot fulfil; the text is one line for the user.
 
-    `hint`: the command or option that helps. The text does not contain it; only the command line shows it.
+    `hint`: the command or option that helps. The hint is not part of the text; only the command line shows it.
     """
 
     def __init__(self, text: str, hint: str = "") -> None:
@@ -70,9 +70,9 @@ class ClusterRecord:
     """The content of `cluster.json`.
 
     `zookeeper`: host:port[/chroot]. `owner`: the process that started an attached cluster; the cluster ends
-    with it. `retired`: brokers left out of a cluster made smaller; they keep their ports for when it grows.
-    `configured`: the values of cluster.brokers and cluster.port that the last start applied from the
-    configuration file; a later start compares them with the file to find edits.
+    when this process ends. `retired`: brokers that a smaller cluster no longer includes; they keep their
+    ports until the cluster grows again. `configured`: the values of cluster.brokers and cluster.port that the
+    last start applied from the configuration file; the next start compares them with the file to find edits.
     """
 
     brokers: tuple[BrokerRecord, ...]
@@ -85,7 +85,7 @@ class ClusterRecord:
 
     @property
     def bootstrap(self) -> str:
-        """Bootstrap servers: all brokers, up or down."""
+        """The bootstrap servers: host:port of every broker, up or down."""
         return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers)
 
     def address(self, broker_id: int) -> str:
@@ -101,7 +101,7 @@ class ClusterRecord:
         raise ClusterError(f"there is no broker {broker_id}, the cluster has {ids}")
 
     def with_broker(self, changed: BrokerRecord) -> ClusterRecord:
-        """Return the record of the cluster with this broker's record replaced."""
+        """Return a copy of this record, in which `changed` replaces the broker with the same id."""
         brokers = tuple(changed if broker.id == changed.id else broker for broker in self.brokers)
         return replace(self, brokers=brokers)
 
@@ -128,9 +128,9 @@ class ClusterDirectory:
         return self.path / "logs"
 
     def logged_brokers(self) -> list[int]:
-        """Return the ids of the brokers in the record; without a record, of the brokers that have a log file.
+        """Return the ids of the brokers in the record; without a record, the ids of brokers with a log file.
 
-        If the first start of a cluster fails, it leaves log files but no record.
+        A failed first start of a cluster leaves log files but no record.
         """
         record = self.read()
         if record is not None:
@@ -151,9 +151,9 @@ class ClusterDirectory:
         return Path(directory_of(str(self.broker_data(broker_id))))
 
     def cluster_id(self, broker_id: int) -> str | None:
-        """Return the cluster id stored in the broker's data; None before its first start.
+        """Return the cluster id stored in the broker's data; None before the broker's first start.
 
-        Also None if the file is damaged; the broker reports the damage when it starts.
+        The result is also None if the file is damaged; the broker reports the damage when it starts.
         """
         file = self.broker_data(broker_id) / checkpoints.META_PROPERTIES
         try:
@@ -191,25 +191,25 @@ class ClusterDirectory:
         return record
 
     def write(self, record: ClusterRecord) -> None:
-        """Replace the record on disk."""
+        """Write the record to `cluster.json`."""
         write_private(self._record_file, json.dumps(_encode(record), indent=1) + "\n")
 
     def remember(self) -> Memory:
-        """Return a snapshot of the directory's content, for `Memory.restore`."""
+        """Return a snapshot of the directory, which `Memory.restore` can restore."""
         return Memory(self)
 
     def configuration_files(self) -> list[Path]:
-        """Return the existing files among the record, the secret and the brokers' configuration files."""
+        """Return the files that exist: the record, the secret, and the configuration files of brokers."""
         files = [self._record_file, self.path / "secret", *self.path.glob("broker-*.toml")]
         return [file for file in files if file.is_file()]
 
     def data_directories(self) -> list[Path]:
-        """Return the existing data directories of ZooKeeper and of the brokers, ledgers included."""
+        """Return the existing data directories: those of ZooKeeper, of brokers, and of their ledgers."""
         found = [self.zookeeper, *self.path.glob("broker-*")]
         return [directory for directory in found if directory.is_dir()]
 
     def secret(self, rng: Rng, given: object = None) -> str:
-        """Return the control-plane secret: the given one, else the stored one, else a new one; store it."""
+        """Return the control-plane secret: `given`, else the stored secret, else a new secret. Store the result."""
         file = self.path / "secret"
         if given is not None:
             write_private(file, f"{given}\n")
@@ -233,7 +233,7 @@ class ClusterDirectory:
         return file
 
     def broker_settings(self, broker_id: int) -> dict[str, str]:
-        """Return the settings in the broker's file in Kafka's text form, without secrets. Raises ConfigError."""
+        """Return the settings in the broker's configuration file as text, without secrets. Raises ConfigError."""
         from minikafka.base.config import BrokerConfig
 
         config = BrokerConfig.parse(self.broker_file(broker_id).read_text())
@@ -241,7 +241,7 @@ class ClusterDirectory:
         return {name: value for name, value in found.items() if value is not None}
 
     def serves_metrics(self, broker_id: int) -> bool:
-        """True if the broker's file is readable and does not disable metrics."""
+        """True if the broker's configuration file is readable and does not disable metrics."""
         from minikafka.base.config import BrokerConfig
 
         try:
@@ -254,8 +254,9 @@ class ClusterDirectory:
     async def locked(self, clock: Clock) -> AsyncIterator[None]:
         """Hold the lock of the cluster, so that only one command at a time changes it.
 
-        The lock is released after the block, or when its process ends. A directory that was created for the
-        lock, and contains nothing else afterwards, is removed. Raises ClusterError after a minute of waiting.
+        The lock is released at the end of the `with` block, or when this process ends. If the directory was
+        created for the lock and contains no other file at the end, it is removed. Raises ClusterError after a
+        minute of waiting.
         """
         is_new = not self.path.exists()
         deadline = clock.now() + _LOCK_TIMEOUT_MS
@@ -277,7 +278,7 @@ class ClusterDirectory:
 
 
 class Memory:
-    """A snapshot of a data directory before a start: configuration files, and a list of data directories."""
+    """A snapshot of a data directory before a start: its configuration files, and a list of data directories."""
 
     def __init__(self, directory: ClusterDirectory) -> None:
         self._directory = directory
@@ -286,9 +287,9 @@ class Memory:
         self._has_record = directory.read() is not None
 
     def restore(self) -> None:
-        """Undo the writes of a failed start. Its processes must have ended.
+        """Undo the changes that a failed start made to the files. The processes of the start must have ended.
 
-        If there was no cluster before, the data directories that the start has created are removed too.
+        If there was no cluster before, the data directories that the start created are removed too.
         """
         for file in self._directory.configuration_files():
             if file not in self._files:
@@ -302,7 +303,7 @@ class Memory:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace a file as a whole; only the file's owner may read the new one."""
+    """Replace a file atomically; only the owner may read the new file."""
     new_file = file.with_name(f"{file.name}.new")
     new_file.unlink(missing_ok=True)
     descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -314,7 +315,7 @@ def write_private(file: Path, text: str) -> None:
 def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:
     """Return free ports outside `taken`, drawn from the range of `MINIKAFKA_PORTS`.
 
-    Without the variable, the ports are below the system's range for outgoing connections, so that no
+    If the variable is not set, the ports are below the system's range for outgoing connections, so that no
     connection takes the port of a broker that is down. Raises ClusterError if too few ports are free, or if
     the variable is not a range.
     """
@@ -330,7 +331,7 @@ def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:
 
 
 def _port_range() -> tuple[int, int]:
-    """Return the first and the last port of the range. Raises ClusterError if the variable is not a range."""
+    """Return the first and the last port for `free_ports`. Raises ClusterError if MINIKAFKA_PORTS is invalid."""
     given = os.environ.get(PORTS_VARIABLE)
     if given:
         first, _, last = given.partition("-")
@@ -450,5 +451,5 @@ def _decode_process(value: Any) -> ProcessId | None:
 
 
 def _toml(value: object) -> str:
-    """Return a value as TOML, which spells strings, numbers, booleans and lists as JSON does."""
+    """Return a value as TOML, which equals JSON for strings, numbers, booleans and lists."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""Starting a cluster: plan ids and ports, write them down, and spawn the processes that are missing.
+"""Starting a cluster: plan the ids and ports, write them to the directory, and start missing processes.
 
-Invariant: a configuration that cannot be started is refused before anything is written.
+Invariant: a configuration that cannot be started is refused before any file is written.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from minikafka.zk.managed import ManagedZooKeeper
 SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key
 PORT_WAIT_MS: Final = 2_000
 DYING_MS: Final = 500
-"""Time for a broker that was just killed to end; one that still exists after this time counts as running."""
+"""Time for a killed broker to end. A broker whose process still exists after this time counts as running."""
 POLL_MS: Final = 50
 
 
 @dataclass(slots=True)
 class Launcher:
-    """The start of one cluster as requested.
+    """One start of a cluster, as described by `request`.
 
     `spawned`: the processes started so far. `postponed`: a text for each setting that cannot take effect
     while processes run.
@@ -59,11 +59,11 @@ class Launcher:
     spawned: list[ProcessId] = field(default_factory=list)
     postponed: list[str] = field(default_factory=list)
     saved: ClusterRecord | None = None
-    """The record that this start wrote last; None if it has written none."""
+    """The last record that this start has written; None before the first write."""
 
     @property
     def record(self) -> ClusterRecord:
-        """The current content of `cluster.json`, which must exist."""
+        """The current record in `cluster.json`, which must exist."""
         record = self.directory.read()
         assert record is not None, "written by `start_all`, or checked by the caller"
         return record
@@ -77,7 +77,7 @@ class Launcher:
             self._broker_keys(broker, record, None)
 
     async def start_all(self) -> list[int]:
-        """Start ZooKeeper and all brokers that are down, and resume paused ones; return all broker ids."""
+        """Start ZooKeeper and all brokers that are down, and resume paused brokers; return all broker ids."""
         before = await self._finish_former_run()
         planned = self.plan(before)
         await self._check_ports(planned.record.brokers)
@@ -85,7 +85,7 @@ class Launcher:
         return await self._start(planned.record.brokers)
 
     async def start_broker(self, broker_id: int) -> list[int]:
-        """Start one broker, and ZooKeeper if it is down. Raises ClusterError if the broker runs."""
+        """Start one broker, and ZooKeeper if it is down. Raises ClusterError if the broker already runs."""
         return await self._start([await self._stopped_broker(broker_id)])
 
     async def _start(self, brokers: Collection[BrokerRecord]) -> list[int]:
@@ -101,7 +101,7 @@ class Launcher:
         return [broker.id for broker in brokers]
 
     async def _stopped_broker(self, broker_id: int) -> BrokerRecord:
-        """Return the record of a broker that is down or dying. Raises ClusterError if it runs."""
+        """Return the record of a broker that is down. Raises ClusterError if it still runs after DYING_MS."""
         record = self.record
         broker = record.broker(broker_id)
         process = self.running.broker(record, broker_id)
@@ -113,9 +113,9 @@ class Launcher:
         return broker
 
     async def _finish_former_run(self) -> ClusterRecord | None:
-        """Return the record of the former run, after killing processes that it left behind.
+        """Return the record of the previous run, after killing processes that the previous run left behind.
 
-        Raises ClusterError if the former run is still in use.
+        Raises ClusterError if the cluster of the previous run is still in use.
         """
         record = self.directory.read()
         owner = self.request.owner
@@ -128,13 +128,13 @@ class Launcher:
         if record.owner is None and alive:
             text = f"a cluster is running in {self.directory.path}"
             raise ClusterError(text, "minikafka down stops it")
-        # The owner has died before it could end its processes.
+        # The owner died before it could end the processes.
         for process in alive:
             await kill(process, self.clock)
         return record
 
     def _check_overrides(self, record: ClusterRecord) -> None:
-        """Raise ConfigError for a table [broker.N] of a broker that the cluster does not have."""
+        """Raise ConfigError if the configuration has a table [broker.N] for a broker that does not exist."""
         config = self.request.config
         count = max(len(record.brokers), config.brokers)
         for broker_id in sorted(config.overrides):
@@ -143,7 +143,7 @@ class Launcher:
                 raise ConfigError(f"{text}: its brokers are 1 to {count} (cluster.brokers)")
 
     def _check_running(self, before: ClusterRecord, record: ClusterRecord) -> None:
-        """Raise ClusterError if a running broker would be left out or would change its port."""
+        """Raise ClusterError if `record` omits a running broker or changes its port."""
         kept = {broker.id: broker for broker in record.brokers}
         for broker in before.brokers:
             if self.running.broker(before, broker.id) is None:
@@ -156,7 +156,7 @@ class Launcher:
                 raise ClusterError(f"{text}: stop the cluster first", "minikafka down")
 
     def plan(self, before: ClusterRecord | None) -> Plan:
-        """Return the cluster to start. Raises ClusterError and ConfigError; writes nothing."""
+        """Return the plan of the cluster to start; write nothing. Raises ClusterError and ConfigError."""
         planned = plan(before, self.request, self.rng, self._running_now(before))
         if before is not None:
             self._check_running(before, planned.record)
@@ -169,13 +169,13 @@ class Launcher:
         return Running(ids, bool(ids) or self.running.zookeeper(record) is not None)
 
     def write(self, planned: Plan) -> None:
-        """Write the record and the configuration of the brokers to the directory."""
+        """Write the record, and the configuration files of the brokers."""
         self.postponed.extend(planned.postponed)
         self._save(planned.record)
         self._write_files(planned.record, planned.record.brokers)
 
     def write_files(self, ids: Collection[int]) -> None:
-        """Write the configuration of these brokers to their files, for their next start. Raises ConfigError."""
+        """Write the configuration files of these brokers, for their next start. Raises ConfigError."""
         record = self.record
         self._check_overrides(record)
         self._write_files(record, [record.broker(id_) for id_ in ids])
@@ -191,7 +191,7 @@ class Launcher:
         self.saved = record
 
     def _secret(self, record: ClusterRecord) -> str:
-        """Return the cluster's secret. A new one in the configuration is postponed while a broker runs."""
+        """Return the cluster's secret. While a broker runs, a new secret in the configuration is postponed."""
         given = self.request.config.broker.get(SECRET_KEY)
         if given is not None and self.running.running_ids(record):
             stored = self.directory.secret(self.rng)
@@ -269,7 +269,7 @@ class Launcher:
                     raise ClusterError(f"{text}, or choose other ports", "minikafka up --port 0")
 
     async def _wait_until_free(self, port: int) -> bool:
-        """Wait up to PORT_WAIT_MS for a free port; return True if it is free.
+        """Wait up to PORT_WAIT_MS until the port is free; return False if it is still in use.
 
         A killed process keeps its ports until its last thread has ended.
         """
@@ -281,7 +281,7 @@ class Launcher:
         return True
 
     def output(self, broker_id: int) -> Path:
-        """Return the file for the output of a broker's process."""
+        """Return the path of the file with the output of a broker's process."""
         return self.directory.output(f"broker-{broker_id}")
 
     def last_lines(self, broker_id: int, count: int) -> list[str]:
@@ -291,7 +291,7 @@ class Launcher:
         return text.splitlines()[-count:]
 
     def last_output(self, broker_id: int) -> str:
-        """Return the last line that a broker printed, and the name of the file with the rest."""
+        """Return the last line that a broker printed, with the path of its log file."""
         file = self.output(broker_id)
         lines = file.read_text(errors="replace").split("\n") if file.exists() else []
         return f"{next((line for line in reversed(lines) if line.strip()), 'no output')} ({file})"

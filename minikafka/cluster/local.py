@@ -1,9 +1,10 @@
 """A whole cluster on this machine: ZooKeeper and broker processes with one data directory.
 
-`LocalCluster` is the asynchronous API for tests and scripts; `minikafka up`, `down` and others use it too.
-The processes of an *attached* cluster (the default) end with the process that started them, even after
-SIGKILL; those of a detached one keep running and are found again through the directory. Invariant: a broker
-keeps its id, ports and data through every start, and never has two processes.
+`LocalCluster` is the asynchronous API for tests and scripts; commands such as `minikafka up` use it too. The
+processes of an *attached* cluster (the default) end with the process that started them, even if that process
+is killed with SIGKILL. The processes of a detached cluster keep running, and later commands find them through
+the data directory. Invariant: a broker keeps its id, ports and data at every restart, and never has two
+processes.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ from minikafka.rpc.messages import (
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 LOCAL_KEYS: Final[Mapping[str, object]] = {"zookeeper.session.timeout.ms": 6_000}
-"""Broker keys of a LocalCluster that differ from Kafka's defaults, unless its configuration sets them."""
+"""Defaults of a LocalCluster for broker keys, where they differ from Kafka's defaults."""
 START_TIMEOUT_MS: Final = 60_000
 WAIT_MS: Final = 60_000
 SHOWN_MAX: Final = 5
-"""Maximum number of partitions that an error names."""
+"""Maximum number of partitions in an error message."""
 NOTED_LINES: Final = 15
-"""Number of lines of each broker's log that are added to an exception in `with LocalCluster()`."""
+"""Number of lines of each broker's log that are added to an exception in a `with LocalCluster()` block."""
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
 """Time until a broker in controlled shutdown is killed. Kafka's default is 3 retries, 5 s apart."""
 
@@ -63,15 +64,16 @@ class LocalCluster:
     """ZooKeeper and brokers 1 … N on 127.0.0.1.
 
     `data`: the data directory (None: a temporary one, which `stop` removes). `config`: Kafka keys for all
-    brokers, or a whole ClusterConfig. `brokers`: number of brokers. `port`: port of broker 1, the others
-    follow (0: free ports). `zookeeper`: host:port[/chroot] of servers to use instead of a managed one. The
-    last three default to the values stored in the directory, then to the configuration. If the start of the
-    whole cluster fails, the directory is left as it was. Methods raise ClusterError; `start` also raises
-    ConfigError for invalid keys, which `with` turns into ClusterError. The constructor raises TypeError if
-    `brokers` or `port` is not a whole number.
+    brokers, or a whole ClusterConfig. `brokers`: number of brokers. `port`: port of broker 1; the other
+    brokers have the next ports (0: free ports). `zookeeper`: host:port[/chroot] of an existing ZooKeeper, used
+    instead of a managed one. `brokers`, `port` and `zookeeper` default to the values stored in the directory,
+    then to the configuration. If the start of the whole cluster fails, the directory is restored. Methods raise
+    ClusterError; `start` also raises ConfigError for invalid keys (in a `with` statement: ClusterError). The
+    constructor raises TypeError if `brokers` or `port` is not a whole number.
 
-    `async with LocalCluster() as cluster` starts and stops it; `with LocalCluster() as cluster` does so
-    without an event loop. An exception that leaves the block gets the last lines of each broker's log.
+    `async with LocalCluster() as cluster` starts and stops the cluster. `with LocalCluster() as cluster` does
+    this without an event loop. The last lines of each broker's log are added to an exception that leaves the
+    block.
     """
 
     def __init__(
@@ -144,7 +146,7 @@ class LocalCluster:
         if error is None or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             return
         launcher = self._launcher()
-        with suppress(ClusterError, OSError):  # the exception itself matters more
+        with suppress(ClusterError, OSError):  # a failure here must not hide the exception
             for broker_id in self.directory.logged_brokers():
                 lines = launcher.last_lines(broker_id, NOTED_LINES)
                 head = f"last lines of broker {broker_id} ({launcher.output(broker_id)}):"
@@ -157,7 +159,7 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Bootstrap servers: all brokers, up or down."""
+        """The bootstrap servers: host:port of every broker, up or down."""
         return self.record.bootstrap
 
     @property
@@ -179,11 +181,11 @@ class LocalCluster:
     async def start(
         self, broker_id: int | None = None, *, timeout_ms: int = START_TIMEOUT_MS
     ) -> None:
-        """Start one broker, or all that are down (and ZooKeeper); return when they serve clients.
+        """Start one broker, or ZooKeeper and all brokers that are down; return when the brokers serve clients.
 
         Raises ClusterError if a broker does not serve clients within `timeout_ms`. After a failure or a
-        cancellation the processes that this call has started are killed. After a failed start of all
-        brokers, the files of the directory are restored too.
+        cancellation, the processes that this call has started are killed. After a failed start of all
+        brokers, the files of the data directory are restored too.
         """
         launcher = self._launcher()
         if broker_id is not None:
@@ -198,7 +200,7 @@ class LocalCluster:
             if launcher.saved is not None and self.directory.read() == launcher.saved:
                 memory.restore()
             raise
-        # From now on the cluster keeps the ports that it has.
+        # Later starts keep the ports of this start.
         self._request = self._request._replace(port=None)
         self.postponed = tuple(launcher.postponed)
 
@@ -248,15 +250,16 @@ class LocalCluster:
     # Configuration
 
     def configure(self, brokers: Collection[int]) -> None:
-        """Write the configuration to the files of these brokers, for their next start. Raises ConfigError."""
+        """Write the configuration files of these brokers, for their next start. Raises ConfigError."""
         self._launcher().write_files(brokers)
 
     async def reconfigure(
         self, brokers: Collection[int]
     ) -> dict[int, list[SettingChange] | OSError | KafkaError]:
-        """Send running brokers the settings in their files; they apply those that need no restart.
+        """Send running brokers the settings in their files. A broker applies settings that need no restart.
 
-        Return, by broker id, every difference from the broker's former settings, or the error of the call.
+        Return by broker id all settings that differ from the broker's former settings, or the error of the
+        call.
         """
 
         async def call(broker_id: int) -> list[SettingChange] | OSError | KafkaError:
@@ -318,15 +321,15 @@ class LocalCluster:
         await kill(process, self._clock)
 
     async def hold(self, step: str, brokers: Collection[int] | None = None) -> None:
-        """Block a named step: `operation.step` of `controller/steps.py`, or `broker.METHOD`.
+        """Make brokers block at a named step: `operation.step` of `controller/steps.py`, or `broker.METHOD`.
 
-        The step is blocked on `brokers`, by default on all that run and are not paused, so that it blocks
-        whichever broker is the controller. Brokers that are started later do not block.
+        `brokers` defaults to all brokers that run and are not paused, so that the controller blocks whichever
+        broker it is. Brokers that are started later do not block.
         """
         await self._call_gates(HOLD_STEP, step, brokers)
 
     async def release(self, step: str, brokers: Collection[int] | None = None) -> None:
-        """Unblock a named step (see `hold`), and let the broker that is blocked at it continue."""
+        """Unblock a named step (see `hold`), so that a broker that is blocked at this step continues."""
         await self._call_gates(RELEASE_STEP, step, brokers)
 
     async def held(self, step: str, timeout_ms: int = WAIT_MS) -> int:
@@ -354,7 +357,7 @@ class LocalCluster:
     # State
 
     async def leader_of(self, topic: str, partition: int, timeout_ms: int = WAIT_MS) -> int:
-        """Return the id of the partition's leader; wait while there is none.
+        """Return the id of the partition's leader; wait while the partition has no leader.
 
         Raises ClusterError after `timeout_ms`, or after about a second if no broker knows the partition.
         """
@@ -376,7 +379,7 @@ class LocalCluster:
     async def wait_for_isr(
         self, topic: str, brokers: Collection[int] | None = None, timeout_ms: int = WAIT_MS
     ) -> None:
-        """Wait until the ISR of every partition is these brokers (None: all its replicas).
+        """Wait until the ISR of every partition of `topic` equals `brokers` (None: all replicas).
 
         Raises ClusterError after `timeout_ms`, or after about a second if no broker knows the topic.
         """
@@ -391,7 +394,7 @@ class LocalCluster:
         )
 
     async def wait_until_in_sync(self, timeout_ms: int = WAIT_MS) -> None:
-        """Wait until every partition has a leader and all its replicas on running brokers in the ISR.
+        """Wait until every partition has a leader, and its replicas on running brokers are in the ISR.
 
         Partitions without a replica on a running broker are ignored. Raises ClusterError after `timeout_ms`.
         """
@@ -429,7 +432,7 @@ class LocalCluster:
         timeout_ms: int = CALL_TIMEOUT_MS,
         brokers: Collection[int] | None = None,
     ) -> dict[int, Mapping[str, Any] | OSError | KafkaError]:
-        """Make one control-plane call to these brokers (None: all that run).
+        """Make one control-plane call to each of these brokers (None: all running brokers).
 
         Return, by broker id, the response or the error of the call.
         """
@@ -453,11 +456,11 @@ class LocalCluster:
     # Processes
 
     def process(self, broker_id: int) -> ProcessId | None:
-        """Return the process of a broker, also one that was started by hand; None if it is down."""
+        """Return the process of a broker, even if a user started it directly; None if the broker is down."""
         return self._running.broker(self.record, broker_id)
 
     def zookeeper_process(self) -> ProcessId | None:
-        """Return the process of the managed ZooKeeper; None if it is down or not managed."""
+        """Return the process of the managed ZooKeeper; None if ZooKeeper is down or not managed."""
         record = self.directory.read()
         return self._running.zookeeper(record) if record is not None else None
 
@@ -483,7 +486,7 @@ class BlockingCluster:
     """A LocalCluster for code without an event loop: each method returns when the action is done.
 
     Created by `with LocalCluster() as cluster`. Methods raise ClusterError. All calls must come from the
-    thread that entered the block: the processes end with that thread.
+    thread that entered the block, because the processes end with that thread.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -501,7 +504,7 @@ class BlockingCluster:
         return self
 
     def close(self, error: BaseException | None) -> None:
-        """Stop the cluster. `error`: the exception that ended the block, if any."""
+        """Stop the cluster. `error`: the exception that left the `with` block, or None."""
         try:
             self._run(self._cluster.__aexit__(type(error) if error else None, error, None))
         finally:
@@ -520,7 +523,7 @@ class BlockingCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Bootstrap servers: all brokers, up or down."""
+        """The bootstrap servers: host:port of every broker, up or down."""
         return self._cluster.bootstrap
 
     @property
@@ -544,7 +547,7 @@ class BlockingCluster:
         return self._cluster.zookeeper
 
     def start(self, broker_id: int | None = None, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Start one broker, or all that are down; return when they serve clients."""
+        """Start one broker, or all brokers that are down; return when the brokers serve clients."""
         self._run(self._cluster.start(broker_id, timeout_ms=timeout_ms))
 
     def stop(self, broker_id: int) -> None:
@@ -576,13 +579,13 @@ class BlockingCluster:
         self._run(self._cluster.start_zookeeper())
 
     def leader_of(self, topic: str, partition: int, timeout_ms: int = WAIT_MS) -> int:
-        """Return the id of the partition's leader; wait while there is none."""
+        """Return the id of the partition's leader; wait while the partition has no leader."""
         return self._run(self._cluster.leader_of(topic, partition, timeout_ms))
 
     def wait_for_isr(
         self, topic: str, brokers: Collection[int] | None = None, timeout_ms: int = WAIT_MS
     ) -> None:
-        """Wait until the ISR of every partition is these brokers (None: all its replicas)."""
+        """Wait until the ISR of every partition of `topic` equals `brokers` (None: all replicas)."""
         self._run(self._cluster.wait_for_isr(topic, brokers, timeout_ms))
 
     def state(self) -> ClusterState:

@@ -1,14 +1,13 @@
-"""Planning of a cluster: which brokers it has, and which ports they get.
+"""Planning of a cluster: the brokers of the cluster, and their ports.
 
-Invariant: every broker that was ever part of the cluster keeps its ports, even while a smaller cluster does
-not include it, unless other ports are requested. A port chosen here is not in use by another process or
-broker. The number of brokers and the first port each come from the first of these sources that gives the
-number:
+Invariant: a broker keeps its ports until other ports are requested, even while the cluster is smaller and does
+not include the broker. A new port is not in use by another process or broker. The number of brokers and the
+first port are each taken from the first source in this list that has a value:
 
-1. the argument
-2. the configuration, if the user has named its file or edited the number since the last start
-3. the former cluster
-4. the configuration in any case
+1. the argument of LocalCluster
+2. the configuration, if the user has named its file or has edited the value since the last start
+3. the record of the last start
+4. the configuration, also if it was not edited
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _PORT: Final = "cluster.port"
 class Request(NamedTuple):
     """The arguments of LocalCluster.
 
-    If `brokers` or `port` is None, another source gives the number (see the module). `port` 0 asks for any
-    free ports. `zookeeper` None asks for a ZooKeeper that the cluster manages.
+    If `brokers` or `port` is None, the value comes from another source (see the docstring of this module).
+    `port` 0 means any free ports. `zookeeper` None means a ZooKeeper that the cluster manages.
     """
 
     brokers: int | None
@@ -51,21 +50,21 @@ class Request(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The cluster to start. `postponed`: a text for each setting that must wait while processes run."""
+    """The cluster to start. `postponed`: a text for each setting that cannot take effect while processes run."""
 
     record: ClusterRecord
     postponed: tuple[str, ...] = ()
 
 
 class Running(NamedTuple):
-    """The processes that already run: ids of brokers, and whether there is any process of the cluster."""
+    """The processes that already run. `anything`: True if any process of the cluster runs, also ZooKeeper."""
 
     brokers: Collection[int] = ()
     anything: bool = False
 
 
 def check_number(name: str, value: object, low: int, high: int) -> None:
-    """Raise TypeError unless `value` is a whole number or None; `plan` checks the range."""
+    """Raise TypeError if `value` is neither a whole number nor None; `plan` checks the range."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
         raise TypeError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
 
@@ -73,7 +72,7 @@ def check_number(name: str, value: object, low: int, high: int) -> None:
 def plan(
     before: ClusterRecord | None, request: Request, rng: Rng, running: Running | None = None
 ) -> Plan:
-    """Return the cluster to start. Raises ClusterError and ConfigError for invalid numbers."""
+    """Return the plan of the cluster to start. Raises ClusterError and ConfigError for invalid numbers."""
     return _Planner(before, request, rng, running or Running()).plan()
 
 
@@ -119,7 +118,7 @@ class _Planner:
     def _configured(self) -> dict[str, int]:
         """Return the value of `ClusterRecord.configured` for this start.
 
-        A number whose change is postponed keeps its former value.
+        If the change of a number is postponed, the number keeps its former value.
         """
         known = self._before.configured if self._before else {}
         given = self._request.config.numbers
@@ -144,7 +143,7 @@ class _Planner:
         return count
 
     def _first_port(self) -> int | None:
-        """Return the port of broker 1, 0 to choose free ports, None if the brokers keep their ports."""
+        """Return the port of broker 1; 0 means free ports, None means that the brokers keep their ports."""
         request, before = self._request, self._before
         if request.port is not None:
             return request.port
@@ -160,7 +159,7 @@ class _Planner:
         return None
 
     def _zookeeper(self, first: int | None, taken: Collection[int]) -> tuple[str, bool]:
-        """Return the connection string, and whether the cluster manages that ZooKeeper itself."""
+        """Return the connection string of ZooKeeper, and True if the cluster manages this ZooKeeper."""
         before, wanted = self._before, self._request.zookeeper
         if before is not None:
             has_all_ports = first != 0 or self._running.anything
@@ -208,9 +207,9 @@ class _Planner:
 
 
 def _moved(broker: BrokerRecord, first: int) -> BrokerRecord:
-    """Return the broker with the port that belongs to its id when broker 1 has the port `first`.
+    """Return the broker with its port in a cluster whose broker 1 has the port `first`.
 
-    Return the broker unchanged if that port would exceed 65535.
+    Return the broker unchanged if the new port would exceed 65535.
     """
     port = first + broker.id - 1
     return replace(broker, port=port) if port <= PORT_MAX else broker

@@ -1,4 +1,4 @@
-"""Processes, identified by pid and start time: starting, finding, signalling and ending them.
+"""Functions that start, find, signal and end processes, which are identified by pid and start time.
 
 Invariant: a signal reaches only the recorded process. A pid alone does not identify a process, because
 pids are reused; pid and start time together do. The check and the signal use one pidfd, so the pid cannot
@@ -25,7 +25,7 @@ POLL_MS: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
 """The option of prctl(2) that sets which signal a process gets when its parent dies."""
 _STATE, _STARTED = 0, 19
-"""Indexes of fields 3 and 22 of /proc/PID/stat (proc(5)) among the fields after the command name."""
+"""Indexes of state and start time in the result of `_stat` (fields 3 and 22 of /proc/PID/stat, see proc(5))."""
 
 
 class ProcessId(NamedTuple):
@@ -36,7 +36,7 @@ class ProcessId(NamedTuple):
 
 
 def identify(pid: int) -> ProcessId | None:
-    """Return the process with this pid; None if there is none, or it has ended but is not reaped yet."""
+    """Return the process with this pid; None if it does not exist, or has ended but is not reaped yet."""
     fields = _stat(pid)
     if fields is None or fields[_STATE] in "ZX":
         return None
@@ -72,7 +72,7 @@ def send_signal(process: ProcessId, signal_number: int) -> bool:
 
 
 async def wait_until_gone(process: ProcessId, clock: Clock, timeout_ms: int) -> bool:
-    """Wait for the end of a process; return True if it ended in time. A child process is reaped."""
+    """Wait up to `timeout_ms` until a process ends; return True if it has ended. Reap a child process."""
     deadline = clock.now() + timeout_ms
     while True:
         reap(process)
@@ -122,7 +122,7 @@ def _spawn(command: list[str], output: IO[bytes], environment: Mapping[str, str]
         start_new_session=True,
         env=environment,
     )
-    # The process is reaped by pid; without this the Popen object warns that it was not.
+    # `reap` reaps the process by pid. Without this line Popen warns that the process still runs.
     child.returncode = 0
     fields = _stat(child.pid)
     assert fields is not None, "a child stays visible until it is reaped"
@@ -146,7 +146,7 @@ def die_with(parent: int) -> None:
 def find_broker(config_file: Path) -> ProcessId | None:
     """Return this user's process of `minikafka broker --config FILE`; None if there is none.
 
-    A process that was started by hand is found too.
+    This also finds a process that the user started directly.
     """
     for pid, words in _command_lines():
         is_ours = "broker" in words and Path(words[0]).name.startswith(("python", "minikafka"))

@@ -1,9 +1,9 @@
-"""A reassignment request in `/admin/reassign_partitions`, as the tool of KAFKA-42 makes it (K2, K7).
+"""A reassignment request in `/admin/reassign_partitions`, as the tool of KAFKA-42 writes it (K2, K7).
 
-Invariant: `take_back` removes only partitions whose topic nodes do not show the requested reassignment, and
-its multi fails if one of these nodes has changed since it was read. The controller writes a topic node only
-while the request is in `/admin/reassign_partitions`, so either the request is taken back, or the
-reassignment begins.
+Invariant: a reassignment is either taken back or begins, never both. `take_back` removes only partitions whose
+topic nodes do not contain the requested reassignment. If one of these nodes changes meanwhile, the removal fails
+and `take_back` reads the nodes again. The controller writes a topic node only while the request is in
+`/admin/reassign_partitions`.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ Plan = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 
 class ReassignmentNode:
-    """The request for one plan. Methods raise CoordinationError."""
+    """The reassignment request for one plan. Methods raise CoordinationError."""
 
     def __init__(self, coordination: Coordination, plan: Plan) -> None:
         self._coordination = coordination
         self._plan = plan
 
     async def assignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """Return the current assignments of the partitions; unknown partitions are left out."""
+        """Return the current assignments of the plan's partitions; unknown partitions are left out."""
         nodes = await self._topic_nodes()
         found = {tp: _assignment(nodes[tp.topic], tp) for tp in self._plan}
         return {tp: assignment for tp, assignment in found.items() if assignment is not None}
 
     async def submit(self) -> None:
-        """Create the node.
+        """Write the request to the node `/admin/reassign_partitions`.
 
-        Raises ClusterError if the node exists, because the controller takes one request at a time, or if a
-        target broker is not registered, because the controller would wait for it forever.
+        Raises ClusterError if the node exists, because the controller processes one request at a time. Also
+        raises ClusterError if a target broker is not registered, because the controller would wait forever.
         """
         names, _ = await self._coordination.children(registrations.DIRECTORY)
         alive = registrations.ids(names, Faults())
@@ -63,7 +63,7 @@ class ReassignmentNode:
             ) from None
 
     async def finished(self) -> None:
-        """Return when the controller has taken every partition of the plan out of the node."""
+        """Wait until the controller has removed every partition of the plan from the node."""
         path = admin_requests.REASSIGNMENTS
         while True:
             watch = self._coordination.watch(WatchKind.EXISTS, path)
@@ -74,7 +74,7 @@ class ReassignmentNode:
             await watch.wait()
 
     async def take_back(self) -> list[TopicPartition]:
-        """Remove from the node the partitions whose reassignment has not begun; return them."""
+        """Remove the partitions whose reassignment has not begun from the node; return these partitions."""
         while True:
             node = await get_one(self._coordination, admin_requests.REASSIGNMENTS)
             nodes = await self._topic_nodes()
@@ -96,7 +96,7 @@ class ReassignmentNode:
             try:
                 await self._coordination.multi([*unchanged, change])
             except MultiFailed:
-                continue  # the controller has begun or ended a reassignment meanwhile
+                continue  # meanwhile the controller began or ended a reassignment
             return waiting
 
     def _asked(self, node: Node | None) -> list[TopicPartition]:

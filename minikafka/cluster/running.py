@@ -1,4 +1,4 @@
-"""The running processes of a cluster: which ones exist, and how they are ended."""
+"""The running processes of a cluster: find them, pause them, end them."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ SIGNAL_POLL_MS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class RunningProcesses:
-    """The processes of the cluster in one data directory; finds and ends them."""
+    """Finds and ends the processes of the cluster in one data directory."""
 
     directory: ClusterDirectory
     clock: Clock
 
     def broker(self, record: ClusterRecord, broker_id: int) -> ProcessId | None:
-        """Return the process of a broker, also one that was started by hand; None if it is down."""
+        """Return the process of a broker, even if a user started it directly; None if the broker is down."""
         recorded = record.broker(broker_id).process
         if is_alive(recorded):
             return recorded
         return find_broker(self.directory.broker_file(broker_id))
 
     def broker_or_error(self, record: ClusterRecord, broker_id: int) -> ProcessId:
-        """Return the process of a broker. Raises ClusterError if it is down."""
+        """Return the process of a broker. Raises ClusterError if the broker is down."""
         process = self.broker(record, broker_id)
         if process is None:
             raise ClusterError(f"broker {broker_id} is not running")
         return process
 
     def zookeeper(self, record: ClusterRecord) -> ProcessId | None:
-        """Return the process of the managed ZooKeeper; None if it is down or there is none."""
+        """Return the process of the managed ZooKeeper; None if ZooKeeper is down or not managed."""
         process = record.zookeeper_process
         return process if is_alive(process) else None
 
@@ -59,7 +59,7 @@ class RunningProcesses:
         return [*self.brokers(record), *filter(None, [record.zookeeper_process])]
 
     def running_ids(self, record: ClusterRecord) -> list[int]:
-        """Return the ids of the brokers that run, paused ones included."""
+        """Return the ids of the brokers that run, including paused brokers."""
         return [
             broker.id for broker in record.brokers if self.broker(record, broker.id) is not None
         ]
@@ -70,7 +70,7 @@ class RunningProcesses:
         return [id_ for id_, process in found if process is not None and not is_paused(process)]
 
     async def set_paused(self, process: ProcessId, paused: bool) -> None:
-        """Send SIGSTOP or SIGCONT, and wait until the signal has taken effect."""
+        """Send SIGSTOP or SIGCONT to a process, and wait until the signal has taken effect."""
         send_signal(process, signal.SIGSTOP if paused else signal.SIGCONT)
         while is_alive(process) and is_paused(process) != paused:
             await self.clock.sleep(SIGNAL_POLL_MS)
@@ -85,7 +85,7 @@ class RunningProcesses:
             await end(record.zookeeper_process, self.clock)
 
     async def end_brokers(self, brokers: Collection[ProcessId]) -> None:
-        """End brokers cleanly and at the same time, without handing over their leaderships."""
+        """End brokers cleanly, all at the same time, without handing over their leaderships."""
         for process in brokers:
             send_signal(process, signal.SIGHUP)
             send_signal(process, signal.SIGCONT)

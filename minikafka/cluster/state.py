@@ -1,7 +1,7 @@
 """The state of a cluster, combined from the control-plane answers of its brokers; read-only.
 
-Invariant: of two brokers that both claim to lead a partition, the one with the higher leader epoch counts.
-Values that only an unanswering broker knows are None.
+Invariant: if two brokers both claim to lead a partition, the claim with the higher leader epoch is used. A
+value is None if the only broker that knows it does not answer.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _TOOL: Final = -1
 class PartitionView:
     """The state of one partition.
 
-    While its leader does not answer, `leader` and the values of its log are None; `leader_epoch` and
-    `isr` are the last known ones.
+    While the leader does not answer, `leader` and the values of its log are None, and `leader_epoch` and
+    `isr` have the last known values.
     """
 
     replicas: tuple[int, ...]
@@ -56,7 +56,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The cluster at one moment. `answers`: the control-plane answer of each broker that answered, by id."""
+    """The state of a cluster at one moment. `answers`: by broker id, without brokers that did not answer."""
 
     answers: Mapping[int, Mapping[str, Any]]
     controller: int | None
@@ -71,7 +71,7 @@ class ClusterState:
     def has_isr(self, topic: str, brokers: Collection[int] | None) -> bool:
         """True if the topic exists, and each partition has a leader and exactly these brokers in its ISR.
 
-        `brokers` None stands for all replicas of the partition.
+        `brokers` None means all replicas of the partition.
         """
         views = [view for tp, view in self.partitions.items() if tp.topic == topic]
         return bool(views) and all(
@@ -94,9 +94,9 @@ class ClusterState:
         ]
 
     def not_serving(self, ids: Iterable[int]) -> list[int]:
-        """Return the brokers among `ids` that do not serve.
+        """Return the brokers among `ids` that do not serve clients.
 
-        A broker serves if it answers, knows the controller, and lists all of `ids` as live brokers.
+        A broker serves clients if it answers, knows the controller, and lists all of `ids` as live brokers.
         """
         wanted = set(ids)
         return [i for i in sorted(wanted) if not self._serves(self.answers.get(i), wanted)]
@@ -158,7 +158,7 @@ async def call_all(
 async def brokers_know(
     record: ClusterRecord, ids: Collection[int], tp: TopicPartition, clock: Clock
 ) -> bool:
-    """True if one of these brokers has the partition in its metadata, or does not answer."""
+    """True if at least one of these brokers has the partition in its metadata, or does not answer."""
     from minikafka.client import Client
 
     deadline = clock.now() + NEW_TOPIC_MS
@@ -184,7 +184,7 @@ async def _may_exist(client: Client, tp: TopicPartition) -> bool:
 def control_plane_of(
     directory: ClusterDirectory, ids: Collection[int], clock: Clock, rng: Rng
 ) -> ControlPlaneClient | None:
-    """Return a control-plane client for these brokers; None if none of them was ever started."""
+    """Return a control-plane client for these brokers; None if no broker was ever started."""
     from minikafka.rpc.client import ControlPlaneClient  # imports aiohttp, which takes 0.2 s
 
     cluster_id = next(filter(None, map(directory.cluster_id, ids)), None)
@@ -194,7 +194,7 @@ def control_plane_of(
 
 
 def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
-    """Combine the answers of brokers to the call `state`, given by broker id."""
+    """Return the state from the brokers' answers to the control-plane call `state`, by broker id."""
     best: dict[TopicPartition, Mapping[str, Any]] = {}
     for answer in answers.values():
         for replica in answer["replicas"]:
@@ -214,7 +214,7 @@ def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
 
 
 def _weight(replica: Mapping[str, Any]) -> tuple[int, bool]:
-    """Return the sort key of a broker's answer about a partition: leader epoch, then whether it leads."""
+    """Return the sort key of a broker's answer about a partition: leader epoch, then True for the leader."""
     return replica["leader_epoch"], replica["role"] == "leader"
 
 

@@ -1,7 +1,7 @@
 """Finding the broker that blocks at a named step (see `LocalCluster.hold`).
 
-All brokers are called concurrently, and a broker answers as soon as the step is reached, so nothing is
-polled. Invariant: no call outlives the function.
+All brokers are called concurrently, and a broker answers as soon as it blocks at the step, so there is no
+polling. Invariant: all calls have ended when `find_blocked_broker` returns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minikafka.cluster.state import CALL_TIMEOUT_MS, control_plane_of
 from minikafka.rpc.messages import STEPS, decode_gate_state, encode_steps
 
 ROUND_MS: Final = 2_000
-"""Duration of one call; the caller then repeats it, so that brokers started meanwhile are called too."""
+"""Duration of one call. Callers repeat the call, so that brokers that were started meanwhile are called too."""
 
 
 async def find_blocked_broker(
@@ -28,7 +28,7 @@ async def find_blocked_broker(
     clock: Clock,
     rng: Rng,
 ) -> int | None:
-    """Return the id of a broker that blocks at `step`; None if none does within ROUND_MS.
+    """Return the id of a broker that blocks at `step`; None if no broker blocks there within ROUND_MS.
 
     Raises KafkaError for an unknown step.
     """

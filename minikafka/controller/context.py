@@ -1,9 +1,10 @@
-"""The controller's view of the cluster, with indexes that keep the work proportional to the change (B5).
+"""The controller's view of the cluster.
 
-Invariants: a partition has an assignment exactly while it is known; `replica_statuses[b]` lists the
-partitions with a replica on broker b; `led[b]` those whose leader is b; `unavailable` those that
-are New or Offline. Leadership holds only states that ZooKeeper accepted or returned. Sets whose
-order matters are dicts, so that iteration has the same order in every process.
+Its indexes keep the work for an event proportional to the number of changed partitions (B5).
+Invariants: every known partition has an assignment. `replica_statuses[b]` has the partitions with a
+replica on broker b, `led[b]` has the partitions whose leader is broker b, and `unavailable` has the
+partitions that are New or Offline. `leadership` has only states that ZooKeeper accepted or returned.
+Sets whose order matters are stored as dicts, so that every process iterates in the same order.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ReplicaStatus(Enum):
 
 
 class Context:
-    """Brokers, topics, assignments, leadership and states, as one controller epoch knows them."""
+    """The brokers, topics, assignments, leaders and states that are known in one controller epoch."""
 
     __slots__ = (
         "assignments",
@@ -86,14 +87,14 @@ class Context:
         self.deletions: frozenset[str] = frozenset()
         """Topics marked for deletion."""
         self.ineligible: dict[str, str] = {}
-        """Topics marked for deletion that cannot be deleted yet -> the reason."""
+        """Topic that is marked for deletion but cannot be deleted yet -> reason."""
         self.reassigning: dict[TopicPartition, None] = {}
         """Partitions with a reassignment in progress."""
         self.unclean_elections = 0
         self.unclean_elections_of: dict[TopicPartition, int] = {}
 
     def copy_from(self, other: Context) -> None:
-        """Replace this view by a copy of another one; the two share no container."""
+        """Replace the content of this context by a copy of another context, without shared containers."""
         for name in Context.__slots__:
             setattr(self, name, _copy(getattr(other, name)))
 
@@ -102,7 +103,7 @@ class Context:
     def add_broker(self, broker: Broker) -> None:
         """Add a registered broker.
 
-        The shutting-down mark and the failed directories of its earlier registration are removed.
+        The shutting-down mark and the failed directories of an earlier registration are removed.
         """
         self.forget_broker(broker.id)
         self.brokers[broker.id] = broker
@@ -114,16 +115,16 @@ class Context:
         self.offline_directories.pop(broker_id, None)
 
     def is_online(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
-        """True if the replica may lead or be in sync.
+        """True if the replica may be the leader or in the ISR.
 
-        That is: its broker is registered and not shutting down, and its log directory has not failed.
+        Its broker must be registered and not shutting down, and its log directory must not have failed.
         """
         return broker_id not in self.shutting_down and self.is_reachable(tp, broker_id)
 
     def is_reachable(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
         """True if the replica's broker is registered and its log directory has not failed.
 
-        Also True while the broker shuts down (T10).
+        Unlike `is_online`, this is also True while the broker shuts down (T10).
         """
         return broker_id in self.brokers and tp not in self.offline_directories.get(broker_id, ())
 
@@ -132,8 +133,9 @@ class Context:
     def add_topic(
         self, topic: str, topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]
     ) -> None:
-        """Add an unknown topic; its partitions and replicas are NonExistent until a state machine
-        changes their state.
+        """Add a topic that is not known yet.
+
+        The topic's partitions and replicas are NonExistent until a state machine changes their state.
         """
         if topic_id is not None:
             self.topic_ids[topic] = topic_id
@@ -142,7 +144,7 @@ class Context:
             self.assign(TopicPartition(topic, partition), assignment[partition])
 
     def assign(self, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Set the replicas of a partition of a known topic; the partition may be new."""
+        """Set the assignment of a partition, which may be new. Its topic must be known."""
         self.topics[tp.topic][tp] = None
         self.assignments[tp] = assignment
 
@@ -192,7 +194,7 @@ class Context:
     # States.
 
     def partition_status(self, tp: TopicPartition) -> PartitionStatus:
-        """Return the partition's state; NonExistent if it is unknown (B7)."""
+        """Return the partition's state, NonExistent for an unknown partition (B7)."""
         return self.partition_statuses.get(tp, PartitionStatus.NON_EXISTENT)
 
     def set_partition_status(self, tp: TopicPartition, status: PartitionStatus) -> None:
@@ -207,7 +209,7 @@ class Context:
             self.unavailable.pop(tp, None)
 
     def replica_status(self, tp: TopicPartition, broker_id: BrokerId) -> ReplicaStatus:
-        """Return the replica's state; NonExistent if it is unknown (B7)."""
+        """Return the replica's state, NonExistent for an unknown replica (B7)."""
         return self.replica_statuses.get(broker_id, {}).get(tp, ReplicaStatus.NON_EXISTENT)
 
     def set_replica_status(
@@ -220,7 +222,7 @@ class Context:
             self.replica_statuses.setdefault(broker_id, {})[tp] = status
 
     def replicas_to_delete(self) -> list[ReplicaStatus]:
-        """Return the state of each replica of the topics in `deletions` that is not deleted yet."""
+        """Return the states of the replicas that must still be deleted, for all topics in `deletions`."""
         statuses = (
             self.replica_status(tp, broker)
             for topic in self.deletions
@@ -237,7 +239,7 @@ class Context:
 
 
 def _copy(value: Any) -> Any:
-    """Return a deep copy of dicts and sets; the values in them are immutable and shared."""
+    """Return a deep copy of a dict or set. The values in dicts and sets are immutable, so they are shared."""
     if isinstance(value, dict):
         return {key: _copy(part) for key, part in value.items()}
     if isinstance(value, set):

@@ -1,9 +1,9 @@
-"""Topic deletion: every replica is stopped and deleted, then the topic's nodes (L1-L6).
+"""Topic deletion: all replicas are stopped and deleted, then the topic's nodes in ZooKeeper (L1-L6).
 
-A marked topic is deleted as soon as nothing prevents it. A reassignment, a replica on a dead broker
-or a replica that could not be deleted makes the topic ineligible; `resume` is called when that may
-have changed. Invariants: a topic's nodes are deleted only after all its replicas, and its deletion
-mark only after its nodes (A16); a deletion that has begun cannot be cancelled.
+A topic that is marked for deletion is ineligible while it is being reassigned, has a replica on a
+dead broker, or has a replica that could not be deleted. `resume` continues the deletion when the
+topic may be eligible again. Invariants: a topic's nodes are deleted after all its replicas. Its
+deletion mark is never deleted before its nodes (A16). A deletion that has begun cannot be cancelled.
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ class Deletions:
         self._effects = effects
         self._enabled = enabled
         self._started: set[str] = set()
-        """Topics whose partitions clients can no longer see."""
+        """Topics whose deletion has begun: clients no longer see their partitions."""
 
     def copy_from(self, other: Deletions) -> None:
-        """Copy the progress of another controller's deletions."""
+        """Copy the set of topics whose deletion has begun from another Deletions object."""
         self._started = set(other._started)
 
     # Marks.
 
     def load_marks(self, marked: Collection[str]) -> None:
-        """Load the marked topics after winning an election, so that no elections are held for them (L6).
+        """Load the marked topics after a won controller election; no leaders are elected for these topics (L6).
 
-        A topic under reassignment still gets elections until the reassignment ends (R59).
+        Leaders are still elected for a topic that is being reassigned, until the reassignment ends (R59).
         """
         context = self._context
         context.deletions = self._filter_deletable(marked)
@@ -88,10 +88,10 @@ class Deletions:
                 context.ineligible[topic] = REASSIGNMENT_IN_PROGRESS
 
     def update_marks(self, marked: Collection[str]) -> Procedure[bool]:
-        """Replace the marked topics by `marked`, and begin to delete the topics that are new among them (E7).
+        """Replace the set of marked topics by `marked`, and start deleting the newly marked topics (E7).
 
-        A topic whose deletion has begun stays marked.
-        Return True if a mark was removed before its deletion began.
+        A topic whose deletion has begun stays in the set.
+        Returns True if the mark of a topic was removed before the deletion of the topic began.
         """
         context = self._context
         accepted = self._filter_deletable(marked) | {
@@ -110,7 +110,7 @@ class Deletions:
         return bool(unmarked)
 
     def _filter_deletable(self, marked: Collection[str]) -> frozenset[str]:
-        """Return the marked topics that may be deleted, and remove the other marks (R65)."""
+        """Return the marked topics that may be deleted; delete the marks of all other topics (R65)."""
         known = frozenset(topic for topic in marked if topic in self._context.topics)
         refused = frozenset(marked) - known if self._enabled else frozenset(marked)
         if refused:
@@ -124,18 +124,21 @@ class Deletions:
     # Events during a deletion.
 
     def on_topics_removed(self, topics: Iterable[str]) -> None:
-        """Delete the marks of topics whose nodes somebody else deleted (R65)."""
+        """Delete the marks of topics whose nodes another program has deleted (R65)."""
         marked = [topic for topic in topics if topic in self._context.deletions]
         self._started.difference_update(marked)
         if marked:
             self._effects.append(DeleteDeletionMarks(tuple(marked)))
 
     def has_begun(self, tp: TopicPartition) -> bool:
-        """True if the topic's deletion has begun, so that only this class changes its replicas' states."""
+        """True if the topic's deletion has begun. Then only this class changes its replicas' states."""
         return tp.topic in self._started
 
     def resume(self, topics: Iterable[str] | None = None) -> Procedure[None]:
-        """Delete the marked topics among `topics` (None: all) whose deletion nothing prevents (L3)."""
+        """Delete the marked topics in `topics` that are not being reassigned (L3).
+
+        `topics` None means all marked topics.
+        """
         context = self._context
         chosen = context.deletions if topics is None else context.deletions.intersection(topics)
         eligible = []
@@ -149,7 +152,7 @@ class Deletions:
             yield from self._delete(eligible)
 
     def resume_after_reassignments(self) -> Procedure[None]:
-        """Delete the topics that waited for a reassignment which has ended (R59)."""
+        """Delete the topics whose deletion waited for a reassignment that has ended (R59)."""
         waiting = [
             topic
             for topic, reason in self._context.ineligible.items()
@@ -174,10 +177,10 @@ class Deletions:
     def on_replicas_lost(
         self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
     ) -> Procedure[None]:
-        """Make the topics of these replicas ineligible if their deletion has begun.
+        """Mark the topics of these replicas as ineligible if the deletion of the topic has begun.
 
-        The broker or the log directory of the replicas has failed, so they cannot be deleted now. A replica
-        that is already deleted does not make its topic ineligible.
+        The broker or the log directory of the replicas has failed, so the replicas cannot be deleted now.
+        A replica that is already deleted does not make its topic ineligible.
         """
         lost = {
             broker: [
@@ -192,7 +195,10 @@ class Deletions:
         yield from self._make_ineligible(lost, OFFLINE_REPLICAS)
 
     def on_stop_replica_answered(self, event: StopReplicaAnswered) -> Procedure[None]:
-        """Record which replicas the broker deleted; complete the deletion of topics without replicas (G8)."""
+        """Record which replicas the broker has deleted (G8).
+
+        If all replicas of a topic are deleted, complete the topic's deletion.
+        """
         context = self._context
         broker = context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
@@ -253,7 +259,7 @@ class Deletions:
         )
 
     def _remove_partitions(self, topics: list[str]) -> Procedure[None]:
-        """Move the partitions to Offline and NonExistent; clients receive leader -2 (R64)."""
+        """Move the topics' partitions to Offline, then to NonExistent; clients receive leader -2 (R64)."""
         self._emit_step("partitions-gone", topics)
         self._started.update(topics)
         partitions = [tp for topic in topics for tp in self._context.topics[topic]]
@@ -264,9 +270,9 @@ class Deletions:
     def _split_by_reachability(
         self, topics: list[str]
     ) -> tuple[dict[BrokerId, list[TopicPartition]], dict[BrokerId, list[TopicPartition]]]:
-        """Return the replicas whose deletion has not started, as two mappings of broker to partitions.
+        """Return the replicas whose deletion has not started: the reachable and the unreachable replicas.
 
-        The first mapping has the reachable replicas, the second one the unreachable ones.
+        Each of the two results is a mapping of broker id to partitions.
         """
         context = self._context
         live: dict[BrokerId, list[TopicPartition]] = {}
@@ -279,9 +285,7 @@ class Deletions:
         return live, dead
 
     def _hold_back_unreachable(self, dead: dict[BrokerId, list[TopicPartition]]) -> Procedure[None]:
-        """Make topics with replicas on unreachable brokers ineligible; their other replicas are
-        still deleted.
-        """
+        """Mark topics with unreachable replicas as ineligible. Reachable replicas are still deleted."""
         fresh = self._in_status(dead, ReplicaStatus.DELETION_INELIGIBLE, negate=True)
         yield from self._replicas.handle_state_changes(
             self._in_status(fresh, ReplicaStatus.OFFLINE, negate=True), ReplicaStatus.OFFLINE
@@ -293,7 +297,7 @@ class Deletions:
     def _in_status(
         self, replicas: Replicas, status: ReplicaStatus, *, negate: bool = False
     ) -> dict[BrokerId, list[TopicPartition]]:
-        """Return the replicas that have the status; with `negate`, all others."""
+        """Return the replicas that have the status; if `negate`, those that do not have the status."""
         has = self._context.replica_status
         chosen = {
             broker: [tp for tp in partitions if (has(tp, broker) is status) is not negate]
@@ -302,8 +306,9 @@ class Deletions:
         return {broker: partitions for broker, partitions in chosen.items() if partitions}
 
     def _complete(self, topics: list[str]) -> Procedure[None]:
-        """Forget the topics, whose replicas are all deleted, and delete their nodes, settings and
-        marks (A16).
+        """Delete the nodes, settings and deletion marks of topics whose replicas are all deleted (A16).
+
+        Then remove the topics from the context.
         """
         if not topics:
             return

@@ -1,8 +1,8 @@
-"""Elections that no failure causes: requested by an administrator, or needed to restore the balance (R61).
+"""Elections that an administrator requests, and elections that rebalance preferred leaders (R61).
 
 A preferred election moves the leadership to the first replica of the assignment (I7). An unclean
-one, only on request, may elect a leader outside the ISR. Invariant: an election of several
-partitions is one batch of requests, and each partition has its own result.
+election may elect a leader outside the ISR; this module holds it only on request. Invariant: an
+election of several partitions sends one batch of requests, and each partition has its own result.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ElectLeaders:
         self._effects.append(AnswerAdmin(event.ticket, results))
 
     def on_submitted(self, partitions: Iterable[TopicPartition]) -> Procedure[None]:
-        """Hold the elections in `/admin/preferred_replica_election` once, then delete the node (E5)."""
+        """Hold the preferred elections listed in `/admin/preferred_replica_election`, then delete the node (E5)."""
         chosen = list(partitions)
         logger.info("Starting preferred replica leader election for %d partitions", len(chosen))
         results = yield from self._elect(chosen, Election.PREFERRED)
@@ -65,10 +65,10 @@ class ElectLeaders:
         self._effects.append(DeletePreferredElection())
 
     def rebalance(self) -> Procedure[None]:
-        """Hold preferred elections for the brokers that have lost too many preferred leaderships (R62).
+        """Hold preferred elections for brokers with too large a leader imbalance (R62).
 
-        A broker has lost too many if, of the partitions that prefer it, more than
-        `leader.imbalance.per.broker.percentage` percent are not led by it.
+        The imbalance of a broker is the percentage of partitions that the broker should lead as preferred
+        replica but does not lead. The limit is `leader.imbalance.per.broker.percentage`.
         """
         due: list[TopicPartition] = []
         for broker, (preferring, elsewhere) in self._preferences().items():
@@ -86,7 +86,10 @@ class ElectLeaders:
         return sum(len(elsewhere) for _, elsewhere in self._preferences().values())
 
     def _preferences(self) -> dict[BrokerId, tuple[int, list[TopicPartition]]]:
-        """Return preferred broker -> (number of partitions that prefer it, those that it does not lead)."""
+        """Return broker -> (count, elsewhere), for the partitions that have this broker as preferred replica.
+
+        `count` is the number of these partitions. `elsewhere` lists those that this broker does not lead.
+        """
         context = self._context
         preferring: dict[BrokerId, int] = {}
         elsewhere: dict[BrokerId, list[TopicPartition]] = {}
@@ -137,7 +140,7 @@ class ElectLeaders:
     def _reason_not_to_elect(
         self, tp: TopicPartition, election: Election
     ) -> PartitionResult | None:
-        """Return the result if an election is not needed or not allowed; None if one must be held."""
+        """Return the result if the election is not needed or not allowed; None if it must be held."""
         context = self._context
         if tp not in context.assignments:
             return PartitionResult(

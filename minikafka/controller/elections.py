@@ -1,7 +1,7 @@
 """The four leader selectors, as pure functions over lists of broker ids.
 
 Each selector looks at one partition and returns a `Choice`, or the reason why no leader can be
-chosen. Invariant of every choice: the leader is in the new ISR, and both come from the assignment.
+chosen. Invariant: the chosen leader is in the new ISR, and all ISR members are assigned replicas.
 Candidates are tried in the order of the assignment (X4).
 """
 
@@ -19,7 +19,7 @@ class Election(Enum):
 
     OFFLINE = "OfflinePartitionLeaderElection"
     UNCLEAN = "UncleanOfflinePartitionLeaderElection"
-    """As OFFLINE, but an administrator allowed a leader outside the ISR (X3)."""
+    """Like OFFLINE, but an administrator has allowed a leader outside the ISR (X3)."""
     REASSIGNED = "ReassignPartitionLeaderElection"
     PREFERRED = "PreferredReplicaPartitionLeaderElection"
     CONTROLLED_SHUTDOWN = "ControlledShutdownPartitionLeaderElection"
@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 
 
 class Refusal(Enum):
-    """Reason why a partition was not changed; the value completes a sentence "the partition …"."""
+    """Reason why a partition was not changed; the value completes the sentence "the partition …"."""
 
     NO_REPLICAS_ASSIGNED = "doesn't have replicas assigned to it"
     NO_REPLICA_ONLINE = "has no live replica in its ISR, and unclean election is off or impossible"
@@ -60,9 +60,9 @@ def offline(
     *,
     unclean: bool,
 ) -> Verdict:
-    """Elect a leader after the old one failed: the first live replica in the ISR (H1).
+    """Elect the first live replica in the ISR, after the leader has failed (H1).
 
-    If `unclean` and no live replica is in the ISR, the first live replica leads (H3).
+    If no live replica is in the ISR and `unclean` is True, elect the first live replica (H3).
     """
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED

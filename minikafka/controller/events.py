@@ -2,8 +2,8 @@
 
 An event states a fact in the past tense and carries its data. An effect is a command to the runner
 of the machine (`broker.zk_controller`). Some effects are questions: a question is always the last
-effect of its list, and the runner must hand over its outcome before any other event. Invariant: no
-value here is changed after it was built, mappings included.
+effect of its list, and the runner must pass the outcome of the question to the machine before any
+other event. Invariant: no value in this module is changed after its creation, mappings included.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from minikafka.base.model import (
 )
 
 NO_NODE: Final = -1
-"""`LeaderAndIsr.zk_version` of a proposal whose state node must be created instead of replaced."""
+"""The `LeaderAndIsr.zk_version` of a proposed state whose node must be created, not replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """The content of a topic node: its assignment and its 16-byte id, None if the node has no id."""
+    """The content of a topic node: the assignment, and the 16-byte topic id or None."""
 
     topic_id: bytes | None
     assignment: Mapping[int, ReplicaAssignment]
@@ -44,8 +44,9 @@ Replicas: TypeAlias = tuple[BrokerId, ...]
 
 @dataclass(frozen=True, slots=True)
 class ControllerElected:
-    """This broker won the election and has read the cluster's state: the first event of every
-    machine (D5).
+    """This broker won the controller election and has read the cluster's state (D5).
+
+    This is the first event of every machine.
     """
 
     brokers: Mapping[BrokerId, Broker]
@@ -60,16 +61,16 @@ class ControllerElected:
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged:
-    """All registered brokers as of one read. A broker that bounced has another `Broker.epoch` (R19)."""
+    """All brokers that are registered now. A broker that has restarted has another `Broker.epoch` (R19)."""
 
     brokers: Mapping[BrokerId, Broker]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged:
-    """Topic nodes that were created, and names of topics whose nodes are gone.
+    """Topic nodes that were created, and names of topics whose nodes were deleted.
 
-    A topic that was deleted and created again is in both; its node has another czxid.
+    A topic that was deleted and created again is in both fields.
     """
 
     added: Mapping[str, TopicImage]
@@ -78,27 +79,27 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChanged:
-    """The node of a known topic was read again, because its data changed (E3)."""
+    """The node of a known topic was read again, because the data of the node changed (E3)."""
 
     topic: str
     assignment: Mapping[int, ReplicaAssignment]
     has_id: bool = True
-    """True if the node still holds the topic id; a tool that adds partitions by hand may drop the id."""
+    """True if the node still has the topic id. A tool that adds partitions may remove the id."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionsChanged:
-    """All topics marked under `/admin/delete_topics` as of one read (L4)."""
+    """All topics that are marked for deletion now, under `/admin/delete_topics` (L4)."""
 
     topics: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class IsrChanged:
-    """State nodes that partition leaders changed.
+    """The content of state nodes that partition leaders changed.
 
-    They were read because of notifications (E6), or because the watch on the state node of a
-    partition under reassignment fired (E10). In the second case `notifications` is empty.
+    The nodes were read because of notifications (E6), or because of watches on the state nodes of
+    partitions under reassignment (E10). In the second case `notifications` is empty.
     """
 
     notifications: tuple[str, ...]
@@ -115,7 +116,7 @@ class LogDirsFailed:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrAnswered:
-    """A broker answered the LeaderAndIsr request that was sent to its registration `broker_epoch` (R16)."""
+    """A broker answered a LeaderAndIsr request that was sent to it under `broker_epoch` (R16)."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -124,8 +125,9 @@ class LeaderAndIsrAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdownRequested:
-    """A broker wants to shut down and asks to move its leaderships (R23). `ticket` identifies the
-    caller.
+    """A broker wants to shut down and asks to move its leaderships (R23).
+
+    `ticket` identifies the caller.
     """
 
     ticket: int
@@ -140,12 +142,12 @@ class StopReplicaAnswered:
     broker_id: BrokerId
     broker_epoch: int
     deleted: Mapping[TopicPartition, int]
-    """Error code per replica that was to be deleted; 0 means deleted."""
+    """Partition -> error code, for each replica that the broker was told to delete; 0 means deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentsSubmitted:
-    """All targets in `/admin/reassign_partitions` as of one read (E4)."""
+    """All targets that are in `/admin/reassign_partitions` now (E4)."""
 
     targets: Mapping[TopicPartition, Replicas]
 
@@ -163,7 +165,7 @@ class ReassignmentsRequested:
 
 @dataclass(frozen=True, slots=True)
 class PreferredElectionSubmitted:
-    """The partitions in `/admin/preferred_replica_election` as of one read (E5)."""
+    """The partitions that are in `/admin/preferred_replica_election` now (E5)."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -184,7 +186,7 @@ class RebalanceDue:
 
 @dataclass(frozen=True, slots=True)
 class UncleanElectionEnabled:
-    """`unclean.leader.election.enable` was turned on for these topics, or for the cluster if None (R63)."""
+    """`unclean.leader.election.enable` was turned on for `topics`, or for the whole cluster if None (R63)."""
 
     topics: tuple[str, ...] | None
 
@@ -214,11 +216,11 @@ ExternalEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrWritten:
-    """Reply to `WriteLeaderAndIsr`; each of its partitions is in exactly one of the three fields.
+    """Reply to `WriteLeaderAndIsr`; each partition is in exactly one of the three fields.
 
-    `ok`: the node was written; the value is its new version, as ZooKeeper returned it (X23).
-    `conflicts`: the node was not written, because it has another version than expected. `failed`: the
-    node was not written and a retry is useless; the value is the reason.
+    `ok`: partition -> new version of the written node, as ZooKeeper returned it (X23). `conflicts`:
+    partitions that were not written, because the node has another version than expected. `failed`:
+    partition -> reason why the node was not written and a retry is useless.
     """
 
     ok: Mapping[TopicPartition, int]
@@ -287,7 +289,7 @@ class StartChannel:
 
 @dataclass(frozen=True, slots=True)
 class StopChannel:
-    """Close the queue of a broker that is gone, and drop the requests waiting in it."""
+    """Close the request queue of a broker that is no longer registered, and drop the queued requests."""
 
     broker_id: BrokerId
 
@@ -302,14 +304,14 @@ class SendRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteIsrChanges:
-    """Delete handled nodes under `/isr_change_notification`."""
+    """Delete notifications that were handled, under `/isr_change_notification`."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteLogDirEvents:
-    """Delete handled nodes under `/log_dir_event_notification`."""
+    """Delete notifications that were handled, under `/log_dir_event_notification`."""
 
     names: tuple[str, ...]
 
@@ -340,7 +342,7 @@ class WatchStates:
 
 @dataclass(frozen=True, slots=True)
 class UnwatchStates:
-    """Drop the watches that `WatchStates` set on these partitions."""
+    """Remove the watches that `WatchStates` set for these partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -349,8 +351,9 @@ class UnwatchStates:
 class TrimReassignments:
     """Remove these partitions from `/admin/reassign_partitions` (A11).
 
-    A partition stays in the node if its target there differs from the one in `finished`.
-    The runner deletes the node if no partition is left, and in any case reads it again afterwards (R60).
+    A partition stays in the node if its target in the node differs from its target in `finished`.
+    The runner deletes the node if no partition is left. The runner always reads the node again
+    afterwards (R60).
     """
 
     finished: Mapping[TopicPartition, Replicas]
@@ -358,20 +361,21 @@ class TrimReassignments:
 
 @dataclass(frozen=True, slots=True)
 class DeletePreferredElection:
-    """Delete `/admin/preferred_replica_election`: the election was held, or failed."""
+    """Delete `/admin/preferred_replica_election` after the election was held or has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteDeletionMarks:
-    """Delete `/admin/delete_topics/T` of topics that do not exist or may not be deleted (R65)."""
+    """Delete the deletion marks `/admin/delete_topics/T` that were refused or are no longer needed (R65)."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StepReached:
-    """An operation reached a named step (`controller/steps.py`); the runner may hold the operation
-    at that step.
+    """An operation reached a named step (`controller/steps.py`).
+
+    The runner may hold the operation at that step.
     """
 
     operation: str
@@ -381,10 +385,10 @@ class StepReached:
 
 @dataclass(frozen=True, slots=True)
 class WriteLeaderAndIsr:
-    """Ask the runner to write these states, fenced by the controller epoch; it replies
-    `LeaderAndIsrWritten`.
+    """Ask the runner to write these states, fenced by the controller epoch.
 
-    The `zk_version` of a proposed state is the version that it replaces, or `NO_NODE`.
+    The `zk_version` of a state is the version of the node to replace, or `NO_NODE`. The runner replies
+    with `LeaderAndIsrWritten`.
     """
 
     states: Mapping[TopicPartition, LeaderAndIsr]
@@ -392,23 +396,23 @@ class WriteLeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class ReadLeaderAndIsr:
-    """Ask the runner to read the state nodes of these partitions; it replies `LeaderAndIsrRead`."""
+    """Ask the runner to read the state nodes of these partitions; reply: `LeaderAndIsrRead`."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadUncleanSettings:
-    """Ask the runner whether these topics allow unclean elections; it replies `UncleanSettingsRead`."""
+    """Ask the runner whether these topics allow unclean elections; reply: `UncleanSettingsRead`."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAssignments:
-    """Ask the runner to write these assignments to the topic nodes; it replies `AssignmentsWritten`.
+    """Ask the runner to write these assignments to the topic nodes; reply: `AssignmentsWritten`.
 
-    An assignment of None removes the partition from its topic node (R65); partitions that are not
+    An assignment of None removes the partition from its topic node (R65). Partitions that are not
     listed keep their assignment. A topic is not written if `/admin/reassign_partitions` no longer
     has the targets in `submitted`.
     """
@@ -419,20 +423,17 @@ class WriteAssignments:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicNodes:
-    """Ask the runner to delete the topics' nodes, settings and deletion marks; it replies
-    `TopicNodesDeleted`.
-    """
+    """Ask the runner to delete the topics' nodes, settings and marks; reply: `TopicNodesDeleted`."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GiveTopicIds:
-    """Ask the runner to write ids into topic nodes that have none (R69); it replies `TopicIdsGiven`.
+    """Ask the runner to write ids into topic nodes that have none (R69); reply: `TopicIdsGiven`.
 
-    An id of None asks for a new id. A topic gets a new id only before its partitions exist: otherwise
-    replicas that were created without an id, or with an id that was lost, would be taken for replicas
-    of another topic.
+    An id of None asks for a new id. A topic whose partitions exist already gets no new id. Otherwise
+    its replicas, which have no id or an older id, would be taken for replicas of another topic.
     """
 
     topics: Mapping[str, bytes | None]

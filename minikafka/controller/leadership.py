@@ -1,9 +1,9 @@
-"""The compare-and-set loop behind every change of leadership (R3).
+"""The compare-and-set loop that every change of leadership uses (R3).
 
-States are proposed and written. If somebody else has written a state node in the meantime, the node is
-read and a state for its partition is proposed again; Kafka's old loop retried every partition, not
-only those with a conflict. Invariant: the known leadership changes only to states that ZooKeeper accepted
-or returned.
+States are proposed and written. If another program has written a state node in the meantime, the node is
+read and a new state for its partition is proposed. Only partitions with such a conflict are retried;
+Kafka's old loop retried every partition. Invariant: the known leadership changes only to states that
+ZooKeeper accepted or returned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minikafka.controller.events import (
 from minikafka.controller.state_change_log import StateChangeLog
 
 Proposals: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | None]
-"""Per partition: a state to write, the reason why none is possible, or None if no change is needed."""
+"""Partition -> state to write, reason why no state is possible, or None if no change is needed."""
 LeadershipResults: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal]
 
 
@@ -36,10 +36,10 @@ def change_leadership(
     partitions: Iterable[TopicPartition],
     propose: Callable[[list[TopicPartition]], Procedure[Proposals]],
 ) -> Procedure[LeadershipResults]:
-    """Write proposed states; return per partition the accepted state or the reason for failure.
+    """Write the states that `propose` returns; return partition -> accepted state or reason for failure.
 
-    Partitions that needed no change are absent. `propose` is called again for partitions whose
-    state node was changed by somebody else.
+    Partitions that need no change are not in the result. `propose` is called again for partitions whose
+    state node another program has changed.
     """
     results: LeadershipResults = {}
     remaining = list(partitions)
@@ -85,7 +85,7 @@ def _read_again(
 ) -> Procedure[list[TopicPartition]]:
     """Read the state nodes of the conflicting partitions and update the known leadership.
 
-    Return the partitions that have a node.
+    Returns the partitions that have a state node.
     """
     read = yield ReadLeaderAndIsr(conflicts)
     assert isinstance(read, LeaderAndIsrRead)

@@ -1,11 +1,11 @@
-"""The controller as a state machine: events go in, effects come out, outcomes come back as events.
+"""The controller as a state machine: `handle` takes an event and returns effects.
 
 `handle` runs one procedure per external event. When the procedure asks a question (a read or a
-write in ZooKeeper), the question is the last effect returned and the machine `is_busy`: the next
-input must be the outcome, and the procedure continues. So the view of the cluster never changes
-while a question is open, and events take effect in the order in which they arrive (D14). Invariant:
-the known leadership changes only after ZooKeeper accepted the change. A machine belongs to one
-controller epoch and is dropped when the epoch ends, never repaired.
+write in ZooKeeper), the question is the last effect returned, and the machine `is_busy`. The next
+input must then be the outcome of the question, and the procedure continues. The view of the cluster
+therefore never changes while a question is open, and events take effect in the order of their
+arrival (D14). Invariant: the known leadership changes only after ZooKeeper accepted the change. A
+machine belongs to one controller epoch and is dropped when the epoch ends.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class ControllerMachine:
         return self._elections.imbalance_count()
 
     def copy_from(self, other: ControllerMachine) -> None:
-        """Copy another machine's state, to find out what that machine would do without changing it.
+        """Copy the state of another machine, to plan what that machine would do without changing it.
 
         Raises RuntimeError while the other machine waits for an outcome.
         """
@@ -157,23 +157,22 @@ class ControllerMachine:
         self._deletions.copy_from(other._deletions)
 
     def state_changes(self, tp: TopicPartition) -> list[str]:
-        """Return the remembered state changes of the partition, oldest first."""
+        """Return the recent state-change log lines of the partition, oldest first."""
         return self._state_changes.lines_of(tp)
 
     def drain_decisions(self) -> dict[Decision, list[TopicPartition]]:
-        """Return the decisions made since the last call, each with its partitions, for the ledger;
-        then forget them.
-        """
+        """Return decision -> partitions, for all decisions since the last call of this method."""
         return self._state_changes.drain_decisions()
 
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
         """Process the event at `now` (monotonic ms) and return its effects in order.
 
-        If the last effect is a question, the next input must be its outcome. `cause` is the id of
-        the external event, which is also passed with the outcomes of its questions.
+        If the last effect is a question, the next input must be the outcome of the question. `cause`
+        is the id of the external event. An outcome is passed with the `cause` of the event that led to
+        the question.
 
-        Raises RuntimeError if an outcome comes without a question, or another event before the
-        outcome.
+        Raises RuntimeError for an outcome while no question is open, and for an external event while a
+        question is open.
         """
         if isinstance(event, _OUTCOMES) != self.is_busy:
             raise RuntimeError(
@@ -205,9 +204,9 @@ class ControllerMachine:
     def _on_elected(self, event: ControllerElected) -> Procedure[None]:
         """Load the cluster's state, inform all brokers, and resume unfinished work (D5).
 
-        Brokers receive the metadata before any LeaderAndIsr (R18). Replicas that are not alive go
-        offline last, after the elections, so that an election removes all dead members from the ISR
-        in one write, as when a broker dies (X7).
+        Brokers receive the metadata before any LeaderAndIsr (R18). Replicas on dead brokers are moved to
+        Offline last. The elections before that remove all dead replicas of a partition from the ISR in
+        one write (X7).
         """
         context = self.context
         for broker in event.brokers.values():
@@ -237,7 +236,7 @@ class ControllerMachine:
             yield from self._elections.on_submitted(event.preferred_elections)
 
     def shutdown(self) -> None:
-        """Log that the state machines have ended, if they have started (D10). A second call does nothing."""
+        """Log that the state machines have stopped, if they were running (D10)."""
         if self._has_started:
             self._has_started = False
             logger.info("Stopped partition state machine")
@@ -246,10 +245,10 @@ class ControllerMachine:
     # Brokers.
 
     def _on_brokers_changed(self, event: BrokersChanged) -> Procedure[None]:
-        """Handle failed brokers, then started ones, so that no election picks a dead broker.
+        """Handle failed brokers, then started brokers, so that no election picks a dead broker.
 
-        A bounce is a failure and then a startup (R19). New endpoints under the same registration
-        are a startup alone: requests that waited for the old endpoints are sent again (R22).
+        A broker that has restarted counts as failed and then as started (R19). A broker that has only
+        changed its endpoints counts as started: requests queued for the old endpoints are sent again (R22).
         """
         known, registered = self.context.brokers, event.brokers
         started = [broker for id_, broker in registered.items() if known.get(id_) != broker]
@@ -286,7 +285,7 @@ class ControllerMachine:
     def _take_offline(
         self, replicas: Mapping[BrokerId, Collection[TopicPartition]]
     ) -> Procedure[None]:
-        """Take replicas offline: elect new leaders where they led, then remove them from their ISRs."""
+        """Elect new leaders for partitions led by these replicas; then remove the replicas from the ISRs."""
         context = self.context
         going = self._not_being_deleted(replicas)
         yield from self._deletions.on_replicas_lost(replicas)
@@ -303,8 +302,9 @@ class ControllerMachine:
             self._emit_update_metadata(context.brokers, ())
 
     def _on_broker_startup(self, started: list[Broker]) -> Procedure[None]:
-        """Send full metadata to new brokers and the broker list to the others; bring replicas
-        online (I4).
+        """Send full metadata to the started brokers and the broker list to all other brokers (I4).
+
+        Then bring replicas online, elect leaders, and continue reassignments and deletions.
         """
         context = self.context
         logger.info("New broker startup callback for %s", sorted(broker.id for broker in started))
@@ -346,7 +346,7 @@ class ControllerMachine:
         return list(self.context.topics[topic])
 
     def _assign_topic_ids(self, topics: Mapping[str, TopicImage]) -> Procedure[None]:
-        """Give ids to topics created by hand, before any broker is informed of them (R69)."""
+        """Give ids to topics that were created without an id, before brokers learn of the topics (R69)."""
         without = [topic for topic, image in topics.items() if image.topic_id is None]
         if without:
             given = yield GiveTopicIds(dict.fromkeys(without))
@@ -354,7 +354,10 @@ class ControllerMachine:
             self.context.topic_ids.update(given.ids)
 
     def _on_assignment_changed(self, event: AssignmentChanged) -> Procedure[None]:
-        """Create added partitions (I9); remove those added to a topic that is being deleted (R65)."""
+        """Create the added partitions (I9).
+
+        If the topic is being deleted, remove the added partitions from the topic node instead (R65).
+        """
         context = self.context
         if event.topic not in context.topics:
             return
@@ -382,7 +385,7 @@ class ControllerMachine:
         return added
 
     def _on_new_partitions(self, created: list[TopicPartition]) -> Procedure[None]:
-        """Move partitions and replicas to New, then to Online (I2)."""
+        """Move new partitions and their replicas to New, then to Online (I2)."""
         replicas: dict[BrokerId, list[TopicPartition]] = {}
         for tp in created:
             for broker in self.context.replicas(tp):
@@ -399,8 +402,9 @@ class ControllerMachine:
         yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
 
     def _on_deletions_changed(self, event: DeletionsChanged) -> Procedure[None]:
-        """Delete marked topics (L1); a topic whose mark is removed before its deletion began keeps
-        running.
+        """Delete newly marked topics (L1).
+
+        A topic whose mark was removed before its deletion began gets leader elections again.
         """
         if (yield from self._deletions.update_marks(event.topics)):
             yield from self._partitions.trigger_online()
@@ -415,7 +419,7 @@ class ControllerMachine:
         yield from self._reassignments.on_requested(event)
         yield from self._deletions.resume_after_reassignments()
 
-    # What leaders and brokers report.
+    # Reports from leaders and brokers.
 
     def _on_isr_changed(self, event: IsrChanged) -> Procedure[None]:
         """Adopt newer ISRs that leaders wrote, inform all brokers, and delete the notifications (R26)."""
@@ -434,7 +438,7 @@ class ControllerMachine:
         yield from self._deletions.resume_after_reassignments()
 
     def _on_log_dirs_failed(self, event: LogDirsFailed) -> Procedure[None]:
-        """Send the brokers LeaderAndIsr again; their answers tell which replicas they lost (R67)."""
+        """Send the brokers LeaderAndIsr again; the answers show which replicas are lost (R67)."""
         live = [broker for broker in event.brokers if broker in self.context.brokers]
         yield from self._replicas.handle_state_changes(
             self.context.replicas_on(live), ReplicaStatus.ONLINE
@@ -442,7 +446,7 @@ class ControllerMachine:
         self._effects.append(DeleteLogDirEvents(event.notifications))
 
     def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Procedure[None]:
-        """Take offline the replicas with the answer KAFKA_STORAGE_ERROR: their log directory failed (R16)."""
+        """Take the replicas with KAFKA_STORAGE_ERROR offline: their log directory has failed (R16)."""
         broker = self.context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
             return
@@ -466,15 +470,15 @@ class ControllerMachine:
         yield from self._deletions.on_stop_replica_answered(event)
 
     def _on_unclean_election_enabled(self, event: UncleanElectionEnabled) -> Procedure[None]:
-        """Retry elections of partitions that have no live replica in the ISR (R63)."""
+        """Retry the elections of New and Offline partitions of these topics (R63)."""
         yield from self._partitions.trigger_online(event.topics)
 
     def _on_controlled_shutdown(self, event: ControlledShutdownRequested) -> Procedure[None]:
-        """Move the broker's leaderships, remove its follower replicas from their ISRs, and answer with
-        the partitions that it still leads (R23).
+        """Move the broker's leaderships, and remove its follower replicas from the ISRs (R23).
 
-        Metadata that marks these replicas offline is sent first: a broker that lost a leadership
-        still fetches, and the new leader must not add it to the ISR again (R24).
+        The answer lists the partitions that the broker still leads. Metadata that marks the broker's
+        replicas as offline is sent first. Otherwise a new leader could add the broker to the ISR again,
+        because the broker still fetches (R24).
         """
         context = self.context
         broker = context.brokers.get(event.broker_id)
@@ -514,7 +518,7 @@ class ControllerMachine:
     def _not_being_deleted(
         self, replicas: Mapping[BrokerId, Iterable[TopicPartition]]
     ) -> dict[BrokerId, list[TopicPartition]]:
-        """Return the replicas of topics whose deletion has not begun."""
+        """Return the replicas in `replicas` of topics whose deletion has not begun."""
         begun = self._deletions.has_begun
         return {
             broker: [tp for tp in partitions if not begun(tp)]

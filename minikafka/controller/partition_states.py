@@ -1,13 +1,13 @@
 """The 4-state machine of partitions: the table of legal moves, and the effect of each move (F1-F12).
 
     NonExistent -> New            assignment known, no leader yet
-    New -> Online                 first live replica leads, live ones are the ISR; node created
+    New -> Online                 first live replica leads, ISR is all live replicas; node created
     Online, Offline -> Online     a leader is elected (`elections.py`); node written by compare-and-set
     New, Online, Offline -> Offline     state recorded, nothing written
     Offline -> NonExistent              state recorded, nothing written
 
-Invariant: a partition becomes Online only after ZooKeeper accepted its leader. A partition that
-fails keeps its state; the other partitions of its batch still change theirs.
+Invariant: a partition becomes Online only after ZooKeeper accepted its leader. If the change of one
+partition fails, this partition keeps its state, and the other partitions of the batch are still changed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LEGAL_PREVIOUS: Final = {
         {PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}
     ),
 }
-"""Target state -> the states from which it may be entered (F11)."""
+"""Target state -> states from which a partition may move to the target state (F11)."""
 
 _REFUSED_FOR_ISR: Final = frozenset(
     {
@@ -64,13 +64,13 @@ _REFUSED_FOR_ISR: Final = frozenset(
         Refusal.NO_OTHER_REPLICA_IN_SYNC,
     }
 )
-"""Refusals that may no longer hold if the ISR in ZooKeeper is newer than the known one."""
+"""Refusals that may no longer hold if the ISR in ZooKeeper is newer than the known ISR."""
 
 Results: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | IllegalTransition]
-"""The result of a change of state, per partition.
+"""Partition -> result of a change of state.
 
-A change to Online has the new leadership or the reason for failure (X25). Other changes have entries
-only for illegal transitions.
+For a change to Online, the result is the new leadership or the reason for failure (X25). For other
+changes, only illegal transitions have a result.
 """
 
 
@@ -85,7 +85,10 @@ class PartitionStateMachine:
         self._batch = batch
 
     def startup(self) -> Procedure[None]:
-        """After winning an election, set every partition's state; elect leaders where none is live (F7)."""
+        """Set every partition's state after a won controller election (F7).
+
+        Then elect leaders for the partitions without a live leader.
+        """
         context = self._context
         logger.info("Initializing partition state")
         for tp in context.assignments:
@@ -105,7 +108,7 @@ class PartitionStateMachine:
         logger.info("Started partition state machine with initial state -> %s", initial)
 
     def trigger_online(self, topics: Collection[str] | None = None) -> Procedure[Results]:
-        """Hold offline elections for all New and Offline partitions, or for those of `topics` (F8).
+        """Elect leaders for the New and Offline partitions of `topics`, or of all topics if None (F8).
 
         Partitions of topics that are being deleted are skipped.
         """
@@ -227,7 +230,7 @@ class PartitionStateMachine:
     def _propose_first_leaders(self, partitions: list[TopicPartition]) -> Procedure[Proposals]:
         """Propose the first leader and ISR of New partitions (F3).
 
-        A state node that already exists is a failure, never a conflict to retry.
+        If the state node already exists, the change fails and is not retried.
         """
         yield from ()
         context = self._context
@@ -286,10 +289,10 @@ class PartitionStateMachine:
         return results
 
     def _read_newer(self, refused: list[TopicPartition]) -> Procedure[list[TopicPartition]]:
-        """Adopt the states that are newer in ZooKeeper than the known ones; return their partitions.
+        """Read the states of refused partitions; adopt newer states and return their partitions.
 
-        A leader announces a new ISR only after writing it. If it dies in between, only a read shows
-        that ISR.
+        A leader first writes a new ISR and then announces it. If the leader dies in between, only a
+        read shows the new ISR.
         """
         context = self._context
         electable = [
@@ -345,10 +348,9 @@ class PartitionStateMachine:
     def _unclean_settings(
         self, partitions: list[TopicPartition], election: Election
     ) -> Procedure[dict[str, bool]]:
-        """Return topic -> `unclean.leader.election.enable`, read only where it can decide the
-        election (A15).
+        """Return topic -> `unclean.leader.election.enable`, for topics where the setting matters (A15).
 
-        The setting decides an offline election if no ISR member is live but another replica is.
+        The setting matters in an offline election if no ISR member is live but another replica is live.
         """
         if election is not Election.OFFLINE:
             return {}

@@ -5,9 +5,9 @@
     B   when every target replica is in the ISR: make the target the assignment, elect a leader from
         it, remove the other replicas from the ISR, stop and delete them
 
-The topic node alone holds the progress, so a new controller continues from it (I6). Invariants: an
-old replica is removed only when all target replicas are in sync; the only in-sync replica is never
-removed; every phase can be repeated from its beginning.
+The progress is stored only in the topic node, so that a new controller can continue (I6). Invariants:
+an old replica is removed only when all target replicas are in sync. The only in-sync replica is never
+removed. Every phase can be repeated from its beginning.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ _UNKNOWN = PartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition 
 
 
 class Reassignments:
-    """Starts, continues, replaces and cancels reassignments; `context.reassigning` holds those in
-    progress.
+    """Starts, continues, replaces and cancels reassignments.
+
+    `context.reassigning` has the partitions with a reassignment in progress.
     """
 
     def __init__(
@@ -80,7 +81,10 @@ class Reassignments:
     # Requests.
 
     def resume(self, submitted: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Procedure[None]:
-        """Continue the reassignments in topic nodes after winning an election, then handle `submitted` (D18)."""
+        """Continue the reassignments in topic nodes after a won controller election (D18).
+
+        Then start the reassignments in `submitted`.
+        """
         in_flight = {
             tp: assignment
             for tp, assignment in self._context.assignments.items()
@@ -96,8 +100,8 @@ class Reassignments:
     ) -> Procedure[None]:
         """Start the reassignments in `/admin/reassign_partitions` (E4).
 
-        Unlike a request, the node may name brokers that are not alive: the reassignment waits for
-        them (X12).
+        Unlike a request, the node may name brokers that are not alive. The reassignment then waits for
+        these brokers (X12).
         """
         context = self._context
         wanted, finished = {}, {}
@@ -118,9 +122,7 @@ class Reassignments:
             self._effects.append(TrimReassignments(finished))
 
     def on_requested(self, event: ReassignmentsRequested) -> Procedure[None]:
-        """Start or cancel the reassignments of an AlterPartitionReassignments request and answer it
-        (R57).
-        """
+        """Start or cancel the reassignments of an AlterPartitionReassignments request; answer it (R57)."""
         context = self._context
         results: dict[TopicPartition, PartitionResult] = {}
         wanted = {}
@@ -129,12 +131,13 @@ class Reassignments:
                 tp, target
             )
             if refusal is not None:
-                results[tp] = refusal  # not logged: a client could fill the disk with such lines
+                results[tp] = refusal  # not logged: a client could fill the disk with log lines
             else:
                 assignment = context.assignments[tp]
                 chosen = assignment.origin if target is None else target
                 wanted[tp] = assignment.reassigned_to(chosen)
-        # As in Kafka, the latest request wins: a submission that it replaces would otherwise be read again.
+        # As in Kafka, the latest request wins. Without this, replaced targets in
+        # `/admin/reassign_partitions` would be read and started again.
         replaced = {
             tp: context.assignments[tp].target for tp in wanted if tp in context.reassigning
         }
@@ -148,7 +151,7 @@ class Reassignments:
     ) -> PartitionResult | None:
         """Return the error if the reassignment is impossible; None if it is possible (K12).
 
-        The checks hold for requests and for the admin node.
+        These checks apply to requests and to targets in `/admin/reassign_partitions`.
         """
         context = self._context
         if tp not in context.assignments or context.is_being_deleted(tp):
@@ -174,8 +177,8 @@ class Reassignments:
     def _would_lose_records(self, tp: TopicPartition, target: tuple[BrokerId, ...]) -> bool:
         """True if the new assignment keeps no member of the ISR.
 
-        A replica that was being added and is no longer wanted is deleted at once, so it must not be
-        the last one in sync.
+        A replica that the current reassignment is adding is deleted at once if the new target does not
+        include it. Such a replica must not be the last in-sync replica.
         """
         assignment = self._context.assignments[tp]
         state = self._context.leadership.get(tp)
@@ -185,9 +188,9 @@ class Reassignments:
     def _reason_to_refuse_request(
         self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
     ) -> PartitionResult | None:
-        """Return the error if a request fails a check that applies to requests only; None if it passes.
+        """Return the error if a requested reassignment is refused; None if it is accepted.
 
-        Reassignments in `/admin/reassign_partitions` do not have to pass these checks (X12).
+        The checks in this function do not apply to targets in `/admin/reassign_partitions` (X12).
         """
         context = self._context
         assignment = context.assignments[tp]
@@ -212,14 +215,14 @@ class Reassignments:
     # Events during a reassignment.
 
     def on_isr_changed(self, changed: Iterable[TopicPartition]) -> Procedure[None]:
-        """Complete the reassignments whose targets have all joined the ISR (E10)."""
+        """Complete the reassignments whose target replicas are all in the ISR (E10)."""
         context = self._context
         complete = [tp for tp in changed if tp in context.reassigning and self._is_complete(tp)]
         if complete:
             yield from self._complete(complete)
 
     def on_brokers_started(self, brokers: Iterable[BrokerId]) -> Procedure[None]:
-        """Continue the reassignments with a replica on these brokers (I4)."""
+        """Continue the reassignments of partitions that have a replica on these brokers (I4)."""
         started = set(brokers)
         touched = [
             tp
@@ -230,7 +233,7 @@ class Reassignments:
             yield from self._continue(touched)
 
     def on_topics_removed(self, topics: Iterable[str]) -> None:
-        """Drop the reassignments of topics whose nodes somebody else deleted.
+        """Drop the reassignments of topics whose nodes another program has deleted.
 
         Must be called before the context forgets the topics.
         """
@@ -246,10 +249,10 @@ class Reassignments:
             self._effects.append(TrimReassignments(over))
 
     def _is_complete(self, tp: TopicPartition) -> bool:
-        """True if every target replica is in the ISR, which may have other members (T6).
+        """True if every target replica is in the ISR; the ISR may have other members too (T6).
 
-        A reassignment that adds and removes no replica (another order, or a cancellation) is
-        complete at once.
+        A reassignment that adds and removes no replica is complete at once: it only changes the order of
+        replicas, or cancels another reassignment.
         """
         assignment = self._context.assignments[tp]
         state = self._context.leadership.get(tp)
@@ -264,11 +267,11 @@ class Reassignments:
         wanted: Mapping[TopicPartition, ReplicaAssignment],
         submitted: Mapping[TopicPartition, tuple[BrokerId, ...]] = _NOTHING,
     ) -> Procedure[dict[TopicPartition, PartitionResult]]:
-        """Run phase U, then A or B; return a result per partition.
+        """Run phase U, then phase A or B, for each partition in `wanted`; return a result per partition.
 
-        A partition whose assignment does not change needs no work, unless its reassignment is in
-        progress (X13). `submitted`: the targets that come from the admin node; a reassignment to such a
-        target begins only if the node still has the target.
+        A partition is skipped if its assignment does not change and no reassignment of it is in progress
+        (X13). `submitted`: the targets that come from `/admin/reassign_partitions`. A reassignment to such
+        a target begins only if the node still has the target.
         """
         context = self._context
         results = {tp: PartitionResult() for tp in wanted}
@@ -297,14 +300,13 @@ class Reassignments:
     def _stop_unwanted(
         self, changed: Mapping[TopicPartition, ReplicaAssignment]
     ) -> Procedure[dict[TopicPartition, PartitionResult]]:
-        """Step U3: stop replicas that were being added and are no longer wanted; return the refused
-        partitions.
+        """Step U3: stop replicas that an earlier reassignment was adding and that are no longer wanted.
 
-        U3 precedes U1: if the controller dies between them, the topic node still names every replica.
-        The leader epoch is raised before the stop, because a broker refuses a stop whose epoch is
-        lower than its own (T19). Any replica that stays may become the leader. If the leader itself
-        must be stopped and no staying replica can replace it, the partition is refused and left
-        unchanged.
+        U3 comes before U1: if the controller dies in between, the topic node still names every replica.
+        The leader epoch is raised before a replica is stopped, because a broker refuses a StopReplica
+        whose leader epoch is too low (T19). Any remaining replica may become the leader. If the leader
+        must be stopped and no remaining replica can become the leader, the partition is refused and left
+        unchanged. Returns refused partition -> error.
         """
         context = self._context
         unwanted = {
@@ -383,9 +385,7 @@ class Reassignments:
     def _raise_epochs(
         self, partitions: list[TopicPartition]
     ) -> Procedure[dict[TopicPartition, LeaderAndIsr | Refusal]]:
-        """Write leader and ISR unchanged with the next leader epoch, so that brokers accept the
-        assignment (T5).
-        """
+        """Raise the leader epochs without other changes, so that brokers accept the assignment (T5)."""
         context = self._context
 
         def propose(remaining: list[TopicPartition]) -> Procedure[Proposals]:
@@ -420,7 +420,7 @@ class Reassignments:
     # Phase B.
 
     def _complete(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """Run phase B. A partition without an eligible leader among its targets stays in phase A."""
+        """Run phase B. A partition stays in phase A if none of its target replicas can become the leader."""
         self._emit_step("B1", partitions)
         yield from self._bring_adding_online(partitions)
         self._emit_step("B2", partitions)
@@ -446,8 +446,9 @@ class Reassignments:
         yield from self._replicas.handle_state_changes(adding, ReplicaStatus.ONLINE)
 
     def _lead_from_target(self, partitions: list[TopicPartition]) -> Procedure[set[TopicPartition]]:
-        """Raise the epoch of partitions led by a target; elect a target to lead the others. Return the
-        partitions that failed.
+        """Make a target replica the leader of each partition; return the partitions that failed.
+
+        If a live target replica already leads, only the leader epoch is raised.
         """
         context = self._context
         staying: list[TopicPartition] = []
@@ -471,7 +472,7 @@ class Reassignments:
     def _remove_old(
         self, partitions: list[TopicPartition], before: Mapping[TopicPartition, ReplicaAssignment]
     ) -> Procedure[None]:
-        """Steps B4 and B5: remove the old replicas from the ISR, stop and delete them."""
+        """Steps B4 and B5: remove the old replicas from the ISR, then stop and delete the old replicas."""
         removed: dict[BrokerId, list[TopicPartition]] = {}
         for tp in partitions:
             for broker in before[tp].removing:
@@ -497,7 +498,7 @@ class Reassignments:
             yield from self._replicas.handle_state_changes(removed, target)
 
     def _finish(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """Steps B6 to B8: write the final assignment, remove it from the admin node, inform all brokers."""
+        """Steps B6 to B8: write the final assignments, trim `/admin/reassign_partitions`, inform all brokers."""
         context = self._context
         final = {tp: context.assignments[tp] for tp in partitions}
         failed = yield from self._write(final, "B6")
@@ -525,7 +526,7 @@ class Reassignments:
         step: str,
         submitted: Mapping[TopicPartition, tuple[BrokerId, ...]] = _NOTHING,
     ) -> Procedure[dict[TopicPartition, str]]:
-        """Write these assignments to the topic nodes; return the failed partitions with the reason."""
+        """Write the assignments to the topic nodes; return failed partition -> reason."""
         if not assignments:
             return {}
         self._emit_step(step, assignments)

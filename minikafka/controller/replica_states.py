@@ -1,6 +1,6 @@
 """The 7-state machine of replicas: the table of legal moves, and the effect of each move (G1-G13).
 
-    NonExistent -> New                      sent LeaderAndIsr to follow, if another broker leads
+    NonExistent -> New                      sent LeaderAndIsr as a follower, if another broker leads
     New -> Online                           added to the assignment
     Online, Offline, Ineligible -> Online   sent LeaderAndIsr with the current leadership
     New, Online, Offline, Ineligible -> Offline    stopped, removed from the ISR, other replicas informed
@@ -8,8 +8,8 @@
     DeletionStarted -> DeletionSuccessful | DeletionIneligible;  Offline -> DeletionIneligible
     DeletionSuccessful -> NonExistent       removed from the assignment
 
-Invariants: the last member never leaves an ISR (R21); a removal that changes the ISR or the leader
-raises the leader epoch, which fences the removed replica (X19).
+Invariants: the last member of an ISR is never removed (R21). A removal that changes the ISR or the
+leader raises the leader epoch, which fences the removed replica (X19).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LEGAL_PREVIOUS: Final = {
     ),
     ReplicaStatus.NON_EXISTENT: frozenset({ReplicaStatus.DELETION_SUCCESSFUL}),
 }
-"""Target state -> the states from which it may be entered (G12)."""
+"""Target state -> states from which a replica may move to the target state (G12)."""
 
 Replicas: TypeAlias = Mapping[BrokerId, Iterable[TopicPartition]]
 """A set of replicas: broker id -> partitions of the replicas on that broker."""
@@ -66,9 +66,9 @@ Failures: TypeAlias = dict[tuple[TopicPartition, BrokerId], Refusal | IllegalTra
 def without_replica(
     state: LeaderAndIsr, broker_id: BrokerId, controller_epoch: int
 ) -> LeaderAndIsr:
-    """Return the next state, in which the replica is neither the leader nor in the ISR.
+    """Return the next leader-and-ISR state, in which the replica is neither leader nor in the ISR.
 
-    The last ISR member stays in the ISR (R21).
+    If the replica is the last ISR member, it stays in the ISR (R21).
     """
     leader = NO_LEADER if state.leader == broker_id else state.leader
     isr = tuple(member for member in state.isr if member != broker_id) or state.isr
@@ -86,7 +86,11 @@ class ReplicaStateMachine:
         self._batch = batch
 
     def startup(self) -> Procedure[None]:
-        """Mark live replicas Online and others Ineligible after winning an election; inform the live ones (G11)."""
+        """Set every replica's state after a won controller election (G11).
+
+        Live replicas become Online, and their brokers are sent LeaderAndIsr. All other replicas become
+        DeletionIneligible.
+        """
         live: dict[BrokerId, list[TopicPartition]] = {}
         logger.info("Initializing replica state")
         for tp, assignment in self._context.assignments.items():
@@ -175,9 +179,10 @@ class ReplicaStateMachine:
         self._state_changes.record(refused, tp)
 
     def _may_be_new(self, tp: TopicPartition, broker: BrokerId, failures: Failures) -> bool:
-        """True if the replica may become New; then its LeaderAndIsr request is added to the batch.
+        """Return True if the replica may become New; then also add its LeaderAndIsr to the batch.
 
-        The current leader may not: record the failure and return False (G3).
+        The current leader may not become New: record the failure and return False (G3). If the partition
+        has no leader yet, no LeaderAndIsr is added.
         """
         state = self._context.leadership.get(tp)
         if state is None:
@@ -221,7 +226,7 @@ class ReplicaStateMachine:
     ) -> Procedure[None]:
         """Stop the replicas, remove them from their ISRs, and inform the other replicas and clients (G6).
 
-        A replica that is in no ISR needs no write, but clients must see it offline (X27).
+        If a replica is not in the ISR, nothing is written, but clients must still see it as offline (X27).
         """
         context = self._context
         for tp in partitions:
@@ -240,8 +245,9 @@ class ReplicaStateMachine:
     def _remove_from_isr(
         self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
     ) -> Procedure[set[TopicPartition]]:
-        """Write the states without the replica; return the partitions written, and put the refused
-        ones into `failures`.
+        """Remove the broker from the ISRs of the partitions; return the partitions that were written.
+
+        Partitions that were refused are added to `failures`.
         """
         context = self._context
 
@@ -268,9 +274,7 @@ class ReplicaStateMachine:
     def _propose_without(
         self, tp: TopicPartition, broker: BrokerId
     ) -> LeaderAndIsr | Refusal | None:
-        """Propose the state without the replica; None if the replica is out of the ISR and cannot
-        rejoin.
-        """
+        """Return the state without the replica; None if the replica is not in the ISR and cannot rejoin."""
         current = self._context.leadership[tp]
         if current.controller_epoch > self._context.epoch:
             return Refusal.NEWER_CONTROLLER
@@ -284,8 +288,8 @@ class ReplicaStateMachine:
     def _may_rejoin_isr(self, tp: TopicPartition, broker: BrokerId) -> bool:
         """True if the leader may add the replica to the ISR while the replica's broker shuts down.
 
-        The proposal then raises the leader epoch, which fences the follower's fetches, so that the
-        follower is in no ISR when its broker exits (R24).
+        In this case the leader epoch is raised, which fences the replica's fetches. The replica is then
+        not in the ISR when its broker exits (R24).
         """
         return (
             broker in self._context.shutting_down

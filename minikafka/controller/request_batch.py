@@ -1,9 +1,9 @@
-"""Requests to brokers, collected and emitted once per batch, one per broker and kind (R14).
+"""Requests to brokers, collected in a batch: one request per broker and kind (R14).
 
-Invariants: a batch begins empty; all LeaderAndIsr go before all UpdateMetadata, which go before all
-StopReplica (T4); `is_new` and `delete` of a partition added twice are combined with "or" (T1); a
-partition in a LeaderAndIsr is also in the UpdateMetadata to every broker; only registered brokers
-receive requests.
+Invariants: a batch begins empty. First all LeaderAndIsr requests are sent, then all UpdateMetadata
+requests, then all StopReplica requests (T4). If a partition is added twice, its `is_new` or `delete`
+flags are combined with "or" (T1). A partition in a LeaderAndIsr request is also in an UpdateMetadata
+request to every broker. Only registered brokers receive requests.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RequestBatch:
         self._metadata_partitions: dict[TopicPartition, None] = {}
 
     def new_batch(self) -> None:
-        """Begin a batch. Raises RuntimeError if the previous one was begun but not emitted.
+        """Begin a batch. Raises RuntimeError if the previous batch was not emitted.
 
         Without this check a change could be sent twice or never.
         """
@@ -70,7 +70,7 @@ class RequestBatch:
     def add_update_metadata(
         self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]
     ) -> None:
-        """Add the list of live brokers and the metadata of these partitions for these brokers."""
+        """Add UpdateMetadata for these brokers, with all live brokers and the metadata of these partitions."""
         self._metadata_brokers.update(dict.fromkeys(brokers))
         self._metadata_partitions.update(dict.fromkeys(partitions))
 
@@ -192,10 +192,10 @@ class RequestBatch:
         )
 
     def _metadata_states(self) -> Iterator[PartitionState]:
-        """Yield the metadata that clients see of each collected partition with a known leadership."""
+        """Yield the client metadata of each collected partition that has a known leader and ISR."""
         context = self._context
         offline: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}
-        """Cache: assigned replicas -> those that are not online. Many partitions have the same replicas."""
+        """Cache: assigned replicas -> offline replicas, because many partitions have the same replicas."""
         for tp in self._metadata_partitions:
             state = context.leadership.get(tp)
             if state is None:

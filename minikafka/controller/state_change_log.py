@@ -1,10 +1,9 @@
-"""The state-change log of the controller, in Kafka's words.
+"""The state-change log of the controller, with the wording of Kafka's state-change log.
 
-Every line goes to the logger `state-change` with the prefix `[Controller id=0 epoch=1]`. A line
-about one partition is also kept in a bounded memory, from which `lines_of(tp)` reads. The
-same facts are also kept for the ledger, as `Decision` values, until `drain_decisions` returns them;
-partitions with equal decisions share one value. Invariant: a line is formatted only when the logger
-or a caller wants it.
+Every line is written to the logger `state-change` with the prefix `[Controller id=0 epoch=1]`. The
+latest lines about partitions are also kept in memory, for `lines_of(tp)`. Decisions are also kept for
+the ledger, as `Decision` values, until `drain_decisions` returns them. Partitions with equal decisions
+share one `Decision`. Invariant: a line is formatted only when it is logged or read.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ state_change = logging.getLogger("state-change")
 
 _REMEMBERED_LINES_MAX: Final = 20_000
 SHOWN: Final = 50
-"""Maximum number of topics, partitions or replicas in a line that a controller logs when it starts."""
+"""Maximum number of topics, partitions or replicas in one log line at the start of a controller."""
 
 
 class Decision(NamedTuple):
-    """One decision, which applies to one or more partitions or to their replicas on one broker.
+    """One decision of a state machine about one or more partitions, or their replicas on one broker.
 
-    `verdict` is one of: `choose` (this leadership is about to be written), `move` (the state
+    `verdict` is one of: `choose` (a leader and ISR are about to be written), `move` (the state
     changed from `source` to `target`), `refuse` (no change, because of `reason`), `illegal` (the
-    transition table has no such move). Texts are Kafka's names of states and elections, "" if the
-    decision has no such value.
+    transition table forbids the move). States and elections have Kafka's names. A text that does not
+    apply is "".
     """
 
     verdict: str
@@ -57,12 +56,12 @@ REPLICA: Final = "replica"
 
 
 def ids(brokers: Iterable[BrokerId]) -> str:
-    """Format broker ids as Kafka prints a list of them."""
+    """Format a list of broker ids as Kafka does."""
     return ",".join(map(str, brokers))
 
 
 def describe(state: LeaderAndIsr) -> str:
-    """Format a leader-and-ISR state as Kafka prints it."""
+    """Format a leader-and-ISR state as Kafka does."""
     return (
         f"LeaderAndIsr(leader={state.leader}, leaderEpoch={state.leader_epoch}, "
         f"isr=List({', '.join(map(str, state.isr))}), zkVersion={state.zk_version})"
@@ -70,7 +69,10 @@ def describe(state: LeaderAndIsr) -> str:
 
 
 class StateChangeLog:
-    """The state-change log of one controller epoch; `now` and `cause` belong to the event in progress."""
+    """The state-change log of one controller epoch.
+
+    `now` and `cause` are the time and the id of the event in progress.
+    """
 
     def __init__(self, controller_id: BrokerId, epoch: int) -> None:
         self.now = 0
@@ -91,10 +93,10 @@ class StateChangeLog:
     def record_replica_move(
         self, tp: TopicPartition, broker: BrokerId, previous: Enum, target: Enum
     ) -> None:
-        """Keep for the ledger that the broker's replica changed state.
+        """Keep a replica's change of state for the ledger.
 
-        Consecutive calls mostly have the same broker and states: such changes share one `Decision`,
-        and each costs one list append.
+        Consecutive calls with the same broker and states share one `Decision`: each of these calls only
+        appends to a list.
         """
         known_broker, known_previous, known_target = self._moving
         if broker != known_broker or previous is not known_previous or target is not known_target:
@@ -112,26 +114,24 @@ class StateChangeLog:
         replica: BrokerId | None = None,
         election: str = "",
     ) -> None:
-        """Keep for the ledger the leadership that is about to be written for the partition."""
+        """Keep the leader and ISR that are about to be written for the partition, for the ledger."""
         chosen = (state.leader, state.leader_epoch, state.isr)
         self.record(Decision(CHOOSE, machine, replica, "", "", election, *chosen), tp)
 
     def drain_decisions(self) -> dict[Decision, list[TopicPartition]]:
-        """Return the decisions since the last call, in order, each with its partitions; then forget
-        them.
-        """
+        """Return decision -> partitions, in order, for all decisions since the last call."""
         taken, self._decisions = self._decisions, {}
         self._moving = (None, None, None)
         return taken
 
     def log(self, level: int, tp: TopicPartition, message: str, *arguments: object) -> None:
-        """Log and remember one line about a partition; `message` has %-placeholders for `arguments`."""
+        """Log one line about a partition and keep it in memory; `message` has %-placeholders for `arguments`."""
         self._lines.append((self.now, tp, message, arguments))
         if state_change.isEnabledFor(level):
             state_change.log(level, f"%s {message}", self._prefix, *arguments)
 
     def log_request(self, message: str, *arguments: object) -> None:
-        """Log one line about a request to a broker, which concerns no single partition."""
+        """Log one line about a whole request to a broker, not about a single partition."""
         state_change.info(f"%s {message}", self._prefix, *arguments)
 
     def record_illegal_move(
@@ -144,8 +144,8 @@ class StateChangeLog:
     ) -> IllegalTransition:
         """Log and record a move that the transition table forbids; return the error (F2).
 
-        The error's text includes the remembered lines about the partition. `replica` is the broker
-        whose replica was to move; None if the partition itself was to move.
+        The error's text includes the kept lines about the partition. `replica` is the broker id of
+        the replica that cannot move, or None if the partition itself cannot move.
         """
         machine = PARTITION if replica is None else REPLICA
         self.record(Decision(ILLEGAL, machine, replica, previous.value, target.value), tp)
@@ -166,8 +166,9 @@ class StateChangeLog:
         return error
 
     def lines_of(self, tp: TopicPartition) -> list[str]:
-        """Return the remembered lines about the partition, oldest first, each with its time in
-        monotonic ms.
+        """Return the lines about the partition that are kept in memory, oldest first.
+
+        Each line begins with its time in monotonic ms.
         """
         return [
             f"{now} {message % arguments}"
@@ -177,9 +178,9 @@ class StateChangeLog:
 
 
 def shortened(items: Iterable[object], total: int) -> str:
-    """Return the first SHOWN items in brackets, and how many of the `total` items are not shown.
+    """Return a text with the first SHOWN of `total` items in brackets, and the number of items not shown.
 
-    Only the shown items are taken from the iterable and formatted.
+    Only the shown items are read from `items` and formatted.
     """
     shown = ", ".join(map(str, islice(items, SHOWN)))
     return f"[{shown}, and {total - SHOWN} more]" if total > SHOWN else f"[{shown}]"

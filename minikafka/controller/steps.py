@@ -1,11 +1,9 @@
-"""The named steps of the controller's operations, at which a test or a user can hold or kill the
-controller.
+"""The named steps of the controller's operations.
 
-The machine announces a step before it performs the step. The steps of a reassignment (`U1`, `A1`, …)
-are named as in KIP-455. In their descriptions, `(stage N)` is the stage of the KAFKA-42 proposal that
-the step covers (K4).
-Invariant: the names are part of the ledger format and of the step gate's interface, and never
-change.
+A test or a user can hold or kill the controller at a step. The controller announces a step before it
+performs the step. The steps of a reassignment (`U1`, `A1`, …) are named as in KIP-455. In the
+description of such a step, `(stage N)` is the stage of the KAFKA-42 proposal that the step covers (K4).
+Invariant: the names never change, because the ledger and the step gate use them.
 """
 
 from __future__ import annotations
@@ -55,4 +53,4 @@ STEPS: Final[dict[str, dict[str, str]]] = {
         "answered": "answer which partitions the broker still leads",
     },
 }
-"""Operation -> step -> the work that follows the step, in the order of the steps."""
+"""Operation -> step -> description of the step, in the order of the steps."""

@@ -1,6 +1,7 @@
-"""A plan in sentences: which partitions would get which leader, ISR and replicas, and at what cost.
+"""A plan in sentences: the leaders, ISRs and replicas after a planned change, and the number of requests.
 
-Pure over the lines of `minikafka plan`. Invariant: every partition that the plan changes is in a sentence.
+The input is the lines of `minikafka plan`; the module does no I/O. Invariant: every partition that the plan
+changes is in a sentence.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Leadership = tuple[int, tuple[int, ...]]
 
 
 def forecast(lines: Sequence[Line]) -> list[str]:
-    """Return the sentences of a plan; the last one counts its writes and requests."""
+    """Return the sentences about a plan. The last sentence counts the plan's writes and requests."""
     elected, refused, deleted = _elected(lines), _refused(lines), _deleted(lines)
     states = {tp: s for tp, s in _states(lines).items() if tp.topic not in deleted}
     assigned = {tp: r for tp, r in _assigned(lines).items() if tp.topic not in deleted}
@@ -48,7 +49,7 @@ def _without_election(names: str, is_offline: bool, reason: str) -> str:
 
 
 def _grouped(values: Mapping[TopicPartition, Any]) -> Iterator[tuple[Any, str]]:
-    """Yield each distinct value with the names of the partitions that have it, ordered by first partition."""
+    """Yield each distinct value with the names of its partitions, in the order of the first partitions."""
     groups: dict[Any, list[TopicPartition]] = {}
     for tp in sorted(values):
         groups.setdefault(values[tp], []).append(tp)
@@ -66,13 +67,13 @@ def _decisions(lines: Sequence[Line], verdict: str) -> Iterator[Line]:
 
 
 def _elected(lines: Sequence[Line]) -> set[TopicPartition]:
-    """Return the partitions for which a leader was elected."""
+    """Return the partitions for which the plan elects a leader."""
     chosen = (line for line in _decisions(lines, "choose") if line.get("election"))
     return {tp for line in chosen for tp in partitions_of(line["partitions"])}
 
 
 def _refused(lines: Sequence[Line]) -> dict[TopicPartition, str]:
-    """Return, by partition, why no leader was elected."""
+    """Return the reasons, by partition, for which the plan elects no leader."""
     return {
         tp: line["reason"]
         for line in _decisions(lines, "refuse")
@@ -93,7 +94,7 @@ def _writes(lines: Sequence[Line]) -> Iterator[Mapping[str, Any]]:
 
 
 def _states(lines: Sequence[Line]) -> dict[TopicPartition, Leadership]:
-    """Return the last leader and ISR that would be written, by partition."""
+    """Return the last (leader, ISR) that the plan writes, by partition."""
     found = {}
     for operation in _writes(lines):
         match = _STATE.fullmatch(operation["path"])
@@ -105,7 +106,7 @@ def _states(lines: Sequence[Line]) -> dict[TopicPartition, Leadership]:
 
 
 def _assigned(lines: Sequence[Line]) -> dict[TopicPartition, tuple[int, ...]]:
-    """Return the replicas after the reassignment, by partition; only partitions that are reassigned."""
+    """Return the replicas after the reassignment, by reassigned partition."""
     moving: set[TopicPartition] = set()
     found: dict[TopicPartition, tuple[int, ...]] = {}
     for operation in _writes(lines):
@@ -127,7 +128,7 @@ def _deleted(lines: Sequence[Line]) -> set[str]:
 
 
 def _cost(lines: Sequence[Line]) -> str:
-    """Return how many writes and requests the plan has, and the brokers that receive them."""
+    """Return the sentence with the number of writes and requests, and the brokers that receive requests."""
     writes = sum(line["kind"] == WRITE for line in lines)
     requests = [line for line in lines if line["kind"] == REQUEST]
     if not writes and not requests:

@@ -1,4 +1,4 @@
-"""Collection of a partition's `Picture`: from running brokers, from ZooKeeper, and from dead brokers' files.
+"""Collection of a partition's `Picture` from running brokers, ZooKeeper, and the files of dead brokers.
 
 Invariant: no step waits longer than the time limit of one call, even if brokers are dead or paused.
 """
@@ -20,13 +20,13 @@ from minikafka.rpc.messages import EXPLAIN
 
 
 def ledger_lines(found: LocalCluster, topic: str) -> list[Line]:
-    """Return the ledger lines of all brokers; lines about partitions only if they name the topic."""
+    """Return the ledger lines of all brokers, except lines that name only partitions of other topics."""
     record = found.record
     return read_all([found.directory.broker_ledger(b.id) for b in record.brokers], topic)
 
 
 async def gather(found: LocalCluster, tp: TopicPartition, clock: Clock, rng: Rng) -> Picture:
-    """Collect everything known about the partition. Raises ClusterError if there is no cluster."""
+    """Collect and return all data about the partition. Raises ClusterError if there is no cluster."""
     body = {"topic": tp.topic, "partition": tp.partition}
     answers, nodes = await asyncio.gather(
         found.ask(EXPLAIN, body), read_nodes(found.zookeeper, tp, clock, rng)

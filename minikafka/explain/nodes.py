@@ -1,4 +1,4 @@
-"""ZooKeeper's data about one partition, read in a session of its own without writes or watches."""
+"""Functions that read ZooKeeper's data about one partition in a separate session, without writes or watches."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _SESSION_TIMEOUT_MS: Final = 6_000
 
 
 async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -> Nodes | None:
-    """Read the partition's nodes; None if ZooKeeper does not answer in time. `connect` is
-    host:port[/chroot].
+    """Return ZooKeeper's data about the partition, None if ZooKeeper does not answer within TIMEOUT_MS.
+
+    `connect`: host:port[/chroot].
     """
     tasks = TaskRegistry()
     coordination = ZooKeeperCoordination(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks)
@@ -43,7 +44,10 @@ async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -
 
 
 async def nodes_of(coordination: Coordination, tp: TopicPartition) -> Nodes:
-    """Read the partition's nodes; values of absent or unreadable nodes are None. Raises CoordinationError."""
+    """Return ZooKeeper's data about the partition. An absent or unreadable node gives the value None.
+
+    Raises CoordinationError.
+    """
     paths = [
         topics.path_of(tp.topic),
         admin_requests.deletion_path(tp.topic),

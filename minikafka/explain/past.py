@@ -1,6 +1,7 @@
 """The history of one partition: the ledger lines that explain its state, and its last known state.
 
-Pure over the lines that `ledger.reader` returns. Invariant: a reference names an existing line.
+The input is the lines from `ledger.reader`. The module does no I/O. Invariant: each reference is to an existing
+line.
 """
 
 from __future__ import annotations
@@ -29,13 +30,11 @@ from minikafka.ledger.record import (
 Line = Mapping[str, Any]
 _DELETED: Final = "NonExistentReplica"
 _MARK_FIELDS: Final = {"ControllerElected": "deletions", "DeletionsChanged": "topics"}
-"""Events that contain the topics marked for deletion, and the name of the field that lists them."""
+"""The events that list the topics marked for deletion: class name of the event -> field with the topics."""
 
 
 class Reference(NamedTuple):
-    """A reference to a ledger line: the id of the causing event ("" if none) and the line's name,
-    BROKER#N.
-    """
+    """A reference to a ledger line. `cause`: id of the causing event, "" if none. `line`: name, BROKER#N."""
 
     cause: str
     line: str
@@ -51,7 +50,7 @@ def reference(line: Line) -> Reference:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A state of the partition that ZooKeeper accepted, with the ledger line that reports it."""
+    """A partition state whose write ZooKeeper accepted, with the ledger line about the write."""
 
     zxid: int
     leader: int
@@ -61,7 +60,10 @@ class Written:
 
 
 class Past:
-    """The history of one partition, as the ledgers of all brokers tell it."""
+    """The history of one partition according to the ledgers of all brokers.
+
+    Methods that return `list[Reference]` return one reference to a line, or [] if there is no such line.
+    """
 
     def __init__(self, lines: Sequence[Line], tp: TopicPartition) -> None:
         self._tp = tp
@@ -74,7 +76,7 @@ class Past:
         ]
         self._responses = [line for line in lines if line["kind"] == RESPONSE]
         self.states = sorted(written_states(self._own, tp), key=attrgetter("zxid"))
-        """Written states in the order of ZooKeeper's transactions."""
+        """The written states of the partition, in the order of ZooKeeper's transactions."""
 
     @property
     def is_empty(self) -> bool:
@@ -82,12 +84,12 @@ class Past:
         return not self._own
 
     def replicas(self) -> tuple[int, ...]:
-        """Return the brokers with a replica according to the last decisions, sorted by id."""
+        """Return the sorted ids of the brokers with a replica, according to the controller's last decisions."""
         known = {broker for broker, state in self.replica_states().items() if state != _DELETED}
         return tuple(sorted(known.union(self.states[-1].isr if self.states else ())))
 
     def replica_states(self) -> dict[int, str]:
-        """Return broker id -> state of its replica according to the last decision."""
+        """Return the states of the replicas by broker id, according to the controller's last decisions."""
         states: dict[int, str] = {}
         for line in self._own:
             if line["kind"] == DECISION and line["machine"] == "replica" and "to" in line:
@@ -95,7 +97,7 @@ class Past:
         return states
 
     def assignment(self) -> ReplicaAssignment | None:
-        """Return the assignment in the last write of the topic node; None if no line has its data."""
+        """Return the assignment in the last write of the topic node; None if no ledger contains this data."""
         path = f"/brokers/topics/{self._tp.topic}"
         for line in reversed(self._own):
             if line["kind"] != WRITE or line["outcome"] != "ok":
@@ -106,7 +108,7 @@ class Past:
         return None
 
     def topic_deleted(self) -> list[Reference]:
-        """Return the write that deleted the topic, if no later write concerns the topic."""
+        """Return the write that deleted the topic; [] if a later write concerns the topic."""
         for line in reversed(self._own):
             if line["kind"] != WRITE or line["outcome"] != "ok":
                 continue
@@ -133,14 +135,14 @@ class Past:
         return since
 
     def led_since(self) -> list[Reference]:
-        """Return the write that began the current leader epoch."""
+        """Return the first write with the current leader epoch."""
         for state in self.states:
             if state.leader_epoch == self.states[-1].leader_epoch:
                 return [reference(state.line)]
         return []
 
     def broker_lost(self, broker: int) -> list[Reference]:
-        """Return a reference to the event by which a controller noticed that the broker is gone.
+        """Return the event in which a controller learned that the broker's registration has ended.
 
         Return [] if the latest list of live brokers contains the broker.
         """
@@ -154,7 +156,7 @@ class Past:
         return found
 
     def directory_failed(self, broker: int) -> list[Reference]:
-        """Return the broker's own line about the failure of the replica's log directory."""
+        """Return the broker's last line about a failure of the log directory with the partition's replica."""
         return [
             reference(line)
             for line in self._facts
@@ -164,11 +166,11 @@ class Past:
         ][-1:]
 
     def deletion_marked(self) -> list[Reference]:
-        """Return the last event that told a controller about the topic's deletion mark."""
+        """Return the last event in which a controller learned that the topic is marked for deletion."""
         return self._last_event(lambda line: self._tp.topic in (line.get("topics") or ()))
 
     def is_marked(self) -> bool:
-        """True if the topic was marked for deletion when a controller last read the marks."""
+        """True if the topic was marked for deletion when a controller last read the marks, and still exists."""
         cause = None
         for line in reversed(self._events):
             if cause is None and line["event"] in _MARK_FIELDS:
@@ -188,19 +190,19 @@ class Past:
         return [reference(line) for line in self._events if matches(line)][-1:]
 
     def last_step(self, operation: str) -> Line | None:
-        """Return the line of the last step that the controller's operation reached; None if there is none."""
+        """Return the line about the last step of this operation of the controller; None without such a line."""
         steps = (line for line in reversed(self._own) if line["kind"] == STEP)
         return next((line for line in steps if line["operation"] == operation), None)
 
     def last_refusal(self) -> list[Line]:
-        """Return the line of the last decision about the partition if that was a refusal, else []."""
+        """Return the last decision of the partition's state machine if this decision is a refusal, else []."""
         for line in reversed(self._own):
             if line["kind"] == DECISION and line["machine"] == "partition":
                 return [line] if line["verdict"] == "refuse" else []
         return []
 
     def oldest_unanswered(self, broker: int) -> list[Reference]:
-        """Return the oldest unanswered request about the partition from the last controller to the broker."""
+        """Return the latest controller's oldest unanswered request to the broker about the partition."""
         answered = [
             (line["cause"], line["request"]) for line in self._responses if line["from"] == broker
         ]
@@ -228,7 +230,7 @@ def _decode_assignment(data: str | None, partition: int) -> ReplicaAssignment | 
 
 
 def written_states(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Written]:
-    """Yield the states of the partition that these lines report as written."""
+    """Yield the partition states in these lines whose write succeeded."""
     path = re.compile(rf"/brokers/topics/{re.escape(tp.topic)}/partitions/{tp.partition}/state")
     for line in lines:
         if line.get("outcome") != "ok" or line.get("zxid") is None:

@@ -1,7 +1,7 @@
-"""Everything known about one partition at one moment, as plain values from several sources.
+"""All data about one partition at one moment, as plain values from several sources.
 
-Invariant: an unknown value is None or absent, never guessed. Where two sources disagree, the one
-closer to ZooKeeper is used.
+Invariant: an unknown value is None or absent, never guessed. If two sources disagree, the order of precedence
+is: ZooKeeper, the controller, the replicas, the ledger.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ SILENT: Final = "silent"
 PAUSED: Final = "paused"
 DOWN: Final = "down"
 BEING_DELETED: Final = ("ReplicaDeletionStarted", "ReplicaDeletionIneligible")
-"""States of replicas that must be deleted but still exist."""
+"""Replica states of replicas that must be deleted but still exist."""
 Answer = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerPicture:
-    """One broker: its process (up, silent, paused or down) and its answer to the `explain` call, if any."""
+    """One broker. `process`: up, silent, paused or down. `answer`: the answer to the `explain` call, if any."""
 
     id: int
     process: str
@@ -33,7 +33,7 @@ class BrokerPicture:
 
     @property
     def replica(self) -> Answer | None:
-        """Return the broker's own report about its replica; None if there is none."""
+        """Return the broker's report about its replica; None without a replica or without an answer."""
         return self.answer["replica"] if self.answer else None
 
 
@@ -53,9 +53,9 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFiles:
-    """A replica's offsets as found on disk, None where a file is missing.
+    """A replica's offsets on disk. A value is None if its file is missing.
 
-    `high_watermark` is the value of the last checkpoint, `log_end_offset` the end of the log.
+    `high_watermark`: the value in the last checkpoint. `log_end_offset`: the end of the log.
     """
 
     high_watermark: int | None
@@ -64,7 +64,10 @@ class ReplicaFiles:
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything known about one partition. `nodes` is None if ZooKeeper does not answer."""
+    """All data about one partition. `nodes` is None if ZooKeeper does not answer.
+
+    `files`: offsets on disk of the brokers that do not answer, by broker id.
+    """
 
     tp: TopicPartition
     brokers: Mapping[int, BrokerPicture]
@@ -80,14 +83,14 @@ class Picture:
 
     @cached_property
     def controller_answer(self) -> Answer | None:
-        """Return the whole answer of the broker that is the active controller."""
+        """Return the `explain` answer of the broker that is the active controller; None if none answers."""
         return next(
             (b.answer for b in self.brokers.values() if b.answer and b.answer["controller"]), None
         )
 
     @cached_property
     def leader_replica(self) -> Answer | None:
-        """Return the current leader's own report about its replica; None if the leader does not answer."""
+        """Return the current leader's report about its replica; None if the leader does not answer."""
         leaders = [
             b.replica for b in self.brokers.values() if b.replica and b.replica["role"] == "leader"
         ]
@@ -98,7 +101,7 @@ class Picture:
 
     @cached_property
     def _known(self) -> tuple[int, int, tuple[int, ...], str]:
-        """Return (leader, leader epoch, ISR, name of the source)."""
+        """Return the (leader, leader epoch, ISR, name of the source) from the best source."""
         if self.nodes is not None:
             state = self.nodes.state
             if state is None:
@@ -128,17 +131,20 @@ class Picture:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The ISR as last written."""
+        """The ISR that was written last."""
         return self._known[2]
 
     @property
     def source(self) -> str:
-        """Name of the source of leader, epoch and ISR."""
+        """Name of the source of `leader`, `leader_epoch` and `isr`."""
         return self._known[3]
 
     @cached_property
     def assignment(self) -> ReplicaAssignment:
-        """The assigned replicas, preferred first; sorted by id if known only from the ledger's replica states."""
+        """The assigned replicas, the preferred replica first.
+
+        The replicas are sorted by id if the ledger's replica states are the only source.
+        """
         if self.nodes is not None and self.nodes.assignment is not None:
             return self.nodes.assignment
         view = self.controller["partition"] if self.controller else None
@@ -152,9 +158,9 @@ class Picture:
 
     @cached_property
     def deletion(self) -> Answer | None:
-        """Progress of the topic's deletion from the controller, or from the ledger if no controller answers.
+        """Progress of the topic's deletion; None if the topic is not being deleted.
 
-        None if the topic is not being deleted.
+        The source is the controller, or ZooKeeper and the ledger if no controller answers.
         """
         if self.controller is not None:
             found: Answer | None = self.controller["deletion"]
@@ -172,7 +178,7 @@ class Picture:
 
     @property
     def is_known(self) -> bool:
-        """True if any source knows the partition."""
+        """True if the partition exists. Without an answer from ZooKeeper, other sources are used."""
         if self.nodes is not None:
             return self.nodes.assignment is not None
         if self.past.topic_deleted():
@@ -182,8 +188,8 @@ class Picture:
     def is_registered(self, broker: int) -> bool:
         """True if the broker is registered in ZooKeeper.
 
-        If ZooKeeper does not answer: true if the controller counts the broker as alive. If no controller
-        answers either: true if the broker itself answers.
+        If ZooKeeper does not answer, the result is true if the controller lists the broker as alive. If no
+        controller answers either, the result is true if the broker itself answers.
         """
         if self.nodes is not None:
             return broker in self.nodes.brokers
@@ -193,21 +199,19 @@ class Picture:
         return found is not None and found.process == UP
 
     def setting(self, name: str) -> Any:
-        """Return a setting, preferably from the controller; None if no broker answers."""
+        """Return the value of a setting, preferably from the controller; None if no broker knows the value."""
         answers = [self.controller_answer, *(b.answer for b in self.brokers.values())]
         found = (answer["settings"].get(name) for answer in answers if answer)
         return next((value for value in found if value is not None), None)
 
     def follower(self, broker: int) -> Answer | None:
-        """Return the leader's view of a follower; None if the leader does not answer or does not
-        know it.
-        """
+        """Return the leader's data about a follower; None if the leader does not answer or has no such data."""
         leader = self.leader_replica
         if leader is None:
             return None
         return next((f for f in leader["followers"] if f["broker"] == broker), None)
 
     def backlog(self, broker: int) -> int:
-        """Return the number of controller requests that wait for the broker's answer."""
+        """Return the number of controller requests that the broker has not answered yet."""
         answer = self.controller_answer
         return answer["backlog"].get(str(broker), 0) if answer else 0

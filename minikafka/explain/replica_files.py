@@ -1,4 +1,4 @@
-"""Offsets of a replica, read from its log directory without a broker and without changing anything."""
+"""Functions that read a replica's offsets from the log directory, without a broker. They change no file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from minikafka.explain.picture import ReplicaFiles
 from minikafka.log.checkpoints import HIGH_WATERMARKS, decode_offsets
 
 _BATCH: Final = struct.Struct(">qi")
-"""Format of the first two fields of every batch: base offset, and length of the rest of the batch."""
+"""Format of the first two fields of every batch: base offset, and length of the remaining fields."""
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _LAST_OFFSET_DELTA_AT: Final = 23
 _HEADER_BYTES: Final = 61
 
 
 def read_replica_files(log_dir: Path, tp: TopicPartition) -> ReplicaFiles:
-    """Return the replica's high watermark and log end offset as found in the files."""
+    """Return the high watermark and the log end offset in the files of the partition's replica."""
     return ReplicaFiles(_high_watermark(log_dir, tp), _log_end_offset(log_dir / str(tp)))
 
 

@@ -1,7 +1,7 @@
-"""The history of a partition in sentences: what happened, what the controller decided, how long it took.
+"""The history of a partition in sentences: events, decisions of the controller, and durations.
 
-Pure over the lines that `ledger.reader` returns. Invariant: a sentence states only what a line reports;
-where no line reports when a broker died, the sentence names the end of its session instead.
+The input is the lines from `ledger.reader`. The module does no I/O. Invariant: a sentence states only facts from
+the ledger. If no line shows when a broker died, the sentence states only the end of the broker's session.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from minikafka.ledger.record import BROKER, DECISION, EFFECT, EVENT, ISR, STEP, 
 
 _NOBODY: Final = -1
 _FINAL_STEP: Final = "reassignment.B6"
-"""The step that writes the final replicas of a reassignment to the topic node."""
+"""The controller's step that writes the final replicas of a reassignment to the topic node."""
 
 
 class _End(NamedTuple):
-    """The end of a broker's registration: the words that follow the broker's name, and the time, if it is known."""
+    """The end of a broker's registration. `time`: Unix ms, None if unknown.
+
+    `words`: the predicate of a sentence about the broker, for example "stopped at 12:00:00.000".
+    """
 
     words: str
     time: int | None = None
 
 
 class Story:
-    """The sentences about one partition's chains."""
+    """Writer of the sentences about one partition's causal chains."""
 
     def __init__(self, lines: Sequence[Line], tp: TopicPartition) -> None:
         self._tp = tp
@@ -54,7 +57,7 @@ class Story:
         }
 
     def summarize(self, history: Sequence[Chain]) -> None:
-        """Set the summary of each chain, oldest first; "" for a chain that changed nothing that matters."""
+        """Set the `summary` of each chain (oldest first): "" for a chain without a noteworthy change."""
         state: Written | None = None
         for chain in history:
             states = sorted(written_states(chain.lines, self._tp), key=lambda s: s.zxid)
@@ -62,9 +65,9 @@ class Story:
             state = states[-1] if states else state
 
     def losses(self, read_ms: int) -> list[str]:
-        """Return a sentence for each broker that was lost after the last event, and whose session has not ended.
+        """Return a sentence for each broker to which others have lost the connection since the last event.
 
-        `read_ms`: when the ledgers were read, Unix ms.
+        No line shows the end of such a broker's session yet. `read_ms`: when the ledgers were read, Unix ms.
         """
         if not self._events:
             return []
@@ -131,7 +134,7 @@ class Story:
     # The end of a broker.
 
     def _ends(self, event: Line) -> dict[int, _End]:
-        """Return broker id -> end of a registration that the previous event lists and this event does not."""
+        """Return the registrations that ended between the previous event and this event, by broker id."""
         before, now = self._before.get(event["cause"], {}), event["brokers"]
         return {
             int(id_): self._end_of(int(id_), epoch, event)
@@ -159,9 +162,9 @@ class Story:
         return _End(f"{verb if is_known else 'died or did not answer'}; its session expired")
 
     def _facts_of_registration(self, broker: int, epoch: int) -> dict[str, int]:
-        """Return kind of fact -> time of the broker's first such fact after the registration with this epoch.
+        """Return the time of the first fact of each kind that the broker recorded in this registration.
 
-        Facts after the broker's next start are left out.
+        `epoch`: the broker epoch of the registration. The registration ends with the broker's next start.
         """
         live = (line["time"] for line in self._events if line["brokers"].get(str(broker)) == epoch)
         began = next(live)
@@ -174,10 +177,10 @@ class Story:
         return found
 
     def _died_at(self, broker: int, until: int) -> int | None:
-        """Return when the broker died: when another broker first lost its connection to it.
+        """Return when the broker died (Unix ms): when another broker first lost a connection to this broker.
 
-        Only losses from the broker's last line before `until` up to `until` itself count. Return None if
-        there are none.
+        Only connections lost between the broker's last line before `until` and `until` count. Return None if
+        there is no such line.
         """
         alive = self._last_words.before(broker, until)
         times = [
@@ -194,9 +197,9 @@ class Story:
     def _outcome(
         self, chain: Chain, before: Written | None, states: list[Written], lost: int | None
     ) -> Iterator[str]:
-        """Yield sentences that say what the controller decided about the leader and the ISR.
+        """Yield sentences about the controller's decisions on the leader and the ISR.
 
-        `lost`: when the former leader ended, if that is known.
+        `before`: the state before the chain. `lost`: Unix ms at which the former leader died, None if unknown.
         """
         controller = f"controller {chain.lines[0]['broker']}"
         elected, former = None, before
@@ -219,7 +222,7 @@ class Story:
     def _readiness(
         self, chain: Chain, state: Written, former: Written | None, lost: int | None
     ) -> Iterator[str]:
-        """Yield sentences: when the new leader began to accept writes, and which writes it still refuses."""
+        """Yield sentences about when the new leader began to accept writes, and which writes it refuses."""
         for line in chain.lines:
             if line["kind"] != EFFECT or line["broker"] != state.leader or line.get("error"):
                 continue
@@ -238,12 +241,12 @@ _ALWAYS_TOLD: Final = frozenset(
 )
 """Events that get a sentence even if they changed neither leader nor ISR."""
 _CLOCK_SLACK_MS: Final = 50
-"""Lines of different brokers that are this close in time may have been written in the reverse order."""
+"""Maximum time between two lines of different brokers that may have been written in the reverse order."""
 _FOREVER: Final = 2**63
 
 
 class _Newest:
-    """The times of each broker's own lines."""
+    """The times of the lines that each broker wrote."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._times: dict[int, list[int]] = {}
@@ -251,12 +254,12 @@ class _Newest:
             self._times.setdefault(line["broker"], []).append(line["time"])
 
     def before(self, broker: int, time: int) -> int:
-        """Return the time of the broker's last line before `time`; 0 if there is none."""
+        """Return the time of the broker's last line before `time`; 0 if there is no such line."""
         return max((at for at in self._times.get(broker, ()) if at < time), default=0)
 
 
 def _live_before(events: Sequence[Line]) -> dict[str, Mapping[str, int]]:
-    """Return, by event id, the brokers that were alive before the event, with their epochs."""
+    """Return the brokers that were alive before each event: event id -> broker id -> broker epoch."""
     found: dict[str, Mapping[str, int]] = {}
     live: Mapping[str, int] = {}
     for line in events:
@@ -266,7 +269,7 @@ def _live_before(events: Sequence[Line]) -> dict[str, Mapping[str, int]]:
 
 
 def _isr_change(line: Line) -> str:
-    """Return the sentence about an ISR change by the leader itself; "" if ZooKeeper did not accept it."""
+    """Return the sentence about an ISR change by the leader; "" if ZooKeeper did not accept the change."""
     if line["outcome"] != "ok":
         return ""
     before, after = set(line["before"]), set(line["isr"])
@@ -277,7 +280,7 @@ def _isr_change(line: Line) -> str:
 
 
 def _source(state: Written, before: Written | None) -> str:
-    """Return the words that say whether the new leader was in the ISR."""
+    """Return a phrase that states whether the new leader was in the ISR."""
     if before is None or state.leader in before.isr:
         return (
             f"from the ISR, which is {ids(state.isr)} now"
@@ -288,7 +291,7 @@ def _source(state: Written, before: Written | None) -> str:
 
 
 def _reason(chain: Chain) -> str:
-    """Return why a state machine refused to elect a leader; "" if none did."""
+    """Return the reason for which the controller elected no leader; "" if it did not refuse an election."""
     for line in reversed(chain.lines):
         is_about_leader = line["kind"] == DECISION and line["machine"] == "partition"
         if is_about_leader and line["verdict"] == "refuse":
@@ -297,7 +300,7 @@ def _reason(chain: Chain) -> str:
 
 
 def _results(chain: Chain, tp: TopicPartition) -> Iterator[str]:
-    """Yield a sentence if the chain completed a reassignment, or the deletion of the topic."""
+    """Yield a sentence if the chain completed a reassignment of the partition or the deletion of the topic."""
     path = f"/brokers/topics/{tp.topic}"
     step = ""
     for line in chain.lines:
@@ -314,7 +317,7 @@ def _results(chain: Chain, tp: TopicPartition) -> Iterator[str]:
 
 
 def _seconds(duration_ms: int) -> str:
-    """Format a duration: tenths of a second from 1 s on, else milliseconds."""
+    """Format a duration: in seconds with one decimal from 1 s on, else in milliseconds."""
     return f"{duration_ms / 1000:.1f} s" if duration_ms >= 1000 else f"{max(duration_ms, 0)} ms"
 
 

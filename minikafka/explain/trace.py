@@ -1,9 +1,8 @@
 """The causal chains of a partition: events, decisions, writes, requests and effects, in causal order.
 
-A chain is one controller event with everything that followed from it for the partition, identified
-by the event's id. An ISR change by a leader and the failure of a log directory are chains of their
-own. Pure over the lines that `ledger.reader` returns. Invariant: a chain's lines are in causal
-order.
+A chain is one controller event, and all its effects on the partition. The event's id identifies the chain. Each
+ISR change by a leader, and each failure of a log directory, is a separate chain. The input is the lines from
+`ledger.reader`; the module does no I/O. Invariant: a chain's lines are in causal order.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ from minikafka.ledger.record import (
 Line = Mapping[str, Any]
 _UPDATE_METADATA: Final = "UpdateMetadata"
 _NAMES_MAX: Final = 5
-"""Maximum number of partitions that a sentence names."""
+"""Maximum number of partitions in one sentence."""
 
 
 @dataclass(slots=True)
 class Chain:
-    """The effects of one cause on the partition."""
+    """A causal chain: the lines about one cause and its effects on the partition."""
 
     cause: str
-    """The event's id, EPOCH-NUMBER; for a chain without an event, the name of its line, BROKER#N."""
+    """The id of the event, EPOCH-NUMBER. For a chain without an event: the name of its first line, BROKER#N."""
     time: int
     title: str
     lines: list[Line] = field(default_factory=list)
     summary: str = ""
-    """The chain in one sentence (`explain/summary.py`); "" if it changed nothing that matters."""
+    """The chain in one sentence (`explain/summary.py`); "" for a chain without a noteworthy change."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the chain as JSON-able values, each line with all its fields and its text."""
+        """Return the chain as JSON-able values. Each line has all its fields, and its description as `text`."""
         return {
             "cause": self.cause,
             "time": self.time,
@@ -61,7 +60,7 @@ class Chain:
 
 
 def chains(lines: Iterable[Line], tp: TopicPartition) -> list[Chain]:
-    """Return the chains that touched the partition, oldest first."""
+    """Return the chains that concern the partition, oldest first."""
     events: dict[str, list[Line]] = {}
     found: dict[str, Chain] = {}
     asked: set[tuple[str, int, str]] = set()
@@ -95,7 +94,7 @@ def _concerns(line: Line, tp: TopicPartition, asked: set[tuple[str, int, str]]) 
 
 
 def names_partition(line: Line, tp: TopicPartition) -> bool:
-    """True if the line concerns this partition."""
+    """True if the line concerns this partition, or (for a write) its topic as a whole."""
     kind = line["kind"]
     if kind == WRITE:
         return any(_is_about(operation["path"], tp) for operation in line["operations"])
@@ -108,7 +107,7 @@ def names_partition(line: Line, tp: TopicPartition) -> bool:
 
 
 def names_number(line: Line, tp: TopicPartition) -> bool:
-    """True if the line concerns this partition by its number, and not only its topic as a whole."""
+    """True if the line names this partition with its number, and not only the topic as a whole."""
     if line["kind"] == WRITE:
         node = f"/{tp.topic}/partitions/{tp.partition}"
         paths = [f"{operation['path']}/" for operation in line["operations"]]
@@ -117,7 +116,7 @@ def names_number(line: Line, tp: TopicPartition) -> bool:
 
 
 def _is_about(path: str, tp: TopicPartition) -> bool:
-    """True if the path is a node of the partition, or of its topic as a whole."""
+    """True if the path is a node of the partition, or of the topic as a whole."""
     parts = path.split("/")
     if tp.topic not in parts:
         return False
@@ -161,12 +160,12 @@ def _target(topic: str, partition: int, replicas: Sequence[int] | None) -> str:
 
 
 def ids(brokers: Iterable[int]) -> str:
-    """Format broker ids as Kafka prints them; `none` if there are none."""
+    """Format broker ids as Kafka does (1,2,3); `none` if the list is empty."""
     return ",".join(map(str, brokers)) or "none"
 
 
 def join_names(partitions: Sequence[TopicPartition]) -> str:
-    """Return the names of the partitions: at most the first _NAMES_MAX, and the number of the others."""
+    """Return the names of the first _NAMES_MAX partitions, and the number of further partitions, as text."""
     names = ", ".join(map(str, partitions[:_NAMES_MAX]))
     more = len(partitions) - _NAMES_MAX
     return f"{names} and {more} more" if more > 0 else names
@@ -215,7 +214,7 @@ def _describe_request(line: Line) -> str:
 
 
 def _describe_state(state: Line) -> str:
-    """Return one state of a request in words: its partitions with their leader, or the order to stop them."""
+    """Describe one state in a request: partitions with their leader, or partitions to stop or delete."""
     names = join_names(partitions_of(state["partitions"]))
     if "delete" in state:
         return f"{'delete' if state['delete'] else 'stop'} {names}"
@@ -270,13 +269,13 @@ _DESCRIBE: Final[dict[str, Callable[[Line], str]]] = {
 
 
 def describe(line: Line) -> str:
-    """Return the line in words, without its time and broker."""
+    """Return a description of the line, without the time and the broker of the line."""
     describe_kind = _DESCRIBE.get(line["kind"])
     return describe_kind(line) if describe_kind else line["kind"]
 
 
 def only_about(line: Line, tp: TopicPartition) -> Line:
-    """Return the line without the parts that concern other partitions."""
+    """Return a copy of the line without the parts about other partitions."""
     if line["kind"] == WRITE:
         operations = [o for o in line["operations"] if _is_about(o["path"], tp)]
         return {**line, "operations": operations}

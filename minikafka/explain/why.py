@@ -1,7 +1,7 @@
 """Explanations of a partition's problems: findings, each with its causes, down to brokers and ledger lines.
 
-Pure: `explain` depends only on a `Picture`, so that every explanation is tested without a cluster.
-Invariant: a finding states a fact and its source; a guess is worded as a guess.
+`explain` depends only on a `Picture`, so that tests need no cluster. Invariant: a finding states a fact and the
+source of the fact. A guess is worded as a guess.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _QUIET_MS: Final = 1_500
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact about the partition. `brokers` are those that cause the problem."""
+    """One fact about the partition.
+
+    `brokers`: the brokers that cause the problem. `because`: the findings that cause this finding.
+    """
 
     name: str
     text: str
@@ -47,7 +50,7 @@ class Finding:
 
 
 def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
-    """Return the findings about the partition, and about `offset` if given; [] if all is well."""
+    """Return the findings about the partition, and about `offset` if given; [] if there is no problem."""
     found = _deletion(picture)
     if not _is_being_deleted(picture):
         for part in (
@@ -68,7 +71,7 @@ def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
 
 
 def why_not_serving(picture: Picture, broker: int) -> list[Finding]:
-    """Return findings that say why the broker, or its replica as a whole, does not serve; [] if it can."""
+    """Return findings that explain why the broker or its replica does not work; [] if both work."""
     found = picture.brokers.get(broker)
     about = (broker,)
     if found is None:
@@ -111,7 +114,7 @@ def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]
 
 
 def why_behind(picture: Picture, broker: int) -> list[Finding]:
-    """Return findings that say why a replica on a working broker is not caught up with its leader."""
+    """Return findings that explain why a working broker's replica is not caught up with the leader."""
     leader, follower = picture.leader_replica, picture.follower(broker)
     if leader is None:
         text = f"broker {broker} is alive, but there is no leader to fetch from"
@@ -161,7 +164,7 @@ def _out_of_sync(picture: Picture, brokers: Iterable[int]) -> Iterator[Finding]:
 
 
 def _controller(picture: Picture) -> list[Finding]:
-    """Return a finding that says why the controller makes no progress; [] if it is idle and reachable."""
+    """Return a finding that explains why the controller makes no progress; [] if it is idle and reachable."""
     if picture.controller is None:
         if picture.nodes is not None and picture.nodes.controller is not None:
             broker = picture.nodes.controller
@@ -191,7 +194,7 @@ def _controller(picture: Picture) -> list[Finding]:
 
 
 def _leader(picture: Picture) -> list[Finding]:
-    """Return a finding that says why the partition has no leader; [] if its leader answers."""
+    """Return a finding that explains why the partition has no leader; [] if the leader answers."""
     if picture.leader_replica is not None:
         return []
     leader = picture.leader
@@ -212,7 +215,7 @@ def _leader(picture: Picture) -> list[Finding]:
 
 
 def _no_candidate(picture: Picture) -> Iterator[Finding]:
-    """Yield findings that say why none of the replicas can lead."""
+    """Yield findings that explain why no replica can become the leader."""
     for broker in picture.isr:
         reasons = why_not_serving(picture, broker)
         if reasons:
@@ -254,9 +257,9 @@ def _under_replicated(picture: Picture) -> list[Finding]:
 
 
 def _members_away(picture: Picture) -> Iterator[Finding]:
-    """Yield a finding for each ISR member that does not serve but is still in the ISR.
+    """Yield a finding for each replica in the ISR that does not work.
 
-    It stays in the ISR until its session expires or it lags for too long.
+    Such a replica stays in the ISR until its broker's session expires or the replica lags for too long.
     """
     for broker in picture.isr:
         is_settled = (
@@ -268,7 +271,7 @@ def _members_away(picture: Picture) -> Iterator[Finding]:
 
 
 def _writes(picture: Picture) -> list[Finding]:
-    """Return a finding that says why writes with acks=all are refused or wait; [] if they are not."""
+    """Return a finding that explains why writes with acks=all are refused or wait; [] if all succeed."""
     leader = picture.leader_replica
     if leader is None:
         return []
@@ -294,7 +297,7 @@ def _writes(picture: Picture) -> list[Finding]:
 
 
 def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
-    """Yield findings about the current and pending ISR members whose logs end below the offset."""
+    """Yield findings about a pending ISR change, and about ISR members whose logs end below `upto`."""
     leader = picture.leader_replica
     assert leader is not None
     pending = leader["pending_isr"]
@@ -322,7 +325,7 @@ def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
 
 
 def _offset(picture: Picture, offset: int) -> list[Finding]:
-    """Return findings that say why consumers do not see an offset."""
+    """Return a finding that explains whether consumers can read an offset, and why not."""
     leader = picture.leader_replica
     if leader is None:
         return [Finding("offset-unknown", _offset_on_disk(picture, offset), is_problem=False)]
@@ -364,7 +367,7 @@ def _offset_on_disk(picture: Picture, offset: int) -> str:
 
 
 def _is_being_deleted(picture: Picture) -> bool:
-    """True if the deletion of the topic has begun, so that no replica should lead or follow."""
+    """True if the controller has begun to delete the topic, so that the replicas need no leader."""
     deletion = picture.deletion
     if deletion is None or deletion["reassigning"]:
         return False
@@ -372,7 +375,7 @@ def _is_being_deleted(picture: Picture) -> bool:
 
 
 def _deletion(picture: Picture) -> list[Finding]:
-    """Return findings that say why a topic marked for deletion still exists."""
+    """Return findings that explain why a topic that is marked for deletion still exists."""
     deletion = picture.deletion
     marked = deletion is not None or (picture.nodes is not None and picture.nodes.is_marked)
     events = tuple(picture.past.deletion_marked())
@@ -383,7 +386,7 @@ def _deletion(picture: Picture) -> list[Finding]:
             return [Finding("deletion-disabled", text, events=events, is_problem=False)]
         return []
     because = list(_controller(picture))
-    # A held controller has made decisions that no broker knows yet.
+    # A controller that is held at a step has made decisions that no broker knows yet.
     if deletion is not None and "held-at-step" not in [finding.name for finding in because]:
         because += _holding_deletion(picture, deletion)
     text = f"topic {topic} is marked for deletion and not deleted yet"
@@ -416,7 +419,7 @@ def _holding_deletion(picture: Picture, deletion: Any) -> Iterator[Finding]:
 
 
 def _reassignment(picture: Picture) -> list[Finding]:
-    """Return findings that say why a reassignment is not finished."""
+    """Return findings that explain why a reassignment is not finished."""
     assignment = picture.assignment
     events = tuple(picture.past.reassignment_requested())
     asked = picture.nodes.target if picture.nodes else None
@@ -441,7 +444,7 @@ def _reassignment(picture: Picture) -> list[Finding]:
 
 
 def _preferred(picture: Picture) -> list[Finding]:
-    """Return findings that say why the leader is not the preferred replica."""
+    """Return findings that explain why the leader is not the preferred replica."""
     replicas = picture.assignment.target
     if picture.leader == NO_LEADER or not replicas or picture.leader == replicas[0]:
         return []
@@ -468,7 +471,7 @@ def _preferred(picture: Picture) -> list[Finding]:
 
 
 def _compaction(picture: Picture) -> list[Finding]:
-    """Return a finding for each broker that no longer compacts its log of the partition."""
+    """Return a finding for each broker that has stopped compacting the partition's log."""
     found = []
     for broker in sorted(picture.brokers):
         compaction = (picture.brokers[broker].replica or {}).get("compaction")

@@ -1,4 +1,4 @@
-"""The errors that clients get when an append to `__consumer_offsets` fails (Kafka's GroupMetadataManager)."""
+"""The errors returned to clients when an append to `__consumer_offsets` fails (as in GroupMetadataManager)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _OFFSETS: Final[dict[int, ErrorCode]] = {
 
 
 def assignment_error(error: int) -> int:
-    """Return the error for members whose assignment or member id could not be written."""
+    """Return the error for members whose assignment or member id could not be appended with this error."""
     return _ASSIGNMENT.get(error, error)
 
 
 def offsets_error(error: int) -> int:
-    """Return the error for clients whose offsets could not be written or removed."""
+    """Return the error for clients whose commit or removal of offsets failed with this append error."""
     return _OFFSETS.get(error, error)

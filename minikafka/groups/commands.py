@@ -1,4 +1,4 @@
-"""Commands of the group coordinator to its runner, in the order in which they must be carried out."""
+"""Commands of the group coordinator to its runner. The runner must execute the commands in order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from minikafka.groups.responses import Response
 
 Caller: TypeAlias = Hashable
-"""An object that the runner needs to answer a request; the coordinator only returns it."""
+"""An object with which the runner answers a request. The coordinator only puts it into an `Answer`."""
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
-"""Key and value of a record of `__consumer_offsets`; value None is a tombstone."""
+"""Key and value of a record of `__consumer_offsets`. The value None is a tombstone."""
 
 
 class Answer(NamedTuple):
-    """Send a response. Every caller gets exactly one."""
+    """Send a response to a caller. Every caller gets exactly one response."""
 
     caller: Caller
     response: Response
@@ -23,9 +23,9 @@ class Answer(NamedTuple):
 class Append(NamedTuple):
     """Append one batch to a partition of `__consumer_offsets` with acks=all.
 
-    The runner calls `GroupCoordinator.appended(token, error, now)` exactly once, with the error code of the
-    append or 0, even after it unloaded the partition. Tokens rise; a partition's batches must be appended in
-    the order of their tokens.
+    After the append, the runner calls `GroupCoordinator.appended(token, error, now)` exactly once, even if the
+    partition has been unloaded. The error is 0 on success. Each token is greater than the earlier tokens. The
+    batches of a partition must be appended in the order of their tokens.
     """
 
     partition: int
@@ -36,7 +36,7 @@ class Append(NamedTuple):
 class Note(NamedTuple):
     """Record a fact about a group in the ledger.
 
-    `kind` is one of the constants below; the text under each constant lists its `fields`.
+    `kind`: one of the constants below. The text under each constant lists the `fields` of this kind.
     """
 
     kind: str
@@ -48,37 +48,39 @@ class Note(NamedTuple):
 Command: TypeAlias = Answer | Append | Note
 
 MEMBER_ADDED: Final = "member added"
-"""`member`, `instance` (or None), `client`, `host`, `reason` (of the client, or None)."""
+"""A member was added: `member`, `instance` (or None), `client`, `host`, `reason` (of the client, or None)."""
 MEMBER_REMOVED: Final = "member removed"
-"""`member`, `instance`, `client`, `host`, `trigger` (see below), `reason` (of the client, or None)."""
+"""A member was removed: `member`, `instance`, `client`, `host`, `trigger` (see below), `reason` (or None)."""
 MEMBER_REPLACED: Final = "member replaced"
 """A static member returned: `member` (the new id), `replaced` (its former id), `instance`, `client`, `host`."""
 PREPARING: Final = "rebalance started"
-"""`trigger` (see below), `member` (that caused the rebalance, or ""), `instance` (of that member, or None),
-`reason` (of the client, or None), `from` (state), `members` (number), `partition` (of `__consumer_offsets`),
-`timeout_ms` (after which members that have not joined are removed), `changed` (for METADATA_CHANGED: what the
-member changed, in words)."""
+"""A rebalance has started: `trigger` (see below), `member` (that caused the rebalance, or ""), `instance` (of
+this member, or None), `reason` (of the client, or None), `from` (state), `members` (number), `partition` (of
+`__consumer_offsets`), `timeout_ms` (after which members that have not joined are removed), `changed`
+(descriptions of the member's changes; only for METADATA_CHANGED)."""
 COMPLETING: Final = "members joined"
-"""A new generation: `members` (number), `leader`, `leader_instance` (or None), `protocol_type`, `protocol`,
-`joining_ms` (since the rebalance started), `last` (the member that joined last, or ""), `last_instance`."""
+"""A new generation has begun: `members` (number), `leader`, `leader_instance` (or None), `protocol_type`,
+`protocol`, `joining_ms` (since the rebalance started), `last` (the member that joined last, or ""),
+`last_instance`."""
 STABLE: Final = "assignment written"
-"""`members`, `leader`, `leader_instance`, `assigning_ms` (from the last JoinGroup response to the leader's SyncGroup),
-`writing_ms` (until the assignment was written), `rebalance_ms` (since the rebalance started)."""
+"""The assignment is written: `members` (number), `leader`, `leader_instance`, `assigning_ms` (from the JoinGroup
+responses to the leader's SyncGroup), `writing_ms` (from the SyncGroup to the end of the write), `rebalance_ms`
+(since the rebalance started)."""
 EMPTY: Final = "group empty"
-"""A generation without members: the last one is gone. `joining_ms` (since the rebalance started)."""
+"""A generation without members has begun: `joining_ms` (since the rebalance started)."""
 DEAD: Final = "group removed"
-"""`trigger`: DELETED (by a request), EXPIRED (no members and no offsets were left)."""
+"""The group was removed. `trigger`: DELETED (by a request) or EXPIRED (neither members nor offsets were left)."""
 APPEND_FAILED: Final = "append failed"
 """A write of the group failed: `what` (assignment, return of a static member, empty group, offsets,
 tombstones), `error` (Kafka's code)."""
 COMMIT_REFUSED: Final = "commit refused"
 """An OffsetCommit was answered with an error: `member`, `instance`, `of_generation` (in the request), `error`
-(Kafka's code), `count` (of this member's refusals with this error in the generation; recorded at 1, 2, 4, 8,
-…)."""
+(Kafka's code), `count` (number of such errors for this member in the generation; recorded at 1, 2, 4, 8, …)."""
 LOADED: Final = "group loaded"
-"""A group with members arrived at this broker: `partition`, `state`, `members`, `offsets` (numbers)."""
+"""This broker became the coordinator of a group with members: `partition`, `state`, `members` and `offsets`
+(their numbers)."""
 UNLOADED: Final = "group unloaded"
-"""A group with members left this broker: `members` (number)."""
+"""This broker is no longer the coordinator of a group with members: `members` (number)."""
 DELETED: Final = "deleted"
 EXPIRED: Final = "expired"
 
@@ -93,4 +95,4 @@ NOT_SYNCED: Final = "did not sync in time"
 WRITE_FAILED: Final = "assignment could not be written"
 OVER_CAPACITY: Final = "more members than group.max.size"
 OVERFLOWED: Final = "refused because of group.max.size"
-"""The names from JOINED to this one are the triggers of rebalances and of removals of members."""
+"""The constants from JOINED to OVERFLOWED are the triggers of rebalances and of removals of members."""

@@ -1,7 +1,7 @@
 """OffsetCommit, OffsetFetch, OffsetDelete, and the removal of expired offsets and unused groups.
 
-Source: Kafka's `GroupCoordinator` and `GroupMetadataManager`. Unlike Kafka, this module answers a client's
-request to remove offsets or groups only when the tombstones are committed.
+Source: Kafka's `GroupCoordinator` and `GroupMetadataManager`. There is one difference from Kafka: a client's
+request to remove offsets or groups is answered only after the tombstones are committed.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from minikafka.groups.settings import GroupSettings
 from minikafka.groups.states import COMPLETING, DEAD, EMPTY
 
 _SWEEP_OFFSETS: Final = 20_000
-"""One call of `sweep` ends after this number of offsets, so that it takes only a few milliseconds."""
+"""Number of offsets after which one call of `sweep` ends, so that the call takes only a few milliseconds."""
 _MINUTE_MS: Final = 60_000
 _REFUSALS_MAX: Final = 100
-"""Maximum number of (member, error) pairs whose refused commits are counted for one group."""
+"""Maximum number of (member, error) pairs per group for which refused commits are counted."""
 _ONE_UNIT_MAX: Final = "\uffff"
-"""The last character that takes one UTF-16 unit; the characters after it take two."""
+"""The last character that takes one UTF-16 unit. Each greater character takes two units."""
 
 
 class Commits:
-    """The committed offsets of all groups. `remove_group(group, cause)` removes one of the groups."""
+    """The processing of commits for all groups. `remove_group(group, cause)` removes a group."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Commits:
         token = self._outbox.new_token()
         try:
             records = group.offsets.prepare(token, offsets)
-        except ValueError:  # a name is longer than a record can hold
+        except ValueError:  # a name is too long for a record
             self.refuse(request, caller, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         done = partial(self._committed, group, token, request, caller)
@@ -116,14 +116,14 @@ class Commits:
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is COMPLETING else ErrorCode.NONE
 
     def _fits(self, metadata: str) -> bool:
-        """True if metadata is no longer than `offset.metadata.max.bytes`, counted in UTF-16 units as in Kafka."""
+        """True if the metadata has at most `offset.metadata.max.bytes` UTF-16 units (Kafka's measure)."""
         units = len(metadata)
         if not metadata.isascii():
             units += sum(character > _ONE_UNIT_MAX for character in metadata)
         return units <= self._settings.offset_metadata_max_bytes
 
     def refuse(self, request: CommitRequest, caller: Caller, error: int) -> None:
-        """Answer every partition of a commit with an error."""
+        """Answer every partition of a commit with this error."""
         topics = [
             (topic, [(item.partition, error) for item in partitions])
             for topic, partitions in request.topics
@@ -131,7 +131,7 @@ class Commits:
         self._outbox.answer(caller, CommitResponse(topics))
 
     def _note_refusal(self, group: Group, request: CommitRequest, error: int) -> None:
-        """Count a refused commit; record only the 1st, 2nd, 4th, 8th, … of the same member and error."""
+        """Count the refused commits of each member and error; write the 1st, 2nd, 4th, 8th, … to the ledger."""
         if len(group.refusals) >= _REFUSALS_MAX:
             group.refusals.clear()
         group.refusals[request.member_id, error] += 1
@@ -177,7 +177,11 @@ class Commits:
     def fetch(
         group_id: str, group: Group | None, partitions: Partitions | None, require_stable: bool
     ) -> FetchedGroup:
-        """Return the committed offsets of a group; a group that does not exist (None) has none."""
+        """Return a group's committed offsets for these partitions. `group`: None if the group does not exist.
+
+        `partitions`: None requests all partitions with a committed offset. `require_stable`: return
+        UNSTABLE_OFFSET_COMMIT for partitions with a commit in progress.
+        """
         if partitions is None:
             partitions = [] if group is None else _by_topic(group.offsets.partitions())
         topics = [
@@ -189,7 +193,7 @@ class Commits:
     # ---- removal
 
     def delete(self, group: Group, request: DeleteOffsetsRequest, caller: Caller) -> None:
-        """Process an OffsetDelete. A partition to which a member subscribes keeps its offset."""
+        """Process an OffsetDelete. The offsets of topics to which a member subscribes are kept."""
         if group.state is not EMPTY and group.protocol_type != CONSUMER:
             self._outbox.answer(caller, DeleteOffsetsResponse(ErrorCode.NON_EMPTY_GROUP))
             return
@@ -224,9 +228,9 @@ class Commits:
     def delete_groups(
         self, groups: Sequence[Group], errors: dict[str, int], caller: Caller
     ) -> None:
-        """Remove groups that have no members, and their offsets; answer when all tombstones are written.
+        """Remove groups without members, and their offsets. Answer when all tombstones are written.
 
-        `errors`: an error code for every group of the request; this method sets the codes of `groups`.
+        `errors`: an error code for every group in the request. This method sets the codes of `groups`.
         """
         left = {group.group_id for group in groups}
 
@@ -244,9 +248,9 @@ class Commits:
             self._outbox.answer(caller, DeleteGroupsResponse(tuple(errors.items())))
 
     def bury(self, group: Group, records: list[KeyValue], done: OnAppended | None = None) -> None:
-        """Append tombstones, and remove the group if it has no members and no offsets any more.
+        """Append tombstones, and remove the group if no members and no offsets are left.
 
-        `done` is called with the outcome, also if there is nothing to append.
+        `done` is called with the result of the append, or with success if there is nothing to append.
         """
         if group.is_removable():
             self._remove_group(group, commands.EXPIRED)
@@ -255,9 +259,9 @@ class Commits:
     def _append_tombstones(
         self, group: Group, records: list[KeyValue], done: OnAppended | None
     ) -> None:
-        """Append these tombstones of offsets.
+        """Append the tombstones of offsets in `records`.
 
-        If the group is removed and has had a generation, append the tombstone of the group too.
+        If the group is removed and has had a generation, also append the tombstone of the group.
         """
         if group.state is DEAD and group.generation > 0:
             records.append((group_metadata_key(group.group_id), None))
@@ -267,9 +271,9 @@ class Commits:
             done(ErrorCode.NONE, 0)
 
     def _buried(self, group: Group, done: OnAppended | None, error: int, now: int) -> None:
-        """Report whether the tombstones were appended.
+        """Report the result of appending tombstones.
 
-        If they were not, the next coordinator loads the offsets and removes them again.
+        If the append failed, the next coordinator loads the offsets and removes them again.
         """
         if error:
             self._outbox.note(commands.APPEND_FAILED, group, what="tombstones", error=error)
@@ -279,15 +283,15 @@ class Commits:
     # ---- expiry
 
     def begin_sweep(self, groups: Iterable[Group]) -> None:
-        """Begin to remove expired offsets, and groups without offsets and members."""
+        """Begin a sweep, which removes expired offsets, and groups without offsets and members."""
         self._unswept = deque(groups)
 
     def is_sweeping(self) -> bool:
-        """True if groups are left to be checked."""
+        """True if the sweep still has groups to check."""
         return bool(self._unswept)
 
     def sweep(self) -> None:
-        """Remove the expired offsets of the next groups; remove a group that holds nothing afterwards."""
+        """Remove the expired offsets of the next groups, and groups without members and offsets."""
         wall = self._wall_ms()
         retention = self._settings.offsets_retention_minutes * _MINUTE_MS
         checked = 0

@@ -1,9 +1,9 @@
-"""The group coordinator of one broker: the groups of the partitions of `__consumer_offsets` that it leads.
+"""The group coordinator of one broker, for the partitions of `__consumer_offsets` that the broker leads.
 
-A method is called for each event and returns the commands to carry out, in order. `now` is monotonic
-milliseconds. Invariants: every caller is answered exactly once; an answered commit is returned by the next fetch; a
-member gets the bytes that its generation's leader sent for it; the generation of a group never decreases
-while the group exists.
+The runner calls a method for each event, and executes the returned commands in order. `now` is monotonic
+milliseconds. Invariants: every caller is answered exactly once. A commit that was answered with success is
+returned by the next fetch. A member receives exactly the assignment that the leader of its generation has sent.
+The generation of a group never decreases while the group exists.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from minikafka.groups.timers import Timer, Timers
 
 
 class GroupCoordinator:
-    """The coordinator.
+    """The group coordinator of one broker.
 
-    `partition_count`: the number of partitions of `__consumer_offsets`; the runner sets it before the first
+    `partition_count`: the number of partitions of `__consumer_offsets`, which the runner sets before the first
     load. `new_id` returns the random part of a member id, a UUID in text form. `wall_ms` returns Unix
-    milliseconds, which go into records and decide when offsets expire.
+    milliseconds, for the timestamps in records and the expiry of offsets.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class GroupCoordinator:
         self.settings = settings
         self.partition_count = partition_count
         self.groups: dict[str, Group] = {}
-        """The groups that are served, for reading only."""
+        """The groups of the loaded partitions, by group id. Other modules must not change them."""
         self._wall_ms = wall_ms
         self._outbox = Outbox()
         self._timers = Timers()
@@ -94,10 +94,10 @@ class GroupCoordinator:
         return Counter(group.state for group in self.groups.values())
 
     def explain(self, group_id: str, now: int) -> dict[str, Any]:
-        """Return what this broker knows about a group, as JSON-able values.
+        """Return this broker's data about a group as JSON-able values.
 
-        `error` is the code that other requests about the group get: 0, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
-        `group` is the report of the group, None if this broker has no such group.
+        `error`: the error code of other requests about the group (0, NOT_COORDINATOR, or
+        COORDINATOR_LOAD_IN_PROGRESS). `group`: the report of the group, None if this broker has no such group.
         """
         group = self.groups.get(group_id)
         return {
@@ -111,7 +111,7 @@ class GroupCoordinator:
     def _refusal(self, group_id: str, needs_name: bool = True) -> ErrorCode:
         """Return the error for a request about a group that is not in `groups`.
 
-        NONE: this broker is the group's coordinator, and the group does not exist.
+        The result is NONE if this broker is the group's coordinator, so that the group does not exist.
         """
         if needs_name and not group_id:
             return ErrorCode.INVALID_GROUP_ID
@@ -137,7 +137,7 @@ class GroupCoordinator:
     # ---- requests of members
 
     def join(self, request: JoinRequest, caller: Caller, now: int) -> list[Command]:
-        """JoinGroup: answered when all members have joined, or at once with an error."""
+        """Process a JoinGroup. It is answered when all members have joined, or immediately with an error."""
         group = self.groups.get(request.group_id) if request.group_id else None
         error = ErrorCode.NONE if group is not None else self._refusal(request.group_id)
         settings = self.settings
@@ -155,19 +155,19 @@ class GroupCoordinator:
         return self._outbox.take()
 
     def sync(self, request: SyncRequest, caller: Caller, now: int) -> list[Command]:
-        """SyncGroup: answered when the leader's assignment is written."""
+        """Process a SyncGroup. It is answered when the leader's assignment is written."""
         group = self.groups.get(request.group_id) if request.group_id else None
         if group is None:
             error = self._refusal(request.group_id) or ErrorCode.UNKNOWN_MEMBER_ID
             if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                # The rebalance is lost with the former coordinator, and old clients do not expect the other error.
+                # The rebalance of the former coordinator is lost. Old clients do not expect the loading error.
                 error = ErrorCode.REBALANCE_IN_PROGRESS
             return [Answer(caller, SyncResponse(error))]
         self._members.sync(group, request, caller, now)
         return self._outbox.take()
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller, now: int) -> list[Command]:
-        """Heartbeat: answered at once."""
+        """Process a Heartbeat. It is answered immediately."""
         group = self.groups.get(request.group_id) if request.group_id else None
         if group is not None:
             return [Answer(caller, self._members.heartbeat(group, request, now))]
@@ -177,7 +177,7 @@ class GroupCoordinator:
         return [Answer(caller, HeartbeatResponse(error))]
 
     def leave(self, request: LeaveRequest, caller: Caller, now: int) -> list[Command]:
-        """LeaveGroup: answered at once."""
+        """Process a LeaveGroup. It is answered immediately."""
         group = self.groups.get(request.group_id) if request.group_id else None
         if group is None:
             error = self._refusal(request.group_id)
@@ -190,7 +190,7 @@ class GroupCoordinator:
     # ---- offsets
 
     def commit(self, request: CommitRequest, caller: Caller, now: int) -> list[Command]:
-        """OffsetCommit: answered when the offsets are written."""
+        """Process an OffsetCommit. It is answered when the offsets are written."""
         group = self.groups.get(request.group_id)
         if group is None:
             error = self._refusal(request.group_id, needs_name=False)
@@ -204,7 +204,7 @@ class GroupCoordinator:
         return self._outbox.take()
 
     def fetch_offsets(self, request: FetchOffsetsRequest, caller: Caller) -> list[Command]:
-        """OffsetFetch: answered at once."""
+        """Process an OffsetFetch. It is answered immediately."""
         groups = [
             self._fetch(group_id, partitions, request.require_stable)
             for group_id, partitions in request.groups
@@ -222,7 +222,7 @@ class GroupCoordinator:
         return self._commits.fetch(group_id, group, partitions, require_stable)
 
     def delete_offsets(self, request: DeleteOffsetsRequest, caller: Caller) -> list[Command]:
-        """OffsetDelete: answered when the tombstones are written."""
+        """Process an OffsetDelete. It is answered when the tombstones are written."""
         group = self.groups.get(request.group_id) if request.group_id else None
         if group is None:
             error = self._refusal(request.group_id) or ErrorCode.GROUP_ID_NOT_FOUND
@@ -231,14 +231,14 @@ class GroupCoordinator:
         return self._outbox.take()
 
     def delete_topics(self, topics: Collection[str]) -> list[Command]:
-        """Remove the offsets of topics that were deleted from all groups."""
+        """Remove the offsets of deleted topics from all groups."""
         self._commits.delete_topics(list(self.groups.values()), topics)
         return self._outbox.take()
 
     # ---- views and deletion of groups
 
     def describe(self, request: DescribeRequest, caller: Caller) -> list[Command]:
-        """DescribeGroups: answered at once."""
+        """Process a DescribeGroups. It is answered immediately."""
         groups = [self._describe(group_id) for group_id in request.group_ids]
         return [Answer(caller, DescribeResponse(groups))]
 
@@ -250,7 +250,7 @@ class GroupCoordinator:
         return DescribedGroup(group_id, error, "" if error else DEAD.value)
 
     def list_groups(self, request: ListRequest, caller: Caller) -> list[Command]:
-        """ListGroups: answered at once."""
+        """Process a ListGroups. It is answered immediately."""
         states = {state.lower() for state in request.states}
         groups = [
             ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
@@ -261,7 +261,7 @@ class GroupCoordinator:
         return [Answer(caller, ListResponse(error, groups))]
 
     def delete_groups(self, request: DeleteGroupsRequest, caller: Caller) -> list[Command]:
-        """DeleteGroups: answered when the tombstones are written."""
+        """Process a DeleteGroups. It is answered when the tombstones are written."""
         errors = {group_id: self._deletion_error(group_id) for group_id in request.group_ids}
         removable = [self.groups[group_id] for group_id, error in errors.items() if not error]
         self._commits.delete_groups(removable, errors, caller)
@@ -277,14 +277,14 @@ class GroupCoordinator:
     # ---- appends and time
 
     def appended(self, token: int, error: int, now: int) -> list[Command]:
-        """Process the outcome of an `Append`: 0 if its batch is committed, else the code of the failure."""
+        """Process the result of the `Append` with this token. `error`: 0 if the batch is committed."""
         self._outbox.appended(token, error, now)
         return self._outbox.take()
 
     def next_deadline(self) -> int | None:
-        """Return the time (monotonic ms) at which to call handle_timer(); None if nothing waits.
+        """Return the time (monotonic ms) at which to call `handle_timer`; None if no timer is running.
 
-        Every call of another method may change this time: call this one again afterwards.
+        Every call of another method may change this time.
         """
         time = self._timers.next_time()
         if self._sweep_at is None or time is None:
@@ -313,9 +313,9 @@ class GroupCoordinator:
             self._forget_pending(timer, now)
 
     def _forget_pending(self, pending: PendingMember, now: int) -> None:
-        """Remove a pending member, and its group if the group never had a member.
+        """Remove a pending member. Also remove its group if the group never had a member.
 
-        Clients that never join can leave thousands of such groups.
+        Without this, clients that never join could create thousands of groups without members.
         """
         group = self.groups.get(pending.group_id)
         if group is None:
@@ -326,7 +326,7 @@ class GroupCoordinator:
             self._members.depart(group, self._wall_ms())
 
     def _sweep(self, now: int) -> None:
-        """Remove expired offsets of some groups; the next call continues with the others."""
+        """Remove the expired offsets of some groups. The next call continues with the next groups."""
         if not self._commits.is_sweeping():
             self._commits.begin_sweep(self.groups.values())
         self._commits.sweep()
@@ -336,10 +336,10 @@ class GroupCoordinator:
     # ---- partitions
 
     def begin_load(self, partition: int, epoch: int) -> bool:
-        """Begin to load a partition that this broker leads in this epoch; True if the runner must read it.
+        """Begin to load a partition that this broker leads. `epoch`: the leader epoch.
 
-        False if it is loaded already, because this broker also led it in an earlier epoch. A load in progress
-        is dropped and starts again.
+        Return True if the runner must read the partition. Return False if the partition is already loaded,
+        because this broker led it in an earlier epoch. A load in progress is dropped and starts again.
         """
         if partition in self._owned:
             return False
@@ -349,18 +349,18 @@ class GroupCoordinator:
     def load(
         self, partition: int, epoch: int, records: Iterable[tuple[bytes | None, bytes | None]]
     ) -> None:
-        """Process the next records of the partition, (key, value), in the order of the log.
+        """Process the next records (key, value) of a partition, in the order of the log.
 
-        Without effect if no load of this epoch is in progress.
+        The call has no effect if no load of this epoch is in progress.
         """
         load = self._loads.get(partition)
         if load is not None and load.epoch == epoch:
             load.add(records)
 
     def loaded(self, partition: int, epoch: int, now: int) -> list[Command]:
-        """Serve the groups of a partition whose records were all loaded; their members' sessions start now.
+        """Start to serve the groups of a partition: all records are loaded. The members' sessions start now.
 
-        Without effect if no load of this epoch is in progress.
+        The call has no effect if no load of this epoch is in progress.
         """
         load = self._loads.get(partition)
         if load is None or load.epoch != epoch:
@@ -375,7 +375,7 @@ class GroupCoordinator:
         return self._outbox.take()
 
     def unload(self, partition: int) -> list[Command]:
-        """Drop the groups of a partition that this broker led; waiting callers get NOT_COORDINATOR."""
+        """Drop the groups of a partition that this broker no longer leads. Callers get NOT_COORDINATOR."""
         self._loads.pop(partition, None)
         self._owned.discard(partition)
         moved = [group for group in self.groups.values() if group.partition == partition]

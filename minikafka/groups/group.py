@@ -1,8 +1,8 @@
-"""One group: its members, its state and its generation, and the rules that depend on these alone.
+"""One consumer group: its members, its state, its generation, and the rules for changing them.
 
-Source: Kafka's `GroupMetadata`. Invariants: the state changes only by moves in `states.MOVES`; `joining` is
-the number of members with a `join_caller`; all members have at least one protocol in common; the leader is
-a member.
+Source: Kafka's `GroupMetadata`. Invariants: the state changes only as `states.MOVES` allows. `joining` is the
+number of members with a `join_caller`. All members have at least one protocol in common. The leader is a
+member.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_TIME: Final = -1
 
 
 class GroupTimer(Timer):
-    """A timer of a group: `due(group, now)` is called when it is due."""
+    """A timer of a group. `due(group, now)` is called when the timer is due."""
 
     __slots__ = ("due", "group")
 
@@ -44,11 +44,11 @@ class Phases:
         self.joined_at = NO_TIME
         self.synced_at = NO_TIME
         self.last_joined = ""
-        """Id of the member that joined last."""
+        """Id of the last member that joined."""
 
 
 class Group:
-    """A consumer group, which is stored in `partition` of `__consumer_offsets`."""
+    """A consumer group. `partition`: the partition of `__consumer_offsets` that stores the group."""
 
     __slots__ = (
         "generation",
@@ -85,39 +85,39 @@ class Group:
         self.offsets = offsets
         self.state = EMPTY
         self.state_timestamp = state_timestamp
-        """Time (Unix ms) at which the group entered its state, NO_TIMESTAMP if unknown."""
+        """Time (Unix ms) at which the group entered its current state, NO_TIMESTAMP if unknown."""
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}
-        """Instance id -> member id."""
+        """Member ids of the static members by instance id."""
         self.pending: dict[str, PendingMember] = {}
         self.joining = 0
         self.supporters: Counter[str] = Counter()
         """Number of members that support each protocol."""
         self.unsynced: set[str] = set()
-        """Members of the generation whose first SyncGroup has not arrived."""
+        """Ids of the members that have not sent a SyncGroup in this generation yet."""
         self.subscribed: frozenset[str] | None = None
-        """Topics to which the members of a consumer group subscribe; None if they are unknown."""
+        """Topics to which the members subscribe; None if unknown, or if the protocol type is not `consumer`."""
         self.is_writing = False
-        """The leader's assignment is being written."""
+        """True while the leader's assignment is being written."""
         self.new_member_added = False
-        """A member joined during the initial delay, which is therefore extended."""
+        """True if a member has joined during the initial delay, so that the delay will be extended."""
         self.initial_delay_ms = 0
         self.initial_remaining_ms: int | None = None
-        """Milliseconds by which the initial delay may still be extended; None if there is no such delay."""
+        """Milliseconds by which the initial delay can still be extended; None outside the initial delay."""
         self.join_timer: GroupTimer | None = None
         self.sync_timer: GroupTimer | None = None
         self.phases = Phases()
         self.refusals: Counter[tuple[str, int]] = Counter()
-        """Number of refused commits of this generation by member id and error, for the ledger."""
+        """Number of refused commits in this generation by (member id, error), for the ledger."""
 
     # ---- state
 
     def move(self, state: GroupState, wall_ms: int) -> None:
-        """Change the state. Raises IllegalTransition."""
+        """Change the group's state. Raises IllegalTransition if `states.MOVES` does not allow the change."""
         if not is_legal(self.state, state):
             raise IllegalTransition(
                 f"group {self.group_id}: {self.state.value} to {state.value} is not a legal transition"
@@ -126,7 +126,7 @@ class Group:
         self.state_timestamp = wall_ms
 
     def begin_generation(self, wall_ms: int) -> None:
-        """Begin the next generation: CompletingRebalance with a protocol, or Empty without members."""
+        """Begin the next generation. The new state is CompletingRebalance, or Empty if there are no members."""
         self.generation += 1
         self.unsynced.clear()
         self.refusals.clear()
@@ -157,7 +157,7 @@ class Group:
     # ---- members
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Add a member, which must support a protocol of the group."""
+        """Add a member, which must support a protocol that all other members support."""
         if not self.members:
             self.protocol_type = protocol_type
         if member.instance_id is not None:
@@ -170,7 +170,7 @@ class Group:
             self.joining += 1
 
     def remove(self, member: Member) -> None:
-        """Remove a member; if it was the leader, another member becomes the leader."""
+        """Remove a member. If the member was the leader, another member becomes the leader."""
         del self.members[member.member_id]
         self._withdraw_support(member)
         self.set_join_caller(member, None)
@@ -181,7 +181,7 @@ class Group:
         self.unsynced.discard(member.member_id)
 
     def replace_static(self, member: Member, member_id: str) -> None:
-        """Give a static member another member id, also as leader and in `static_ids` and `unsynced`."""
+        """Change the member id of a static member, also in `leader`, `static_ids` and `unsynced`."""
         before = member.member_id
         assert member.instance_id is not None
         del self.members[before]
@@ -201,7 +201,7 @@ class Group:
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
     ) -> None:
-        """Replace a member's protocols and timeouts with those of its latest JoinGroup."""
+        """Replace a member's protocols and timeouts with the values from its latest JoinGroup."""
         self._withdraw_support(member)
         member.protocols = protocols
         self.supporters.update({name for name, _ in protocols})
@@ -220,11 +220,11 @@ class Group:
                 del self.supporters[name]
 
     def has_all_joined(self) -> bool:
-        """True if every member waits for its JoinGroup response and no pending member is awaited."""
+        """True if every member waits for its JoinGroup response and there are no pending members."""
         return self.joining == len(self.members) and not self.pending
 
     def elect_joined_leader(self) -> bool:
-        """Replace a leader that has not joined by a member that has; return False if no member has joined."""
+        """Make a joined member the leader if the leader has not joined. Return False if none has joined."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_caller is None:
@@ -240,9 +240,9 @@ class Group:
         return max(0, *(member.rebalance_timeout_ms for member in self.members.values()), 0)
 
     def check_member(self, member_id: str, instance_id: str | None) -> int:
-        """Return the error for a request that names a member; NONE if the group has this member.
+        """Return the error for a request with these ids; NONE if they identify a member of the group.
 
-        A static member is named by its member id and its instance id, which must belong together.
+        The member id and the instance id of a static member must belong to the same member.
         """
         if instance_id is not None:
             current = self.static_ids.get(instance_id)
@@ -255,15 +255,15 @@ class Group:
     # ---- protocols
 
     def instance_of(self, member_id: str | None) -> str | None:
-        """Return the group.instance.id of a member; None for a dynamic or unknown one."""
+        """Return the `group.instance.id` of a member; None for a dynamic or unknown member."""
         member = self.members.get(member_id or "")
         return None if member is None else member.instance_id
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """True if a member with this protocol type and these protocols may join.
 
-        The type must be the group's, and all members must support one of the protocols. An Empty group
-        accepts every type and all protocols, but neither may be empty.
+        The protocol type must equal the group's type, and all members must support one of the protocols. A
+        group in the state Empty accepts every nonempty type and every nonempty list of protocols.
         """
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
@@ -273,7 +273,7 @@ class Group:
         return any(self.supporters[name] == count for name, _ in protocols)
 
     def choose_protocol(self) -> str:
-        """Return the protocol that most members prefer among those that all support."""
+        """Return the protocol with the most votes, among the protocols that all members support."""
         count = len(self.members)
         candidates = {name for name, supporters in self.supporters.items() if supporters == count}
         votes = Counter(member.vote(candidates) for member in self.members.values())
@@ -282,7 +282,7 @@ class Group:
     # ---- views
 
     def joined_members(self) -> list[JoinedMember]:
-        """Return the members as the leader's JoinGroup response lists them."""
+        """Return the members in the form of the leader's JoinGroup response."""
         protocol = self.protocol_name
         assert protocol is not None
         return [
@@ -291,7 +291,7 @@ class Group:
         ]
 
     def describe(self) -> DescribedGroup:
-        """Return the group as DescribeGroups shows it."""
+        """Return the group in the form of a DescribeGroups response."""
         is_stable = self.state is STABLE
         protocol = (self.protocol_name or "") if is_stable else ""
         return DescribedGroup(
@@ -314,11 +314,11 @@ class Group:
         )
 
     def assignments(self) -> dict[str, bytes]:
-        """Return the assignment of each member."""
+        """Return the members' assignments by member id."""
         return {member.member_id: member.assignment for member in self.members.values()}
 
     def value(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
-        """Return the group as it is written to the log, with an assignment for each member."""
+        """Return the group in the form of a record's value. `assignments`: assignment by member id."""
         protocol = self.protocol_name or ""
         return GroupMetadataValue(
             self.protocol_type or "",
@@ -342,7 +342,7 @@ class Group:
         )
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Adopt a generation that was read from the log; the state is Stable with members, else Empty."""
+        """Restore the group from the value of a record. The new state is Stable with members, else Empty."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol
@@ -368,5 +368,5 @@ class Group:
         self.read_subscriptions()
 
     def is_removable(self) -> bool:
-        """True if nothing would be lost with the group: no members, no pending ones and no offsets."""
+        """True if the group has no members, no pending members and no offsets."""
         return self.state is EMPTY and not self.pending and self.offsets.is_unused()

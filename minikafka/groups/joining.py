@@ -1,4 +1,4 @@
-"""JoinGroup: new members, pending ones, known ones, and static members that return with a new process.
+"""JoinGroup of new members, of pending members, of existing members, and of static members that return.
 
 Source: Kafka's `GroupCoordinator`, KIP-394 (required member id), KIP-345 (static members), KIP-814 (skipped
 assignment).
@@ -28,18 +28,18 @@ from minikafka.groups.states import EMPTY, PREPARING, STABLE
 from minikafka.groups.timers import Timers
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""A new member does not know its id, so it cannot send heartbeats: its JoinGroup waits at most this long."""
+"""Maximum wait of a new member's JoinGroup. Such a member sends no heartbeats, as it has no member id yet."""
 
 
 PENDING_MAX: Final = 10_000
 """Maximum number of pending members of all groups (about 15 MB).
 
-Only the `PENDING_MAX` members that were given an id last may still join with their ids. If an older pending
-member has not joined, it is forgotten and must ask for another id, as after its session timeout."""
+Only the last `PENDING_MAX` clients that received a member id can join with this id. An older pending member is
+removed, as after its session timeout, and its client must request a new id."""
 
 
 class _Join(NamedTuple):
-    """One JoinGroup being processed: its group, and `caller`, which is sent the response."""
+    """One JoinGroup in progress. The response is sent to `caller`."""
 
     group: Group
     request: JoinRequest
@@ -49,7 +49,7 @@ class _Join(NamedTuple):
 
 
 class _Return(NamedTuple):
-    """The return of a static member, and the values that the member had before."""
+    """The return of a static member. The fields contain the member's and the group's former values."""
 
     join: _Join
     member: Member
@@ -61,10 +61,10 @@ class _Return(NamedTuple):
     rebalance_timeout_ms: int
 
     def is_waiting(self) -> bool:
-        """True if the member still waits for the response to this return.
+        """True if the member still waits for the JoinGroup response to this return.
 
-        False if a rebalance will answer the member's JoinGroup instead, or if the JoinGroup was already
-        answered because the member left or returned again.
+        False if a rebalance will answer the JoinGroup, or if the JoinGroup was already answered because the
+        member left or returned again.
         """
         group = self.join.group
         return (
@@ -90,7 +90,7 @@ def _return_of(join: _Join, member: Member) -> _Return:
 class Joining:
     """Processes JoinGroup requests. `new_id` returns the random part of a member id.
 
-    `forget(pending, now)` removes a pending member, if it still is one.
+    `forget(pending, now)` removes a pending member. It has no effect if the member is no longer pending.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class Joining:
         self._new_id = new_id
         self._forget = forget
         self._recent: deque[PendingMember] = deque()
-        """The last `PENDING_MAX` members given an id, oldest first; most of them have joined since."""
+        """The last `PENDING_MAX` clients that received a member id, oldest first. Most of them have joined."""
 
     def join(self, group: Group, request: JoinRequest, caller: Caller, now: int) -> None:
-        """Process a JoinGroup whose session timeout is allowed."""
+        """Process a JoinGroup. The caller has checked the session timeout."""
         join = _Join(group, request, as_protocols(request.protocols), caller, now)
         member_id = request.member_id
         if not self._has_room(group, member_id):
@@ -135,10 +135,10 @@ class Joining:
     # ---- room
 
     def _has_room(self, group: Group, member_id: str) -> bool:
-        """True if the group does not exceed `group.max.size` with this member.
+        """True if the group has at most `group.max.size` members including this member.
 
-        While the group prepares a rebalance, only members that have joined again count. So if the limit was
-        lowered, the members that join after the limit is reached are removed.
+        While the group prepares a rebalance, only the members that have joined again count. So if the limit was
+        lowered, the last members that join are removed.
         """
         size = self._settings.group_max_size
         member = group.members.get(member_id)
@@ -172,7 +172,7 @@ class Joining:
             self._add(join, member_id)
 
     def _give_id(self, join: _Join, member_id: str) -> None:
-        """Refuse the request: the client must join again with this member id (KIP-394)."""
+        """Refuse a JoinGroup with MEMBER_ID_REQUIRED. The client must join again with this id (KIP-394)."""
         pending = PendingMember(join.group.group_id, member_id)
         join.group.pending[member_id] = pending
         self._timers.start(pending, join.now + join.request.session_timeout_ms)
@@ -236,7 +236,7 @@ class Joining:
         self._rebalances.rebalance(group, cause, now, member, request.reason, changed)
 
     def _wait(self, join: _Join, member: Member) -> None:
-        """Adopt the protocols and timeouts of this request; the member waits for the next generation."""
+        """Update the member from the request, and let the caller wait for the response."""
         group, request = join.group, join.request
         repeat = JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         self._rebalances.answer_join(group, member, repeat)
@@ -249,7 +249,7 @@ class Joining:
     # ---- static members that return
 
     def _return_static(self, join: _Join, member: Member, member_id: str) -> None:
-        """Give a static member its new id, and fence a client that still uses the old id."""
+        """Give a returning static member a new member id. Fence a client that still uses the old id."""
         group, request, now = join.group, join.request, join.now
         returned = _return_of(join, member)
         self._rebalances.dismiss(group, member, ErrorCode.FENCED_INSTANCE_ID, member.member_id)
@@ -269,11 +269,11 @@ class Joining:
             done = partial(self._return_written, returned)
             self._rebalances.write(group, group.assignments(), done, now)
         else:
-            # In CompletingRebalance the leader may have been told the old id, and would assign nothing to the new one.
+            # In CompletingRebalance the leader may know only the old id, and would not assign to the new id.
             self._rebalances.rebalance(group, commands.STATIC_RETURNED, now, member, request.reason)
 
     def _return_written(self, returned: _Return, error: int, now: int) -> None:
-        """Answer a static member that returned to a stable group; undo the return if its write failed."""
+        """Answer a static member that returned to a stable group. If the write failed, undo the return."""
         group, member = returned.join.group, returned.member
         if error:
             self._note_failure(group, error)
@@ -295,15 +295,15 @@ class Joining:
             returned.generation,
             group.protocol_type,
             group.protocol_name,
-            # The former leader's id, even if it was this member's own: a leader before version 9 would assign.
+            # The former leader's id, even if this member was the leader: a leader before version 9 would assign.
             returned.leader or "",
         )
 
     def _take_back(self, returned: _Return) -> None:
-        """Give a static member its former id, protocols and timeouts, and write the group.
+        """Restore a static member's former id, protocols and timeouts, and write the group.
 
-        The append of the new id was reported as failed, but its record may still become committed. The record
-        that this method writes comes later in the log and replaces it.
+        The append of the new id was reported as failed, but its record may still be committed. This method
+        therefore appends a later record with the former id.
         """
         group, member = returned.join.group, returned.member
         group.update(

@@ -1,4 +1,4 @@
-"""A member of a group, and a pending one that has a member id and has not joined yet."""
+"""A member of a group, and a pending member, which has a member id but has not joined yet."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from minikafka.groups.commands import Caller
 from minikafka.groups.timers import Timer
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""(name, metadata) in the order of preference."""
+"""The (name, metadata) pairs of a member's protocols, in the order of preference."""
 
 
 def as_protocols(protocols: Sequence[tuple[str, bytes]]) -> Protocols:
-    """Return the protocols of a request as a member keeps them; equal names share one string."""
+    """Return the protocols of a request in the form for `Member`. Names are interned to save memory."""
     return tuple((intern(name), bytes(metadata)) for name, metadata in protocols)
 
 
 class PendingMember(Timer):
-    """A dynamic member that was given an id and must join with it before its session timeout (KIP-394)."""
+    """A client that received a member id, and must join with this id before its session timeout (KIP-394)."""
 
     __slots__ = ("group_id", "member_id")
 
@@ -32,9 +32,8 @@ class PendingMember(Timer):
 class Member(Timer):
     """A member of a group. The timer is due when the member's session expires.
 
-    `join_caller` and `sync_caller` wait for the responses to the member's JoinGroup and SyncGroup; None if
-    there is no such request. `is_new`: no generation has begun since the member joined, so it does not know
-    its id yet.
+    `join_caller`, `sync_caller`: the callers that wait for a response to the member's JoinGroup or SyncGroup, None
+    without such a request. `is_new`: true until the member receives its first JoinGroup response.
     """
 
     __slots__ = (
@@ -83,21 +82,20 @@ class Member(Timer):
         return self.instance_id is not None
 
     def metadata(self, protocol: str) -> bytes:
-        """Return the metadata that the member sent for a protocol. Raises KeyError if it sent none."""
+        """Return the metadata that the member sent for a protocol. Raises KeyError for other protocols."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         raise KeyError(protocol)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Return the protocol among `candidates` that the member prefers; it must support at least one."""
+        """Return the member's preferred protocol in `candidates`, one of which the member must support."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def needs_heartbeat(self) -> bool:
-        """True if the session may expire now.
+        """True if the member's session can expire now.
 
-        The session of a member that waits for a response does not expire, because the member sends no
-        heartbeats meanwhile. A new member is the exception: it may wait for `NEW_MEMBER_JOIN_TIMEOUT_MS` at
-        most.
+        A member sends no heartbeats while it waits for a response, so its session does not expire then. The
+        exception is a new member, which may wait at most `NEW_MEMBER_JOIN_TIMEOUT_MS`.
         """
         return self.is_new or (self.join_caller is None and self.sync_caller is None)

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup of members, their timers, and a group's arrival at and departure from a broker.
+"""SyncGroup, Heartbeat and LeaveGroup, the timers of members, and loading and unloading of groups.
 
 Source: Kafka's `GroupCoordinator`.
 """
@@ -31,7 +31,7 @@ _REBALANCING: Final = HeartbeatResponse(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 class Membership:
-    """Processes the requests of members of existing groups."""
+    """Processes the requests of members, for groups that exist."""
 
     def __init__(
         self, settings: GroupSettings, outbox: Outbox, timers: Timers, rebalances: Rebalances
@@ -74,7 +74,7 @@ class Membership:
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING else ErrorCode.NONE
 
     def heartbeat(self, group: Group, request: HeartbeatRequest, now: int) -> HeartbeatResponse:
-        """Process a Heartbeat; return its response."""
+        """Process a Heartbeat; return the response."""
         error = group.check_member(request.member_id, request.instance_id)
         if error:
             return HeartbeatResponse(error)
@@ -94,7 +94,7 @@ class Membership:
         self._outbox.answer(caller, LeaveResponse(ErrorCode.NONE, left))
 
     def _leave_error(self, group: Group, leaving: LeavingMember, now: int) -> int:
-        """Remove a member that leaves; return NONE, or the error if the member may not be removed."""
+        """Remove a leaving member and return NONE, or return the error if the ids identify no member."""
         member_id = leaving.member_id
         pending = group.pending.get(member_id)
         if pending is not None:
@@ -111,12 +111,12 @@ class Membership:
     # ---- timers
 
     def member_due(self, group: Group, member: Member, now: int) -> None:
-        """Remove a member whose session has expired; a member that waits for a response stays."""
+        """Process a member's timer: remove the member if its session may expire (`needs_heartbeat`)."""
         if group.members.get(member.member_id) is member and member.needs_heartbeat():
             self._rebalances.remove_and_rebalance(group, member, commands.SESSION_EXPIRED, now)
 
     def remove_pending(self, group: Group, pending: PendingMember, now: int) -> None:
-        """Remove a pending member that left or did not join in time; the rebalance no longer waits for it."""
+        """Remove a pending member that left or did not join in time. A rebalance no longer waits for it."""
         if group.pending.get(pending.member_id) is pending:
             del group.pending[pending.member_id]
             self._timers.cancel(pending)
@@ -126,7 +126,7 @@ class Membership:
     # ---- arrival and departure
 
     def arrive(self, group: Group, now: int) -> None:
-        """Begin the sessions of a loaded group's members; rebalance a group above `group.max.size`."""
+        """Start the sessions of a loaded group's members. Rebalance the group if it exceeds `group.max.size`."""
         if group.members:
             self._outbox.note(
                 commands.LOADED,
@@ -142,7 +142,7 @@ class Membership:
             self._rebalances.rebalance(group, commands.OVER_CAPACITY, now)
 
     def depart(self, group: Group, wall_ms: int) -> GroupState:
-        """End a group on this broker: stop its timers, and answer waiting members with NOT_COORDINATOR.
+        """Set a group to Dead, stop its timers, and answer waiting members with NOT_COORDINATOR.
 
         Return the former state of the group.
         """

@@ -1,4 +1,4 @@
-"""The differences between the old and new metadata of a member that joined again, in words for the ledger."""
+"""Descriptions for the ledger of the metadata changes of a member that joined again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from minikafka.groups.records import subscribed_topics
 
 
 def metadata_changes(before: Protocols, after: Protocols, is_consumer: bool) -> list[str]:
-    """Return what a member changed in its protocols, a line for each change.
+    """Return a description of each change of a member's protocols.
 
-    `is_consumer`: the metadata of the protocols are subscriptions of consumers.
+    `is_consumer`: true if the protocols' metadata are subscriptions of consumers.
     """
     old, new = dict(before), dict(after)
     found = [f"added protocol {name}" for name in new if name not in old]
@@ -28,7 +28,7 @@ def metadata_changes(before: Protocols, after: Protocols, is_consumer: bool) -> 
 
 
 def _topic_changes(before: bytes, after: bytes) -> Iterator[str]:
-    """Yield the changes of a subscription; nothing if the old or the new one cannot be read."""
+    """Yield a description of each changed topic; nothing if one of the subscriptions is not readable."""
     try:
         old, new = subscribed_topics(before), subscribed_topics(after)
     except ValueError:

@@ -1,10 +1,10 @@
-"""The committed offsets of one group, and the records that change them.
+"""The committed offsets of one group, and the records that change the offsets.
 
-A commit is *pending* from `prepare`, which returns its records, until `complete` or `fail`; only a completed commit is
-returned by `fetch`. Tokens rise in the order in which the records are appended. Invariants: of two
-completed commits of a partition, the offset of the commit with the higher token stays, whichever completes
-first; a removal also removes the pending commits, because the tombstones come after the records of these
-commits in the log. Source: Kafka's `GroupMetadata`.
+A commit is *pending* from `prepare`, which returns its records, until `complete` or `fail`. `fetch` returns only
+completed commits. Records are appended in the order of their tokens. Invariants: of two completed commits of a
+partition, the commit with the higher token is kept, in whatever order they complete. A removal also removes
+pending commits, because the tombstones follow the records of these commits in the log. Source: Kafka's
+`GroupMetadata`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from minikafka.groups.records import (
 from minikafka.groups.states import EMPTY, STABLE, GroupState
 
 CONSUMER: Final = "consumer"
-"""Protocol type of the groups whose members send subscriptions that Kafka can read."""
+"""Protocol type of groups of consumers, whose members send subscriptions in Kafka's format."""
 _FIXED: Final = Struct("<qiqq")
-"""Offset, leader epoch, commit and expire timestamp of a stored offset; the rest of its bytes is the metadata."""
+"""Offset, leader epoch, commit timestamp and expire timestamp of a stored offset. The metadata follows."""
 _NEVER: Final = 1 << 63
 
 
 class ExpiryRule(NamedTuple):
-    """When the offsets of a group expire."""
+    """The rule that determines when the offsets of a group expire."""
 
     since: int | None = None
-    """Start of `offsets.retention.minutes` (Unix ms); None if it starts for each offset with its commit."""
+    """Start of `offsets.retention.minutes` (Unix ms); None if the time starts at the commit of each offset."""
     kept_topics: Collection[str] = ()
-    """Topics whose offsets do not expire, because a member subscribes to them."""
+    """Topics to which a member subscribes. Their offsets do not expire."""
 
 
 def expiry_rule(
@@ -45,10 +45,10 @@ def expiry_rule(
     state_timestamp: int,
     subscribed: Collection[str] | None,
 ) -> ExpiryRule | None:
-    """Return when the offsets of a group in this state expire; None: they do not.
+    """Return the rule for expiring the offsets of a group in this state; None if no offset expires.
 
     `state_timestamp`: time (Unix ms) at which the group entered the state, NO_TIMESTAMP if unknown.
-    `subscribed`: the topics of all members, None if a subscription could not be read.
+    `subscribed`: the topics to which the members subscribe, None if unknown.
     """
     if not protocol_type:
         return ExpiryRule()
@@ -68,18 +68,18 @@ class GroupOffsets:
         self._group = group
         self._topics: dict[str, dict[int, bytes]] = {}
         self._commits: dict[int, Mapping[TopicPartition, OffsetAndMetadata]] = {}
-        """Token -> the offsets of a pending commit."""
+        """The offsets of each pending commit, by token."""
         self._pending: dict[TopicPartition, list[int]] = {}
-        """Tokens of the pending commits of a partition, rising."""
+        """The tokens of the pending commits of each partition, in ascending order."""
         self._oldest = _NEVER
-        """No offset was committed before this time (Unix milliseconds)."""
+        """Lower bound of the commit times of all offsets (Unix milliseconds)."""
         self._expiring = 0
-        """Upper bound of the number of offsets with an expire timestamp; `expire` counts them again."""
+        """Upper bound of the number of offsets with an expire timestamp. `expire` corrects the number."""
 
     # Reading.
 
     def fetch(self, tp: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the committed offset of a partition, None if there is none."""
+        """Return the committed offset of a partition, None without a committed offset."""
         packed = self._topics.get(tp.topic, {}).get(tp.partition)
         return None if packed is None else _unpack(packed)
 
@@ -90,20 +90,20 @@ class GroupOffsets:
                 yield TopicPartition(topic, partition)
 
     def is_pending(self, tp: TopicPartition) -> bool:
-        """True if a commit of the partition is in progress: its offset is not stable (KIP-447)."""
+        """True if a commit of the partition is in progress, so that its offset is not stable (KIP-447)."""
         return tp in self._pending
 
     def __len__(self) -> int:
         return sum(map(len, self._topics.values()))
 
     def is_unused(self) -> bool:
-        """True if there is neither a committed offset nor a pending commit."""
+        """True if the group has no committed offset and no pending commit."""
         return not self._topics and not self._pending
 
     # Changes.
 
     def load(self, tp: TopicPartition, value: OffsetAndMetadata | None) -> None:
-        """Apply a record of the log; None is a tombstone."""
+        """Apply a record of the log. The value None is a tombstone."""
         if value is None:
             self._discard(tp)
         else:
@@ -112,7 +112,7 @@ class GroupOffsets:
     def prepare(
         self, token: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> list[KeyValue]:
-        """Begin a commit and return its records. Raises ValueError, and begins nothing, if a string is too long."""
+        """Begin a commit and return its records. Raises ValueError, without effect, if a string is too long."""
         records: list[KeyValue] = [
             (offset_commit_key(self._group, tp), offset_commit_value(value))
             for tp, value in offsets.items()
@@ -123,38 +123,38 @@ class GroupOffsets:
         return records
 
     def complete(self, token: int) -> None:
-        """Store the offsets of a commit whose append succeeded, except those removed or replaced since."""
+        """Store the offsets of an appended commit, without offsets that were removed or replaced meanwhile."""
         for tp, value in self._commits.pop(token).items():
             tokens = self._pending.get(tp, [])
-            if token in tokens:  # else removed, or replaced by a later commit, since `prepare`
+            if token in tokens:  # otherwise removed, or replaced by a later commit
                 self._keep_pending(tp, tokens[tokens.index(token) + 1 :])
                 self._store(tp, value)
 
     def fail(self, token: int) -> None:
-        """Drop a commit: its records were not appended, or nobody knows whether they were."""
+        """Drop a commit whose append failed or has an unknown result."""
         for tp in self._commits.pop(token):
             tokens = self._pending.get(tp, [])
             if token in tokens:
                 self._keep_pending(tp, [other for other in tokens if other != token])
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[KeyValue]:
-        """Remove the offsets of partitions, pending commits too; return the tombstones."""
+        """Remove the offsets and pending commits of these partitions; return the tombstones."""
         return [
             (offset_commit_key(self._group, tp), None) for tp in partitions if self._discard(tp)
         ]
 
     def remove_topics(self, topics: Collection[str]) -> list[KeyValue]:
-        """Remove the offsets of deleted topics, pending commits too; return the tombstones."""
+        """Remove the offsets and pending commits of deleted topics; return the tombstones."""
         return self.remove([tp for tp in self._used() if tp.topic in topics])
 
     def remove_all(self) -> list[KeyValue]:
-        """Remove all offsets, pending commits too; return the tombstones."""
+        """Remove all offsets and pending commits; return the tombstones."""
         return self.remove(list(self._used()))
 
     def expire(self, rule: ExpiryRule, wall_ms: int, retention_ms: int) -> list[KeyValue]:
         """Remove the offsets that have expired and have no pending commit; return the tombstones."""
         newest = wall_ms - retention_ms
-        """An offset without an expire timestamp has expired if it was committed at this time or before."""
+        """Offsets without an expire timestamp have expired if they were committed at this time or earlier."""
         if not self._expiring and (self._oldest if rule.since is None else rule.since) > newest:
             return []
         expired = []
@@ -184,7 +184,7 @@ class GroupOffsets:
         self._expiring += expires != NO_TIMESTAMP
 
     def _discard(self, tp: TopicPartition) -> bool:
-        """Drop the offset of a partition and its pending commits; return True if there were any."""
+        """Drop the offset and the pending commits of a partition; return False if it had neither."""
         was_pending = self._pending.pop(tp, None) is not None
         partitions = self._topics.get(tp.topic)
         found = partitions is not None and partitions.pop(tp.partition, None) is not None
@@ -193,7 +193,7 @@ class GroupOffsets:
         return found or was_pending
 
     def _keep_pending(self, tp: TopicPartition, tokens: list[int]) -> None:
-        """Leave only these pending commits of a partition."""
+        """Of a partition's pending commits, keep only the commits with these tokens."""
         if tokens:
             self._pending[tp] = tokens
         else:

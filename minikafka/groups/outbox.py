@@ -1,4 +1,4 @@
-"""The commands of the current call, and the appends that have not completed yet."""
+"""The commands of the coordinator's current call, and the appends that have not completed yet."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from minikafka.groups.group import Group
 from minikafka.groups.responses import Response
 
 OnAppended: TypeAlias = Callable[[int, int], None]
-"""Called with the error code of the append, 0 on success, and the time."""
+"""A callback for the result of an append: the error code (0 on success) and the time (monotonic ms)."""
 
 
 class Outbox:
-    """Collects the commands of one call of the coordinator, and calls back when an append is over."""
+    """Collects the commands of one call of the coordinator, and calls the callbacks of finished appends."""
 
     def __init__(self) -> None:
         self._commands: list[Command] = []
@@ -22,7 +22,7 @@ class Outbox:
         self._last_token = 0
 
     def take(self) -> list[Command]:
-        """Return the commands collected since the last call of `take`."""
+        """Return the commands collected since the last `take`."""
         commands, self._commands = self._commands, []
         return commands
 
@@ -46,12 +46,12 @@ class Outbox:
         on_appended: OnAppended,
         token: int | None = None,
     ) -> None:
-        """Add a command to append records; `on_appended` is called once with the outcome."""
+        """Add a command to append records. `on_appended` is called once with the result."""
         if token is None:
             token = self.new_token()
         self._appends[token] = on_appended
         self._commands.append(Append(partition, records, token))
 
     def appended(self, token: int, error: int, now: int) -> None:
-        """Call back with the outcome of an append. Raises KeyError if it was reported before."""
+        """Call the callback of an append with the result. Raises KeyError if it was already called."""
         self._appends.pop(token)(error, now)

@@ -1,4 +1,4 @@
-"""The partitions of `__consumer_offsets` that a broker leads, and the loading of their records."""
+"""The partition of `__consumer_offsets` of each group, and the loading of a partition's groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 def partition_of(group_id: str, count: int) -> int:
-    """Return the partition of `__consumer_offsets` that holds the group: the hash of Java's String, modulo `count`."""
+    """Return the partition of `__consumer_offsets` that holds the group, out of `count` partitions.
+
+    As in Kafka, the number is the hash of the Java String, modulo `count`.
+    """
     data = group_id.encode("utf-16-be", "surrogatepass")
     code = 0
     for high, low in zip(data[::2], data[1::2], strict=True):
@@ -32,20 +35,20 @@ def partition_of(group_id: str, count: int) -> int:
 
 
 class Load:
-    """The groups of one partition, while its records are read in the order of the log.
+    """The groups of one partition, during the reading of its records in the order of the log.
 
-    `epoch` is the leader epoch in which this broker reads them.
+    `epoch`: the partition's leader epoch in which this broker reads the records.
     """
 
     def __init__(self, partition: int, epoch: int) -> None:
         self.partition = partition
         self.epoch = epoch
         self._values: dict[str, bytes] = {}
-        """The value of each group's last record; it is decoded when all records have been read."""
+        """The value of each group's last record. It is decoded after all records have been read."""
         self._offsets: dict[str, GroupOffsets] = {}
 
     def add(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-        """Process the next records, (key, value). One that cannot be read is skipped with a warning."""
+        """Process the next records (key, value). Skip unreadable records with a warning."""
         for key, value in records:
             try:
                 self._add(key, value)

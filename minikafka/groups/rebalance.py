@@ -1,7 +1,7 @@
-"""The course of a rebalance: prepare, join, sync, and what ends it early.
+"""The phases of a rebalance (prepare, join, sync), and its interruption by errors and timeouts.
 
 Source: Kafka's `GroupCoordinator`. `joining.py` and `membership.py` decide when a rebalance begins; this module
-carries it through. Invariant: no caller stops waiting without an answer.
+runs the rebalance. Invariant: every waiting caller gets an answer.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from minikafka.groups.states import COMPLETING, EMPTY, PREPARING, STABLE
 from minikafka.groups.timers import Timers
 
 _PAUSE_MIN_MS: Final = 100
-"""Shortest time between two attempts to complete a rebalance for which no member has joined."""
+"""Minimum time between two attempts to complete a rebalance in which no member has joined."""
 
 
 class Rebalances:
-    """The rebalances of all groups of a coordinator."""
+    """Runs the rebalances of all groups of a coordinator."""
 
     def __init__(
         self,
@@ -46,18 +46,18 @@ class Rebalances:
     # ---- sessions and answers
 
     def restart_session(self, member: Member, now: int) -> None:
-        """Let the member's session expire one session timeout after `now`."""
+        """Restart the member's session: it will expire one session timeout after `now`."""
         self._timers.start(member, now + member.session_timeout_ms)
 
     def answer_join(self, group: Group, member: Member, response: JoinResponse) -> None:
-        """Answer the member's waiting JoinGroup, if there is one."""
+        """Answer the member's waiting JoinGroup, if any."""
         caller = member.join_caller
         if caller is not None:
             group.set_join_caller(member, None)
             self._outbox.answer(caller, response)
 
     def answer_sync(self, member: Member, response: SyncResponse) -> bool:
-        """Answer the member's waiting SyncGroup; return False if there is none."""
+        """Answer the member's waiting SyncGroup; return False if no SyncGroup waits."""
         caller = member.sync_caller
         if caller is None:
             return False
@@ -66,12 +66,12 @@ class Rebalances:
         return True
 
     def dismiss(self, group: Group, member: Member, error: int, member_id: str) -> None:
-        """Answer the member's waiting requests with an error; `member_id` goes into a JoinGroup response."""
+        """Answer the member's waiting requests with an error. `member_id`: the id in the JoinGroup response."""
         self.answer_join(group, member, JoinResponse(error, member_id))
         self.answer_sync(member, SyncResponse(error))
 
     def remove(self, group: Group, member: Member, cause: str, reason: str | None = None) -> None:
-        """Remove a member without a rebalance; its waiting request, if any, fails with UNKNOWN_MEMBER_ID."""
+        """Remove a member without a rebalance. Its waiting requests fail with UNKNOWN_MEMBER_ID."""
         self.dismiss(group, member, ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID)
         self._timers.cancel(member)
         group.remove(member)
@@ -91,7 +91,7 @@ class Rebalances:
     def remove_and_rebalance(
         self, group: Group, member: Member, cause: str, now: int, reason: str | None = None
     ) -> None:
-        """Remove a member, and rebalance the others."""
+        """Remove a member, and rebalance the remaining members."""
         self.remove(group, member, cause, reason)
         if group.state is PREPARING:
             self.try_complete_join(group, now)
@@ -107,7 +107,7 @@ class Rebalances:
         reason: str | None = None,
         changed: Sequence[str] | None = None,
     ) -> None:
-        """Begin a rebalance, in which all members must join again; do nothing if one is being prepared."""
+        """Begin a rebalance: all members must join again. Do nothing if the group is in PreparingRebalance."""
         before = group.state
         if before is PREPARING:
             return
@@ -137,7 +137,7 @@ class Rebalances:
             self.try_complete_join(group, now)
 
     def _delay_first(self, group: Group, timeout: int, now: int) -> None:
-        """Wait for more members of a group that was empty (`group.initial.rebalance.delay.ms`)."""
+        """Begin to wait for more members of a previously empty group (`group.initial.rebalance.delay.ms`)."""
         delay = self._settings.group_initial_rebalance_delay_ms
         group.initial_delay_ms = delay
         group.initial_remaining_ms = max(timeout - delay, 0)
@@ -153,7 +153,7 @@ class Rebalances:
         self._timers.start(group.join_timer, at)
 
     def _join_timer_due(self, group: Group, now: int) -> None:
-        """Extend the initial delay if a member joined during it; else stop waiting for missing members."""
+        """Extend the initial delay if a member joined during it, else stop waiting for missing members."""
         remaining = group.initial_remaining_ms
         if remaining and group.new_member_added:
             group.new_member_added = False
@@ -174,14 +174,14 @@ class Rebalances:
     def _complete_join(self, group: Group, now: int) -> None:
         """Begin the next generation with all static members and the dynamic members that have joined.
 
-        Remove the other members. If members are left but none of them has joined, wait again.
+        Remove the dynamic members that have not joined. If members remain but none has joined, wait again.
         """
         group.initial_remaining_ms = None
         for member in list(group.members.values()):
             if member.join_caller is None and not member.is_static:
                 self.remove(group, member, commands.NOT_REJOINED)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none joined: wait until their sessions expire.
+            # Only static members are left, and none has joined: wait until their sessions expire.
             pause = max(group.rebalance_timeout_ms(), _PAUSE_MIN_MS)
             self._start_join_timer(group, now + pause)
             return
@@ -236,9 +236,9 @@ class Rebalances:
         self.write(group, {}, partial(self._empty_written, group))
 
     def _empty_written(self, group: Group, error: int, now: int) -> None:
-        """Record a failure to write the empty generation.
+        """Write a line to the ledger if the record of the empty generation could not be written.
 
-        Without its record the next coordinator loads the former generation, whose members then expire.
+        Without this record, the next coordinator loads the former generation, whose members then expire.
         """
         if error:
             self._note_failure(group, "empty group", error)
@@ -261,7 +261,7 @@ class Rebalances:
             self.write(group, assignments, done, now)
 
     def synced(self, group: Group, member: Member) -> None:
-        """Note that the member sent its SyncGroup; stop the timer when all members have."""
+        """Remember that the member has sent its SyncGroup. Stop the timer if all members have done so."""
         group.unsynced.discard(member.member_id)
         if not group.unsynced and group.sync_timer is not None:
             self._timers.cancel(group.sync_timer)
@@ -279,11 +279,11 @@ class Rebalances:
         done: Callable[[int, int], None],
         now: int = 0,
     ) -> None:
-        """Append the group with these assignments; `done` is called with the error code and the time."""
+        """Append a record of the group with these assignments. `done(error, now)` is called with the result."""
         try:
             key = group_metadata_key(group.group_id)
             value = group_metadata_value(group.value(assignments))
-        except ValueError:  # a name is longer than a record can hold
+        except ValueError:  # a name is too long for a record
             done(ErrorCode.UNKNOWN_SERVER_ERROR, now)
             return
         self._outbox.append(group.partition, [(key, value)], done)
@@ -321,14 +321,14 @@ class Rebalances:
         )
 
     def _fail_assignment(self, group: Group, error: int, now: int) -> None:
-        """Clear all assignments; answer members that wait for an assignment with the error."""
+        """Clear all assignments. Answer the members that wait for an assignment with the error."""
         for member in group.members.values():
             member.assignment = b""
             if self.answer_sync(member, SyncResponse(error)):
                 self.restart_session(member, now)
 
     def _sync_timer_due(self, group: Group, now: int) -> None:
-        """Remove the members that did not send SyncGroup, and rebalance the others."""
+        """Remove the members that have not sent SyncGroup in time, and rebalance the remaining members."""
         late = [group.members[member_id] for member_id in group.unsynced]
         late.sort(key=lambda member: member.member_id)
         for member in late:

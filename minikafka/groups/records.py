@@ -1,11 +1,10 @@
 """The records of `__consumer_offsets`, byte for byte as Kafka 3.9 writes and reads them.
 
-A key begins with a version, which tells the kind of the key: versions 0 and 1 are committed offsets
-(`OffsetCommitKey`), version 2 is a group (`GroupMetadataKey`). A value begins with its own version; a null
-value is a tombstone. Source: the schemas in Kafka's group coordinator, and `GroupMetadataManager`. Like
-Kafka, this module also reads values of version 4, the first version with tagged fields. Pure. Invariant: a
-reader never reads beyond the end of its bytes, never trusts a length, and raises ValueError; bytes after the
-last field are ignored, as in Kafka.
+A key begins with a version. Versions 0 and 1 are keys of committed offsets (`OffsetCommitKey`), version 2 is the
+key of a group (`GroupMetadataKey`). A value begins with a separate version. A null value is a tombstone. Source:
+the schemas in Kafka's group coordinator, and `GroupMetadataManager`. Like Kafka, this module also reads values of
+version 4, the first version with tagged fields. Invariant: a reader checks every length, never reads beyond the
+end of the bytes, and raises ValueError for malformed bytes. Bytes after the last field are ignored, as in Kafka.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class GroupKey(NamedTuple):
 
 
 class UnknownKey(NamedTuple):
-    """A key of a version that Kafka 3.9 does not know: Kafka skips such a record with a warning."""
+    """A key of a version that Kafka 3.9 does not know. Kafka skips such a record with a warning."""
 
     version: int
 
@@ -57,14 +56,14 @@ Key: TypeAlias = OffsetKey | GroupKey | UnknownKey
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset (`OffsetCommitValue`); timestamps are Unix milliseconds."""
+    """A committed offset (`OffsetCommitValue`). Timestamps are Unix milliseconds."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
     commit_timestamp: int = NO_TIMESTAMP
     expire_timestamp: int = NO_TIMESTAMP
-    """NO_TIMESTAMP: the offset expires by `offsets.retention.minutes`."""
+    """Time at which the offset expires. NO_TIMESTAMP: `offsets.retention.minutes` determines this time."""
 
 
 class MemberMetadata(NamedTuple):
@@ -85,12 +84,12 @@ class GroupMetadataValue(NamedTuple):
     """A stored generation of a group (`GroupMetadataValue`)."""
 
     protocol_type: str
-    """"" if the group has none."""
+    """The protocol type, "" if the group has none."""
     generation: int
     protocol: str | None
     leader: str | None
     current_state_timestamp: int = NO_TIMESTAMP
-    """Time (Unix ms) at which the group entered its state; NO_TIMESTAMP in versions 0 and 1."""
+    """Time (Unix ms) at which the group entered its state. NO_TIMESTAMP in versions 0 and 1."""
     members: tuple[MemberMetadata, ...] = ()
 
 
@@ -110,7 +109,10 @@ def offset_commit_key(group: str, tp: TopicPartition) -> bytes:
 
 
 def offset_commit_value(value: OffsetAndMetadata) -> bytes:
-    """Return the value of a committed offset: version 1 if it has an expire timestamp, else 3. Raises ValueError."""
+    """Return the value of a committed offset. Raises ValueError if the metadata is longer than 32,767 bytes.
+
+    The value has version 1 if the offset has an expire timestamp, else version 3.
+    """
     metadata = _string(value.metadata)
     if value.expire_timestamp != NO_TIMESTAMP:
         head = _OLD_OFFSET_HEAD.pack(_WITH_EXPIRY, value.offset)
@@ -125,7 +127,7 @@ def group_metadata_key(group: str) -> bytes:
 
 
 def group_metadata_value(value: GroupMetadataValue) -> bytes:
-    """Return the value of a group, version 3. Raises ValueError if a string is longer than 32,767 bytes."""
+    """Return the value of a group in version 3. Raises ValueError if a string is longer than 32,767 bytes."""
     parts = [
         _INT16.pack(_WRITTEN),
         _string(value.protocol_type),
@@ -152,7 +154,7 @@ def group_metadata_value(value: GroupMetadataValue) -> bytes:
 
 
 def _string(text: str | None) -> bytes:
-    """Return the length of a nullable string (int16), then its bytes. Raises ValueError if it is too long."""
+    """Encode a nullable string: its length as int16, then its bytes. Raises ValueError if it is too long."""
     if text is None:
         return b"\xff\xff"
     data = text.encode()
@@ -167,7 +169,7 @@ def _string(text: str | None) -> bytes:
 
 
 def read_key(data: bytes) -> Key:
-    """Decode a key of an offset, a group, or an unknown version. Raises ValueError if it is cut off."""
+    """Decode a key of an offset, a group, or an unknown version. Raises ValueError if the key is too short."""
     fields = _Fields(data)
     version = fields.version
     if version in _OFFSET_KEYS:
@@ -178,7 +180,7 @@ def read_key(data: bytes) -> Key:
 
 
 def read_offset(data: bytes) -> OffsetAndMetadata:
-    """Return a committed offset, from a value of versions 0 to 4. Raises ValueError."""
+    """Decode the value of a committed offset, versions 0 to 4. Raises ValueError."""
     fields = _Fields(data)
     version = fields.known_version()
     offset = fields.int64()
@@ -190,9 +192,9 @@ def read_offset(data: bytes) -> OffsetAndMetadata:
 
 
 def read_group(data: bytes) -> GroupMetadataValue:
-    """Return a stored generation, from a value of versions 0 to 4. Raises ValueError.
+    """Decode the value of a group, versions 0 to 4. Raises ValueError.
 
-    Version 0 has no rebalance timeout: the session timeout replaces it, as in Kafka.
+    Version 0 has no rebalance timeout. As in Kafka, the session timeout is used instead.
     """
     fields = _Fields(data)
     version = fields.known_version()
@@ -227,9 +229,9 @@ def _member(fields: _Fields, version: int) -> MemberMetadata:
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str]:
-    """Return the topics in the subscription of a member of a group of type `consumer`. Raises ValueError.
+    """Return the topics in a consumer's subscription (ConsumerProtocolSubscription). Raises ValueError.
 
-    Every version of Kafka's ConsumerProtocolSubscription begins with the fields of version 0, which are read here.
+    Only the fields of version 0 are read, with which every version begins.
     """
     fields = _Fields(subscription)
     if fields.version < 0:
@@ -241,9 +243,9 @@ def subscribed_topics(subscription: bytes) -> frozenset[str]:
 
 
 def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
-    """Return the partitions in the assignment of a member of a group of type `consumer`. Raises ValueError.
+    """Return the partitions in a consumer's assignment (ConsumerProtocolAssignment). Raises ValueError.
 
-    Every version of Kafka's ConsumerProtocolAssignment begins with the fields of version 0, which are read here.
+    Only the fields of version 0 are read, with which every version begins.
     """
     fields = _Fields(assignment)
     fields.is_flexible = False
@@ -254,7 +256,7 @@ def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
 
 
 class _Fields:
-    """A reader of the fields after a version. Raises ValueError if a field ends after the last byte."""
+    """A reader of a version and the fields after it. Raises ValueError if a field exceeds the data."""
 
     __slots__ = ("_at", "_data", "is_flexible", "version")
 
@@ -264,7 +266,7 @@ class _Fields:
         self.is_flexible = self.version >= _FLEXIBLE
 
     def known_version(self) -> int:
-        """Return the version of a value, which must be 0 to 4."""
+        """Return the version of a value. Raises ValueError if it is not in 0 to 4."""
         if not 0 <= self.version <= _FLEXIBLE:
             raise ValueError(f"a value of version {self.version}; Kafka 3.9 reads versions 0 to 4")
         return self.version
@@ -290,7 +292,7 @@ class _Fields:
         return found
 
     def nullable_string(self) -> str | None:
-        """Return a string; malformed UTF-8 becomes U+FFFD, as in Java."""
+        """Read a nullable string. Malformed UTF-8 becomes U+FFFD, as in Java."""
         size = self._size(2)
         return None if size < 0 else self._take(size).decode(errors="replace")
 
@@ -305,14 +307,14 @@ class _Fields:
         return None if size < 0 else self._take(size)
 
     def count(self) -> int:
-        """Return the length of an array."""
+        """Read the length of an array. Raises ValueError if it is negative or exceeds the number of bytes."""
         count = self._size(4)
         if not 0 <= count <= len(self._data):
             raise ValueError(f"an array of {count} elements in {len(self._data)} bytes")
         return count
 
     def _size(self, width: int) -> int:
-        """Return a length, which is an integer of `width` bytes, or in version 4 a varint of the length + 1."""
+        """Read a length: an integer of `width` bytes, or in version 4 a varint with the length plus 1."""
         if self.is_flexible:
             return self._uvarint() - 1
         return int.from_bytes(self._take(width), "big", signed=True)

@@ -1,7 +1,7 @@
-"""The state of one group as its coordinator knows it, for `minikafka why` and `trace`.
+"""The coordinator's data about one group, for `minikafka why` and `trace`.
 
-Unlike DescribeGroups it shows which members have joined, when each sent its last request, and when the next
-step is due.
+In addition to the data in DescribeGroups, the report shows which members have joined, when each member sent its
+last request, and when the next timeout is due.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from minikafka.groups.states import COMPLETING, PREPARING
 
 
 def report(group: Group, now: int) -> dict[str, Any]:
-    """Return the group as JSON-able values. Durations are in milliseconds, None if unknown.
+    """Return the data about the group as JSON-able values. Durations are in milliseconds, None if unknown.
 
     `now`: monotonic ms. `since`: time (Unix ms) at which the group entered its state, -1 if unknown.
-    `due_ms`: time left until the coordinator stops waiting for missing members. `offsets`: lists of topic,
-    partition, offset, and time of the commit (Unix ms).
+    `due_ms`: time until the coordinator stops waiting for missing members. `offsets`: a list of (topic,
+    partition, offset, time of the commit in Unix ms).
     """
     timer = {PREPARING: group.join_timer, COMPLETING: group.sync_timer}.get(group.state)
     return {
@@ -45,10 +45,10 @@ def report(group: Group, now: int) -> dict[str, Any]:
 
 
 def _member(group: Group, member: Member, now: int) -> dict[str, Any]:
-    """Return a member as JSON-able values.
+    """Return the data about a member as JSON-able values.
 
     `joined`, `synced`: False if the current rebalance still waits for the member's JoinGroup or SyncGroup.
-    `heard_ms`: time since the member's last request; None while a new member waits for its first generation.
+    `heard_ms`: time since the member's last request, None if the member waits for its first generation.
     """
     heard_at = (member.at or 0) - member.session_timeout_ms
     return {
@@ -67,7 +67,7 @@ def _member(group: Group, member: Member, now: int) -> dict[str, Any]:
 
 
 def _topics(group: Group, member: Member) -> list[str] | None:
-    """Return the topics in the subscription of a consumer's most preferred protocol; None if unknown."""
+    """Return the topics in the subscription for a consumer's preferred protocol; None if unknown."""
     if group.protocol_type != CONSUMER or not member.protocols:
         return None
     try:

@@ -1,7 +1,7 @@
 """Requests of clients to the group coordinator, without their encoding. Times are milliseconds.
 
-The broker's APIs build them from the decoded requests of every version. If a version lacks a field, the field
-gets the value that its comment names.
+The broker's APIs create these requests from decoded requests of every version. If a version does not have a
+field, the field has its default value, or the value in its comment.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 NO_MEMBER_ID: Final = ""
-"""Member id of a client that has none yet (Kafka's UNKNOWN_MEMBER_ID)."""
+"""Member id in the requests of a client without a member id (Kafka's UNKNOWN_MEMBER_ID)."""
 NO_GENERATION: Final = -1
-"""Generation of a client that commits offsets without being a member."""
+"""Generation in the requests of a client that is not a member."""
 NO_LEADER_EPOCH: Final = -1
 
 
 class JoinRequest(NamedTuple):
-    """JoinGroup. `protocols`: (name, metadata) in the order of preference."""
+    """A JoinGroup request. `protocols`: (name, metadata) pairs in the order of preference."""
 
     group_id: str
     member_id: str
@@ -36,7 +36,7 @@ class JoinRequest(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """SyncGroup. `assignments`: (member id, bytes), from the leader only."""
+    """A SyncGroup request. `assignments`: (member id, assignment) pairs, only in the leader's request."""
 
     group_id: str
     generation: int
@@ -57,7 +57,7 @@ class HeartbeatRequest(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """A member that leaves. An administrator's removal has no member id: the instance id names the member."""
+    """A member in a LeaveGroup request. An administrator's request has only the instance id of the member."""
 
     member_id: str
     instance_id: str | None = None
@@ -65,14 +65,14 @@ class LeavingMember(NamedTuple):
 
 
 class LeaveRequest(NamedTuple):
-    """LeaveGroup; one member before version 3."""
+    """A LeaveGroup request. It has one member in versions before 3."""
 
     group_id: str
     members: Sequence[LeavingMember]
 
 
 class OffsetToCommit(NamedTuple):
-    """The offset of one partition. `metadata` is "" if the client sent null."""
+    """The offset of one partition in an OffsetCommit. `metadata` is "" if the client sent null."""
 
     partition: int
     offset: int
@@ -81,11 +81,10 @@ class OffsetToCommit(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """OffsetCommit. A client that is not a member has generation -1 and an empty member id.
+    """An OffsetCommit request. A client that is not a member has generation -1 and an empty member id.
 
-    `topics` holds only topics and partitions that exist: the API answers the others itself.
-    `retention_time_ms` is -1 unless the client gave one (versions 2 to 4): then the offsets expire this
-    number of milliseconds after the commit.
+    `topics` contains only existing topics and partitions. `retention_time_ms`: time after which the offsets
+    expire (versions 2 to 4), -1 if the client did not send a time.
     """
 
     group_id: str
@@ -101,9 +100,10 @@ Partitions: TypeAlias = Sequence[tuple[str, Sequence[int]]]
 
 
 class FetchOffsetsRequest(NamedTuple):
-    """OffsetFetch of several groups; one group before version 8. None requests all partitions of the group.
+    """An OffsetFetch request. It has one group in versions before 8.
 
-    `require_stable`: answer UNSTABLE_OFFSET_COMMIT for partitions with a commit in progress (version 7, KIP-447).
+    `groups`: (group id, partitions) pairs; None requests all partitions of the group. `require_stable`: answer
+    UNSTABLE_OFFSET_COMMIT for partitions with a commit in progress (version 7, KIP-447).
     """
 
     groups: Sequence[tuple[str, Partitions | None]]
@@ -124,7 +124,7 @@ class DescribeRequest(NamedTuple):
 
 
 class ListRequest(NamedTuple):
-    """ListGroups. `states`: a case-insensitive filter; if empty, it selects all (version 4, KIP-518)."""
+    """A ListGroups request. `states`: case-insensitive names; empty selects all states (version 4, KIP-518)."""
 
     states: Sequence[str] = ()
 

@@ -1,4 +1,4 @@
-"""Responses of the group coordinator, without their encoding. `error` is a code of Kafka, 0 for none."""
+"""Responses of the group coordinator, without their encoding. `error`: Kafka's error code, 0 for no error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from minikafka.groups.requests import NO_GENERATION, NO_LEADER_EPOCH, NO_MEMBER_
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader's JoinGroup response lists it; `metadata` belongs to the chosen protocol."""
+    """A member in the leader's JoinGroup response. `metadata`: the metadata for the chosen protocol."""
 
     member_id: str
     instance_id: str | None
@@ -17,9 +17,9 @@ class JoinedMember(NamedTuple):
 
 
 class JoinResponse(NamedTuple):
-    """JoinGroup. `members` is empty except for the leader.
+    """A JoinGroup response. `members` is empty for members that are not the leader.
 
-    `skip_assignment`: the leader must not assign, since the group is stable (KIP-814).
+    `skip_assignment`: the leader must not send an assignment, because the group is stable (KIP-814).
     """
 
     error: int
@@ -48,7 +48,7 @@ class HeartbeatResponse(NamedTuple):
 
 
 class LeftMember(NamedTuple):
-    """Outcome for one member of a LeaveGroup request."""
+    """The result for one member of a LeaveGroup request."""
 
     member_id: str
     instance_id: str | None
@@ -56,24 +56,24 @@ class LeftMember(NamedTuple):
 
 
 class LeaveResponse(NamedTuple):
-    """LeaveGroup. Versions before 3 have one error: `error` unless it is 0, else that of the only member."""
+    """A LeaveGroup response. Versions before 3 have only one error: `error`, or if 0 the member's error."""
 
     error: int
     members: Sequence[LeftMember] = ()
 
 
 PartitionErrors: TypeAlias = Sequence[tuple[str, Sequence[tuple[int, int]]]]
-"""(partition, error) by topic."""
+"""Per topic: the name, and a (partition, error) pair for each partition."""
 
 
 class CommitResponse(NamedTuple):
-    """OffsetCommit: topics and partitions in the order of the request."""
+    """An OffsetCommit response. Topics and partitions are in the order of the request."""
 
     topics: PartitionErrors
 
 
 class FetchedOffset(NamedTuple):
-    """The committed offset of one partition; offset -1 if there is none."""
+    """The committed offset of one partition. `offset` is -1 without a committed offset."""
 
     partition: int
     offset: int = -1
@@ -83,7 +83,7 @@ class FetchedOffset(NamedTuple):
 
 
 class FetchedGroup(NamedTuple):
-    """The committed offsets of one group."""
+    """The committed offsets of one group in an OffsetFetch response."""
 
     group_id: str
     error: int
@@ -91,22 +91,23 @@ class FetchedGroup(NamedTuple):
 
 
 class FetchOffsetsResponse(NamedTuple):
-    """OffsetFetch. Versions before 8 carry only the first group. Version 1 has no field for the group's
-    error, so each requested partition carries that error.
+    """An OffsetFetch response. Versions before 8 contain only the first group.
+
+    Version 1 has no field for the group's error, so the error is repeated in each requested partition.
     """
 
     groups: Sequence[FetchedGroup]
 
 
 class DeleteOffsetsResponse(NamedTuple):
-    """OffsetDelete. `topics` is empty if `error`, which concerns the whole group, is not 0."""
+    """An OffsetDelete response. `error` is the error of the whole group. If it is not 0, `topics` is empty."""
 
     error: int
     topics: PartitionErrors = ()
 
 
 class DescribedMember(NamedTuple):
-    """A member of a described group; metadata and assignment are empty unless the group is Stable."""
+    """A member in a DescribeGroups response. Metadata and assignment are empty if the group is not Stable."""
 
     member_id: str
     instance_id: str | None
@@ -117,7 +118,7 @@ class DescribedMember(NamedTuple):
 
 
 class DescribedGroup(NamedTuple):
-    """A described group. `state` is Kafka's name: Dead for an unknown group, "" if there is an error."""
+    """A group in a DescribeGroups response. `state` is "Dead" for an unknown group, "" for an error."""
 
     group_id: str
     error: int
@@ -128,13 +129,13 @@ class DescribedGroup(NamedTuple):
 
 
 class DescribeResponse(NamedTuple):
-    """DescribeGroups, in the order of the request."""
+    """A DescribeGroups response. The groups are in the order of the request."""
 
     groups: Sequence[DescribedGroup]
 
 
 class ListedGroup(NamedTuple):
-    """A listed group."""
+    """A group in a ListGroups response."""
 
     group_id: str
     protocol_type: str
@@ -142,14 +143,14 @@ class ListedGroup(NamedTuple):
 
 
 class ListResponse(NamedTuple):
-    """ListGroups: the groups of the partitions that this broker leads."""
+    """A ListGroups response, with the groups of which this broker is the coordinator."""
 
     error: int
     groups: Sequence[ListedGroup] = ()
 
 
 class DeleteGroupsResponse(NamedTuple):
-    """DeleteGroups: (group id, error), each group once."""
+    """A DeleteGroups response: one (group id, error) pair per group."""
 
     groups: Sequence[tuple[str, int]]
 

@@ -1,13 +1,13 @@
-"""The states of a group, and the table of legal moves (Kafka's GroupState).
+"""The states of a consumer group, and the legal transitions between states (Kafka's GroupState).
 
     Empty -> PreparingRebalance                a member was added
     PreparingRebalance -> CompletingRebalance  all members joined, or the rebalance timed out: a new generation
-    PreparingRebalance -> Empty                the last member is gone: a new generation without members
+    PreparingRebalance -> Empty                no member is left: a new generation without members
     CompletingRebalance -> Stable              the leader's assignment was written
-    CompletingRebalance, Stable -> PreparingRebalance  a member came, went or changed
+    CompletingRebalance, Stable -> PreparingRebalance  a member joined, left or changed its metadata
     every state -> Dead                        deleted, expired, or the partition moved to another broker
 
-A group begins as Empty, or as Stable when it is loaded with members.
+The first state of a group is Empty. A group that is loaded with members starts as Stable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 
 class GroupState(Enum):
-    """State of a group; the value is Kafka's name, which DescribeGroups and ListGroups return."""
+    """The state of a group. The value is Kafka's name, which DescribeGroups and ListGroups return."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -39,9 +39,9 @@ MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
     STABLE: frozenset({PREPARING, DEAD}),
     DEAD: frozenset(),
 }
-"""The states that may follow each state."""
+"""The states to which a group can change from each state."""
 
 
 def is_legal(before: GroupState, after: GroupState) -> bool:
-    """True if a group in state `before` may change to state `after`."""
+    """True if a group in the state `before` can change to the state `after`."""
     return after in MOVES[before]

@@ -1,8 +1,8 @@
-"""Timers of members and groups in one heap, cheap to postpone: a heartbeat only sets a later time.
+"""Timers of members and groups, in one heap. Postponing a timer, as each heartbeat does, is cheap.
 
-When a timer is postponed or cancelled, its heap entry does not change. When that entry is due, a postponed
-timer gets an entry with its new time. Entries of cancelled timers, and entries of timers that also have an
-earlier entry, are idle. Idle entries are removed when they are the majority.
+Postponing or cancelling a timer does not change the timer's heap entry. When the entry of a postponed timer is
+due, the timer gets a new entry with the later time. Idle entries are the entries of cancelled timers, and of
+timers that also have an earlier entry. Idle entries are removed when more than half of all entries are idle.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from itertools import count
 from typing import Final
 
 _IDLE_MIN: Final = 64
-"""The heap is cleared of idle entries only when it has more than this number of them."""
+"""Idle entries are removed only if the heap has more than this number of them."""
 
 
 class Timer:
-    """A timer: `at` is the time at which it is due (monotonic ms), None if it is not running."""
+    """A timer. `at`: the time at which the timer is due (monotonic ms), None if it is not running."""
 
     __slots__ = ("at", "queued_at")
 
     def __init__(self) -> None:
         self.at: int | None = None
         self.queued_at: int | None = None
-        """Time of the timer's entry in the heap, None if it has none."""
+        """Time of the timer's entry in the heap, None without an entry."""
 
 
 class Timers:
-    """All timers of a coordinator. Timers with the same time are returned in the order of their queueing."""
+    """All timers of a coordinator. Timers with equal times are returned in the order of queueing."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._order = count()
         self._idle = 0
-        """Number of entries whose timer was cancelled, or has an earlier entry."""
+        """Number of idle entries: their timer was cancelled, or has an earlier entry."""
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def start(self, timer: Timer, at: int) -> None:
-        """Let the timer be due at `at`, also if it is already running."""
+        """Let the timer be due at `at`. If the timer is already running, only its time changes."""
         queued_at = timer.queued_at
         if queued_at is not None and timer.at is None:
             self._idle -= 1
@@ -50,21 +50,21 @@ class Timers:
             self._remove_idle()
 
     def cancel(self, timer: Timer) -> None:
-        """Stop the timer; no effect if it does not run."""
+        """Stop the timer. No effect if the timer is not running."""
         if timer.at is not None:
             timer.at = None
             self._idle += 1
             self._remove_idle()
 
     def next_time(self) -> int | None:
-        """Return a time before which no timer is due; None if no timer runs."""
+        """Return a time before which no timer is due; None if no timer is running."""
         heap = self._heap
         while heap and (heap[0][2].at is None or heap[0][2].queued_at != heap[0][0]):
             self._drop_first()
         return heap[0][0] if heap else None
 
     def pop_due(self, now: int) -> Timer | None:
-        """Stop the first timer that is due and return it; None if none is due."""
+        """Stop and return the first timer that is due; None if no timer is due."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             time, _, timer = heap[0]
@@ -84,7 +84,7 @@ class Timers:
         heappush(self._heap, (at, next(self._order), timer))
 
     def _drop_first(self) -> None:
-        """Remove the first entry, which is idle."""
+        """Remove the first entry of the heap, which is idle."""
         time, _, timer = heappop(self._heap)
         self._idle -= 1
         if timer.queued_at == time:

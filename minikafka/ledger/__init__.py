@@ -1,1 +1,1 @@
-"""The ledger: a broker's record of events, decisions, writes, requests and effects, one JSON object a line."""
+"""The ledger: a broker's record of events, decisions, writes, requests and effects, as lines of JSON."""

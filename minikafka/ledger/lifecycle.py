@@ -1,14 +1,14 @@
 """The lifecycle of state changes in the words of Kafka's replication design, computed from the ledger (C38).
 
-Each replica that takes part in a state change has three lines, for example:
+A state change has three lines per replica, for example:
 
     controller, broker id 0, requested start-replica for topic foo partition 0, to broker id 1, at epoch 10
     follower, broker id 1, received start-replica for topic foo partition 0, from controller 0, at epoch 10
     follower, broker id 1, completed start-replica for topic foo partition 0, request from controller 0, at epoch 10
 
-In Kafka's design the partition's leader sends the requests; in minikafka the controller does.
-`start-replica` stands for LeaderAndIsr, `close-replica` for StopReplica. Invariant: each line comes from one
-line of the ledger.
+In Kafka's replication design the partition's leader sends the requests. In minikafka the controller sends
+them: `start-replica` stands for LeaderAndIsr, `close-replica` for StopReplica. Invariant: each line is computed
+from one line of the ledger.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a state change: a broker's action for one partition, with its peer and the leader epoch."""
+    """One stage of a state change: a broker's action for one partition, with the other broker's id (`peer`)."""
 
     time: int
     """Unix milliseconds."""
     cause: str
     role: str
-    """`controller`, `leader`, `follower`, or `replica` if the replica is being stopped."""
+    """Role of `broker`: `controller`, `leader`, `follower`, or `replica` if the replica is being stopped."""
     broker: int
     stage: str
     """`requested`, `received`, `completed` or `refused`."""
@@ -60,9 +60,9 @@ class Stage:
 
 
 def lifecycle(lines: Iterable[Fields], topic: str, partition: int) -> Iterator[Stage]:
-    """Yield the stages of every state change of a partition, in the order of `lines` (`reader.merged`)."""
+    """Yield the stages of all state changes of a partition. `lines`: the merged ledgers (`reader.merged`)."""
     requested_roles: defaultdict[tuple[str, int, str], deque[tuple[str, int]]] = defaultdict(deque)
-    """Role and leader epoch of requests not yet received; a broker receives them in the order of sending."""
+    """Role and leader epoch of the requests not yet received, which brokers receive in the order of sending."""
     for line in lines:
         if line.get("request") not in _OPERATIONS:
             continue

@@ -1,8 +1,8 @@
-"""Reading of ledgers from disk, also while brokers write them or after a crash.
+"""Functions that read ledgers from disk, also while brokers are writing or after a crash.
 
-Invariant: lines of one broker keep the order of writing. Lines of several brokers are merged by time, but
-causes come first: no effect before its request, no response before its effect. A line that is not valid
-JSON (the last one of a process that was killed) is skipped.
+Invariant: lines of one broker keep the order of writing. Lines of several brokers are merged by time, except
+that an effect always follows its request, and a response always follows its effect. A line that is not valid
+JSON is skipped (for example, the last line of a killed process).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _ABOUT_PARTITIONS: Final = tuple(
 
 
 def read(directory: str | Path, mentioning: str = "") -> list[Line]:
-    """Return the lines in one broker's ledger directory; [] if it does not exist.
+    """Return the lines in one broker's ledger directory; [] if the directory does not exist.
 
-    `mentioning`: a topic; lines about partitions that do not name this topic are skipped.
+    `mentioning`: name of a topic. If given, lines that name only partitions of other topics are skipped.
     """
     mentions = _mentions(mentioning)
 
@@ -52,7 +52,7 @@ def read(directory: str | Path, mentioning: str = "") -> list[Line]:
 
 
 def read_group(directories: Iterable[str | Path], group: str) -> list[Line]:
-    """Return what the ledgers of several brokers say about a consumer group, as one history."""
+    """Return the lines about a consumer group in the ledgers of several brokers, merged (see `merged`)."""
     name = f'"group":{json.dumps(group)}'.encode()
 
     def is_wanted(text: bytes) -> bool:
@@ -62,7 +62,7 @@ def read_group(directories: Iterable[str | Path], group: str) -> list[Line]:
 
 
 def _lines_in(directory: str | Path, is_wanted: Callable[[bytes], bool]) -> list[Line]:
-    """Return the wanted lines of one broker's ledger directory, in the order of writing."""
+    """Return the lines of one broker's ledger directory for which `is_wanted` is true, in order of writing."""
     folder = Path(directory)
     if not folder.is_dir():
         return []
@@ -78,7 +78,7 @@ def _lines_in(directory: str | Path, is_wanted: Callable[[bytes], bool]) -> list
 
 
 def _mentions(topic: str) -> tuple[bytes, ...]:
-    """Return the byte strings by which a line can name a topic: a JSON string, or parts of a path."""
+    """Return the byte strings that show that a line names the topic: a JSON string, or a part of a path."""
     return tuple(f"{a}{topic}{b}".encode() for a, b in ('""', "//", '/"')) if topic else ()
 
 
@@ -93,12 +93,12 @@ def _parsed_lines(texts: Iterable[bytes]) -> Iterator[Line]:
 
 
 def read_all(directories: Iterable[str | Path], mentioning: str = "") -> list[Line]:
-    """Read the ledgers of several brokers and return their lines as one history."""
+    """Read the ledgers of several brokers and return the merged lines (see `merged`)."""
     return merged([read(directory, mentioning) for directory in directories])
 
 
 def merged(ledgers: Sequence[Sequence[Line]]) -> list[Line]:
-    """Merge the lines of several brokers by time, except that each line follows the lines that caused it."""
+    """Merge the lines of several brokers by time, but place each line after the line that caused it."""
     order = _Order(ledgers)
     heads = [0] * len(ledgers)
     history: list[Line] = []
@@ -115,14 +115,14 @@ def merged(ledgers: Sequence[Sequence[Line]]) -> list[Line]:
 
 
 class _Order:
-    """The causal order of lines. Lines are counted by request, as a request may be sent more than once."""
+    """The causal order of lines. Lines with equal keys are counted, as a request may be sent more than once."""
 
     def __init__(self, ledgers: Sequence[Sequence[Line]]) -> None:
         self._total = Counter(key for ledger in ledgers for key in map(_key, ledger) if key)
         self._added: Counter[tuple[Any, ...]] = Counter()
 
     def may_follow(self, line: Line) -> bool:
-        """True if every line that caused this one is already part of the history."""
+        """Return True if the cause of the line is already part of the history, or is in no ledger."""
         cause = _cause_of(line)
         if cause is None:
             return True
@@ -139,9 +139,9 @@ _CAUSES: Final = {EFFECT: REQUEST, RESPONSE: EFFECT}
 
 
 def _key(line: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return the identity of a request, completed effect or response.
+    """Return a key for a line about a request, a completed effect or a response.
 
-    None for other lines, and for the later parts of a line that was split.
+    Return None for other lines, and for the second and later parts of a split line.
     """
     kind = line["kind"]
     if line.get("part", 1) != 1 or kind not in (REQUEST, EFFECT, RESPONSE):
@@ -165,5 +165,5 @@ def _broker_of(line: Mapping[str, Any]) -> int:
 
 
 def name_of(line: Mapping[str, Any]) -> str:
-    """Return the name of a line: `2#417` is line 417 of broker 2."""
+    """Return the name of a line in output: `2#417` is line 417 of broker 2."""
     return f"{line['broker']}#{line['n'] if line['kind'] != LOST else 'lost'}"

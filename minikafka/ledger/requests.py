@@ -1,7 +1,7 @@
 """The ledger's fields for the controller's requests and the brokers' responses.
 
-Invariant: equal requests give equal fields, whether the controller sends them or `minikafka plan` predicts
-them.
+Invariant: equal requests give equal fields. So `minikafka plan` predicts exactly the fields that the
+controller writes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ NAMES: Final = {
 
 
 def name_of(request: ControllerRequest) -> str:
-    """Return Kafka's name of the request, the value of the field `request`."""
+    """Return Kafka's name for the request. This name is the value of the field `request`."""
     return NAMES[type(request)]
 
 
 def request_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each line of a request, without its receiver."""
+    """Yield the fields of each line about a request, without the receiver and the length of the queue."""
     head: dict[str, Any] = {"request": name_of(request), "broker_epoch": request.broker_epoch}
     if isinstance(request, UpdateMetadataRequest):
         head["live_brokers"] = [broker.id for broker in request.live_brokers]
@@ -62,13 +62,13 @@ def _state_parts(
 ) -> list[tuple[list[dict[str, Any]], dict[str, int]]]:
     """Return the partition states, split into parts that fit in a line.
 
-    The result is cached, because every broker is sent the same tuple of metadata.
+    The result is cached, because the controller sends the same tuple of states to every broker.
     """
     return [(_leaderships(run), part) for run, part in in_parts(states)]
 
 
 def _leaderships(states: Sequence[PartitionState]) -> list[dict[str, Any]]:
-    """Return the distinct leaderships in these states, each with the partitions that have it."""
+    """Return the distinct leaderships (leader, epoch, ISR, …) in the states, each with its partitions."""
     groups: defaultdict[tuple[Any, ...], list[TopicPartition]] = defaultdict(list)
     for state in states:
         groups[_leadership_key(state)].append(state.tp)
@@ -95,7 +95,7 @@ def _stops(stops: Sequence[StopReplicaPartition]) -> list[dict[str, Any]]:
 
 
 def response_line(request: ControllerRequest, response: ControllerResponse) -> dict[str, Any]:
-    """Return the fields of the line of a response, without its sender."""
+    """Return the fields of a line about a response, without the sender."""
     return {
         "request": name_of(request),
         "error": response.error,
@@ -104,7 +104,7 @@ def response_line(request: ControllerRequest, response: ControllerResponse) -> d
 
 
 def by_code(results: Iterable[tuple[TopicPartition, int]]) -> dict[str, Partitions]:
-    """Return partitions by error code; the codes are strings, as JSON requires of keys."""
+    """Return the partitions by error code. The codes are strings, because keys in JSON must be strings."""
     groups: dict[int, list[TopicPartition]] = {}
     for tp, code in results:
         groups.setdefault(int(code), []).append(tp)
@@ -112,7 +112,7 @@ def by_code(results: Iterable[tuple[TopicPartition, int]]) -> dict[str, Partitio
 
 
 def received_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
-    """Yield the fields of a broker's lines for a received request; none for UpdateMetadata."""
+    """Yield the fields of a broker's lines about receiving a request. UpdateMetadata has no such line."""
     if isinstance(request, UpdateMetadataRequest):
         return
     states: Sequence[PartitionState | StopReplicaPartition] = request.partitions
@@ -127,7 +127,7 @@ def received_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
 def completed_lines(
     broker_id: BrokerId, request: ControllerRequest, response: ControllerResponse
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fields of a broker's lines for a request that it has executed, or refused as a whole."""
+    """Yield the fields of the lines of broker `broker_id` about a request that it has executed or refused."""
     head = {**_effect(request, "completed"), "error": response.error}
     if isinstance(request, UpdateMetadataRequest):
         brokers = [broker.id for broker in request.live_brokers]
@@ -146,7 +146,7 @@ def completed_lines(
 
 
 def failed_line(request: ControllerRequest, error: str) -> dict[str, Any]:
-    """Return the fields of a broker's line for a request that failed; the controller sends it again."""
+    """Return the fields of a broker's line about a failed request. The controller will repeat the request."""
     return {**_effect(request, "failed"), "error": error}
 
 

@@ -1,13 +1,12 @@
 """The ledger of one broker on disk: JSON lines in rotating files.
 
-It is stored in `LOG_DIR-ledger/`, next to the first log directory, so that it survives a failed log
-directory and can record that failure. At most `FILES_MAX` files `ledger-NNNNNN.jsonl` of `FILE_BYTES` are
-kept. Lines are written once per iteration of the event loop, without fsync. A line of a kind in
-`WRITTEN_THROUGH` is written at once, with all lines before it. So a killed process loses at most the lines of
-the loop's last iteration.
+The ledger is stored in `LOG_DIR-ledger/`, next to the first log directory. So the ledger can record the failure
+of a log directory. At most `FILES_MAX` files `ledger-NNNNNN.jsonl` of `FILE_BYTES` are kept. Lines are written
+once per iteration of the event loop, without fsync. A line of a kind in `WRITTEN_THROUGH` is written
+immediately, after all earlier lines. So a killed process loses at most the lines of the loop's last iteration.
 
-Invariants: `record` never raises. Lines that could not be written are counted, and a `lost` line says so.
-A file holds whole lines; after a crash the next start removes an unfinished last line.
+Invariants: `record` never raises. Lines that could not be written are counted, and a `lost` line contains their
+number. A file consists of whole lines. After a crash, the next start removes an unfinished last line.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SUFFIX: Final = ".jsonl"
 _DIGITS_MAX: Final = 19
 _PENDING_BYTES_MAX: Final = 1024 * 1024
 _TAIL_BYTES: Final = 1024 * 1024
-"""Number of bytes read from the end of a file to find its last line; longer than any line."""
+"""Number of bytes read from the end of a file to find the last line. No line is longer."""
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
@@ -49,7 +48,7 @@ def file_name(number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """Return the number in a ledger file's name; None for any other file."""
+    """Return the number in the name of a ledger file; None if `name` is not the name of a ledger file."""
     digits = name.removeprefix(PREFIX).removesuffix(SUFFIX)
     if not (digits.isascii() and digits.isdigit() and len(digits) < _DIGITS_MAX):
         return None
@@ -57,11 +56,11 @@ def number_of(name: str) -> int | None:
 
 
 class LedgerWriter:
-    """The Ledger port, with its files in `directory`."""
+    """The Ledger port, implemented with files in `directory`."""
 
     def __init__(self, storage: Storage, directory: str, broker_id: BrokerId, clock: Clock) -> None:
         self.lost = 0
-        """Number of lines that could not be written and that no `lost` line has reported yet."""
+        """Number of unwritten lines that no `lost` line has reported yet."""
         self._storage = storage
         self._directory = directory
         self._broker_id = broker_id
@@ -78,7 +77,7 @@ class LedgerWriter:
         self._loss_reason = ""
 
     def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
-        """Add a line (see Ledger); before `open` and after `close` it is discarded."""
+        """Add a line (see `Ledger.record`). Before `open` and after `close`, lines are discarded."""
         if not self._is_open:
             return
         self._n += 1
@@ -110,7 +109,7 @@ class LedgerWriter:
             self._fail(failure)
 
     def _open_file(self) -> File:
-        """Open the file to append to, and return it: the newest file, or after `_roll` the next file."""
+        """Open the ledger file `_number` (at the start: the newest file) for appending, and return it."""
         self._storage.make_directories(self._directory)
         self._number = self._number or max(self._numbers(), default=1)
         path = f"{self._directory}/{file_name(self._number)}"
@@ -124,7 +123,7 @@ class LedgerWriter:
         return sorted(number for number in found if number is not None)
 
     def _continue_after(self, file: File) -> None:
-        """Remove an unfinished last line; continue to number lines after the file's last whole line."""
+        """Remove an unfinished last line. Continue the numbering of lines after the last whole line."""
         size = file.size()
         start = max(0, size - _TAIL_BYTES)
         tail = file.pread(size - start, start)
@@ -164,14 +163,14 @@ class LedgerWriter:
         file = self._file or self._open_file()
         if self._position and self._position + len(data) > FILE_BYTES:
             file = self._roll(file)
-        if self._is_broken:  # a failed write may have left bytes behind the last whole line
+        if self._is_broken:  # a failed write may have left bytes after the last whole line
             file.truncate(self._position)
         file.pwritev((data,), self._position)
         self._position += len(data)
         self._is_broken = False
 
     def _roll(self, full: File) -> File:
-        """Open the next file, and remove the oldest ones beyond FILES_MAX."""
+        """Close the full file, open the next file, and delete the oldest files beyond FILES_MAX."""
         full.close()
         self._file = None
         self._number += 1

@@ -1,8 +1,8 @@
 """The encoding of the small text files in a log directory, byte for byte as in Kafka 3.9.
 
-Offset checkpoints (`replication-offset-checkpoint`, `recovery-point-offset-checkpoint`,
-`log-start-offset-checkpoint`, `cleaner-offset-checkpoint`), `meta.properties`, `partition.metadata`.
-Invariant: decoding what was encoded returns the same values; any other content raises ValueError.
+The files are the offset checkpoints (`replication-offset-checkpoint`, `recovery-point-offset-checkpoint`,
+`log-start-offset-checkpoint`, `cleaner-offset-checkpoint`), `meta.properties` and `partition.metadata`.
+Invariant: decoding an encoded file returns the original values. Malformed content raises ValueError.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Return a checkpoint file: version 0, the count, then one `topic partition offset` per line."""
+    """Return the content of an offset checkpoint: version 0, the count, one `topic partition offset` per line."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """Return the offset of each partition in a checkpoint file. Raises ValueError if the file is invalid."""
+    """Return the offsets in an offset checkpoint by partition. Raises ValueError if the content is invalid."""
     lines = data.decode("ascii").split("\n")
     if lines[0] != "0" or lines[-1] != "" or parse_number(lines[1]) != len(lines) - 3:
         raise ValueError("it is not an offset checkpoint of version 0")
@@ -47,12 +47,12 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Return a Java properties file of values that need no escapes."""
+    """Return the content of a Java properties file. The values must not need escapes."""
     return ("#\n" + "".join(f"{name}={value}\n" for name, value in properties.items())).encode()
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
-    """Return the properties in a file by name; comments and blank lines are skipped. Raises ValueError."""
+    """Return the properties in a Java properties file by name, without comments. Raises ValueError."""
     properties = {}
     try:
         lines = data.decode().splitlines()
@@ -68,7 +68,7 @@ def decode_properties(data: bytes) -> dict[str, str]:
 
 
 def check_version(properties: Mapping[str, str]) -> None:
-    """Raise ValueError unless the properties have version 0, that of a broker with ZooKeeper."""
+    """Raise ValueError if the version in `meta.properties` is not 0, which brokers with ZooKeeper write."""
     version = properties.get("version")
     if version is None:
         raise ValueError("it has no version")
@@ -82,7 +82,7 @@ def encode_topic_id(topic_id: bytes) -> bytes:
 
 
 def decode_topic_id(data: bytes) -> bytes:
-    """Return the 16-byte topic id in a `partition.metadata`. Raises ValueError."""
+    """Return the 16-byte topic id in the content of a `partition.metadata`. Raises ValueError."""
     lines = data.decode().split("\n")
     if lines[0] != "version: 0" or len(lines) < 2 or not lines[1].startswith("topic_id: "):
         raise ValueError("it is not a partition.metadata of version 0")

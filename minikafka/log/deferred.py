@@ -1,8 +1,8 @@
-"""Records that are read from a log's file when they can be sent, not when they are requested.
+"""Fetched records that are read from the segment file only when the socket can send more bytes.
 
-A request of a few bytes can ask for 55 MiB, and a client need not receive what it asked for. Invariant: the
-bytes of a `Deferred` are those that the log had when the `Deferred` was made; once these bytes are changed or
-removed, reading raises RecordsGone.
+A fetch request of a few bytes can ask for 55 MiB of records, and its client may never read the response.
+Invariant: a `Deferred` returns the bytes that the log had when the `Deferred` was made. If these bytes were
+changed or removed meanwhile, `read` raises RecordsGone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from minikafka.log.log import Log
 from minikafka.log.segment import Segment
 
 EAGER_BYTES: Final = 64 * 1024
-"""Records up to this size are read at once, which costs less than deferring them."""
+"""Maximum total size of records that are read at once, because deferring so few bytes would cost more."""
 
 
 class Deferred:
-    """A range of a segment's file (the port DeferredBytes) that is read in pieces, from front to back.
+    """A byte range of a segment file, read in pieces from front to back; implements the port DeferredBytes.
 
-    `failed(failure)` is called when the disk fails.
+    `failed(failure)` is called when a read of the file fails.
     """
 
     __slots__ = ("_failed", "_position", "_segment", "_size", "_version", "left")
@@ -64,10 +64,10 @@ def read_or_defer(
     even_few: bool,
     failed: Callable[[StorageFailed], None],
 ) -> tuple[Deferred | bytes, int, int]:
-    """Return what `Log.read` returns, but with a Deferred in place of more than `EAGER_BYTES` of records.
+    """Return (data, next offset, next position) as `Log.read` does; data above `EAGER_BYTES` is a Deferred.
 
-    `even_few`: defer the records even if they are few. `failed(failure)` is called when the disk fails while
-    deferred records are read. Raises StorageFailed.
+    `even_few`: return a Deferred for smaller data too. `failed(failure)` is called when the disk fails while
+    a Deferred is read. Raises StorageFailed.
     """
     if limit_position - position <= EAGER_BYTES and not even_few:
         return log.read(position, limit_position, max_bytes)

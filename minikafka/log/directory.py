@@ -34,9 +34,9 @@ STRAY_SUFFIX: Final = "-stray"
 
 _NAME_BYTES_MAX: Final = 255
 _NEXT: Final = ".next"
-"""Suffix of a checkpoint file that is written outside the event loop."""
+"""Suffix of the temporary file of a checkpoint that is written outside the event loop."""
 _LEFTOVERS: Final = (_NEXT, _NEXT + ".tmp")
-"""Suffixes of files that only a crash leaves; a start removes them, as a later write may use another name."""
+"""Suffixes of temporary files left by a crash. The next start removes these files: no later write replaces them."""
 
 
 class LogDirectory:
@@ -68,7 +68,7 @@ class LogDirectory:
             )
 
     def read_properties(self) -> dict[str, str]:
-        """Return the content of meta.properties, empty without the file. Raises ConfigError if it is invalid."""
+        """Return the properties in meta.properties, {} if the file is missing. Raises ConfigError if it is invalid."""
         path = f"{self.path}/{checkpoints.META_PROPERTIES}"
         if not self.storage.exists(path):
             return {}
@@ -89,7 +89,7 @@ class LogDirectory:
         self.storage.write_atomically(f"{self.path}/{checkpoints.META_PROPERTIES}", data)
 
     def open_logs(self, config: TopicConfig) -> None:
-        """Open every log with these settings, with recovery after an unclean stop; remove deleted logs."""
+        """Open every log with these topic settings. Recover logs after an unclean stop; remove deleted logs."""
         marker = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
         clean = self.storage.exists(marker)
         if clean:
@@ -121,7 +121,7 @@ class LogDirectory:
             logger.info("%s: has no logs yet", self.path)
 
     def _read_topic_id(self, directory: str) -> bytes | None:
-        """Return the topic id (16 bytes) in a log's `partition.metadata`, None if there is no valid one."""
+        """Return the topic id (16 bytes) in a log's `partition.metadata`, None if the file is missing or invalid."""
         path = f"{directory}/{checkpoints.PARTITION_METADATA}"
         if not self.storage.exists(path):
             return None
@@ -132,7 +132,10 @@ class LogDirectory:
             return None
 
     def _found(self) -> Iterator[tuple[TopicPartition, str]]:
-        """Yield partition and path of each log; remove deleted replicas, warn of all other directories."""
+        """Yield the partition and path of each log; remove deleted replicas, and warn about other directories.
+
+        Raises ConfigError if the directory of a replica is a symbolic link.
+        """
         for name in self.storage.names(self.path):
             path = f"{self.path}/{name}"
             tp, is_deleted = _partition_of(name), is_deleted_replica(name)
@@ -168,7 +171,7 @@ class LogDirectory:
     # ---- logs
 
     def create(self, tp: TopicPartition, config: TopicConfig) -> Log:
-        """Create and return an empty log. Raises ConfigError if a symbolic link has its name."""
+        """Create and return an empty log. Raises ConfigError if the path of the log is a symbolic link."""
         path = f"{self.path}/{tp}"
         if self.storage.is_link(path):
             raise ConfigError(_link_refused(path))
@@ -189,8 +192,8 @@ class LogDirectory:
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Write the topic id (16 bytes) into the log's `partition.metadata` (R69).
 
-        Logs of one topic share one file through hard links: a link costs a hundredth of a new file, and the
-        content never changes.
+        Logs of one topic share one file through hard links, because creating a link costs a hundredth of
+        creating a file. The content of the file never changes.
         """
         path = f"{log.directory}/{checkpoints.PARTITION_METADATA}"
         other = self._topic_id_files.get(topic_id)
@@ -207,7 +210,7 @@ class LogDirectory:
         self.logs[log.tp] = log
 
     def _before_truncation(self, tp: TopicPartition) -> None:
-        """Persist a lower recovery point, and a log start offset that is lower than its entry in the checkpoint."""
+        """Persist the recovery points, and the log start offsets if their checkpoint has an entry for the partition."""
         self.write_recovery_points(sync=True)
         if tp in self._named.get(checkpoints.LOG_START_OFFSETS, ()):
             self.write_log_starts(sync=True)
@@ -236,7 +239,7 @@ class LogDirectory:
     # ---- checkpoints
 
     def write_high_watermarks(self, known: Mapping[TopicPartition, int]) -> None:
-        """Write replication-offset-checkpoint; logs that are not in `known` keep their last value (R35)."""
+        """Write replication-offset-checkpoint; partitions that are not in `known` keep their last value (R35)."""
         for tp in self.logs:
             if tp in known:
                 self.high_watermarks[tp] = known[tp]
@@ -248,7 +251,7 @@ class LogDirectory:
         self._write_offsets(checkpoints.RECOVERY_POINTS, points, sync=sync)
 
     def write_log_starts(self, *, sync: bool = False) -> None:
-        """Write log-start-offset-checkpoint for the logs that start inside their first segment, as in Kafka."""
+        """Write log-start-offset-checkpoint for the logs whose start lies inside the first segment, as in Kafka."""
         starts = {
             tp: log.log_start_offset
             for tp, log in self.logs.items()
@@ -267,14 +270,14 @@ class LogDirectory:
     def write_first_dirty_offsets(self) -> None:
         """Write cleaner-offset-checkpoint for the logs that are or were compacted, and fsync it.
 
-        The file is not created before there is such a log.
+        The file is not created before the first log is compacted.
         """
         offsets = self.first_dirty_offsets()
         if offsets or self._named.get(checkpoints.FIRST_DIRTY_OFFSETS):
             self._write_offsets(checkpoints.FIRST_DIRTY_OFFSETS, offsets, sync=True)
 
     async def write_first_dirty_offsets_in(self, executor: Executor) -> None:
-        """Write cleaner-offset-checkpoint outside the event loop; never replace newer values by older."""
+        """Write cleaner-offset-checkpoint outside the event loop; never overwrite newer offsets with older ones."""
         name = checkpoints.FIRST_DIRTY_OFFSETS
         path = f"{self.path}/{name}"
         following = f"{path}.{next(self._next)}{_NEXT}"
@@ -292,10 +295,11 @@ class LogDirectory:
     def _write_offsets(
         self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool = False
     ) -> None:
-        """Write an offset checkpoint if it has changed, without fsync.
+        """Write an offset checkpoint if its content has changed; fsync it only with `sync`.
 
-        After a power loss, values from an old file are clamped to the log, and an invalid file is ignored (S35).
-        `sync`: write it even if unchanged, and fsync it, because the caller's next change relies on it.
+        An fsync is rarely needed: after a power loss, offsets from an old file are clamped to the log, and an
+        invalid file is ignored (S35). `sync`: write and fsync the file even if its content has not changed,
+        because the caller's next change relies on a durable file.
         """
         data = checkpoints.encode_offsets(offsets)
         if sync or self._written.get(name) != data:
@@ -339,7 +343,7 @@ def _ignoring_failure(action: Callable[[], None]) -> None:
 
 
 def _partition_of(name: str) -> TopicPartition | None:
-    """Return the partition whose log has this directory name, None if it is not the name of a log."""
+    """Return the partition of the replica directory with this name, None for any other name."""
     try:
         return parse_replica_directory(name)
     except ValueError:

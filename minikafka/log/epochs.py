@@ -1,8 +1,9 @@
 """Leader epochs of one log with their start offsets (KIP-101, KIP-279).
 
 Invariant: epochs and start offsets both increase strictly from entry to entry, in memory and in the
-file `leader-epoch-checkpoint`, which is rewritten at every change. A log without batches whose only
-epoch starts at offset 0 needs no file: without one, recovery finds the epochs in the batches.
+file `leader-epoch-checkpoint`, which is rewritten at every change. The file is not created while the
+only epoch starts at offset 0 and the log has no batches. If a log has no file, recovery reads the
+epochs from the batches.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ UNDEFINED: Final = (-1, -1)
 
 
 class LeaderEpochs:
-    """The epoch cache; `latest` is the newest epoch, -1 if there is none. `is_new`: there is no
-    file yet.
+    """The leader epochs of one log. `latest`: the newest epoch, -1 if there is none.
+
+    `is_new`: the file does not exist yet.
     """
 
     __slots__ = ("_epochs", "_is_new", "_starts", "_storage", "_synced", "latest", "path")
@@ -38,13 +40,13 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """Return (epoch, start offset) pairs, increasing."""
+        """Return (epoch, start offset) pairs in increasing order."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Start the epoch at the offset (R37).
+        """Record that the epoch starts at the offset (R37).
 
-        Entries with the same or a higher epoch are removed, and entries that start at the offset or above it.
+        Remove entries with the same or a higher epoch, and entries with the same or a higher start offset.
         """
         if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
             return
@@ -56,7 +58,7 @@ class LeaderEpochs:
         self._changed()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (largest epoch <= the requested one, its end offset); (-1, -1) if undefined (R38)."""
+        """Return (largest epoch <= `epoch`, end offset of that epoch); (-1, -1) if `epoch` is unknown (R38)."""
         if epoch < 0 or epoch > self.latest:
             return UNDEFINED
         if epoch == self.latest:
@@ -79,10 +81,10 @@ class LeaderEpochs:
         self._changed()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove epochs that end at or below the new log start offset; the first epoch left starts at it.
+        """Remove epochs that end at or below the new log start offset; the first remaining epoch starts there.
 
-        The file keeps the removed entries until a later change or `sync`. If the broker stops before
-        that, its next start removes them.
+        The file keeps the removed entries until the next change or `sync`. If the broker stops earlier,
+        the next start removes these entries.
         """
         slot = bisect_right(self._starts, start_offset) - 1
         if slot < 0 or (slot == 0 and self._starts[0] == start_offset):
@@ -92,12 +94,12 @@ class LeaderEpochs:
         self._synced = False
 
     def forget_above(self, epoch: int) -> None:
-        """Remove all larger epochs than `epoch`, the partition's current one: no leader has had them."""
+        """Remove all epochs above `epoch`, the partition's current leader epoch: no leader has had higher epochs."""
         if self.latest > epoch:
             self.replace([entry for entry in self.entries if entry[0] <= epoch])
 
     def replace(self, entries: list[tuple[int, int]]) -> None:
-        """Replace all epochs by these, in memory and in the file."""
+        """Replace all epochs by `entries`, in memory and in the file."""
         self._epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
         self._changed()
@@ -115,7 +117,7 @@ class LeaderEpochs:
             self._write(sync=False)
 
     def sync(self) -> None:
-        """Write and fsync the file if it changed; until then it is in the page cache only, like the log itself."""
+        """Write and fsync the file if it has changed; all other writes of the file reach only the page cache."""
         if not self._synced and not (self._is_new and not self._epochs):
             self._write(sync=True)
 
@@ -132,13 +134,13 @@ class LeaderEpochs:
 
 
 def encode(entries: list[tuple[int, int]]) -> bytes:
-    """Return Kafka's file: version 0, the count, then one `epoch start_offset` per line."""
+    """Return the content of Kafka's file: version 0, the count, then one `epoch start_offset` per line."""
     lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
     return ("\n".join(lines) + "\n").encode()
 
 
 def decode(data: bytes) -> list[tuple[int, int]]:
-    """Return the entries of a file. Raises ValueError if it is invalid or its entries do not increase."""
+    """Return the entries in a file's content. Raises ValueError if it is invalid or the entries do not increase."""
     lines = data.decode("ascii").split("\n")
     if lines[0] != "0" or lines[-1] != "" or parse_number(lines[1]) != len(lines) - 3:
         raise ValueError("it is not a leader epoch checkpoint of version 0")

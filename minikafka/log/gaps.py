@@ -1,8 +1,8 @@
 """Missing offsets in a log: accepted where compaction left them, reported where a segment file is gone.
 
-The durable mark of a log that was compacted is its entry in `cleaner-offset-checkpoint`, Kafka's file of the offsets
-at which the next compaction begins. The entry is written before the log gets its first gap. It stays when the topic's
-`cleanup.policy` no longer contains `compact`, since the gaps stay too.
+A compacted log has an entry in `cleaner-offset-checkpoint`, Kafka's file of the offsets at which the next compaction
+begins. The entry is written before the log gets its first gap. The entry stays when `compact` is removed from the
+topic's `cleanup.policy`, because the gaps stay too.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from minikafka.base.config import TopicConfig
 
 
 class Gaps:
-    """Whether a log accepts gaps; if it does not, the first gap that was found in it.
+    """The gaps of one log: whether the log accepts gaps, and if not, the first gap that was found.
 
     `accepted`: the topic is or was compacted. `first_dirty_offset`: where the next compaction begins; None if the
-    log was never compacted. `lost_from`: the first offset that is missing although gaps are not accepted, or None.
+    log was never compacted. `lost_from`: the first missing offset of a log that accepts no gaps, None without a gap.
     `on_marked` is called to persist a new `first_dirty_offset`; it may raise StorageFailed.
     """
 
@@ -35,19 +35,19 @@ class Gaps:
             self.lost_from = None
 
     def mark(self, first_dirty_offset: int) -> None:
-        """Persist that the log is compacted below this offset; its gaps are accepted for good."""
+        """Persist that the log is compacted below this offset; from now on the log accepts gaps."""
         self.accept(first_dirty_offset)
         if self.on_marked is not None:
             self.on_marked()
 
     def accept(self, first_dirty_offset: int) -> None:
-        """Note that the log is compacted below this offset, without persisting it: the caller does that."""
+        """Note in memory that the log is compacted below this offset; the caller must persist the offset."""
         self.first_dirty_offset = first_dirty_offset
         self.accepted = True
         self.lost_from = None
 
     def truncated(self, end_offset: int) -> None:
-        """Lower the first dirty offset to the new log end; forget missing offsets at that end or above it."""
+        """Note a truncation: limit the first dirty offset to `end_offset`, and forget missing offsets from there on."""
         if self.lost_from is not None and end_offset <= self.lost_from:
             self.lost_from = None
         if self.first_dirty_offset is not None and end_offset < self.first_dirty_offset:

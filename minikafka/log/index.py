@@ -1,8 +1,9 @@
 """The sparse indexes of one segment, in memory: offset -> position and timestamp -> offset.
 
-Invariant: entries increase strictly in both columns. An offset entry names the last offset of the
-batch that starts at its position, as Kafka writes it for a single batch, so that Kafka's dump tool
-agrees. Offsets are relative to the segment's base offset, positions to the start of its file.
+Invariant: entries increase strictly in both columns. An entry of the offset index holds the position
+of a batch and the last offset of that batch. Kafka writes the same entry for a single batch, so
+Kafka's dump tool accepts the file. Offsets are relative to the segment's base offset, positions to
+the start of the segment file.
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ from typing import Final
 OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
 UNKNOWN_BASE: Final = -1
-"""Base offset of an entry that was read from a file, since a file holds only the last offset."""
+"""Base offset of an entry that was read from an index file, which holds only last offsets and positions."""
 
 
 class OffsetIndex:
-    """Entries (last offset, position, base offset) in three parallel columns; the file holds the
-    first two.
-    """
+    """Entries (last offset, position, base offset) in three columns. The file holds only the first two columns."""
 
     __slots__ = ("bases", "lasts", "positions")
 
@@ -38,11 +37,11 @@ class OffsetIndex:
         return len(self.lasts)
 
     def slot_before(self, offset: int) -> int:
-        """Return the list index of the last entry at or before the batch with this offset, -1 if none."""
+        """Return the list index of the last entry whose last offset is at most `offset`, -1 if there is none."""
         return bisect_right(self.lasts, offset) - 1
 
     def slot_at_or_before(self, position: int) -> int:
-        """Return the list index of the last entry at or before this position, -1 if none."""
+        """Return the list index of the last entry at or before this position, -1 if there is none."""
         return bisect_right(self.positions, position) - 1
 
     def truncate(self, position: int) -> None:
@@ -61,8 +60,9 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, data: bytes, segment_size: int) -> OffsetIndex | None:
-        """Return the index in a file; None if it cannot belong to a segment of this size and must
-        be rebuilt.
+        """Return the index in a file's content, None if it cannot belong to a segment of this size.
+
+        In that case the caller must rebuild the index.
         """
         if len(data) % OFFSET_ENTRY.size:
             return None
@@ -81,7 +81,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """Entries (timestamp ms, offset): no record up to the offset has a later timestamp."""
+    """Entries (timestamp ms, offset). No record up to an entry's offset has a later timestamp than the entry."""
 
     __slots__ = ("last_timestamp", "offsets", "timestamps")
 
@@ -95,11 +95,11 @@ class TimeIndex:
 
     @property
     def last(self) -> tuple[int, int]:
-        """Return the largest timestamp and its offset; (-1, -1) if empty."""
+        """Return the last entry, which has the largest timestamp and offset; (-1, -1) if there is none."""
         return (self.timestamps[-1], self.offsets[-1]) if self.timestamps else (-1, -1)
 
     def maybe_add(self, timestamp: int, offset: int) -> None:
-        """Add an entry if both its timestamp and its offset are larger than those of all entries."""
+        """Add an entry if both timestamp and offset are larger than in every existing entry."""
         if timestamp > self.last_timestamp and (not self.offsets or offset > self.offsets[-1]):
             self.timestamps.append(timestamp)
             self.offsets.append(offset)
@@ -129,7 +129,7 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex | None:
-        """Return the index in a file; None if it is invalid and must be rebuilt."""
+        """Return the index in a file's content, None if the content is invalid and the index must be rebuilt."""
         if len(data) % TIME_ENTRY.size:
             return None
         index = cls()

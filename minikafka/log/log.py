@@ -50,20 +50,20 @@ logger = logging.getLogger(__name__)
 
 _unpack_header: Final = HEADER.unpack_from
 _JOIN_BELOW_BYTES: Final = 4096
-"""Pending batches of a smaller mean size are joined into one buffer before they are written."""
+"""If the mean size of the pending batches is smaller than this, they are joined into one buffer for the write."""
 _NEWEST_MAX_BYTES: Final = 4096
-"""The bytes of the last write are kept up to this size, so that waiting followers need no read of the file."""
+"""A write of at most this size stays in memory, so that waiting followers are served without a file read."""
 _NO_BATCH_YET: Final = -2
-"""`_roll_timestamp` of an empty segment: every batch exceeds it, and the first one sets the real value."""
+"""`_roll_timestamp` of an empty segment. Every timestamp is larger, so the first batch sets the real value."""
 
 
 class Log:
     """The log of one replica.
 
-    `before_truncation` is called to persist a lower recovery point or log start offset before records are cut.
+    `before_truncation` is called before records are truncated, to persist a lower recovery point or log start offset.
     `before_removal` is called before segments are truncated or removed; a `Replacement` in progress sets it.
-    `layout_generation` is raised by truncation, deletion and compaction, which make earlier byte positions invalid:
-    a position kept beyond one call is kept with this number, and located again when the number has changed.
+    `layout_generation` increases when truncation, deletion or compaction makes byte positions invalid. A caller that
+    keeps a position also keeps this number, and looks up the position again when the number has changed.
     """
 
     __slots__ = (
@@ -120,7 +120,7 @@ class Log:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
-        self.retired = RetiredSegments()  # replaced by that of the log directory
+        self.retired = RetiredSegments()  # replaced by the RetiredSegments of the log directory
         self.gaps = gaps
         gaps.lost_from = loaded.lost_from
         gaps.truncated(loaded.log_end_offset)
@@ -136,7 +136,7 @@ class Log:
         self._activate()
 
     def configure(self, config: TopicConfig) -> None:
-        """Use these settings from now on, for the active segment too."""
+        """Replace the topic settings; they apply to the active segment too."""
         self.config = config
         self._sync_after_records = config.flush_messages
         self.gaps.configure(config)
@@ -155,10 +155,10 @@ class Log:
         log_start_offset: int = 0,
         first_dirty_offset: int | None = None,
     ) -> Log:
-        """Return the log in the directory, recovered or new. Raises StorageFailed.
+        """Open the log in the directory, with recovery if needed, or create it. Raises StorageFailed.
 
-        `clean`: the log was closed properly, so its batches are not checked unless its epoch file is missing.
-        `first_dirty_offset`: the log's entry in `cleaner-offset-checkpoint`, None without one.
+        `clean`: the log was closed properly, so its batches are checked only if its epoch file is missing.
+        `first_dirty_offset`: the log's entry in `cleaner-offset-checkpoint`, None without an entry.
         """
         gaps = Gaps(config, first_dirty_offset)
         loaded = load(
@@ -247,10 +247,11 @@ class Log:
         self.written_position, self.written_log_end_offset = self.position, end
 
     def append_replicated(self, buf: bytearray, view: memoryview, start: int, end: int) -> None:
-        """Write the leader's whole batches [start, end) with their offsets and epochs, in one write.
+        """Append whole batches of the leader, bytes [start, end), with the leader's offsets and epochs.
 
-        Raises StorageFailed; CorruptBatch for a wrong header or CRC, or an offset below the expected one; and
-        OffsetGap, with nothing appended, for a higher offset unless the topic is or was compacted.
+        All batches are written with one call. Raises StorageFailed. Raises CorruptBatch, and appends nothing, for
+        a wrong header or CRC, or an offset below the expected offset. Raises OffsetGap, and appends nothing, for
+        an offset above the expected offset in a topic that was never compacted.
         """
         gaps = self.gaps
         accept_gaps = gaps.accepted
@@ -289,7 +290,7 @@ class Log:
             self.sync()  # before the next fetch acknowledges the records
 
     def _before_replicated(self, first: Header, end_position: int, last_offset: int) -> None:
-        """Roll to a new segment as `_before_append` does, for the leader's batches from `first` to `last_offset`.
+        """Call `_before_append` for batches of the leader, from header `first` to `last_offset`.
 
         Raises CorruptBatch for batches that do not fit into one segment.
         """
@@ -305,9 +306,9 @@ class Log:
     ) -> None:
         """Update leader epochs, indexes and producer state with batches that were written at this position.
 
-        An epoch begins at the offset expected before its first batch. If the leader's log is compacted, that
-        offset may be too low. Another replica may then truncate too much, but never keeps records that the
-        leader did not have.
+        The start offset of an epoch is the log end before the epoch's first batch. In a compacted log this may
+        be lower than the leader's start offset of the epoch. Another replica may then truncate too many records,
+        but never keeps records that the leader did not have.
         """
         last_offset = self.log_end_offset - 1
         epoch = self.epochs.latest
@@ -346,7 +347,7 @@ class Log:
     def _note_in_segment(
         self, base_offset: int, last_offset: int, timestamp: int, position: int
     ) -> None:
-        """Note a batch in the active segment; the next one begins a new segment if the offset index is full."""
+        """Add a batch to the active segment's indexes. If the offset index is full, the next batch begins a segment."""
         segment = self._active
         has_entry = segment.note(base_offset, last_offset, timestamp, position)
         if has_entry and len(segment.index) >= self._index_entries_max:
@@ -355,10 +356,10 @@ class Log:
     def _before_append(
         self, base_offset: int, timestamp: int, end_position: int, last_offset: int, wall_ms: int
     ) -> None:
-        """Roll to a new segment if the batches do not fit; in an empty segment, set the time of its roll.
+        """Roll to a new segment if the batches do not fit; with the first batch of a segment, set its roll timestamp.
 
-        As in Kafka, the age of a segment is the difference between the timestamps of batches. For a first batch
-        without a timestamp, leaders use the clock, `wall_ms` (Unix ms; -1 on followers).
+        As in Kafka, the age of a segment is the difference between the timestamps of batches. If the first batch
+        has no timestamp, a leader uses the current time, `wall_ms` (Unix ms). A follower passes -1.
         """
         if self.position > self._active.start:
             by_time = self._roll_timestamp != _NO_BATCH_YET and timestamp > self._roll_timestamp
@@ -376,7 +377,7 @@ class Log:
                 self._roll_timestamp = first + self._roll_age()
 
     def _roll(self, base_offset: int) -> None:
-        """Seal the active segment, pending batches included, and begin the next one at this offset."""
+        """Write the pending batches, seal the active segment and begin the next segment at this offset."""
         self.flush()
         with self.failing_for_good():
             sealed = self._active
@@ -387,7 +388,7 @@ class Log:
         self._activate()
 
     def _replace_empty_segment(self, base_offset: int) -> None:
-        """Create the empty active segment again, with the base offset after a gap of more than 31 bits."""
+        """Create the empty active segment again with a new base offset, after a gap of more than 31 bits."""
         with self.failing_for_good():
             self._delete_segment(-1)
             self.segments.append(self._create_segment(base_offset))
@@ -404,7 +405,7 @@ class Log:
         )
 
     def _activate(self) -> None:
-        """Make the last segment the active one: set the position and the timestamp at which it rolls."""
+        """Make the last segment the active segment; set the position and the timestamp at which it is rolled."""
         segment = self._active = self.segments[-1]
         self._roll_position = segment.start + self.config.segment_bytes
         self._index_entries_max = self.config.segment_index_bytes // OFFSET_ENTRY.size
@@ -417,10 +418,10 @@ class Log:
                 self._roll_position = segment.start
 
     def _roll_age(self) -> int:
-        """Return segment.ms less the jitter of the active segment, which stays the same over restarts.
+        """Return segment.ms minus the jitter of the active segment. A restart does not change the jitter.
 
-        In a compacted topic max.compaction.lag.ms replaces a larger segment.ms, as the active segment is
-        never cleaned.
+        In a compacted topic max.compaction.lag.ms replaces a larger segment.ms, because the active segment
+        is never cleaned.
         """
         config = self.config
         age = config.segment_ms
@@ -438,7 +439,7 @@ class Log:
         self._activate()
 
     def _fail(self, failure: StorageFailed) -> None:
-        """Drop the pending batches; refuse further use of the active file until recovery has checked it."""
+        """Drop the pending batches, and refuse further use of the active file until a restart recovers the log."""
         self.pending = []
         self._newest = b""
         self.log_end_offset = self.written_log_end_offset
@@ -458,14 +459,14 @@ class Log:
 
     @property
     def size(self) -> int:
-        """The bytes that are written to its segments."""
+        """Number of bytes written to the log's segments."""
         return self.written_position - self.segments[0].start
 
     def locate(self, offset: int) -> int:
         """Return the byte position of the batch that holds the offset, or of the next batch above it.
 
-        For the written log end that is the written position; for any higher offset it is the end of the pending
-        batches. Raises StorageFailed.
+        Return the written position for the written log end, and the end of the pending batches for any higher
+        offset. Raises StorageFailed.
         """
         if offset >= self.written_log_end_offset:
             return self.written_position if offset == self.written_log_end_offset else self.position
@@ -474,9 +475,9 @@ class Log:
     def read(self, position: int, limit_position: int, max_bytes: int) -> tuple[bytes, int, int]:
         """Return (data, next offset, next position): whole batches from `position`, which is a batch boundary.
 
-        The data ends at `limit_position` (a batch boundary) or at the end of the segment, and has at most
-        `max_bytes` or one batch. With nothing to read, the data is b"", and the next offset is the log end or
-        -1 (unknown). Raises StorageFailed.
+        The data ends at the latest at `limit_position` (a batch boundary) or at the end of the segment. It has
+        at most `max_bytes`, or one batch that is larger. If there is nothing to read, the data is b"", and the
+        next offset is the log end or -1 (unknown). Raises StorageFailed.
         """
         end = self.written_position
         if position == self._newest_position and limit_position == end:
@@ -510,7 +511,7 @@ class Log:
     def offset_for_timestamp(self, timestamp: int, upto_offset: int) -> tuple[int, int, int] | None:
         """Return (timestamp, offset, leader epoch) of the first record whose timestamp is at least `timestamp`.
 
-        Return None if that record is not below `upto_offset`, or there is none. Raises CorruptBatch, StorageFailed.
+        Return None if there is no such record below `upto_offset`. Raises CorruptBatch, StorageFailed.
         """
         found = self.segments.record_since(timestamp, self.log_start_offset, self.written_position)
         return found if found is not None and found[RECORD_OFFSET] < upto_offset else None
@@ -518,7 +519,8 @@ class Log:
     def latest_record(self, upto_offset: int) -> tuple[int, int, int] | None:
         """Return (timestamp, offset, leader epoch) of the first record with the largest timestamp in the log.
 
-        Return None if that record is not below `upto_offset`, or there is none. Raises CorruptBatch, StorageFailed.
+        Return None if the log is empty, or if this record has offset `upto_offset` or above. Raises CorruptBatch,
+        StorageFailed.
         """
         found = self.segments.latest_record(self.log_start_offset, self.written_position)
         return found if found is not None and found[RECORD_OFFSET] < upto_offset else None
@@ -526,10 +528,10 @@ class Log:
     # ---- truncation
 
     def truncate_to(self, offset: int) -> None:
-        """Remove every batch with a record at the offset or above it; do nothing if there is none.
+        """Remove every batch with a record at the offset or above it; do nothing if there is no such batch.
 
-        Only whole batches are removed, so the new log end may lie below the offset. Segments are deleted from the
-        last one down: a crash in between leaves a log that is merely truncated less far. Raises StorageFailed.
+        Only whole batches are removed, so the new log end may lie below the offset. The last segment is deleted
+        first, so that a crash in between leaves a log without gaps, only truncated less far. Raises StorageFailed.
         """
         if offset >= self.log_end_offset:
             return
@@ -545,7 +547,7 @@ class Log:
             self.segments.forget_unsynced(segment)
             position, end_offset = segment.truncate(segment.find(offset, segment.file.size()))
             self._end_at(end_offset, segment.start + position)
-            self._lower_checkpoints(end_offset)  # below the offset if that lay in a gap
+            self._lower_checkpoints(end_offset)  # below `offset` if `offset` lies in a gap
             self.epochs.truncate_from_end(end_offset)
             reload_producers(self.producers, self.segments, end_offset, self.position)
 
@@ -563,7 +565,7 @@ class Log:
             self.producers.clear()
 
     def _lower_checkpoints(self, offset: int) -> None:
-        """Lower recovery point, log start offset and first dirty offset to this offset, and persist them."""
+        """Limit recovery point, log start offset and first dirty offset to this offset, and persist them."""
         if self.before_removal is not None:
             self.before_removal()
         self.gaps.truncated(offset)
@@ -580,9 +582,9 @@ class Log:
     # ---- deletion from the start
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Raise the log start offset to `offset`, at most to the written log end; a lower one changes nothing.
+        """Raise the log start offset to `offset`, at most to the written log end; a lower `offset` changes nothing.
 
-        The segments wholly below it stay until `remove_first_segments`. Nothing is written.
+        The segments wholly below the log start offset stay until `remove_first_segments`. Nothing is written.
         """
         offset = min(offset, self.written_log_end_offset)
         if offset > self.log_start_offset:
@@ -590,15 +592,15 @@ class Log:
             self.epochs.truncate_from_start(offset)
 
     def roll(self) -> None:
-        """Seal the active segment, which has records, and begin the next one at the log end. Raises StorageFailed."""
+        """Seal the active segment, which must have records, and begin a new one. Raises StorageFailed."""
         self._roll(self.log_end_offset)
 
     def remove_first_segments(self, count: int) -> None:
         """Remove the first `count` segments, which lie wholly below the log start offset. Raises StorageFailed.
 
-        The checkpoint of the log start offset must be durable: a power loss may undo the removal of some of
-        these segments and not of others. The files are renamed, and `retired` keeps the segments until
-        they may be deleted.
+        The caller must first make the checkpoint of the log start offset durable, because a power loss may
+        undo the removal of only some of these segments. The files are renamed, and `retired` keeps the
+        segments until the files may be deleted.
         """
         assert count <= self.segments.count_below(self.log_start_offset), (self, count)
         if self.before_removal is not None:
@@ -612,13 +614,13 @@ class Log:
     # ---- durability
 
     def sync(self) -> None:
-        """Write pending batches, fsync the log, raise the recovery point to its end. Raises StorageFailed."""
+        """Write pending batches, fsync the log, raise the recovery point to the log end. Raises StorageFailed."""
         self.flush()
         with self.failing_for_good():
             self._sync_files()
 
     def _sync_files(self) -> None:
-        """Fsync what is in the files, which is everything up to the log end."""
+        """Fsync all files, and raise the recovery point to the log end. No batch may be pending."""
         for segment in [*self.segments.unsynced, self._active]:
             segment.file.sync()
         self.epochs.sync()
@@ -636,22 +638,22 @@ class Log:
             self.recovery_point = max(self.recovery_point, end_offset)
 
     def sealed_synced(self, count: int, removals: int) -> None:
-        """Raise the recovery point, because the first `count` of `segments.unsynced` were fsynced.
+        """Raise the recovery point, because the first `count` segments in `segments.unsynced` were fsynced.
 
-        `removals` is the value that `segments.removals` had when the fsync began; if it has changed since, the
-        recovery point stays.
+        `removals` is the value that `segments.removals` had when the fsync began. If `segments.removals` has
+        changed since, the recovery point stays.
         """
         self.recovery_point = max(self.recovery_point, self.segments.synced(count, removals))
 
     def checkpoint_indexes(self) -> None:
-        """Write the index files of the active segment, which are otherwise only in memory, for tools to read."""
+        """Write the index files of the active segment, so that tools can read its indexes."""
         self._active.write_index_files(sealed=False)
 
     def close(self) -> None:
         """Write and fsync everything, then close the files, even if writing fails. Raises StorageFailed."""
         try:
             self.flush()
-            if self._active.is_made:  # nothing to write for the many partitions without a record
+            if self._active.is_made:  # a log that never had a record has nothing to write
                 self._active.write_index_files(sealed=True)
                 self.producers.snapshot(self.log_end_offset)
                 self.sync()
@@ -664,7 +666,7 @@ class Log:
             segment.close()
 
     def is_missing(self, offset: int) -> bool:
-        """Return True if recovery reported missing records and this offset is one of them. Raises StorageFailed."""
+        """Return True if recovery found that the record at this offset is missing. Raises StorageFailed."""
         lost_from = self.gaps.lost_from
         if lost_from is None or not lost_from <= offset < self.written_log_end_offset:
             return False

@@ -32,7 +32,7 @@ _RETIRED_MAX: Final = 32
 
 
 class Replica(NamedTuple):
-    """One log as shown by DescribeLogDirs: the bytes of its segments, and its log end."""
+    """One log as DescribeLogDirs shows it: the total bytes of the segments, and the log end offset."""
 
     tp: TopicPartition
     size: int
@@ -40,7 +40,7 @@ class Replica(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """One log directory and its replicas; `replicas` is None if it failed."""
+    """One log directory and its replicas; `replicas` is None if the directory is offline."""
 
     path: str
     replicas: tuple[Replica, ...] | None
@@ -62,7 +62,7 @@ class LogManager:
         self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
         self._failed: list[LogDirectory] = []
         self._unsynced_since: dict[Log, int] = {}
-        """Logs with flush.ms and records without an fsync → monotonic time (ms) when these were found."""
+        """Logs with flush.ms and records without an fsync → monotonic time (ms) when such records were first found."""
         self._deleted: list[tuple[int, str]] = []
         """Directories renamed for deletion, each with the monotonic time (ms) when the deletion is due."""
 
@@ -99,8 +99,8 @@ class LogManager:
     async def start(self, cluster_id: str | None = None) -> None:
         """Lock the directories, check their identity, open and recover every log.
 
-        A directory that fails goes offline. Raises StorageFailed if the last working directory fails,
-        and ConfigError.
+        A directory that fails goes offline. Raises ConfigError, and StorageFailed if the last working
+        directory fails.
         """
         self.lock()
         self._check_identity(cluster_id)
@@ -120,8 +120,9 @@ class LogManager:
         self._guarded(directory, partial(directory.open_logs, config))
 
     def _check_identity(self, cluster_id: str | None) -> None:
-        """Check that all directories name the same broker and cluster; write the identity where it
-        is missing.
+        """Check that all directories belong to this broker and cluster. Raises ConfigError.
+
+        Write the identity into every directory that has no identity yet.
         """
         found = {directory.path: directory.read_properties() for directory in self._live}
         own_id = str(self.config.broker_id)
@@ -152,7 +153,7 @@ class LogManager:
     # Logs.
 
     def get(self, tp: TopicPartition) -> Log | None:
-        """Return the log of a partition, or None if it is not on this broker."""
+        """Return the log of a partition, None if this broker has no log of the partition."""
         return self.logs.get(tp)
 
     def create(
@@ -160,9 +161,10 @@ class LogManager:
     ) -> Log:
         """Return the partition's log; create it in the emptiest live directory if it does not exist.
 
-        Raises StorageFailed for a log that is not new if a directory is offline, because the log
-        may be in it (R67), and ConfigError if a symbolic link has its name. A log with another
-        topic id is moved aside before the new one is created.
+        An existing log with another topic id is moved aside, and a new log is created. If `is_new`
+        is False and a directory is offline, no log is created, because the existing log may be in
+        the offline directory (R67): raises StorageFailed. Raises ConfigError if the path of the log
+        is a symbolic link.
         """
         log = self.logs.get(tp)
         if log is not None and topic_id and log.topic_id and log.topic_id != topic_id:
@@ -210,10 +212,9 @@ class LogManager:
         )
 
     def rename_for_deletion(self, tp: TopicPartition) -> None:
-        """Take the log out of service; `delete_renamed` deletes its files `file.delete.delay.ms`
-        later (R66).
+        """Take the log out of service; `delete_renamed` deletes its files after `file.delete.delay.ms` (R66).
 
-        No effect if the log is not on this broker.
+        No effect if this broker has no log of the partition.
         """
         log = self.logs.get(tp)
         if log is not None:
@@ -221,7 +222,7 @@ class LogManager:
             self._deleted.append((due, self._move_aside(tp, DELETED_SUFFIX)))
 
     def set_aside(self, tp: TopicPartition) -> str:
-        """Take the log out of service and keep its files; return their new path. Raises StorageFailed."""
+        """Take the log out of service but keep its files; return the new directory. Raises StorageFailed."""
         path = self._move_aside(tp, STRAY_SUFFIX)
         self.sync_directories()
         return path
@@ -238,7 +239,8 @@ class LogManager:
     async def delete_renamed(self, now: int) -> None:
         """Delete the files of the logs that were renamed for deletion and whose delay is over.
 
-        Raises the last StorageFailed after trying all of them; the next start deletes the rest.
+        If a deletion fails, the other logs are still deleted, and the last StorageFailed is raised at the
+        end. The next start deletes the remaining files.
         """
         expired = [path for due, path in self._deleted if due <= now]
         self._deleted = [(due, path) for due, path in self._deleted if due > now]
@@ -287,9 +289,8 @@ class LogManager:
     async def sync_rolled(self) -> None:
         """Fsync the sealed segments that may not be durable, and raise the recovery points.
 
-        The fsync runs outside the event loop.
-        Each file is opened again, because the log may close its own file meanwhile. Raises
-        StorageFailed.
+        The fsync runs outside the event loop. Each file is opened again, because the log may close its
+        own file meanwhile. Raises StorageFailed.
         """
         for log in list(self.logs.values()):
             unsynced = log.segments.unsynced
@@ -304,7 +305,8 @@ class LogManager:
     async def sync_overdue(self, now: int) -> None:
         """Fsync, outside the event loop, the logs whose records have waited flush.ms for an fsync.
 
-        Call it periodically; a log's time begins with the first call that finds such records. Raises StorageFailed.
+        Call this periodically. The wait of a log begins with the first call that finds records without an fsync.
+        Raises StorageFailed.
         """
         unsynced = {
             log: self._unsynced_since.get(log, now)
@@ -325,7 +327,7 @@ class LogManager:
     # Failure and close.
 
     def fail_directory(self, path: str) -> list[TopicPartition]:
-        """Take the directory with this path offline; return the partitions that are lost with it (S37)."""
+        """Take the directory that contains this path offline; return the partitions whose logs go offline (S37)."""
         directory = next(
             (live for live in self._live if (path + "/").startswith(live.path + "/")), None
         )
@@ -353,8 +355,9 @@ class LogManager:
             directory.abandon()
 
     def _guarded(self, directory: LogDirectory, action: Callable[[], None]) -> None:
-        """Run an operation on a directory; if it fails, take the directory offline unless it is the
-        last one.
+        """Run an operation on a directory; if it fails, take the directory offline.
+
+        Raises StorageFailed if the directory is the last live one.
         """
         try:
             action()

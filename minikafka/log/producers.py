@@ -2,14 +2,14 @@
 
 Invariant: the state depends only on the batches in the log, so a new leader recognizes a retry from its own
 log and appends no batch twice (S32). A snapshot file holds the state at the offset in its name. Kafka's
-format has fields for one batch of each producer, the last one; the earlier batches follow after Kafka's
-entries, where Kafka's reader ignores them. After loading a snapshot that Kafka wrote, a retry of an older
-batch is out of order, not a duplicate.
+snapshot format has room only for the last batch of each producer. The earlier batches are stored after Kafka's
+entries, where Kafka's reader ignores them. A snapshot that Kafka wrote lacks the earlier batches; after loading
+it, a retry of an earlier batch is answered as out of order, not as a duplicate.
 
-For each producer the state also counts the consecutive sequence numbers in the log, beyond the five batches.
-This count tells a retry of an old batch from a gap in the sequence. Kafka answers both with
-OUT_OF_ORDER_SEQUENCE_NUMBER; its Java producer, which may have more than five batches in flight when a leader
-fails, then writes batches twice, or retries until they expire.
+The state also counts each producer's consecutive sequence numbers in the log, beyond the last five batches.
+The count distinguishes a retry of an old batch from a gap in the sequence. Kafka answers both cases with
+OUT_OF_ORDER_SEQUENCE_NUMBER. The Java producer may have more than five batches in flight when a leader fails;
+after this error it writes batches twice, or retries them until they expire.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ from minikafka.record.codecs import crc32c
 logger = logging.getLogger(__name__)
 
 APPEND: Final = -1
-"""Result of `check`: the batch is the producer's next one."""
+"""Result of `check`: the batch continues the producer's sequence."""
 UNKNOWN: Final = -2
-"""Result of `check`: the producer is unknown, and this is not its first batch."""
+"""Result of `check`: the producer is unknown, and the batch is not the producer's first batch."""
 WRITTEN: Final = -3
-"""Result of `check`: a duplicate of a batch that is older than the five remembered ones."""
+"""Result of `check`: a duplicate of a batch that is older than the producer's last five batches."""
 EARLY: Final = -4
-"""Result of `check`: the producer is known, and the log lacks batches before this one."""
+"""Result of `check`: the producer is known, but the log lacks batches before this batch."""
 SUFFIX: Final = ".snapshot"
 OPEN: Final = -1
-"""`ProducerStates.transactions`: the transaction has no marker yet."""
+"""Value in `ProducerStates.transactions` of a transaction that has no marker yet."""
 
 _OUT_OF_ORDER: Final = -int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _FENCED: Final = -int(ErrorCode.INVALID_PRODUCER_EPOCH)
 _BATCHES_KEPT: Final = 5
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
 _RUN_MAX: Final = 0x3FFFFFFF
-"""Largest `run`: sequence numbers wrap around to 0, so beyond it old numbers would look like future ones."""
+"""Limit of `run`. Sequence numbers wrap around to 0, so beyond the limit old numbers would look like future numbers."""
 
 _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
-"""Producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first offset of the
-open transaction (-1: none)."""
+"""Fields: producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first offset of
+the open transaction (-1: none)."""
 _EARLIER_ENTRY: Final = Struct(">qii")
-"""Producer id, `run`, number of the batches that follow: those that are remembered besides the last one."""
+"""Fields: producer id, `run`, number of `_EARLIER_BATCH` entries that follow (all remembered batches but the last)."""
 _EARLIER_BATCH: Final = Struct(">iiq")
-"""First sequence, last sequence, base offset."""
+"""Fields: first sequence, last sequence, base offset."""
 _CRC_END: Final = 6
 _NONE: Final = -1
 _IN_TRANSACTION: Final = TRANSACTIONAL | CONTROL
@@ -84,12 +84,12 @@ class ActiveProducer(NamedTuple):
 
 
 class ProducerState:
-    """One producer id: its epoch and its last batches as (first sequence, last sequence, base offset).
+    """State of one producer id: its epoch, and its last batches as (first sequence, last sequence, base offset).
 
-    `run` counts the consecutive sequence numbers, up to the last one, that are known to be in the log. `seen` is
-    True if the producer appended since the last expiration check. `transaction_start` is the first offset of
-    its open transaction, or -1; `coordinator_epoch` is that of the coordinator that wrote its last marker,
-    or -1.
+    `run` counts the consecutive sequence numbers, up to `last_sequence`, that are known to be in the log. `seen`
+    is True if the producer has appended since the last expiration check. `transaction_start` is the first offset
+    of the open transaction, -1 if none is open. `coordinator_epoch` is the transaction coordinator's epoch in the
+    producer's last marker, -1 without a marker.
     """
 
     __slots__ = (
@@ -122,7 +122,7 @@ class ProducerState:
         return remembered < behind <= (self.last_sequence - first & _LAST_SEQUENCE) < self.run
 
     def last_offset(self) -> int:
-        """Return the last offset of the newest batch, -1 without one."""
+        """Return the last offset of the newest remembered batch, -1 if no batch is remembered."""
         if not self.batches:
             return _NONE
         first, last, base_offset = self.batches[-1]
@@ -132,7 +132,7 @@ class ProducerState:
 class ProducerStates:
     """Every producer that appended to this log and has not expired.
 
-    `transactions`: first offset of each unstable transaction → offset of its marker, `OPEN` while there is none. A
+    `transactions`: first offset of each unstable transaction → offset of its marker, or `OPEN` without a marker. A
     transaction is unstable until the high watermark has passed its marker.
     """
 
@@ -176,10 +176,10 @@ class ProducerStates:
     def check(self, header: Header) -> int:
         """Check the sequence of an idempotent producer's batch before a leader appends it.
 
-        Return APPEND for the next batch; the base offset (>= 0) of a remembered batch that this one repeats;
-        WRITTEN for a duplicate of an older batch; UNKNOWN for a later batch of an unknown producer; EARLY for
-        a batch after a gap; else minus the Kafka error code. An UNKNOWN batch may be appended, because the
-        producer may have expired (KIP-360), but not while the producer's first batches may still arrive.
+        Return APPEND for the next batch; the base offset (>= 0) for a duplicate of a remembered batch; WRITTEN
+        for a duplicate of an older batch; UNKNOWN for a later batch of an unknown producer; EARLY for a batch
+        after a gap; a negated Kafka error code for any other batch. An UNKNOWN batch may be appended, because
+        the producer may have expired (KIP-360), but not while the producer's first batches may still arrive.
         """
         state = self._states.get(header[PRODUCER_ID])
         if state is None:
@@ -201,17 +201,17 @@ class ProducerStates:
         return APPEND if first == 0 else EARLY
 
     def last_of(self, producer_id: int) -> tuple[int, int]:
-        """Return epoch and last sequence number of a producer, each -1 if unknown."""
+        """Return (epoch, last sequence number) of a producer, -1 for an unknown value."""
         state = self._states.get(producer_id)
         return (_NONE, _NONE) if state is None else (state.epoch, state.last_sequence)
 
     def written_below(self, producer_id: int) -> int:
-        """Return the base offset of the oldest remembered batch, below which every WRITTEN batch lies."""
+        """Return the base offset of the producer's oldest remembered batch; every WRITTEN batch lies below it."""
         _, _, base_offset = self._states[producer_id].batches[0]
         return base_offset
 
     def update(self, header: Header, base_offset: int) -> None:
-        """Update the state with a batch that was appended at this offset and has a producer id."""
+        """Update the producer's state with a batch that was appended at this offset."""
         epoch = header[PRODUCER_EPOCH]
         state = self._states.get(header[PRODUCER_ID])
         if state is None or state.epoch != epoch:
@@ -233,7 +233,7 @@ class ProducerStates:
         state.batches.append((first, last, base_offset))
 
     def _update_transaction(self, state: ProducerState, header: Header, base_offset: int) -> None:
-        """Open the producer's transaction with its first batch, and end it with its marker, a control batch."""
+        """Note a transactional batch: the first batch opens the producer's transaction, a marker ends it."""
         if not header[ATTRIBUTES] & CONTROL:
             if state.transaction_start < 0:
                 state.transaction_start = base_offset
@@ -243,13 +243,13 @@ class ProducerStates:
             state.transaction_start = _NONE
 
     def update_coordinator(self, producer_id: int, coordinator_epoch: int) -> None:
-        """Note the coordinator epoch that the producer's newest marker names."""
+        """Set the producer's coordinator epoch from its newest transaction marker."""
         self._states[producer_id].coordinator_epoch = coordinator_epoch
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Return the first offset of the earliest unstable transaction, None if there is none.
 
-        Transactions whose marker lies below the high watermark are forgotten: they are stable for good.
+        Transactions whose marker lies below the high watermark are stable and are removed from `transactions`.
         """
         transactions = self.transactions
         for first, marker in tuple(transactions.items()):
@@ -258,9 +258,10 @@ class ProducerStates:
         return min(transactions, default=None)
 
     def expire(self, wall_ms: int, expiration_ms: int) -> None:
-        """Forget producers without an open transaction that have been idle for long.
+        """Forget idle producers that have no open transaction.
 
-        That is: they sent nothing since the last call, and their last batch is at least `expiration_ms` old.
+        A producer is idle if it has appended nothing since the last call of this method, and its last batch is
+        at least `expiration_ms` old.
         """
         idle = [
             producer_id
@@ -284,11 +285,11 @@ class ProducerStates:
             self._remove(offset)
 
     def snapshot(self, offset: int) -> None:
-        """Write `<offset>.snapshot`. The log must end at that offset."""
+        """Write the snapshot file `<offset>.snapshot`; `offset` must be the log end offset."""
         self._storage.write_atomically(self._path(offset), self.encode(), sync=False)
 
     def restore(self, offset: int) -> int:
-        """Load the newest valid snapshot at or below the offset; return its offset, -1 if there is none.
+        """Load the newest valid snapshot at or below the offset; return the snapshot's offset, -1 if there is none.
 
         The caller then updates the state with the batches after the snapshot. Snapshots above the
         offset, which belong to truncated records, and invalid snapshots are deleted.
@@ -302,7 +303,7 @@ class ProducerStates:
         return -1
 
     def keep_snapshots(self, offsets: set[int]) -> None:
-        """Delete all snapshots except the newest and those at `offsets`, the base offsets of segments."""
+        """Delete all snapshots except the newest and the snapshots at `offsets`, the base offsets of segments."""
         for offset in self.snapshot_offsets()[:-1]:
             if offset not in offsets:
                 self._remove(offset)
@@ -318,7 +319,7 @@ class ProducerStates:
     def encode(self) -> bytes:
         """Return the content of a snapshot file: Kafka's format, version 1, with an extension at the end.
 
-        Kafka's entries hold the last batch of each producer, the extension its `run` and earlier batches.
+        Kafka's entries hold the last batch of each producer. The extension holds `run` and the earlier batches.
         """
         entries = b"".join(starmap(_encode, self._states.items()))
         entries += b"".join(starmap(_encode_earlier, self._states.items()))
@@ -369,7 +370,7 @@ def _encode(producer_id: int, state: ProducerState) -> bytes:
 
 
 def _encode_earlier(producer_id: int, state: ProducerState) -> bytes:
-    """Return `run` and the earlier batches, for which Kafka's entry has no field; b"" if there are none."""
+    """Return a producer's entry in the extension, b"" if `run` covers no more than the last batch."""
     if not state.batches:
         return b""
     *earlier, (first, last, _) = state.batches
@@ -404,7 +405,7 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
 
 
 def _decode_earlier(states: dict[int, ProducerState], data: bytes, position: int) -> None:
-    """Add the earlier batches, encoded from this position on, to the states. Raises ValueError."""
+    """Add `run` and the earlier batches in the extension, which begins at `position`. Raises ValueError."""
     try:
         while position < len(data):
             producer_id, run, count = _EARLIER_ENTRY.unpack_from(data, position)

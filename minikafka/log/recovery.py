@@ -1,8 +1,9 @@
 """Opening the files of one log, and recovery after an unclean stop.
 
-Invariant: opening a log twice has the same result as opening it once. After an unclean stop every batch from the
-recovery point's segment on is checked. The log is truncated at the first batch that is torn or that leaves a gap the
-log does not accept, and epochs, indexes, producer state and later segments are cut there too (S34, S35, R25).
+Invariant: opening a log twice has the same result as opening it once. After an unclean stop every batch is checked,
+from the segment of the recovery point on. The log is truncated at the first batch that is torn or follows a gap that
+the log does not accept. Epochs, indexes and producer state are truncated at the same offset, and later segments are
+deleted (S34, S35, R25).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _LEFTOVERS: Final = (".tmp", DELETED)
 class Loaded(NamedTuple):
     """The parts of an opened log. There is at least one segment; `end_position` is an absolute byte position.
 
-    `lost_from`: the first offset that is missing between two segments although gaps are not accepted, or None.
+    `lost_from`: the first offset that is missing between two segments of a log that accepts no gaps, or None.
     """
 
     segments: list[Segment]
@@ -71,8 +72,8 @@ def load(
 ) -> Loaded:
     """Open the log in the directory, or create it, and return its parts. Raises StorageFailed.
 
-    `clean`: the log was closed properly, so it needs no recovery unless its epoch file is missing.
-    `accept_gaps`: the log is or was compacted, so missing offsets are no damage.
+    `clean`: the log was closed properly, so it needs recovery only if its epoch file is missing.
+    `accept_gaps`: the log is or was compacted, so it may have missing offsets.
     """
     if storage.make_directories(directory) or _is_unused(storage.names(directory)):
         return _new(storage, directory, config.index_interval_bytes, max(log_start_offset, 0))
@@ -110,7 +111,7 @@ def load(
 
 
 class Batches(NamedTuple):
-    """The batches of a log without gaps, from its start offset to its end, for the check of its leader epochs."""
+    """The batches of a log without gaps, from log start to log end, for a check of the leader epochs."""
 
     segments: list[Segment]
     start: int
@@ -118,12 +119,12 @@ class Batches(NamedTuple):
     end_position: int
 
     def have_epochs(self, entries: Entries) -> bool:
-        """True if the batches have these epochs, and no epoch begins or ends outside of the log.
+        """True if `entries` agree with the leader epochs in the batches and cover exactly the offsets of the log.
 
-        Leader epochs never fall from batch to batch, so it suffices to check the first and the last batch of
-        each epoch. A follower with a false epoch stays out of the ISR for ever if no leader had the epoch,
-        and a leader with a false start offset lets its followers keep records that diverge. Batches without
-        an epoch prove nothing.
+        It is enough to check the first and the last batch of each epoch, because epochs never decrease from
+        batch to batch. Without this check, a follower with an epoch that no leader had would never join the
+        ISR, and a leader with a wrong start offset would let followers keep diverging records. Also True if
+        the batches have no epochs.
         """
         if self.start == self.end or self._epoch_at(self.start) < 0:
             return True
@@ -156,7 +157,7 @@ class Batches(NamedTuple):
 
 
 def _check_epochs(epochs: LeaderEpochs, batches: Batches) -> None:
-    """Replace the leader epochs, and their file, by those of the batches if they differ."""
+    """If the leader epochs differ from the epochs in the batches, rebuild the leader epochs and their file."""
     if not batches.have_epochs(epochs.entries):
         logger.error("%s does not describe the log and is written again", epochs.path)
         epochs.replace(batches.epochs())
@@ -168,7 +169,7 @@ def _is_unused(names: list[str]) -> bool:
 
 
 def _new(storage: Storage, directory: str, interval: int, offset: int) -> Loaded:
-    """Return an empty log without files; its first batch creates them."""
+    """Return an empty log without files; the first batch creates the files."""
     epochs = LeaderEpochs(storage, f"{directory}/{epoch_file.FILE_NAME}", [], is_new=True)
     segment = Segment.first(storage, directory, offset, interval, epochs.ensure_file)
     return Loaded([segment], epochs, ProducerStates(storage, directory), offset, offset, 0)
@@ -177,7 +178,7 @@ def _new(storage: Storage, directory: str, interval: int, offset: int) -> Loaded
 def reload_producers(
     producers: ProducerStates, segments: list[Segment], end_offset: int, end_position: int
 ) -> None:
-    """Load the newest snapshot at or below the log end, and update it with the batches after the snapshot."""
+    """Load the newest snapshot at or below the log end, then apply the batches after the snapshot."""
     start = producers.restore(end_offset)
     for segment, position, header in _batches_from(segments, start, end_position):
         if header[PRODUCER_ID] >= 0:
@@ -191,7 +192,7 @@ def reload_producers(
 def _batches_from(
     segments: list[Segment], offset: int, end_position: int
 ) -> Iterator[tuple[Segment, int, Header]]:
-    """Yield segment, position in its file and header of every batch that ends at the offset or above it."""
+    """Yield (segment, position in its file, header) of every batch whose last offset is `offset` or above."""
     first = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
     ends = [segment.start for segment in segments[first + 1 :]] + [end_position]
     for segment, end in zip(segments[first:], ends, strict=True):
@@ -220,9 +221,9 @@ def _open_segments(storage: Storage, directory: str, interval: int) -> list[Segm
 
 
 def _delete_below(segments: list[Segment], log_start_offset: int) -> None:
-    """Delete the segments wholly below the log start offset, which an interrupted removal left.
+    """Delete the segments wholly below the log start offset, whose removal was interrupted by a crash.
 
-    After a power loss any of them may be missing, which is no damage of the log.
+    After a power loss some of these segments may already be missing. That does no harm.
     """
     while len(segments) > 1 and segments[1].base_offset <= log_start_offset:
         segment = segments.pop(0)
@@ -243,8 +244,8 @@ def _first_to_recover(
 ) -> int:
     """Return the index of the first segment to recover: the one that holds the recovery point.
 
-    Without an epoch file, return 0: recovery of all segments finds the epochs. Otherwise, after a clean stop,
-    return the number of segments.
+    Without an epoch file, return 0, so that recovery of all segments finds the epochs. Otherwise, after a clean
+    stop, return the number of segments.
     """
     if known is None:
         return 0
@@ -254,9 +255,9 @@ def _first_to_recover(
 
 
 class _FoundEpochs:
-    """The collector of the leader epochs of recovered batches, which it appends to `entries`.
+    """Appends the leader epochs of recovered batches to `entries`.
 
-    An epoch begins at the offset that was expected before its first batch, as in `Log.append_replicated`.
+    The start offset of an epoch is the log end before the epoch's first batch, as in `Log.append_replicated`.
     """
 
     def __init__(self, entries: Entries, expected: int) -> None:
@@ -272,9 +273,9 @@ class _FoundEpochs:
 def _recover_from(
     segments: list[Segment], first: int, epochs: Entries, accept_gaps: bool
 ) -> tuple[int, int]:
-    """Recover segments[first:] in place, appending to `epochs`; return (size of the last segment, log end offset).
+    """Recover segments[first:] and append their epochs to `epochs`; return (size of last segment, log end offset).
 
-    If there is no segment from `first` on, as after a clean stop, recover the last segment if it ends with a
+    After a clean stop segments[first:] is empty. Then the last segment is recovered if its file ends with a
     partial batch.
     """
     position = end_offset = 0
@@ -299,7 +300,7 @@ def _recover_from(
 
 
 def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> bool:
-    """Truncate the segment after its sound batches, at `position`; return False if nothing follows them."""
+    """Truncate the segment at `position`, after its last valid batch; return False if the file ends there."""
     size = segment.file.size()
     if position == size:
         return False
@@ -314,14 +315,15 @@ def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> bool:
 
 
 def _continues(segment: Segment, end_offset: int, accept_gaps: bool) -> bool:
-    """True if the segment may follow one that ends at this offset."""
+    """True if the segment may follow a segment that ends at this offset."""
     return segment.base_offset == end_offset or (accept_gaps and segment.base_offset > end_offset)
 
 
 def _first_lost_offset(segments: list[Segment]) -> int | None:
-    """Return the first offset that is missing between two segments, as when a file was removed, or None.
+    """Return the first offset that is missing between two segments, None if no offset is missing.
 
-    The segments after the gap stay: a leader serves them, since no other replica may have them.
+    Offsets are missing if a segment file was removed. The segments after the gap stay, and a leader serves
+    them, because possibly no other replica has their records.
     """
     for segment, following in pairwise(segments):
         end_offset = segment.end_offset()
@@ -339,7 +341,7 @@ def _first_lost_offset(segments: list[Segment]) -> int | None:
 def _delete_all(
     segments: list[Segment], directory: str, end_offset: int, log_start_offset: int
 ) -> None:
-    """Delete a log that ends below its log start offset; the last segment first, so a crash leaves no gap."""
+    """Delete a log that ends below its log start offset. The last segment is deleted first: a crash leaves no gap."""
     if segments:
         logger.warning(
             "%s: deleting the log, which ends at offset %d, below its checkpointed log start offset %d",
@@ -364,7 +366,7 @@ def _drop(segments: list[Segment], first: int) -> None:
 def _read_epochs(storage: Storage, directory: str) -> Entries | None:
     """Return the entries of the epoch file, or None if the file is missing, empty or invalid.
 
-    Kafka creates the file of a new log empty, and writes it with the first batch.
+    Kafka creates an empty file for a new log, and fills it when the first batch is appended.
     """
     path = f"{directory}/{epoch_file.FILE_NAME}"
     data = storage.read(path) if storage.exists(path) else b""

@@ -17,7 +17,7 @@ from minikafka.log.segment import Segment
 
 
 class Replacement:
-    """The replacement of these segments by their copy, `<first base offset>.log.cleaned`.
+    """The replacement of `segments` by their compacted copy, `<first base offset>.log.cleaned`.
 
     `log/cleaner` writes the copy, which must be valid and durable before `begin`.
     """
@@ -28,7 +28,10 @@ class Replacement:
         self._is_complete = False
 
     def begin(self) -> None:
-        """Rename the copy's files to `….swap`. Raises ValueError as `complete` does, and StorageFailed."""
+        """Rename the copy's files to `….swap`. Raises StorageFailed.
+
+        Raises ValueError if the segments are not sealed segments of the log.
+        """
         log = self._log
         self._slot()
         if log.gaps.first_dirty_offset is None:
@@ -38,13 +41,13 @@ class Replacement:
         log.before_removal = self.undo_if_incomplete
 
     def sync(self) -> None:
-        """Make the names of the files durable, in any thread. Raises StorageFailed."""
+        """Fsync the directory, so that the renames are durable. May run in any thread. Raises StorageFailed."""
         self._log.storage.sync_directory(self._log.directory)
 
     def complete(self) -> None:
-        """Put the copy in place of the segments, once the names that `begin` gave are durable.
+        """Replace the segments by the copy. Call `sync` before this, so that the renames of `begin` are durable.
 
-        The layout generation rises; byte positions from the end of the segments on stay valid. Raises
+        The layout generation rises. Byte positions after the replaced segments stay valid. Raises
         StorageFailed, and ValueError if the segments are no longer sealed segments of the log or if the
         replacement was undone.
         """
@@ -62,19 +65,19 @@ class Replacement:
         self._is_complete = True
 
     def end(self) -> None:
-        """Forget the replacement, once the names that `complete` gave are durable."""
+        """Finish the replacement. Call `sync` before this, so that the renames of `complete` are durable."""
         if self._log.before_removal == self.undo_if_incomplete:
             self._log.before_removal = None
 
     def undo_if_incomplete(self) -> None:
-        """Undo the replacement if it is not complete, and make the names durable. Raises StorageFailed."""
+        """Undo the replacement if it is not complete, and make the renames durable. Raises StorageFailed."""
         self.end()
         if not self._is_complete:
             swap.undo(self._segments[0])
         self.sync()
 
     def abort(self) -> None:
-        """Undo the replacement if it is not complete; if the disk fails, the next start undoes it."""
+        """Undo the replacement if it is not complete. If the disk fails, the next start undoes the replacement."""
         if self._log.before_removal == self.undo_if_incomplete:
             with suppress(StorageFailed):
                 self.undo_if_incomplete()

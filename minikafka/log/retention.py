@@ -1,8 +1,8 @@
-"""The segments of a log that retention deletes, and why: by size, by time and by the log start offset.
+"""The segments of a log that retention deletes: by size, by time and by the log start offset.
 
-As in Kafka, retention deletes whole segments, the oldest first, and stops at the first segment that may stay.
+As in Kafka, retention deletes whole segments, the oldest first, and stops at the first segment that must stay.
 A segment with a record at the high watermark or above it stays. The active segment is deleted only together
-with all others, after a roll.
+with all other segments, after a roll.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from minikafka.log.log import Log
 from minikafka.log.segment import Segment
 
 SEGMENTS_MAX: Final = 32
-"""Maximum number of segments in one plan, because the timestamps of each may be read from a file."""
+"""Maximum number of segments in one plan, because the check of a segment may read timestamps from a file."""
 
 
 class Plan(NamedTuple):
-    """The records that retention deletes now: all below `log_start_offset`.
+    """The deletions of one retention run: all records below `log_start_offset`.
 
-    `reasons` are sentences for the log of the broker. `needs_roll`: no segment would be left, so the active one must be
-    rolled first. `is_last`: the plan has all that is to be deleted at this time.
+    `reasons`: messages for the broker's log output. `needs_roll`: the plan deletes every segment, so the active segment
+    must be rolled first. `is_last`: the plan contains every segment that must be deleted now.
     """
 
     log_start_offset: int
@@ -39,7 +39,7 @@ class _Candidate(NamedTuple):
 
 
 def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
-    """Return what retention deletes at this time (Unix ms), None for nothing. Raises StorageFailed."""
+    """Return the records that retention deletes at this time (Unix ms), None if none. Raises StorageFailed."""
     if "delete" not in log.config.cleanup_policy:
         return None
     first = log.segments.count_below(log.log_start_offset)
@@ -72,7 +72,7 @@ def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
 
 
 def below_start(log: Log) -> str:
-    """Return a sentence about the segments that lie wholly below the log start offset, "" if there are none."""
+    """Return a log message about the segments wholly below the log start offset, "" if there are none."""
     count = log.segments.count_below(log.log_start_offset)
     if not count:
         return ""
@@ -84,16 +84,19 @@ def below_start(log: Log) -> str:
 
 
 def earliest_timestamp(log: Log) -> int:
-    """Return the timestamp (Unix ms) of the first batch that can be read, -1 if there is none. Raises StorageFailed."""
+    """Return the timestamp (Unix ms) of the first readable batch, -1 if there is none. Raises StorageFailed."""
     for slot in range(log.segments.count_below(log.log_start_offset), len(log.segments)):
         timestamp = log.segments[slot].timestamp_at(log.log_start_offset)
-        if timestamp >= 0:  # compaction may have left nothing in a segment
+        if timestamp >= 0:  # compaction may have removed every record of a segment
             return timestamp
     return -1
 
 
 def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidate]:
-    """Yield the segments below the high watermark from list index `first` on, but no empty active one."""
+    """Yield the segments from list index `first` on that end at or below the high watermark.
+
+    An empty active segment is left out.
+    """
     segments = log.segments
     for slot in range(first, min(len(segments), first + SEGMENTS_MAX)):
         segment, is_active = segments[slot], slot == len(segments) - 1
@@ -105,7 +108,7 @@ def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidat
 
 
 def _by_size(log: Log, first: int, candidates: list[_Candidate]) -> int:
-    """Return how many of the oldest candidates can go so that the log keeps at least `retention.bytes`."""
+    """Return how many of the oldest candidates can be deleted so that the log keeps at least `retention.bytes`."""
     count, limit = 0, log.config.retention_bytes
     if limit >= 0:
         excess = _size(log, first) - limit
@@ -129,7 +132,7 @@ def _by_time(log: Log, candidates: list[_Candidate], wall_ms: int) -> int:
 
 
 def _age_basis(segment: Segment) -> int:
-    """Return the largest timestamp of the segment, or the time of its last write if it has none (Unix ms)."""
+    """Return the largest timestamp (Unix ms) of the segment; without timestamps, the time of the last write."""
     largest = segment.largest_timestamp()
     return largest if largest >= 0 else segment.modified_ms()
 

@@ -1,7 +1,7 @@
-"""The segments that were removed from their logs and whose files are deleted later, after `file.delete.delay.ms`.
+"""Segments that were removed from their logs. Their files are deleted after `file.delete.delay.ms`.
 
-Their files have the suffix `.deleted`, so that the next start deletes those that are left. Until the delay is
-over the segments can be read: a response that names records of a removed segment is still sent.
+The files have the suffix `.deleted`; the next start deletes all files with this suffix. Until the delay is over,
+the segments can be read, so that responses with records of a removed segment can still be sent.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class RetiredSegments:
         self._order = count()
 
     def add(self, segment: Segment, delay_ms: int) -> None:
-        """Keep a removed segment until its delay is over; its files are already renamed."""
+        """Keep a removed segment, whose files are already renamed, until its delay is over."""
         self._new.append((delay_ms, segment))
 
     def take_due(self, now: int, most: int) -> list[Segment]:
-        """Return at most `most` segments whose delay is over at this time (monotonic ms), and forget them."""
+        """Remove and return at most `most` segments whose delay is over at this time (monotonic ms)."""
         for delay_ms, segment in self._new:
             heappush(self._delayed, (now + delay_ms, next(self._order), segment))
         self._new.clear()
@@ -39,7 +39,7 @@ class RetiredSegments:
         return due
 
     def close(self, directory: str = "") -> None:
-        """Close and forget the segments of this log directory, or all segments; their files stay."""
+        """Close and forget the segments of the log in `directory`, or all segments if "". The files stay."""
         every = [*(segment for *_, segment in self._delayed), *(item[-1] for item in self._new)]
         self._delayed = [row for row in self._delayed if directory not in ("", row[-1].directory)]
         self._new = [row for row in self._new if directory not in ("", row[-1].directory)]

@@ -1,10 +1,10 @@
 """One segment of a log: the file `<base offset>.log` with its offset index and time index.
 
 Invariant: the indexes only speed up searches; all their data can be derived from the log file, so a
-missing or invalid index file is rebuilt. The index files of the active segment are written when it
-is sealed, at a checkpoint and at close; until then they are in memory. A new log has no files until
-its first batch. Positions in this module are relative to the file; `start` is its absolute position
-in the log.
+missing or invalid index file is rebuilt. The indexes of the active segment are in memory; their files
+are written when the segment is sealed, at a checkpoint and at close. A new log has no files until its
+first batch. Positions in this module are relative to the segment file; `start` is the absolute
+position of the segment in the log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOG: Final = ".log"
 INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 DELETED: Final = ".deleted"
-"""Suffix of the files of a segment that was removed from its log and is deleted later."""
+"""Suffix of the files of a segment that was removed from its log. The files are deleted later."""
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 RECORD_OFFSET: Final = 1
 """Index of the offset in the tuple that `Segment.record_since` returns."""
@@ -54,9 +54,9 @@ _NO_ENTRIES: Final = (0, 0)
 
 
 class Segment:
-    """A segment of the log; `next_index_position` (absolute) is the position of the next index entry.
+    """A segment of the log. The first batch after `next_index_position` (absolute) gets the next index entry.
 
-    `version` is raised when bytes that were written change or can no longer be read.
+    `version` increases when written bytes change or can no longer be read.
     """
 
     __slots__ = (
@@ -110,7 +110,7 @@ class Segment:
     def create(
         cls, storage: Storage, directory: str, base_offset: int, start: int, interval: int
     ) -> Segment:
-        """Create an empty segment; files of an earlier segment with this name are removed."""
+        """Create an empty segment; replace the files of an earlier segment with the same base offset."""
         segment = cls(storage, directory, base_offset, start, interval)
         segment.file.truncate(0)
         segment._use(OffsetIndex(), TimeIndex())
@@ -126,8 +126,9 @@ class Segment:
         interval: int,
         made: Callable[[], None],
     ) -> Segment:
-        """Return the first segment of a new directory; `made` is called when its first batch
-        creates the files.
+        """Return the first segment of a new log, without files.
+
+        The first batch creates the files; then `made` is called.
         """
         segment = cls(storage, directory, base_offset, 0, interval, made)
         segment._use(OffsetIndex(), TimeIndex())
@@ -148,12 +149,13 @@ class Segment:
         return self.file
 
     def path(self, suffix: str) -> str:
-        """Return the path of the segment's file with this suffix."""
+        """Return the path of the segment file with this suffix."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
     def paths(self) -> list[str]:
-        """Return all its files, the log last, so that a crash while deleting leaves no index
-        without a log.
+        """Return the paths of the segment's files.
+
+        The log file is last, so that a crash during deletion leaves no index without a log.
         """
         return [self.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)]
 
@@ -174,9 +176,9 @@ class Segment:
         return self._times
 
     def note(self, base_offset: int, last_offset: int, timestamp: int, position: int) -> bool:
-        """Add a batch at this absolute position to the indexes, which must be loaded; `timestamp` is its largest.
+        """Add a batch at this absolute position to the indexes; return True if the offset index got an entry.
 
-        Return True if it got an entry in the offset index.
+        `timestamp` is the batch's largest timestamp. The indexes must be loaded.
         """
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
@@ -194,16 +196,17 @@ class Segment:
         return True
 
     def _note_found(self, header: Header, position: int) -> int:
-        """Add a batch at this relative position of the file to the indexes; return its last offset."""
+        """Add the batch at this position in the file to the indexes; return the batch's last offset."""
         base_offset = header[BASE_OFFSET]
         last_offset = base_offset + header[LAST_OFFSET_DELTA]
         self.note(base_offset, last_offset, header[MAX_TIMESTAMP], self.start + position)
         return last_offset
 
     def write_index_files(self, *, sealed: bool, suffix: str = "", sync: bool = False) -> None:
-        """Write the index files. `sealed`: no batch will follow, so the largest timestamp is added.
+        """Write the index files if they have changed.
 
-        `suffix` is added to their names. `sync`: fsync them.
+        `sealed`: no batch will follow, so the largest timestamp is added to the time index. `suffix` is added
+        to the file names. `sync`: fsync the files.
         """
         index, times = self.index, self.times
         if sealed:
@@ -216,7 +219,7 @@ class Segment:
             self._entries_on_disk = (len(index), len(times))
 
     def _use(self, index: OffsetIndex, times: TimeIndex) -> None:
-        """Use these indexes, and continue after their last entries."""
+        """Replace both indexes; set the largest timestamp and the next index position from their last entries."""
         self._index, self._times, self._index_is_loaded = index, times, True
         self.max_timestamp, last = times.last
         self.max_timestamp_offset = self.base_offset + last if last >= 0 else -1
@@ -247,9 +250,9 @@ class Segment:
         self.write_index_files(sealed=True)
 
     def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex] | None:
-        """Return the indexes in the files; None if they are missing or cannot belong to a log of this size.
+        """Return the indexes in the index files; None if a file is missing or does not fit a log of this size.
 
-        An empty file counts as missing, because a power loss may leave one.
+        An empty file counts as missing, because a power loss may leave an empty file.
         """
         paths = self.path(INDEX), self.path(TIME_INDEX)
         if not all(map(self.storage.exists, paths)):
@@ -263,7 +266,7 @@ class Segment:
         return index, times
 
     def largest_timestamp(self) -> int:
-        """Return the largest timestamp of its records (Unix ms), -1 if no record has one. Raises StorageFailed.
+        """Return the largest record timestamp (Unix ms) of the segment, -1 if there is none. Raises StorageFailed.
 
         If the indexes are not loaded, only the end of the time index file is read.
         """
@@ -274,9 +277,10 @@ class Segment:
         return self.times.last[0] if self.max_timestamp < 0 else self.max_timestamp
 
     def timestamp_at(self, offset: int) -> int:
-        """Return the timestamp (Unix ms) of the batch that holds the offset, or of the next one; -1 if there is none.
+        """Return the timestamp (Unix ms) of the first record in the batch that holds the offset.
 
-        That is the timestamp of the batch's first record. Raises StorageFailed.
+        If no batch holds the offset, return the timestamp of the next batch, -1 if there is no next batch.
+        Raises StorageFailed.
         """
         if offset > self.base_offset:
             return self._timestamp_from(self.find(offset, self.file.size()))
@@ -291,7 +295,7 @@ class Segment:
         return -1
 
     def _last_times(self) -> TimeIndex | None:
-        """Return the last two entries of the time index file; None if they cannot be those of a time index."""
+        """Return the last two entries of the time index file, None if the file is missing or invalid."""
         path = self.path(TIME_INDEX)
         if not self.storage.exists(path):
             return None
@@ -304,7 +308,7 @@ class Segment:
         return None if size % TIME_ENTRY.size else TimeIndex.decode(tail)
 
     def modified_ms(self) -> int:
-        """Return the time (Unix ms) of the last write to its log file. Raises StorageFailed."""
+        """Return the time (Unix ms) of the last write to the log file. Raises StorageFailed."""
         return self.storage.modified_ms(self.path(LOG))
 
     # Reads.
@@ -312,7 +316,7 @@ class Segment:
     def headers(
         self, position: int, end: int, chunk_bytes: int = _WALK_BYTES
     ) -> Iterator[tuple[int, Header]]:
-        """Yield (position, header) of the batches from a batch boundary on, up to the last whole batch."""
+        """Yield (position, header) of each whole batch between `position`, a batch boundary, and `end`."""
         chunk = b""
         chunk_start = position
         while end - position >= HEADER_BYTES:
@@ -330,8 +334,9 @@ class Segment:
             position = after
 
     def find(self, offset: int, end: int) -> int:
-        """Return the position of the batch that contains the offset, or of the next one; `end` if
-        there is none.
+        """Return the position of the first batch below `end` whose last offset is `offset` or above.
+
+        Return `end` if there is no such batch.
         """
         slot = self._sound_slot(lambda index: index.slot_before(offset - self.base_offset))
         nearby = self.index.positions[slot] if slot >= 0 else 0
@@ -341,9 +346,10 @@ class Segment:
         return end
 
     def read_up_to(self, position: int, end: int, max_bytes: int) -> tuple[bytes, int]:
-        """Return whole batches of [position, end), up to `max_bytes` or one batch, and the offset after them.
+        """Return (data, offset after it): whole batches of [position, end), up to `max_bytes` or one batch.
 
-        The range must be longer than `max_bytes`. The data ends at an index entry if one lies within `max_bytes`.
+        The range must be longer than `max_bytes`. The data ends at an index entry if there is an index entry
+        within `max_bytes`.
         """
         cut, base_offset = self.entry_at_or_before(position + max_bytes)
         if cut > position:
@@ -356,9 +362,10 @@ class Segment:
         return data[:stop], next_offset
 
     def extent(self, position: int, end: int, max_bytes: int) -> tuple[int, int]:
-        """Return (bytes, offset after) of whole batches in [position, end): up to `max_bytes` or one batch.
+        """Return (size, offset after it) of whole batches in [position, end): up to `max_bytes` or one batch.
 
-        The range must be longer than `max_bytes`. The end is an index entry if one lies within `max_bytes`.
+        The range must be longer than `max_bytes`. The batches end at an index entry if there is an index entry
+        within `max_bytes`.
         """
         entry, base_offset = self.entry_at_or_before(position + max_bytes)
         if entry > position:
@@ -379,7 +386,7 @@ class Segment:
         return next_offset
 
     def offset_after(self, data: bytes, position: int) -> int:
-        """Return the offset after `data`, whole batches that were read at this position."""
+        """Return the offset after `data`, which holds whole batches that were read at this position."""
         known, base_offset = self.entry_at_or_before(position + len(data))
         walk_from = max(known - position, 0)
         if walk_from == len(data):
@@ -391,8 +398,8 @@ class Segment:
     ) -> tuple[int, int, int] | None:
         """Return (timestamp, offset, leader epoch) of the first record whose timestamp is at least `timestamp`.
 
-        Records below `from_offset`, and from the byte position `end` on, are skipped. Return None if no other
-        record is late enough. Raises CorruptBatch, StorageFailed.
+        Only records from `from_offset` on and before the byte position `end` count. Return None if none of
+        these records is late enough. Raises CorruptBatch, StorageFailed.
         """
         times = self.times
         if self.max_timestamp < timestamp:
@@ -409,9 +416,9 @@ class Segment:
         return None
 
     def largest_timestamp_since(self, from_offset: int, end: int) -> int:
-        """Return the largest timestamp of the records from an offset up to a byte position, -1 if there is none.
+        """Return the largest timestamp of the records from `from_offset` on and before byte position `end`.
 
-        Raises CorruptBatch, StorageFailed.
+        Return -1 if there is no such record. Raises CorruptBatch, StorageFailed.
         """
         largest = -1
         for position, header in self.headers(self.find(from_offset, end), end):
@@ -426,7 +433,7 @@ class Segment:
     def entry_at_or_before(self, position: int) -> tuple[int, int]:
         """Return (position, base offset) of the last indexed batch at or before the position.
 
-        Return (0, the segment's base offset) if there is none.
+        Return (0, the segment's base offset) if there is no such batch.
         """
         slot = self._sound_slot(lambda index: index.slot_at_or_before(position))
         if slot < 0:
@@ -435,10 +442,11 @@ class Segment:
         return index.positions[slot], self.base_offset + index.bases[slot]
 
     def _sound_slot(self, choose: Callable[[OffsetIndex], int]) -> int:
-        """Return the list index of the entry that `choose` selects, -1 if none. If the entry differs from the
-        log file, rebuild the index and choose again.
+        """Return the list index of the index entry that `choose` selects, -1 if there is none.
 
-        An entry from a file is compared with its batch once, which also gives its base offset.
+        An entry that was read from an index file is compared with its batch in the log file. If both agree,
+        the base offset of the batch is stored in the entry. If they differ, the index is rebuilt and `choose`
+        is called again.
         """
         index = self.index
         slot = choose(index)
@@ -457,9 +465,7 @@ class Segment:
         return choose(self.index)
 
     def end_offset(self) -> int:
-        """Return the offset after the last whole batch, without loading the indexes of an unused
-        segment.
-        """
+        """Return the offset after the last whole batch. The indexes are not loaded."""
         size = self.file.size()
         end_offset = self.base_offset
         for position in (self._last_indexed(), 0):
@@ -470,7 +476,7 @@ class Segment:
         return end_offset
 
     def _last_indexed(self) -> int:
-        """Return the position in the last entry of the index file; 0 without one."""
+        """Return the position in the last entry of the offset index file, 0 without an entry."""
         path = self.path(INDEX)
         if not self.storage.exists(path):
             return 0
@@ -484,9 +490,7 @@ class Segment:
     # Changes.
 
     def resume(self) -> tuple[int, int]:
-        """Scan from the last index entry; return (end of the whole batches in the file, offset
-        after them).
-        """
+        """Scan the file from the last index entry; return (end position, next offset) of the last whole batch."""
         size = self.file.size()
         slot = len(self.index) - 1
         end = self.index.positions[slot] if slot >= 0 else 0
@@ -497,9 +501,9 @@ class Segment:
         return end, end_offset
 
     def recover(self, on_batch: Callable[[Header], None], accept_gaps: bool) -> tuple[int, int]:
-        """Check every batch and rebuild the indexes; return (bytes of the sound part, offset after it).
+        """Check every batch and rebuild the indexes; return (size of the valid part, offset after it).
 
-        The caller truncates the file to that size. `on_batch` is called with the header of every sound batch, in
+        The caller truncates the file to this size. `on_batch` is called with the header of every valid batch, in
         order. `accept_gaps`: offsets may be missing between batches, because the log is or was compacted.
         """
         self._use(OffsetIndex(), TimeIndex())
@@ -525,7 +529,7 @@ class Segment:
         return position, offset
 
     def truncate(self, position: int) -> tuple[int, int]:
-        """Truncate the file and the indexes; return (size, offset after the remaining batches)."""
+        """Truncate the file and the indexes at `position`; return (new size, offset after the last batch)."""
         index, times = self.index, self.times
         self.version += 1
         self._first_timestamp = -1
@@ -547,13 +551,13 @@ class Segment:
         self.file.close()
 
     def mark_deleted(self) -> None:
-        """Rename its files to `….deleted`; the segment can be read until it is closed. Raises StorageFailed."""
+        """Rename the files to `….deleted`; the segment can be read until it is closed. Raises StorageFailed."""
         for path in self.paths():
             if self.storage.exists(path):
                 self.storage.rename(path, path + DELETED, sync=False)
 
     def delete(self) -> None:
-        """Delete its files."""
+        """Close the segment and delete its files."""
         self.close()
         for path in self.paths():
             self.storage.remove(path)

@@ -1,4 +1,4 @@
-"""The segments of one log as a list, and the sealed ones among them that may not be durable yet."""
+"""The segments of one log as a list, and the sealed segments that may not be durable yet."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _start: Final = attrgetter("start")
 
 
 class Segments(list[Segment]):
-    """The segments of a log by rising base offset, the active one last, without holes between their byte positions.
+    """The segments of a log in order of base offset, the active segment last, with contiguous byte positions.
 
     `unsynced` holds the sealed segments that are not known to be durable. `removals` counts the removals from
-    `unsynced`: if the number has changed when an fsync ends, its result is out of date.
+    `unsynced`. If `removals` changes while an fsync runs, the result of the fsync is out of date.
     """
 
     __slots__ = ("removals", "unsynced")
@@ -36,7 +36,7 @@ class Segments(list[Segment]):
         return max(bisect_right(self, offset, key=_base_offset) - 1, 0)
 
     def at(self, position: int, end: int) -> tuple[Segment, int] | None:
-        """Return the segment at this byte position and the position where it ends; None if it was deleted.
+        """Return (segment at this byte position, its end position); None if the segment was deleted.
 
         `end` is the byte position where the log ends.
         """
@@ -44,7 +44,7 @@ class Segments(list[Segment]):
         return (self[slot], self.end_of(slot, end)) if slot >= 0 else None
 
     def end_of(self, slot: int, end: int) -> int:
-        """Return the byte position where a segment ends; for the last segment that is `end`, the end of the log."""
+        """Return the byte position where a segment ends. The last segment ends at `end`, the end of the log."""
         return self[slot + 1].start if slot + 1 < len(self) else end
 
     def locate(self, offset: int, end: int) -> int:
@@ -56,9 +56,10 @@ class Segments(list[Segment]):
     def record_since(
         self, timestamp: int, from_offset: int, end: int
     ) -> tuple[int, int, int] | None:
-        """Return the result of `Segment.record_since` for the first segment with such a record, else None.
+        """Return (timestamp, offset, leader epoch) of the first record whose timestamp is at least `timestamp`.
 
-        The log ends at byte position `end`.
+        Records below `from_offset` are skipped. The log ends at byte position `end`. Return None if there is
+        no such record.
         """
         for slot, segment in enumerate(self):
             found = segment.record_since(
@@ -69,9 +70,10 @@ class Segments(list[Segment]):
         return None
 
     def latest_record(self, from_offset: int, end: int) -> tuple[int, int, int] | None:
-        """Return (timestamp, offset, leader epoch) of the first record with the largest timestamp; None if empty.
+        """Return (timestamp, offset, leader epoch) of the first record with the largest timestamp.
 
-        Records below `from_offset` are skipped. The log ends at byte position `end`.
+        Records below `from_offset` are skipped. The log ends at byte position `end`. Return None if there is
+        no record.
         """
         slot = self.slot_of(from_offset)
         largest = [max(segment.times.last[0], segment.max_timestamp) for segment in self[slot:]]
@@ -84,7 +86,7 @@ class Segments(list[Segment]):
         return found
 
     def batch_begin(self, offset: int) -> int:
-        """Return the base offset of the batch that holds the offset, or the offset itself if no batch does."""
+        """Return the base offset of the batch that holds `offset`; `offset` if no batch holds it."""
         segment = self[self.slot_of(offset)]
         size = segment.file.size()
         position = segment.find(offset, size)
@@ -94,11 +96,11 @@ class Segments(list[Segment]):
         return min(offset, int(header[BASE_OFFSET]))
 
     def count_below(self, offset: int) -> int:
-        """Return the number of segments that lie wholly below the offset, the last segment never included."""
+        """Return the number of segments that lie wholly below the offset. The last segment is never counted."""
         return bisect_right(self, offset, 1, key=_base_offset) - 1
 
     def remove_first(self, count: int) -> list[Segment]:
-        """Remove and return the first `count` segments; their files stay."""
+        """Remove the first `count` segments from the list and return them; their files stay."""
         removed = self[:count]
         del self[:count]
         for segment in removed:
@@ -137,9 +139,10 @@ class Segments(list[Segment]):
         self.removals += 1
 
     def synced(self, count: int, removals: int) -> int:
-        """Note that the first `count` of `unsynced` are durable; return the offset below which the log is durable.
+        """Note that the first `count` segments of `unsynced` are durable; return the end of the durable log.
 
-        `removals` is the counter's value when their fsync began; if it has changed since, return 0.
+        The argument `removals` is the value of `self.removals` when the fsync began. If `self.removals` has
+        changed since, change nothing and return 0.
         """
         if self.removals != removals:
             return 0

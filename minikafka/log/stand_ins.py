@@ -1,4 +1,4 @@
-"""Two files that take the place of a segment's real file: one before its first write, one after a failure."""
+"""Two substitutes for the log file of a segment: one before the first write, one after a failed write."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class UnmadeFile:
         """Do nothing: the file is empty."""
 
     def close(self) -> None:
-        """Prevent the file from being created."""
+        """Close the file: later writes raise StorageFailed and do not create the real file."""
         self._is_closed = True
 
 

@@ -2,8 +2,8 @@
 
 As in Kafka: the copy's files get the suffix `.swap` instead of `.cleaned`; then the files of the replaced segments are
 renamed to `.deleted`; then `.swap` is removed from the names. The copy becomes valid when its last file
-has the suffix `.swap`. If a crash comes before that moment, `finish_swaps` removes the copy; if it comes
-after that moment, `finish_swaps` completes the swap.
+has the suffix `.swap`. If the broker crashes before that moment, `finish_swaps` removes the copy. If the
+broker crashes later, `finish_swaps` completes the swap.
 """
 
 from __future__ import annotations
@@ -20,28 +20,31 @@ from minikafka.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA
 logger = logging.getLogger(__name__)
 
 CLEANED: Final = ".cleaned"
-"""Suffix of the files of a copy that is being made."""
+"""Suffix of the files of a compacted copy until the swap begins."""
 SWAP: Final = ".swap"
 
 _KINDS: Final = (INDEX, TIME_INDEX, ".txnindex", LOG)
-"""The files of a segment, the log last: while it has the suffix `.swap`, the swap is not complete."""
+"""Suffixes of a segment's files. The log is renamed last: while its name ends with `.swap`, the swap is incomplete."""
 
 
 def begin(first: Segment) -> None:
-    """Rename the copy to `….swap`: it is valid once the directory is fsynced. Raises StorageFailed."""
+    """Rename the copy to `….swap`. The copy is valid after an fsync of the directory. Raises StorageFailed."""
     _rename(first, _KINDS, CLEANED, SWAP)
 
 
 def undo(first: Segment) -> None:
-    """Rename the copy back: it is not valid any more once the directory is fsynced. Raises StorageFailed."""
+    """Rename the copy back to `….cleaned`, which makes it invalid after an fsync of the directory.
+
+    Raises StorageFailed.
+    """
     _rename(first, _KINDS[::-1], SWAP, CLEANED)
 
 
 def complete(segments: Sequence[Segment]) -> Segment:
     """Replace the files of these neighbouring segments by the valid copy; return the copy as a segment.
 
-    The segments stay open and can be read; their files have the suffix `.deleted`. Raises StorageFailed, after which
-    the next start completes the swap.
+    The replaced segments stay open and can be read; their files have the suffix `.deleted`. Raises StorageFailed; in
+    that case the next start completes the swap.
     """
     first = segments[0]
     for segment in segments:
@@ -57,7 +60,7 @@ def _rename(segment: Segment, kinds: Sequence[str], old: str, new: str) -> None:
 
 
 def finish_swaps(storage: Storage, directory: str, interval: int) -> None:
-    """Complete the swap that a crash interrupted; remove copies not yet valid. Raises StorageFailed."""
+    """Complete a swap that a crash interrupted; remove copies that are not valid yet. Raises StorageFailed."""
     names = storage.names(directory)
     cleaned = _offsets(names, CLEANED)
     swapped = _offsets(names, SWAP)
@@ -91,13 +94,13 @@ def finish_swaps(storage: Storage, directory: str, interval: int) -> None:
 
 
 def remove_copies(storage: Storage, directory: str) -> None:
-    """Remove the copies that were not put in place. Raises StorageFailed."""
+    """Remove the compacted copies whose swap has not begun. Raises StorageFailed."""
     names = storage.names(directory)
     _remove(storage, directory, names, CLEANED, _offsets(names, CLEANED))
 
 
 def _offsets(names: Iterable[str], suffix: str) -> set[int]:
-    """Return the base offsets of the segments that have a file whose name ends with this suffix."""
+    """Return the base offsets of segments that have at least one file with this suffix."""
     names = list(names)
     return {base for kind in _KINDS for base in offsets_of(names, kind + suffix)}
 
@@ -112,7 +115,7 @@ def _remove(
 
 
 def _end_offset(storage: Storage, directory: str, base: int, interval: int) -> int:
-    """Return the offset after the last batch of a copy that is being swapped in."""
+    """Return the offset after the last batch of a compacted copy whose swap is incomplete."""
     file = storage.open(f"{directory}/{base:020d}{LOG}{SWAP}")
     try:
         copy = Segment(storage, directory, base, 0, interval, file=file)

@@ -1,8 +1,8 @@
-"""Topics to Parquet: each record once, in files that are named after the offsets that they cover.
+"""The archive pipeline: writes each record of the topics once, to Parquet files named by offset range.
 
-The archive is its own checkpoint: a run continues after the last file of each partition, and fills the gaps
-that an interrupted run left. Spark's tasks write staged files, and only the driver moves these into the
-archive, so a record is in the archive once even if Spark runs a task twice.
+The archive needs no checkpoint. Each run continues after the last archived file of a partition, and fills
+the gaps that an interrupted run left. Spark's tasks write staged files, and only the driver moves staged
+files into the archive. A record is therefore archived once even if Spark runs a task twice.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from minikafka.spark.wire.leaders import Position
 
 RECORDS_PER_FILE: Final = 1_000_000
 _ROUNDS_PER_JOB: Final = 2
-"""Files per core that one Spark job writes; they become part of the archive when the job has ended."""
+"""Files per core that one Spark job writes. The driver adds the files to the archive after the job."""
 
 
 @dataclass(frozen=True)
 class ArchiveSettings:
-    """What to archive. `interval_s`: seconds between passes; None for one pass over what exists now."""
+    """The settings of the archive pipeline. `interval_s`: seconds between passes; None for a single pass."""
 
     servers: str
     topics: tuple[str, ...]
@@ -50,10 +50,10 @@ class ArchiveSettings:
     interval_s: float | None = None
     records_per_file: int = RECORDS_PER_FILE
     skip_lost: bool = False
-    """Continue if records were deleted before they were archived, and list their offsets in `_runs/`."""
+    """Continue if records were deleted before they were archived; list the lost offsets in `_runs/`."""
 
     def read_options(self) -> ReadOptions:
-        """Return the options of reading tasks: committed records with headers; lost records are an error."""
+        """Return the read options: committed records with headers; lost records are an error."""
         options = {
             SERVERS: self.servers,
             SUBSCRIBE: ",".join(self.topics),
@@ -66,7 +66,7 @@ class ArchiveSettings:
 
 @dataclass
 class _Run:
-    """The files that one run of the pipeline has added so far, and the offset ranges that it found lost."""
+    """The files that one run of the pipeline has archived so far, and the offset ranges that were lost."""
 
     name: str
     topics: tuple[str, ...]
@@ -74,7 +74,7 @@ class _Run:
     lost: list[dict[str, Any]] = field(default_factory=list)
 
     def total(self, fact: str) -> int:
-        """Return the sum of the number `records` or `bytes` over the files that this run has added."""
+        """Return the total of `fact` (`records` or `bytes`) over the files that this run has archived."""
         return sum(file[fact] for file in self.files)
 
 
@@ -92,7 +92,7 @@ def run(spark: SparkSession, settings: ArchiveSettings, report: Report) -> Summa
 
 
 class _Archiving:
-    """One pass: plan the missing tiles of all partitions, write them, and make them part of the archive."""
+    """One pass: finds the offset ranges without a file, writes a file for each, and archives the files."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class _Archiving:
         self._done = done
 
     def add_what_is_new(self) -> None:
-        """Archive each partition up to its current end. Raises `PipelineError` for lost records.
+        """Archive each partition up to its current end.
 
-        With `skip_lost`, lost records raise no error.
+        Raises `PipelineError` for lost records if `skip_lost` is not set.
         """
         with self._report.stage("plan"):
             works = self._plan()
@@ -156,14 +156,14 @@ class _Archiving:
         return Save(self._options, tp, tile, end, staged)
 
     def _archived_end(self, tp: TopicPartition) -> Position | None:
-        """Return the position after the last archived offset of a partition; None if it has no files."""
+        """Return the position after the partition's last archived offset; None if no file is archived."""
         tiles = self._directory.tiles(tp)
         if not tiles:
             return None
         return save.end_of(str(self._directory.file(tp, tiles[-1])), tiles[-1].end)
 
     def _check_history(self, begin: Positions, end: Positions) -> None:
-        """Raise `PipelineError` if an archived log was truncated, or its topic deleted and created again."""
+        """Raise `PipelineError` if an archived log was truncated, or its topic was deleted and recreated."""
         try:
             planning.plan_stream(self._options, begin, {tp: end[tp] for tp in begin})
         except DataLost as error:
@@ -172,7 +172,7 @@ class _Archiving:
             raise PipelineError(f"{text}; archive to a new directory") from error
 
     def _missing(self, tp: TopicPartition, begin: Position, end: Position) -> Iterator[Tile]:
-        """Yield the ranges without a file: those after the archive's end, and gaps not listed as lost."""
+        """Yield the partition's offset ranges that are neither archived nor listed as lost."""
         tiles, runs = self._directory.tiles(tp), self._directory.runs()
         lost = listed_tiles(runs, tp, "lost")
         once = [tile.start for tile in (*tiles, *listed_tiles(runs, tp, "files"))]
@@ -180,9 +180,9 @@ class _Archiving:
         yield from gaps([*tiles, *lost], start, max(end.offset, start))
 
     def _without_lost(self, tp: TopicPartition, tile: Tile, earliest: int) -> Tile | None:
-        """Return the part of a tile that is still in the log, or None if all its offsets were deleted.
+        """Return the part of an offset range that is still in the log; None if the whole range was deleted.
 
-        With `skip_lost`, the deleted offsets are listed as lost; without it, they raise `PipelineError`.
+        If `skip_lost` is set, deleted offsets are listed as lost. Otherwise they raise `PipelineError`.
         """
         if tile.start >= earliest:
             return tile
@@ -202,7 +202,7 @@ def _entry(tp: TopicPartition, tile: Tile) -> dict[str, Any]:
 
 
 def listed_tiles(runs: Sequence[dict[str, Any]], tp: TopicPartition, what: str) -> list[Tile]:
-    """Return the offset ranges of a partition from the lists `what` (`files` or `lost`) of all runs."""
+    """Return a partition's offset ranges in the lists named `what` (`files` or `lost`) of all runs."""
     return [
         Tile(entry["start"], entry["end"])
         for facts in runs

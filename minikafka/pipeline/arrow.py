@@ -13,9 +13,9 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def map_in_arrow(table: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
-    """Return the table of all batches that `function` yields, when each task calls it with its own batches.
+    """Return the table of the batches that `function` yields. Each task passes its batches to `function`.
 
-    This is `DataFrame.mapInArrow`, which refuses to work without pandas although it uses none.
+    Works like `DataFrame.mapInArrow`, but pandas need not be installed.
     """
     kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
     mapped = UserDefinedFunction(function, returnType=schema, evalType=kind)

@@ -1,7 +1,7 @@
-"""The settings of a stream's query, kept in its checkpoint and compared at the next start.
+"""The query settings of a stream, stored in the stream's checkpoint and compared at the next start.
 
-Spark compares only the types of the state, and only when there is new data. Without this check, windows
-of another length would go unnoticed, and their counts would be mixed with the old ones.
+Spark compares only the data types of the state, and only when there is new data. Without this check, a
+changed window length would go unnoticed, and new counts would be mixed with counts of the old windows.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from minikafka.pipeline.failures import PipelineError
 
 _FILE: Final = "minikafka-query.json"
 _STATE: Final = "state"
-"""Spark's directory, inside a checkpoint, for groups and aggregates.
+"""The directory of a checkpoint in which Spark stores groups and aggregates.
 
-A checkpoint without this directory may be continued with any query.
+Any query may continue from a checkpoint without this directory.
 """
 _SHOWN_MAX: Final = 20
 
 
 def check_query(spark: SparkSession, checkpoint: str, query: Mapping[str, object]) -> None:
-    """Write the settings of a query to its checkpoint, unless the checkpoint has settings and state already.
+    """Raise `PipelineError` if the query's settings differ from the settings in the checkpoint.
 
-    In that case raises `PipelineError` if the settings differ.
+    If the checkpoint has no state or no settings, write the query's settings to the checkpoint instead.
     """
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path
@@ -48,7 +48,7 @@ def check_query(spark: SparkSession, checkpoint: str, query: Mapping[str, object
 
 
 def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """Return a text that names the settings that differ, "" if none; a missing setting is shown as `none`."""
+    """Return a text with the settings that differ; "" if all are equal. A missing setting is shown as `none`."""
     return ", ".join(
         _difference(name, before.get(name), now.get(name))
         for name in {**before, **now}

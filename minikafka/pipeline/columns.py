@@ -1,7 +1,7 @@
-"""Records as columns of a view, and columns as records.
+"""Conversion of records to the columns of a view, and of columns to records.
 
-A record that cannot be decoded does not fail the query: the columns that cannot be read are null, and
-`_malformed` holds its text.
+A record that cannot be decoded does not fail the query. The columns that cannot be read are null, and the
+column `_malformed` holds the text of the record.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from minikafka.base.errors import ConfigError
 from minikafka.pipeline.definition import Decode, Watermark
 
 MALFORMED: Final = "_malformed"
-"""The text of a record that does not match the schema, else null."""
+"""Name of the column with the text of a record that does not match the schema; null for valid records."""
 RECORDS: Final = "records"
 _METADATA: Final = ("topic", "partition", "offset", "timestamp")
 
 
 def decoded(frame: DataFrame, decode: Decode) -> DataFrame:
-    """Return the rows of a source with its records decoded.
+    """Return the rows of a source with decoded records.
 
-    With json and csv the columns are those of the schema, then `_key`, `_topic`, `_partition`, `_offset`,
-    `_timestamp`, `_headers` if the source has headers, and `_malformed`.
+    For json and csv, the columns of the schema come first. Then come `_key`, `_topic`, `_partition`,
+    `_offset`, `_timestamp`, `_headers` if the source has headers, and `_malformed`.
     """
     if decode.format == "raw":
         return frame
@@ -42,9 +42,9 @@ def decoded(frame: DataFrame, decode: Decode) -> DataFrame:
 
 
 def text(name: str) -> Column:
-    """Return a binary column as text, with replacement characters for invalid UTF-8, as Java's clients do.
+    """Return a binary column as text, with replacement characters for invalid UTF-8, like Kafka's Java clients.
 
-    Spark's cast would keep the invalid bytes, which readers of Parquet and JSON refuse.
+    Spark's cast would keep the invalid bytes, which readers of Parquet and JSON reject.
     """
     return f.make_valid_utf8(f.col(name).cast("string"))
 
@@ -66,9 +66,9 @@ def _parsed(decode: Decode, schema: StructType) -> Column:
 
 
 def observed(frame: DataFrame, name: str | Observation) -> DataFrame:
-    """Return the same rows, and have Spark count them, and the malformed ones, under this name.
+    """Return `frame` with an observation in which Spark counts the rows and the malformed rows.
 
-    `name`: a text for a stream, an Observation for a table.
+    `name`: a string for a stream, an Observation for a batch query.
     """
     counts = [f.count(f.lit(1)).alias(RECORDS)]
     if MALFORMED in frame.columns:
@@ -77,7 +77,7 @@ def observed(frame: DataFrame, name: str | Observation) -> DataFrame:
 
 
 def with_watermark(frame: DataFrame, watermark: Watermark | None, view: str) -> DataFrame:
-    """Return the frame with its watermark. Raises ConfigError for a column that the view does not have."""
+    """Return the frame with the watermark. Raises ConfigError if the view lacks the watermark's column."""
     if watermark is None:
         return frame
     if watermark.column not in frame.columns:
@@ -89,8 +89,9 @@ def with_watermark(frame: DataFrame, watermark: Watermark | None, view: str) -> 
 
 
 def as_json(frame: DataFrame, key: str | None) -> DataFrame:
-    """Return each row as a record. Its value is a JSON object of all columns, its key the text of the
-    column `key`, if that is given.
+    """Return each row as a record whose value is a JSON object of all columns.
+
+    `key`: the column that provides the record's key as text; None for records without a key.
     """
     if key is not None and key not in frame.columns:
         raise ConfigError(

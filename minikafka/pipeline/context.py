@@ -1,9 +1,9 @@
-"""Running a pipeline: its Spark session, which is stopped in every case, and Ctrl-C.
+"""Runs a pipeline in a Spark session, always stops the session afterwards, and handles Ctrl-C.
 
-The contract of a pipeline: a module of this package with a frozen dataclass of settings and
-`run(spark, settings, report) -> Summary`. This function neither starts nor stops a session, prints nothing,
-and raises MinikafkaError for mistakes that the user can correct. It does not catch errors of Spark:
-`execute` turns them into one line (`failures.py`). A stream is run with `streams.run_stream`.
+A pipeline is a module of this package with a frozen dataclass of settings and a function
+`run(spark, settings, report) -> Summary`. `run` does not start or stop the session, prints nothing, and
+raises MinikafkaError for mistakes that the user can correct. `run` does not catch Spark's errors: `execute`
+reduces these errors to one line (`failures.py`). A pipeline runs its streams with `streams.run_stream`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from minikafka.spark.session import session
 Work: TypeAlias = Callable[[SparkSession, Report], Summary]
 
 _ERRORS_OF_QUERIES: Final = "SQLQueryContextLogger"
-"""The logger with which pyspark prints each error of a query, as JSON with the stack of Java."""
+"""The pyspark logger that prints each query error as JSON with the Java stack trace."""
 _STOP_S: Final = 5.0
-"""Maximum time for stopping Spark; the Java process ends with this one anyway."""
+"""Maximum time to wait until Spark has stopped. The Java process ends with this Python process anyway."""
 
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """Where Spark runs, and its settings by name. `debug`: let Spark write its warnings and errors."""
+    """The Spark master and Spark's settings by name. `debug`: show the warnings and errors of Spark."""
 
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -48,10 +48,10 @@ def execute(
     *,
     limit_s: float | None = None,
 ) -> Summary:
-    """Start Spark, do the work, stop Spark, and return the result of the work.
+    """Start Spark, call `work`, stop Spark, and return the summary that `work` returned.
 
-    `limit_s`: maximum time for starting Spark and for the work.
-    Raises MinikafkaError for any failure, with the error of Spark as its cause, and after `limit_s`.
+    `limit_s`: maximum time for the start of Spark and the work together.
+    Raises MinikafkaError for any failure, with Spark's error as the cause, and when `limit_s` has passed.
     Ctrl-C cancels the jobs and streams, then raises KeyboardInterrupt.
     """
     logging.getLogger(_ERRORS_OF_QUERIES).disabled = not settings.debug
@@ -71,9 +71,9 @@ def execute(
 
 
 class _Job:
-    """A pipeline and its session in a thread of their own, so that Ctrl-C breaks no connection to Java.
+    """A pipeline that runs in a separate thread, so that Ctrl-C does not break the connection to Java.
 
-    Spark finds data sources in Python only in a thread that has started the session.
+    The same thread starts the session, because Spark finds Python data sources only in that thread.
     """
 
     def __init__(self, name: str, work: Work, settings: SparkSettings, report: Report) -> None:
@@ -104,12 +104,12 @@ class _Job:
 
 
 def _stop(spark: SparkSession | None) -> None:
-    """Stop streams, jobs and Spark; wait for this at most `_STOP_S` seconds."""
+    """Stop all streams, all jobs and then Spark. Wait at most `_STOP_S` seconds."""
     if spark is None:
         return
 
     def stop() -> None:
-        # A signal to the whole process group stops Java too; its errors tell the user nothing.
+        # A signal to the whole process group also stops Java. Java's errors do not help the user.
         with suppress(Exception):
             for query in spark.streams.active:
                 query.stop()

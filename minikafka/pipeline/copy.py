@@ -1,4 +1,4 @@
-"""Topics to a topic, of the same cluster or another: the records unchanged, or the result of a query."""
+"""The copy pipeline: copies the records of topics, or the result of a query, to a topic of any cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNCHANGED = "select key, value, headers, timestamp{partition} from source"
 
 @dataclass(frozen=True)
 class CopySettings:
-    """What to copy. `sql`: a query over the view `source`; None copies the records unchanged."""
+    """The settings of a copy. `sql`: a query over the view `source`; None copies the records unchanged."""
 
     topics: tuple[str, ...]
     to: str
@@ -29,7 +29,7 @@ class CopySettings:
     checkpoint: str
     sql: str | None = None
     keep_partitions: bool = False
-    """Write each record to the partition of the same number; only without `sql`."""
+    """Write each record to the partition with the number of its source partition. Only without `sql`."""
     origin_header: str | None = None
     compression: str = "none"
     trigger: Trigger = AVAILABLE_NOW
@@ -43,7 +43,7 @@ def run(spark: SparkSession, settings: CopySettings, report: Report) -> Summary:
 
 
 def definition_of(settings: CopySettings) -> Definition:
-    """Return the copy as a pipeline. Raises ConfigError for a copy of a topic to itself."""
+    """Return the pipeline of a copy. Raises ConfigError if a topic would be copied to itself."""
     if settings.to in settings.topics and settings.from_servers == settings.to_servers:
         raise ConfigError(f"{settings.to} would be copied to itself: name another topic with --to")
     reading = {SERVERS: settings.from_servers, "subscribe": ",".join(settings.topics)}

@@ -1,7 +1,7 @@
-"""A pipeline as a TOML file describes it: sources, SQL steps and a sink.
+"""The definition of a pipeline in a TOML file: sources, SQL steps and a sink.
 
-Invariant: a `Definition` names only what Spark can start: the options of each source and of the sink
-are valid, names are unique, and every key of the file has an effect.
+Invariant: Spark can start every `Definition`. The options of the sources and the sink are valid, names are
+unique, and every key of the file has an effect.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _DELAY: Final = re.compile(
     re.IGNORECASE,
 )
 _SELECTIONS: Final = {"subscribe": "topic", "subscribePattern": "pattern", "assign": "assign"}
-"""Options of the data source that choose what it reads, each with its key in the file."""
+"""The data source's options that select topics. The values are the names of these options in the TOML file."""
 _API_TIMEOUT: Final = "kafka.default.api.timeout.ms"
 _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
 
 
 @dataclass(frozen=True)
 class Decode:
-    """How the bytes of a record become columns. `schema`: Spark's DDL, for json and csv.
+    """How the bytes of a record are decoded to columns. `schema`: a schema in Spark's DDL, for json and csv.
 
-    `options`: those of Spark's functions from_json and from_csv.
+    `options`: options for Spark's functions from_json and from_csv.
     """
 
     format: str = "raw"
@@ -48,7 +48,7 @@ class Decode:
 
 @dataclass(frozen=True)
 class Watermark:
-    """The column with the time of events, and how late an event may come."""
+    """The column with the event time, and the maximum delay of an event."""
 
     column: str
     delay: str
@@ -56,7 +56,7 @@ class Watermark:
 
 @dataclass(frozen=True)
 class Source:
-    """A view over topics. `options`: of the data source."""
+    """A view over topics. `options`: the options of the data source."""
 
     name: str
     options: Mapping[str, str]
@@ -66,7 +66,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Step:
-    """A view that a query defines over sources and earlier steps. `watermark`: of its result."""
+    """A view defined by a query over sources and earlier steps. `watermark`: the watermark of the view."""
 
     name: str
     sql: str
@@ -75,9 +75,9 @@ class Step:
 
 @dataclass(frozen=True)
 class TopicSink:
-    """Records in a topic. `as_json`: the value is a JSON object of all columns.
+    """A sink that writes records to a topic. `as_json`: write a JSON object of all columns as the value.
 
-    `key`, only with `as_json`: the column whose text is the record's key.
+    `key`: the column that provides the record's key as text. Only with `as_json`.
     """
 
     options: Mapping[str, str]
@@ -88,7 +88,7 @@ class TopicSink:
 
 @dataclass(frozen=True)
 class ParquetSink:
-    """Files in a directory, one folder per value of the columns `partition_by`."""
+    """A sink that writes files to a directory, with a subdirectory per value of the columns `partition_by`."""
 
     path: str
     mode: str = "append"
@@ -98,7 +98,7 @@ class ParquetSink:
 
 @dataclass(frozen=True)
 class ConsoleSink:
-    """Standard output: at most `rows` rows of a table, or of each micro-batch of a stream."""
+    """A sink that prints at most `rows` rows of a table, or of each micro-batch of a stream."""
 
     rows: int = 20
     mode: str = "append"
@@ -109,7 +109,7 @@ Sink: TypeAlias = TopicSink | ParquetSink | ConsoleSink
 
 @dataclass(frozen=True)
 class Definition:
-    """A pipeline. `trigger`: None for one batch without a checkpoint."""
+    """The definition of a pipeline. `trigger`: None runs one batch query without a checkpoint."""
 
     name: str
     sources: tuple[Source, ...]
@@ -121,7 +121,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Overrides:
-    """Values of the command line; the trigger and the checkpoint replace those of the file."""
+    """Values from the command line. The trigger and the checkpoint override the values in the file."""
 
     servers: Callable[[], str]
     """Returns the bootstrap servers for sources and sinks that name no brokers."""
@@ -132,7 +132,7 @@ class Overrides:
 def brokers_at_start(definition: Definition) -> list[str]:
     """Return the bootstrap servers that must answer before the pipeline starts.
 
-    Those of a source or sink with a time limit of its own are left out: such brokers may start later.
+    Servers of a source or sink with its own timeout are left out, because these brokers may start later.
     """
     used = [one.options for one in definition.sources if _API_TIMEOUT not in one.options]
     sink = definition.sink
@@ -142,7 +142,7 @@ def brokers_at_start(definition: Definition) -> list[str]:
 
 
 def parse(text: str, file: str, given: Overrides) -> Definition:
-    """Return the pipeline of a file. Raises ConfigError, which names the file, the table and the key."""
+    """Return the pipeline that a TOML text defines. Raises ConfigError with the file, table and key."""
     try:
         document = read_toml(text)
     except ConfigError as error:
@@ -226,7 +226,7 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
 
 
 def source_defaults(trigger: Trigger | None) -> dict[str, str]:
-    """Return the source options whose defaults in pipelines differ from those of the data source."""
+    """Return the defaults of source options in pipelines that differ from the data source's own defaults."""
     found = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
     return found | ({"maxOffsetsPerTrigger": MAX_OFFSETS_PER_TRIGGER} if trigger else {})
 

@@ -1,4 +1,4 @@
-"""Durations as people write them: `30s`, `5m`, `1 hour`."""
+"""Conversion of durations such as `30s`, `5m` and `1 hour` to seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS: Final = {
 
 
 def seconds(what: str, text: str) -> int:
-    """Return a duration in seconds, at least 1. Raises `ConfigError`; its text calls the duration `what`."""
+    """Return a duration in seconds, at least 1. Raises `ConfigError`, with `what` as the duration's name."""
     found = _DURATION.fullmatch(text.strip().lower())
     unit = found and _UNITS.get(found[2].removesuffix("s") or "s")
     if not found or not unit or not int(found[1]):

@@ -1,7 +1,7 @@
-"""Errors of Spark as one line that a person can act on.
+"""Conversion of Spark's errors to one line that tells the user what to do.
 
-Spark's texts hold its classes, a SQLSTATE, the plan of the query and the stack of Java. This module
-keeps only the sentence about the mistake, and adds what to do about frequent mistakes.
+Spark's error texts contain class names, a SQLSTATE, the query plan and the Java stack trace. This module
+keeps only the sentence about the cause, and adds advice for frequent errors.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import MinikafkaError
 
 _OURS: Final = re.compile(r"\bminikafka(?:\.\w+)+\.\w+: (?P<text>[^\n]+)")
-"""An error of minikafka that a Python worker has raised, inside the text that Spark adds."""
+"""Matches an error that minikafka raised in a Python worker, inside the text of Spark's error."""
 _CONDITION: Final = re.compile(r"\[(?P<name>[A-Z][A-Z0-9_.]+)\] (?P<text>[^\n]*)")
-"""An error with one of Spark's names, such as `[TABLE_OR_VIEW_NOT_FOUND]`."""
+"""Matches an error with a Spark error name, such as `[TABLE_OR_VIEW_NOT_FOUND]`."""
 _ENDING: Final = re.compile(r"\s*SQLSTATE: .*")
 _WRAPPERS: Final = re.compile(
     r"PYTHON_EXCEPTION|PYTHON_(?:STREAMING_)?DATA_SOURCE\w*_ERROR|STREAM_FAILED|TASK_WRITE_FAILED|FAILED_EXECUTE_UDF|"
     r"FAILED_READ_FILE.*|INTERNAL_ERROR.*|FOREACH_BATCH_USER_FUNCTION_ERROR"
 )
-"""Names of errors that only say where the error inside them was raised."""
+"""Matches the names of Spark errors that only wrap another error."""
 _RAISED: Final = re.compile(
     r"(?:^|[ :])(?:[a-z]\w*\.)*(?P<text>[A-Z]\w*(?:Error|Exception): "
     r"(?!.*(?:Error|Exception): )[^\n]+)",
     re.MULTILINE,
 )
-"""The innermost error of Python or Java in a line, without the name of its package."""
+"""Matches the innermost Python or Java error in a line, without the package name."""
 _LINE_MAX: Final = 300
 _DEBUG: Final = "--debug prints the whole error"
 
@@ -38,7 +38,7 @@ class PipelineError(MinikafkaError):
 
 
 class _Known(NamedTuple):
-    """What to do about errors whose text contains a pattern; `text` replaces Spark's own."""
+    """Advice (`fix`) for errors whose text contains a pattern. `text`, if not "", replaces Spark's text."""
 
     pattern: re.Pattern[str]
     fix: str
@@ -104,14 +104,14 @@ _ADVICE: Final = (
         r"\1: --skip-lost reads the rest (in a file: failOnDataLoss = false for the source)",
     ),
 )
-"""Patterns of the data source's errors, each with a text that replaces the error.
+"""Patterns of the data source's errors, each with a replacement for the error's text.
 
-The errors advise users of the data source, by naming its options; the texts advise users of commands.
+The original texts name options of the data source. The replacements name options of minikafka's commands.
 """
 
 
 def explain(error: BaseException) -> MinikafkaError:
-    """Return the error as one of minikafka's, with a text of one line."""
+    """Return the error as a MinikafkaError with a text of one line."""
     if isinstance(error, MinikafkaError):
         advised = _advised(str(error))
         return error if advised is None else PipelineError(advised)
@@ -130,7 +130,7 @@ def explain(error: BaseException) -> MinikafkaError:
 
 
 def _advised(text: str) -> str | None:
-    """Return the text with advice for users of the commands; None if no pattern of `_ADVICE` matches."""
+    """Return the replacement of the text from `_ADVICE`; None if no pattern matches."""
     for pattern, advice in _ADVICE:
         if found := pattern.fullmatch(text):
             return found.expand(advice)
@@ -142,7 +142,7 @@ def _joined(text: str, fix: str) -> str:
 
 
 def _sentence(texts: list[str]) -> str:
-    """Return the clearest sentence: our own error, else one that Spark names, else one of Python or Java."""
+    """Return the clearest sentence: minikafka's error, else a named Spark error, else a Python or Java error."""
     joined = "\n".join(texts)
     found = [match["text"] for match in _OURS.finditer(joined)] or list(_named(joined))
     found += [match["text"] for match in _RAISED.finditer(joined)]
@@ -151,16 +151,16 @@ def _sentence(texts: list[str]) -> str:
 
 
 def _named(text: str) -> Iterator[str]:
-    """Yield the sentences of errors that Spark names, but not of those that wrap another error."""
+    """Yield the sentences of named Spark errors. Errors that only wrap another error are left out."""
     for match in _CONDITION.finditer(text):
         if not _WRAPPERS.fullmatch(match["name"]):
             yield match["text"]
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
-    """Yield the texts of an error and of its causes, the outermost first."""
+    """Yield the texts of an error and of its causes, the outermost error first."""
     while error is not None:
-        # An error that Java raised begins with py4j's own words, which name no reason.
+        # The text of an error from Java begins with a sentence of py4j that gives no reason.
         is_of_java = hasattr(error, "java_exception")
         named = str(error) if is_of_java else f"{type(error).__name__}: {error}"
         yield getattr(error, "_desc", None) or named

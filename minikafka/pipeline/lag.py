@@ -1,7 +1,7 @@
-"""The lag of consumer groups over time: committed offsets against the ends of the logs.
+"""The lag of consumer groups over time.
 
-Lag is the log end offset minus the committed offset, as `groups describe` shows it. A partition without a
-committed offset has no lag. The trend is the slope of a straight line through the samples: above zero the
+Lag is the log end offset minus the committed offset, as in `groups describe`. A partition without a committed
+offset has no lag. The trend is the slope of a line fitted to the samples. A positive trend means that the
 group falls behind.
 """
 
@@ -51,9 +51,10 @@ _OTHERS: Final = "others"
 
 @dataclass(frozen=True)
 class LagSettings:
-    """Which groups to watch, how often and for how long. `duration_s` 0 takes one sample.
+    """The groups to sample, the interval and the duration. A `duration_s` of 0 takes one sample.
 
-    `groups` empty: all groups that exist at each sample. `output`: a file for the samples.
+    If `groups` is empty, all groups that exist at the time of a sample are taken. `output`: the file for the
+    samples.
     """
 
     servers: str
@@ -64,7 +65,7 @@ class LagSettings:
     plot: str | None = None
 
     def check(self) -> None:
-        """Raise `ConfigError` for files that cannot be written, before any sample is taken."""
+        """Raise `ConfigError` if `output` or `plot` is invalid. Called before the first sample is taken."""
         if self.output and not self.output.endswith(SUFFIXES):
             raise ConfigError(
                 f"the file of samples must end in {' or '.join(SUFFIXES)}, not {self.output!r}"
@@ -76,7 +77,7 @@ class LagSettings:
 
 
 def run(spark: SparkSession, settings: LagSettings, report: Report) -> Summary:
-    """Take the samples, write them, and return lag per group and partition."""
+    """Take the samples, write them, and return the lag per group and per partition."""
     settings.check()
     name = f"lag of {', '.join(settings.groups) or 'all groups'}"
     with report.stage(name):
@@ -154,7 +155,7 @@ async def _sample(client: Client, groups: Sequence[str], now_ms: int) -> list[di
 
 
 async def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the ends of the logs; partitions without a leader, or of deleted topics, are left out."""
+    """Return the log end offsets. Partitions without a leader and partitions of deleted topics are left out."""
     if not partitions:
         return {}
     _, topics = await client.admin.describe(sorted({tp.topic for tp in partitions}))
@@ -177,9 +178,9 @@ def _write(table: pa.Table, output: str) -> None:
 
 
 def _summarised(frame: DataFrame) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the measures of lag, first those by partition, then those by group.
+    """Return the lag statistics per partition, and the lag statistics per group.
 
-    The lag of a group is the sum over its partitions.
+    The lag of a group is the sum over the group's partitions.
     """
     by_partition = _measured(frame, "group", "topic", "partition")
     sums = frame.groupBy("time", "group").agg(f.sum("lag").alias("lag"))
@@ -208,7 +209,7 @@ def _rows(frame: DataFrame) -> tuple[tuple[Any, ...], ...]:
 def _picture(name: str, samples: Sequence[dict[str, Any]]) -> Picture:
     """Return a picture of the lag of each group over time.
 
-    If there are too many groups for one picture, those with the least lag are summed as `others`.
+    If there are too many groups for one picture, the groups with the least lag are summed as `others`.
     """
     lags: dict[str, dict[datetime, int]] = {}
     for sample in samples:

@@ -1,8 +1,8 @@
-"""What the ledgers of brokers show about elections, ISRs and controllers, per partition and broker.
+"""The ledger pipeline: elections, ISR changes and controller terms from the ledgers of brokers.
 
-Every state of a partition that ZooKeeper accepted is in a line with its zxid, which orders the states.
-A line that is missing or cut off hides no more than the fact that it reported: a state between two known
-states, or a cause. Times are those of the brokers that wrote the lines.
+Every partition state that ZooKeeper accepted is in a ledger line with the zxid of the write. The zxids order
+the states. A missing or truncated line hides only the fact in this line: a state between two known states,
+or a cause. Each time is from the clock of the broker that wrote the line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STATE_PATH: Final = r"^/brokers/topics/([^/]+)/partitions/(\d+)/state$"
 _PARTITION: Final = ("topic", "partition")
 _NOBODY: Final = -1
 _SIGN_MS: Final = 120_000
-"""Maximum time between a connection lost to a dead leader and the election that replaces this leader."""
+"""Maximum time between the loss of a connection to a dead leader and the election of the next leader."""
 _WIDTHS_MS: Final = (1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
 _BARS_MAX: Final = 60
 _ROWS: Final = 20
@@ -43,10 +43,10 @@ _ROWS: Final = 20
 
 @dataclass(frozen=True)
 class LedgerSettings:
-    """Which ledgers to read: directories of ledgers, or of clusters.
+    """The ledgers to read: ledger directories, or directories that contain `…-ledger` directories.
 
-    `output`: a directory for all rows of the tables. `plot`: a picture of elections and changes of ISRs
-    over time.
+    `output`: a directory for all rows of the tables. `plot`: a file for a picture of elections and ISR
+    changes over time.
     """
 
     ledgers: tuple[str, ...]
@@ -55,7 +55,7 @@ class LedgerSettings:
 
 
 class _Analysis(NamedTuple):
-    """The tables of the result, by the name that they have in the summary and in `output`."""
+    """The result tables. The field names are also the table names in the summary and in `output`."""
 
     partitions: DataFrame
     brokers: DataFrame
@@ -64,7 +64,7 @@ class _Analysis(NamedTuple):
 
 
 def run(spark: SparkSession, settings: LedgerSettings, report: Report) -> Summary:
-    """Read the ledgers, and return elections, changes of ISRs and terms of controllers."""
+    """Read the ledgers, and return elections, ISR changes and controller terms."""
     if settings.plot:
         check_path(settings.plot)
     files = _files(settings.ledgers)
@@ -88,7 +88,7 @@ def run(spark: SparkSession, settings: LedgerSettings, report: Report) -> Summar
 
 
 def _files(paths: Iterable[str]) -> list[Path]:
-    """Return the ledger files in each path, and in the directories `…-ledger` of brokers inside it."""
+    """Return the ledger files in each path and in the path's subdirectories `…-ledger`."""
     found: list[Path] = []
     for path in map(Path, paths):
         directories = [path, *sorted(path.glob("*-ledger"))]
@@ -119,7 +119,7 @@ def _facts(lines: DataFrame) -> dict[str, Fact]:
 
 
 def _states(lines: DataFrame) -> DataFrame:
-    """Return every written state of a partition, with the leader and ISR before it and its duration in ms."""
+    """Return every partition state, with the previous leader, the previous ISR and the duration in ms."""
     done = lines.where("outcome = 'ok' AND zxid IS NOT NULL")
     by_leaders = done.where("kind = 'isr'").select(
         *_PARTITION,
@@ -158,11 +158,11 @@ def _states(lines: DataFrame) -> DataFrame:
 
 
 def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
-    """Return one row for each change of a leader, with the controller event that caused it.
+    """Return one row for each leader change, with the controller event that caused the change.
 
-    Two durations end at the change. `election_ms` begins at the event. `recovery_ms` begins at the
-    event, or when a follower last lost its connection to the old leader if that was earlier. Connections lost
-    more than `_SIGN_MS` before the change do not count.
+    `election_ms` is the time from the event to the change. `recovery_ms` starts at the event, or when a
+    follower last lost its connection to the old leader, whichever is earlier. Connections that were lost
+    more than `_SIGN_MS` before the change are ignored.
     """
     changes = states.where("leader_before != leader").select(
         "time",
@@ -199,7 +199,7 @@ def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
 
 
 def _picture(states: DataFrame) -> Picture:
-    """Return a picture with bars of elections and changes of ISRs over time."""
+    """Return a picture with bars of elections and ISR changes over time."""
     left, joined = _isr_changes()
     [(first, last)] = states.agg(f.min("time"), f.max("time")).collect()
     span = (last or 0) - (first or 0)
@@ -238,9 +238,9 @@ def _partitions(states: DataFrame, elections: DataFrame) -> DataFrame:
 
 
 def _isr_changes() -> tuple[Column, Column]:
-    """Return two columns: how many brokers left and joined the ISR since the state before.
+    """Return two columns: how many brokers left, and how many joined, the ISR since the previous state.
 
-    Both are null if the state before is unknown.
+    Both columns are null if the previous state is unknown.
     """
     is_known = f.col("isr_before").isNotNull()
     left = f.size(f.array_except("isr_before", "isr"))
@@ -253,7 +253,7 @@ def _sum(column: Column) -> Column:
 
 
 def _brokers(states: DataFrame, elections: DataFrame, lines: DataFrame) -> DataFrame:
-    """Return how often each broker became or ceased to be leader, left an ISR, started, lost its session."""
+    """Return counts per broker: leaderships gained and lost, ISRs left, starts, and lost sessions."""
 
     def each(table: DataFrame, broker: Column, name: str) -> DataFrame:
         return table.select(broker.alias("broker"), f.lit(name).alias("name"))
@@ -272,7 +272,7 @@ def _brokers(states: DataFrame, elections: DataFrame, lines: DataFrame) -> DataF
 
 
 def _terms(lines: DataFrame) -> DataFrame:
-    """Return the terms of controllers; a term ends with the resignation, else with the next election."""
+    """Return the controller terms. A term ends at the controller's resignation, else at the next election."""
     own = lines.where("kind = 'election' AND outcome IN ('won', 'resigned')")
     terms = own.groupBy("epoch", "broker").agg(
         f.min(f.when(f.col("outcome") == "won", f.col("time"))).alias("won"),

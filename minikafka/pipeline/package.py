@@ -1,4 +1,4 @@
-"""The archives for jobs on a Spark cluster that has no minikafka, and the command that submits such jobs."""
+"""The archives for jobs on a Spark cluster without minikafka, and the command that submits a job."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark import shipping
 
 LIBRARIES: Final = ("fastcrc", "numpy", "pyarrow")
-"""The packages that executors need besides pyspark, which Spark brings along."""
+"""The packages that executors need in addition to pyspark, which is part of Spark."""
 _LIBRARIES_NAME: Final = "minikafka-libraries.tar.gz"
 _UNPACKED: Final = "libraries"
-"""The directory of each executor in which Spark unpacks the libraries."""
+"""The directory on each executor into which Spark unpacks the libraries."""
 _OMITTED: Final = ("__pycache__", "tests", "include")
 
 
 @dataclass(frozen=True)
 class Package:
-    """The files of a package. `libraries`: None if the executors have pyarrow, numpy and fastcrc."""
+    """The archives to submit with a job. `libraries`: None if the executors have pyarrow, numpy and fastcrc."""
 
     code: Path
     libraries: Path | None
 
     def submit_command(self, master: str, job: str) -> str:
-        """Return the shell command that submits a job with these files.
+        """Return the shell command that submits a job with these archives.
 
-        The driver's Python workers find modules only by PYTHONPATH: without it a stream finds no data source.
+        The driver's Python workers find modules only through PYTHONPATH. Without PYTHONPATH, a stream would not
+        find the data source.
         """
         words = [f"PYTHONPATH={self.code}", "spark-submit", "--master", master]
         words += ["--py-files", str(self.code)]
@@ -64,7 +65,7 @@ def write_libraries(path: Path, names: Sequence[str]) -> None:
 
 
 def _installed(name: str) -> Iterator[metadata.PackagePath]:
-    """Yield the files that importing an installed distribution needs."""
+    """Yield the files of an installed distribution that are needed to import its modules."""
     try:
         files = metadata.files(name)
     except metadata.PackageNotFoundError:

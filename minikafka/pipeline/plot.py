@@ -1,7 +1,7 @@
-"""Pictures of results over time, as PNG or as an HTML page that needs no network.
+"""Pictures of results over time, as PNG or as an HTML page that works without a network.
 
-Colours are those of Okabe and Ito, which people with any colour vision can tell apart; markers and
-dashes differ as well. A page has the numbers as a table below the picture.
+The colours are the palette of Okabe and Ito, which colour-blind people can distinguish. Lines also differ
+in markers and dashes. An HTML page also has the numbers in a table below the picture.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SUFFIXES: Final = (".png", ".html")
 SERIES_MAX: Final = 7
-"""Maximum number of series that a reader can tell apart; a pipeline sums the rest up as `others`."""
+"""Maximum number of series in a picture. If there are more, pipelines sum the smallest series as `others`."""
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS: Final = "os^Dv<>"
 _DASHES: Final = ("-", "--", "-.", ":")
@@ -55,7 +55,7 @@ th:first-child, td:first-child {{ text-align: left }}
 
 @dataclass(frozen=True)
 class Series:
-    """The values of one line, or of the bars of one colour, each with its time."""
+    """The times and values of one line, or of the bars of one colour."""
 
     name: str
     times: Sequence[datetime]
@@ -64,7 +64,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Picture:
-    """What to draw. `y_label` names the unit; `bar_s`: draw stacked bars of this many seconds, not lines."""
+    """The content of a picture. `y_label`: the unit. `bar_s`: seconds per stacked bar; None draws lines."""
 
     title: str
     y_label: str
@@ -73,9 +73,9 @@ class Picture:
 
 
 def check_path(path: str) -> None:
-    """Raise `ConfigError` if `write` could not write this file, so that no job runs in vain.
+    """Raise `ConfigError` if `write` cannot write this file. Call this function before a long job starts.
 
-    Reasons: a suffix that is not in `SUFFIXES`, a missing directory, matplotlib not installed.
+    Reasons: a suffix that is not in `SUFFIXES`, a missing directory, or matplotlib is not installed.
     """
     if not path.lower().endswith(SUFFIXES):
         raise ConfigError(f"a picture must end in {' or '.join(SUFFIXES)}, not {path!r}")
@@ -85,14 +85,14 @@ def check_path(path: str) -> None:
 
 
 def check_folder(path: str) -> None:
-    """Raise `ConfigError` for a file whose directory does not exist, before a job runs for it."""
+    """Raise `ConfigError` if the directory of the file does not exist. Call this before a long job starts."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise ConfigError(f"{path}: the directory {folder} does not exist")
 
 
 def write(picture: Picture, path: str) -> None:
-    """Draw the picture into a file; its suffix decides the format."""
+    """Write the picture to a file. The suffix of `path` selects PNG or HTML."""
     import matplotlib as mpl
 
     check_path(path)
@@ -127,7 +127,7 @@ def _figure(picture: Picture) -> Figure:
     times = {time for series in picture.series for time in series.times}
     if len(times) == 1:
         [only] = times
-        # matplotlib finds no dates for an axis without length.
+        # matplotlib cannot place dates on an axis of length zero.
         axes.set_xlim(only - timedelta(minutes=1), only + timedelta(minutes=1))  # type: ignore[arg-type]
     if times:
         locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
@@ -180,9 +180,9 @@ def _draw_bars(axes: Axes, picture: Picture) -> None:
 
 
 def _short(name: str) -> str:
-    """Return a name that fits the legend, with an invisible character before a `_` at its start.
+    """Return the name, shortened to fit the legend.
 
-    matplotlib would omit a name that begins with `_`.
+    matplotlib omits names that begin with `_`, so these names get an invisible first character.
     """
     short = name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + "…"
     return "\u200b" + short if short.startswith("_") else short

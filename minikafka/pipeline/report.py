@@ -1,7 +1,7 @@
-"""What a running pipeline tells about its progress: Spark's stages, micro-batches and notes.
+"""The progress of a running pipeline: Spark's stages, micro-batches and notes.
 
-Every pipeline is given a `Report`, and names its steps with `with report.stage("read events"):`. The tasks
-of the Spark stages that run during a step are counted and shown without further calls.
+Every pipeline receives a `Report`, and names its steps with `with report.stage("read events"):`. The tasks
+of the Spark stages that run during a step are counted and shown automatically.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from minikafka.pipeline.summary import Table
 
 _INTERVAL_S: Final = 0.5
-"""Time between two requests for the state of Spark's stages."""
+"""Seconds between two requests for the state of Spark's stages."""
 _TASKS: Final = "Spark"
-"""Name of the progress bar of Spark's tasks while a stream has a bar too.
+"""Name of the progress bar of Spark's tasks if a progress bar of a stream is shown too.
 
-Without a stream, this bar has the name of the step.
+Without a stream, the progress bar of Spark's tasks has the name of the step.
 """
 
 
@@ -34,7 +34,7 @@ class Bar(NamedTuple):
 
 
 class Display(Protocol):
-    """Where progress is shown. The calls come from several threads."""
+    """An object that shows progress. Its methods are called from several threads."""
 
     def show(self, bars: Sequence[Bar]) -> None:
         """Show the progress bars of the running steps; no two bars have the same name."""
@@ -70,7 +70,7 @@ class Report:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Show `name` as the current step during the `with` body; of nested steps, show the innermost."""
+        """Show `name` as the current step during the `with` body. Of nested steps, the innermost is shown."""
         with self._lock:
             self._stages.append(name)
         try:
@@ -80,7 +80,7 @@ class Report:
                 self._stages.remove(name)
 
     def note(self, text: str) -> None:
-        """Print an event on a line of its own."""
+        """Print a line about an event."""
         self._display.note(text)
 
     def table(self, table: Table) -> None:
@@ -88,7 +88,7 @@ class Report:
         self._display.table(table)
 
     def stream(self, bar: Bar) -> None:
-        """Show the progress of a stream; a later bar of the same name replaces this one."""
+        """Show the progress bar of a stream in place of an earlier bar with the same name."""
         with self._lock:
             self._streams[bar.name] = bar
 
@@ -99,7 +99,7 @@ class Report:
 
     @contextmanager
     def following(self, spark: SparkSession) -> Iterator[None]:
-        """Show the tasks of Spark's active stages while the body runs."""
+        """Show the tasks of Spark's active stages while the `with` body runs."""
         stopped = threading.Event()
         thread = threading.Thread(target=self._follow, args=(spark, stopped), daemon=True)
         thread.start()

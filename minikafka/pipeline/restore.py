@@ -1,8 +1,8 @@
-"""Parquet back to a topic: equal records, timestamps, partitions and order, checked at the end.
+"""The restore pipeline: writes archived Parquet files back to a topic, then verifies the topic.
 
-Offsets cannot be kept where the archive has gaps or the topic is not new, so the result lists which
-old offsets became which new ones. Invariant: `ok` means that each partition of the topic, read back,
-has the digest of the archived one.
+Records, timestamps, partitions and order are kept. Offsets change if the archive has gaps or the topic is
+not new, so the result maps old offsets to new offsets. Invariant: `ok` means that each partition was read
+back from the topic and has the same digest as the archived partition.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from minikafka.spark.source.subscription import SUBSCRIBE
 from minikafka.spark.tasks import run_tasks
 
 _BATCH_BYTES: Final = str(512 << 10)
-"""Half of Kafka's default `max.message.bytes`; large, because a partition has one batch in flight."""
+"""Half of Kafka's default `max.message.bytes`. Large, because each partition has only one batch in flight."""
 _RETENTION: Final = "retention.ms"
 
 
 @dataclass(frozen=True)
 class RestoreSettings:
-    """What to restore. `to`: the topic to write; `append`: write even if this topic already holds records."""
+    """The settings of a restore. `to`: the target topic. `append`: allow a target topic that holds records."""
 
     servers: str
     directory: str
@@ -53,7 +53,7 @@ class RestoreSettings:
     compression: str = "none"
 
     def read_options(self) -> ReadOptions:
-        """Return the options for reading the topic back; lost records fail the check, but raise no error."""
+        """Return the options for reading the topic back. Lost records raise no error, but the check fails."""
         options = {
             SERVERS: self.servers,
             SUBSCRIBE: self.to,
@@ -72,7 +72,7 @@ class _Source(NamedTuple):
 
 
 def run(spark: SparkSession, settings: RestoreSettings, report: Report) -> Summary:
-    """Write the archived records to the topic, read them back, and compare both by their digests."""
+    """Write the archived records to the topic, read the topic back, and compare the digests."""
     sources = _sources(ArchiveDirectory(settings.directory), settings.topic)
     options = settings.read_options()
     with report.stage("plan"):
@@ -123,9 +123,9 @@ def _sources(directory: ArchiveDirectory, topic: str) -> list[_Source]:
 def _ends_of_target(
     settings: RestoreSettings, options: ReadOptions, sources: Sequence[_Source]
 ) -> Positions:
-    """Return the ends of the target's partitions.
+    """Return the ends of the target topic's partitions.
 
-    Raises `PipelineError` if the target does not exist, has too few partitions, or is not empty while
+    Raises `PipelineError` if the target topic does not exist, has too few partitions, or is not empty and
     `append` is not set.
     """
     needed = sources[-1].partition + 1
@@ -153,7 +153,7 @@ def _ends_of_target(
 def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str]:
     """Return a warning for each setting of the target topic that may remove restored records.
 
-    Raises `PipelineError` if the target replaces timestamps.
+    Raises `PipelineError` if the target topic replaces record timestamps with the append time.
     """
     found = topic_settings(settings.servers, settings.to)
     if found.get("message.timestamp.type") == "LogAppendTime":
@@ -179,7 +179,7 @@ def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str
 
 
 def _oldest(sources: Sequence[_Source]) -> datetime | None:
-    """Return the smallest timestamp of the files, from the statistics in their footers."""
+    """Return the smallest timestamp in the Parquet files, from the statistics in the file footers."""
     found = []
     for source in sources:
         for path in source.files:

@@ -1,4 +1,4 @@
-"""Running a pipeline that a file or a command defines: views over topics, SQL steps, a sink."""
+"""Runs a pipeline that a file or a command defines: views over topics, SQL steps, and a sink."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Counts = Mapping[str, Mapping[str, int]]
 
 
 def run(spark: SparkSession, definition: Definition, report: Report) -> Summary:
-    """Run the pipeline until it ends, and return how many records it has read and written."""
+    """Run the pipeline until its end, and return the numbers of records read and written."""
     if definition.trigger is None:
         return _run_batch(spark, definition, report)
     return _run_stream(spark, definition, definition.trigger, report)
@@ -72,7 +72,7 @@ def _views(
     read: Callable[[Source], DataFrame],
     observe: Callable[[DataFrame, str], DataFrame],
 ) -> DataFrame:
-    """Define a view for each source and step; return the rows for the sink."""
+    """Define a view for each source and each step, and return the rows for the sink."""
     frame = None
     for source in definition.sources:
         frame = observe(decoded(read(source), source.decode), source.name)
@@ -89,7 +89,7 @@ def _views(
 def _summary(definition: Definition, counts: Counts, facts: Mapping[str, Fact]) -> Summary:
     """Return the summary, with a table of the sources if there are several.
 
-    There are no counts for the console: Spark stops reading when it has the rows to print.
+    A console sink has no counts, because Spark stops reading when enough rows to print were read.
     """
     if isinstance(definition.sink, ConsoleSink):
         return Summary(definition.name, facts)

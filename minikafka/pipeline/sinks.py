@@ -53,7 +53,7 @@ def stream_writer(
     if isinstance(sink, ConsoleSink):
         return writer.foreachBatch(_printer(sink, report))
     if isinstance(sink, TopicSink) and sink.mode == "update":
-        # Spark refuses the output mode update for data sources in Python.
+        # Spark does not support the output mode "update" for Python data sources.
         return writer.foreachBatch(lambda batch, _: save(batch, sink, report))
     if isinstance(sink, TopicSink):
         return writer.format(FORMAT).options(**sink.options)

@@ -1,4 +1,4 @@
-"""Streams of a pipeline: their triggers, and running one until it ends."""
+"""The triggers of streams, and a function that runs a stream until the stream ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LAST_EVENTS_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Trigger:
-    """When micro-batches start. `interval`: None reads the records that exist now, then ends the stream."""
+    """When micro-batches start. `interval` None: read the records that exist now, then end the stream."""
 
     interval: str | None = None
 
@@ -51,7 +51,7 @@ CONTINUOUS: Final = Trigger("1 second")
 
 
 def parse_trigger(text: str) -> Trigger | None:
-    """Return the trigger that `text` names; None if it is "batch", which is no stream. Raises ConfigError."""
+    """Return the trigger that `text` names; None for "batch". Raises ConfigError for an unknown name."""
     if text == "batch":
         return None
     if text == "available-now":
@@ -70,19 +70,19 @@ class StreamTotals:
     batches: int
     rows_read: int
     rows_written: int | None
-    """None if the sink does not report this number."""
+    """Number of rows written; None if the sink does not report this number."""
     offsets_behind: int | None
-    """Offsets that were not read yet when the last micro-batch was planned; None without a micro-batch."""
+    """Number of unread offsets when the last micro-batch was planned; None if there was no micro-batch."""
     observed: Mapping[str, Mapping[str, int]]
-    """Sums of the metrics that the query observes, by the name of the observation."""
+    """Sums of the query's observed metrics, by the name of the observation."""
 
 
 def run_stream(
     spark: SparkSession, writer: DataStreamWriter, trigger: Trigger, report: Report, *, name: str
 ) -> StreamTotals:
-    """Start the query, show its micro-batches until it ends, and return its counts.
+    """Run a query until the query ends, show its progress, and return its counts.
 
-    The writer is complete except for its trigger. A stream with an interval runs until Ctrl-C or an error.
+    `writer`: the stream's writer without a trigger. A stream with an interval runs until Ctrl-C or an error.
     Raises Spark's error if the query fails.
     """
     counter = _Counter(report, name)
@@ -109,7 +109,7 @@ class _Run:
         self.ended = threading.Event()
 
     def add(self, progress: StreamingQueryProgress) -> None:
-        """Add the counts of a progress event; an event without input rows is not counted as a micro-batch."""
+        """Add the counts of a progress event. An event without input rows does not count as a micro-batch."""
         self.behind = offsets_of(progress)
         if progress.sink.numOutputRows >= 0:
             self.written = (self.written or 0) + progress.sink.numOutputRows
@@ -121,7 +121,7 @@ class _Run:
 
 
 class _Counter(StreamingQueryListener):
-    """Counts the micro-batches of every running query, by run id, and shows them as progress."""
+    """Counts the micro-batches of every running query, by run id, and shows the progress."""
 
     def __init__(self, report: Report, name: str) -> None:
         self._report = report
@@ -140,7 +140,7 @@ class _Counter(StreamingQueryListener):
             return self._runs.setdefault(run_id, _Run())
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: nothing was read yet."""
+        """Do nothing: the query has read no rows yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Count a micro-batch and show how far the stream is."""
@@ -153,7 +153,7 @@ class _Counter(StreamingQueryListener):
         self._report.stream(Bar(self._name, run.read, total, note))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: an idle query has read nothing."""
+        """Do nothing: an idle query has read no new rows."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Mark the run as ended, so that `totals` returns its counts."""
@@ -161,7 +161,7 @@ class _Counter(StreamingQueryListener):
 
 
 def offsets_of(progress: StreamingQueryProgress) -> int | None:
-    """Return by how many offsets a query's sources are behind in total; None if no source reports any."""
+    """Return the total number of unread offsets of a query's sources; None if no source reports offsets."""
     found = [_behind(source) for source in progress.sources if offsets_behind(source)]
     return sum(found) if found else None
 

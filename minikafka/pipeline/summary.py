@@ -11,7 +11,7 @@ Fact: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a result; the columns are the keys of each row in JSON."""
+    """Rows of a result. The names in `columns` are the keys of each row in JSON."""
 
     name: str
     columns: tuple[str, ...]
@@ -20,11 +20,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a pipeline has done, and whether that is a success (exit code 0) or not (1).
+    """The result of a pipeline. `ok`: True for success (exit code 0), False for failure (exit code 1).
 
-    `facts`: values by name, in the order in which they are printed. Names are those of the JSON document; a
-    person reads them with spaces in place of `_`. No fact may have the name of a table: the table would
-    replace it in the document.
+    `facts`: values by name, in the order in which they are printed. The JSON document uses the same names.
+    The text output shows each `_` in a name as a space. A fact must not have the name of a table, because
+    both are keys of the JSON document.
     """
 
     title: str

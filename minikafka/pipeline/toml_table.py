@@ -12,9 +12,9 @@ from minikafka.base.keys import flatten
 
 
 class TomlTable:
-    """The keys of a table. `where`: the file and the table, for errors.
+    """The keys of a TOML table. `where`: the names of the file and the table, for error messages.
 
-    `finish` or `options` is called after all known keys were read, and raises an error for an unknown key.
+    The caller reads all known keys and then calls `finish` or `options`, which reject unknown keys.
     """
 
     def __init__(self, where: str, values: Any) -> None:
@@ -33,7 +33,7 @@ class TomlTable:
         return ConfigError(f"{self.where}: {text}")
 
     def optional(self, key: str) -> str | None:
-        """Return the text of a key, None without the key."""
+        """Return the string value of a key; None if the key is missing."""
         self._read[key] = None
         if key not in self.values:
             return None
@@ -43,14 +43,14 @@ class TomlTable:
         return value
 
     def text(self, key: str) -> str:
-        """Return the text of a key that must be given."""
+        """Return the string value of a required key."""
         found = self.optional(key)
         if found is None:
             raise self.error(f"{key} is missing")
         return found
 
     def choice(self, key: str, allowed: Collection[str], default: str | None = None) -> str:
-        """Return one of the allowed words; without a default the key must be given."""
+        """Return the value of a key, one of the allowed words. The key is required if there is no default."""
         if default is not None and key not in self.values:
             self._read[key] = None
             return default
@@ -63,7 +63,7 @@ class TomlTable:
         return str(value)
 
     def positive(self, key: str, default: int) -> int:
-        """Return a whole number above 0."""
+        """Return the value of a key, a whole number above 0."""
         self._read[key] = None
         value = self.values.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -71,7 +71,7 @@ class TomlTable:
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts, or a single text as a list; empty without the key."""
+        """Return the strings in the value of a key, a string or a list. Empty if the key is missing."""
         self._read[key] = None
         value = self.values.get(key, [])
         found = [value] if isinstance(value, str) else value
@@ -80,14 +80,14 @@ class TomlTable:
         return tuple(found)
 
     def table(self, key: str) -> TomlTable | None:
-        """Return the table that a key contains, None without the key."""
+        """Return the table that a key contains; None if the key is missing."""
         self._read[key] = None
         if key not in self.values:
             return None
         return TomlTable(f"{self.where} {key}", self.values[key])
 
     def tables(self, key: str) -> list[Any]:
-        """Return the list of tables of a key (`[[key]]`), empty without the key."""
+        """Return the list of tables of a key (`[[key]]`). Empty if the key is missing."""
         self._read[key] = None
         value = self.values.get(key, [])
         if not isinstance(value, list):
@@ -95,10 +95,10 @@ class TomlTable:
         return value
 
     def options(self, allowed: Collection[str]) -> dict[str, str]:
-        """Return the options of Spark: all keys that were not read yet, under their names in `allowed`.
+        """Return Spark's options: all keys that were not read yet, spelled as in `allowed`.
 
-        Names are compared without regard to case. TOML parses `kafka.x.y` without quotes as nested tables;
-        their names are joined again. Raises ConfigError for any other key.
+        Upper and lower case are not distinguished. TOML parses an unquoted `kafka.x.y` as nested tables, so
+        nested names are joined by dots. Raises ConfigError for a key that is not in `allowed`.
         """
         names = {name.lower(): name for name in allowed}
         found = {}
@@ -141,7 +141,7 @@ class TomlTable:
 
 
 def shown(value: object) -> str:
-    """Return a value of TOML as text for an error."""
+    """Return a TOML value as text for an error message."""
     return (
         f"the table {json.dumps(value)}"
         if isinstance(value, Mapping)

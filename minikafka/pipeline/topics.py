@@ -1,4 +1,4 @@
-"""Requests of pipelines from the driver to a cluster, besides reading and writing records."""
+"""Admin requests that pipelines send from the driver to a cluster."""
 
 from __future__ import annotations
 

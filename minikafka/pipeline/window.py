@@ -1,9 +1,9 @@
-"""Counts of a topic's records per window of time, tumbling or sliding, in total or by key.
+"""The window pipeline: counts records per tumbling or sliding time window, in total or by key.
 
-Without a checkpoint the whole topic is read once, and the windows count all records that exist now. With a
-checkpoint the topic is read as a stream: a window is written when the watermark has passed its end, and the
-next run continues where the previous run ended. Each micro-batch writes a directory of its own. A micro-batch
-that is repeated replaces its directory, so every reader of the Parquet files sees each window once.
+Without a checkpoint, the whole topic is read once, and the windows count all records that exist now. With a
+checkpoint, the topic is read as a stream. A window is written when the watermark has passed the window's end,
+and the next run continues where the previous run ended. Each micro-batch writes its own directory, and a
+repeated micro-batch replaces this directory. Readers of the Parquet files therefore see each window once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minikafka.pipeline.summary import Summary, Table
 from minikafka.spark.datasource import FORMAT
 
 _ROWS_MAX: Final = 50
-"""Maximum number of windows that the summary lists: the newest ones."""
+"""Maximum number of windows in the summary, which lists the newest windows."""
 _TIME: Final = "_time"
 _GROUP: Final = "group"
 _NUMBER: Final = "_number"
@@ -37,11 +37,11 @@ _PLACES: Final = ("topic", "partition")
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """What to count. Durations in seconds.
+    """The settings of the window pipeline.
 
     `by`, `value` and `time` name a field of a JSON value as `$.field`. `by` may also be `key`, `topic` or
-    `partition`; a `time` of None is the record's timestamp. `parquet` is a directory and
-    `to` a topic to write to.
+    `partition`. If `time` is None, the record's timestamp is used. The windows are written to the directory
+    `parquet` or to the topic `to`.
     """
 
     servers: str
@@ -174,7 +174,7 @@ def _sink_options(settings: WindowSettings) -> dict[str, str]:
 
 
 def _prepared(source: DataFrame, settings: WindowSettings) -> DataFrame:
-    """Return the columns that the windows need; a JSON value without the field gives null."""
+    """Return the columns for the windows. A column is null if the JSON value lacks the field."""
     columns = [_time(settings.time).alias(_TIME)]
     if settings.by:
         columns.append(_group(settings.by).alias(_GROUP))
@@ -251,7 +251,7 @@ def _cell(cell: Any) -> Any:
 
 
 def _picture(settings: WindowSettings, windows: DataFrame) -> Picture:
-    """Return a picture of the counts over time: bars of tumbling windows, lines of sliding ones."""
+    """Return a picture of the counts over time: bars for tumbling windows, lines for sliding windows."""
     names = _largest_groups(windows) if settings.by else []
     if settings.by:
         name = f.coalesce(f.col(_GROUP), f.lit("(none)"))

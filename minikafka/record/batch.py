@@ -1,8 +1,8 @@
 """RecordBatch v2 (KIP-98) as a view over a buffer: check, stamp in place, iterate, build.
 
-Invariant: the broker does not change the content of a batch. It writes only base offset and leader
-epoch, which lie outside the CRC, and in topics with LogAppendTime the timestamp, with a new CRC. A
-header is the plain tuple that `HEADER` unpacks; the constants below are the indexes of its fields.
+Invariant: an append does not change the records of a batch. It writes only base offset and leader
+epoch, which the CRC does not cover, and in topics with LogAppendTime the timestamp and a new CRC. A
+header is the tuple that `HEADER` unpacks. The constants below are the field indexes in this tuple.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from minikafka.record.codecs import compress, crc32c, decompress, read_varint, v
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = 61
 OVERHEAD: Final = 12
-"""Size of the fields before the bytes that `batch_length` counts."""
+"""Size of the base offset and the batch length, which are the bytes that the batch length does not count."""
 CRC_AT: Final = 17
 CRC_START: Final = 21
-"""The CRC covers the bytes from here, the attributes, to the end of the batch."""
+"""Position of the attributes. The CRC covers the bytes from this position to the end of the batch."""
 
 BASE_OFFSET: Final = 0
 BATCH_LENGTH: Final = 1
@@ -42,7 +42,7 @@ LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
-"""Attribute bit: the base timestamp is the time from which a log cleaner may remove the delete markers."""
+"""Attribute bit: the base timestamp is the time from which the log cleaner may remove delete markers."""
 
 NO_PRODUCER_ID: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -51,16 +51,16 @@ DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
 
 _LAST_CODEC: Final = 4
 _LEAST_RECORD_BYTES: Final = 7
-"""Length, attributes, two deltas, key length, value length, header count."""
+"""Minimum size of a record: length, attributes, two deltas, key length, value length, header count."""
 _COMPRESSION_MAX: Final = 1024
-"""Upper bound of any codec's compression ratio; a record count that would need more is invalid."""
+"""Upper bound of any codec's compression ratio. A record count that needs a higher ratio is invalid."""
 stamp: Final = Struct(">qii").pack_into
 """stamp(buf, start, base_offset, batch_length, leader_epoch): write the leader's fields into a batch in one call.
 
 `batch_length` is written unchanged, because it lies between the other two fields.
 """
 _END_TRANSACTION: Final = Struct(">hi")
-"""Value of an end transaction marker: its version, the coordinator epoch."""
+"""Fields in the value of a transaction marker: version, coordinator epoch."""
 _UINT32: Final = Struct(">I")
 _APPEND_TIME: Final = Struct(">h")
 _INT64: Final = Struct(">q")
@@ -80,7 +80,7 @@ Header = tuple[int, ...]
 
 
 class Record(NamedTuple):
-    """One record; offsets and timestamps (Unix ms) are absolute, -1 is unknown."""
+    """One record. Offset and timestamp (Unix ms) are absolute; -1 means unknown."""
 
     offset: int = -1
     timestamp: int = -1
@@ -90,12 +90,12 @@ class Record(NamedTuple):
 
 
 def check_produced(view: memoryview, start: int, end: int, header: Header, internal: bool) -> int:
-    """Return the error code for a records field [start, end) to be appended by a leader, 0 if it is in order.
+    """Return the error code for the records field [start, end) of a produce request, 0 if the field is valid.
 
-    `header` is `HEADER` unpacked at `start`. The rules are those of Kafka's ProduceRequest, UnifiedLog and
-    LogValidator; the CRC comes last because it costs most. `internal`: one of the broker's own coordinators wrote
-    the batch, so it may be a control batch, be transactional, and need not have a sequence number. Transactions
-    are not served, so a client's transactional batch belongs to no open transaction: INVALID_TXN_STATE.
+    `header` is `HEADER` unpacked at `start`. The rules are Kafka's (ProduceRequest, UnifiedLog, LogValidator). The
+    CRC is checked last, because it costs most. `internal`: one of the broker's own coordinators wrote the batch.
+    Such a batch may be a control batch, may be transactional, and needs no sequence number. A transactional batch
+    of a client gets INVALID_TXN_STATE, because this broker has no open transactions.
     """
     _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if (
@@ -118,11 +118,10 @@ def check_produced(view: memoryview, start: int, end: int, header: Header, inter
 
 
 def refusal_of_fragment(buf: Buffer, start: int, end: int) -> int:
-    """Return the error code for a records field too short for a batch header, including a null or
-    empty field.
+    """Return the error code for a records field that is null, empty or too short for a batch header.
 
-    The code is that of Kafka, which splits the field into messages: CORRUPT_MESSAGE for garbage, and
-    INVALID_RECORD, which clients do not retry, for a field without a whole message or with magic 0 or 1.
+    As in Kafka, the code is CORRUPT_MESSAGE for garbage. It is INVALID_RECORD, which clients do not retry,
+    for a field without a whole message or with magic 0 or 1.
     """
     field = bytes(memoryview(buf)[start:end]) if 0 <= start < end else b""
     if len(field) < OVERHEAD:
@@ -141,7 +140,7 @@ def _refusal_by_magic(magic: int, is_whole: bool) -> int:
 
 
 def _refusal(size: int, header: Header, internal: bool) -> int:
-    """Return the error code for an unusual header; 0 if it is unusual but valid."""
+    """Return the error code for a header that is not of the usual form, 0 if the header is valid."""
     length, attributes, producer_id = header[BATCH_LENGTH], header[ATTRIBUTES], header[PRODUCER_ID]
     if length < _LEAST_LEGACY_BYTES:
         return _CORRUPT
@@ -172,11 +171,11 @@ def _refusal(size: int, header: Header, internal: bool) -> int:
 def valid_run(
     buf: Buffer, view: memoryview, start: int, end: int, offset: int, accept_gaps: bool
 ) -> tuple[list[Header], int, int]:
-    """Return the headers of the whole, sound batches from `start`, and the position and offset after them.
+    """Return (headers, position after them, offset after them) of the whole, valid batches from `start` on.
 
-    Sound: magic 2, length inside [start, end), CRC right, and base offsets that continue from `offset` (the CRC
-    does not cover the base offset). With `accept_gaps` a base offset may lie above the expected one, as in a
-    compacted log; a base offset below the expected one is never sound.
+    A batch is valid if it has magic 2 and a correct CRC, lies within [start, end), and has the expected base
+    offset: `offset` for the first batch (the CRC does not cover the base offset). With `accept_gaps` the base
+    offset may also be higher than expected, as in a compacted log.
     """
     headers: list[Header] = []
     at = start
@@ -200,7 +199,7 @@ def valid_run(
 
 
 def has_gap(headers: Sequence[Header], expected: int) -> bool:
-    """Return True if offsets are missing before or between the batches; the first offset should be `expected`."""
+    """Return True if offsets are missing between `expected` and the first batch, or between two batches."""
     for header in headers:
         if header[BASE_OFFSET] != expected:
             return True
@@ -209,7 +208,7 @@ def has_gap(headers: Sequence[Header], expected: int) -> bool:
 
 
 def unsound_error(buf: Buffer, view: memoryview, at: int, end: int, expected: int) -> CorruptBatch:
-    """Return the exception that says why `valid_run` accepts no batch of offset `expected` at `at`."""
+    """Return the exception for a batch at position `at` that `valid_run` refused; `expected` is the base offset."""
     if end - at < HEADER_BYTES:
         return CorruptBatch(f"{end - at} bytes are not a batch, expected offset {expected}")
     header = _unpack_header(buf, at)
@@ -223,10 +222,7 @@ def unsound_error(buf: Buffer, view: memoryview, at: int, end: int, expected: in
 
 
 def marker_coordinator_epoch(batch: Buffer) -> int:
-    """Return the transaction coordinator's epoch in a control batch that ends a transaction, -1 if it names none.
-
-    Raises CorruptBatch.
-    """
+    """Return the coordinator epoch in a transaction marker, -1 if the marker has no epoch. Raises CorruptBatch."""
     for record in records(batch, control=True):
         if record.value is not None and len(record.value) >= _END_TRANSACTION.size:
             return int(_END_TRANSACTION.unpack_from(record.value)[1])
@@ -234,7 +230,7 @@ def marker_coordinator_epoch(batch: Buffer) -> int:
 
 
 def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> None:
-    """Turn the batch into a LogAppendTime one: set timestamp type and max timestamp, and a new CRC."""
+    """Set the timestamp type of the batch to LogAppendTime, its max timestamp to `wall_ms`, and its CRC."""
     attributes = _unpack_header(buf, start)[ATTRIBUTES]
     _APPEND_TIME.pack_into(buf, start + CRC_START, attributes | LOG_APPEND_TIME)
     _INT64.pack_into(buf, start + _MAX_TIMESTAMP_AT, wall_ms)
@@ -242,10 +238,9 @@ def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> Non
 
 
 def records(buf: Buffer, *, control: bool = False) -> Iterator[Record]:
-    """Yield the records of any number of whole batches in order; skip control batches unless `control` is
-    true.
+    """Yield the records of the whole batches in `buf`, in order. Control batches count only with `control`.
 
-    A batch that is cut off at the end is left out, as in a Fetch response. Raises CorruptBatch.
+    A partial batch at the end, as in a Fetch response, is ignored. Raises CorruptBatch.
     """
     view = memoryview(buf)
     at = 0
@@ -264,7 +259,7 @@ def records(buf: Buffer, *, control: bool = False) -> Iterator[Record]:
 
 
 def records_of(data: memoryview, header: Header) -> Iterator[Record]:
-    """Yield the records of a batch; `data` are its bytes after the header. Raises CorruptBatch."""
+    """Yield the records of a batch; `data` holds the bytes after the header. Raises CorruptBatch."""
     attributes = header[ATTRIBUTES]
     body = decompress(attributes & CODEC_MASK, data, DECOMPRESSED_LIMIT)
     base_offset, base_timestamp = header[BASE_OFFSET], header[BASE_TIMESTAMP]
@@ -315,9 +310,9 @@ def build(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """Return one batch of at least one record, with offsets counted up from `base_offset`.
+    """Return one batch of at least one record. The records get consecutive offsets from `base_offset` on.
 
-    The records' own offsets are ignored. `codec` is stored in the attributes; `attributes` adds
+    The offsets in `records` are ignored. `codec` is stored in the attributes; `attributes` adds
     other bits (TRANSACTIONAL, CONTROL).
     """
     base_timestamp = records[0].timestamp

@@ -48,10 +48,10 @@ DEFAULT_LEVELS: Final = {GZIP: -1, LZ4: _LZ4_FAST, ZSTD: 3}
 
 
 class Deflater:
-    """Compresses records chunk by chunk, framed so that every client can read them.
+    """Compresses records chunk by chunk, in a framing that every Kafka client can read.
 
-    `codec` and `level` are those of Kafka (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd); snappy has no level. A call
-    costs at most a few milliseconds for a chunk of 64 KiB.
+    `codec` is Kafka's number (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd). `level` is Kafka's compression level;
+    snappy has no level. `add` takes at most a few milliseconds for a chunk of 64 KiB.
     """
 
     __slots__ = ("_compress", "_finish", "_parts", "size")
@@ -60,7 +60,7 @@ class Deflater:
         self._parts: list[bytes] = []
         self._finish: Callable[[], bytes] = bytes
         self.size = 0
-        """Bytes of output so far."""
+        """Number of compressed bytes so far."""
         if level is None:
             level = DEFAULT_LEVELS.get(codec, 0)
         if codec == NONE:
@@ -86,22 +86,20 @@ class Deflater:
         self._parts.append(part)
 
     def finish(self) -> bytes:
-        """Return all compressed bytes; nothing may be added afterwards."""
+        """Return all compressed bytes; `add` must not be called after this."""
         self._parts.append(self._finish())
         return b"".join(self._parts)
 
 
 def compress(codec: int, data: Buffer) -> bytes:
-    """Return record bytes compressed with a codec of the batch attributes (0 none, 1 gzip, 2
-    snappy, 3 lz4, 4 zstd).
-    """
+    """Return record bytes compressed with a Kafka codec (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd)."""
     deflater = Deflater(codec)
     deflater.add(data)
     return deflater.finish()
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> bytes:
-    """Return the decompressed record bytes. Raises CorruptBatch if invalid or larger than `limit`."""
+    """Return the decompressed record bytes. Raises CorruptBatch if they are invalid or larger than `limit`."""
     return b"".join(_limited(inflate(codec, memoryview(data)), limit))
 
 
@@ -114,7 +112,7 @@ def _limited(chunks: Iterable[Buffer], limit: int) -> Iterable[Buffer]:
 
 
 def _xerial_blocks(data: bytes) -> bytes:
-    """Return snappy blocks in the framing of the Java client, which every client can read."""
+    """Return `data` as compressed snappy blocks, in the Java client's framing, which every client can read."""
     out: list[bytes] = []
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
@@ -123,9 +121,9 @@ def _xerial_blocks(data: bytes) -> bytes:
 
 
 def _lz4_blocks_of(level: int) -> Callable[[bytes], bytes]:
-    """Return a function that compresses to blocks of 64 KiB.
+    """Return a function that compresses bytes to LZ4 blocks of 64 KiB each.
 
-    The blocks are independent, because the Java client reads no others.
+    The blocks are independent, because the Java client cannot read dependent blocks.
     """
     mode: dict[str, Any] = {"mode": "default"}
     if level != _LZ4_FAST:
@@ -163,7 +161,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Return (number, position after it). Raises CorruptBatch if it is truncated or too long."""
+    """Return (number, position after it) of a varint. Raises CorruptBatch if the varint is cut off or too long."""
     number = shift = 0
     try:
         while True:

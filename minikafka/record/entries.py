@@ -39,7 +39,7 @@ class Entry(Protocol):
 
     @property
     def timestamp(self) -> int:
-        """The timestamp: that of the append if the batch has timestamp type LogAppendTime."""
+        """The timestamp of the record; the time of the append if the batch has timestamp type LogAppendTime."""
 
     @property
     def key(self) -> bytes | None:
@@ -51,7 +51,7 @@ class Entry(Protocol):
 
 
 class Entries(NamedTuple):
-    """The records of a batch, and `body`, their bytes without compression."""
+    """The decoded records of a batch. `body`: the encoded records, without compression."""
 
     decoded: Sequence[Entry]
     body: memoryview
@@ -84,7 +84,10 @@ def _uncompressed(header: Header, body_bytes: int) -> Header:
 
 
 def spans(body: memoryview, count: int) -> list[int]:
-    """Return the positions in the body where records begin, and the last one's end. Raises CorruptBatch."""
+    """Return the start position of each record in the body, then the end of the last record.
+
+    Raises CorruptBatch.
+    """
     position, end = 0, len(body)
     found = [0]
     for _ in range(count):
@@ -102,7 +105,7 @@ def spans(body: memoryview, count: int) -> list[int]:
 
 
 def with_timestamp_delta(record: memoryview, delta: int) -> bytes:
-    """Return the bytes of a record with another timestamp delta. Raises CorruptBatch."""
+    """Return the encoded record with its timestamp delta replaced by `delta`. Raises CorruptBatch."""
     _, start = read_varint(record, 0)
     _, after = read_varint(record, start + 1)
     body = b"".join((record[start : start + 1], varint(delta), record[after:]))

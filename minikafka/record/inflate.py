@@ -1,8 +1,8 @@
 """The decompression of a batch's records in pieces, with the rules of the Java client.
 
-Each function yields the records in chunks of at most `CHUNK_MAX` bytes. A chunk is made in less than 5 ms whatever
-the input claims, so that the caller can do something else between two chunks; for this reason a chunk may be empty.
-Memory for a chunk is allocated when it is made. Input that the Java client cannot read is `CorruptBatch`, at the
+Each function yields the records in chunks of at most `CHUNK_MAX` bytes. Each chunk takes less than 5 ms, whatever
+the input claims, so that the caller can do other work between two chunks. For this reason a chunk may be empty.
+Memory is allocated for one chunk at a time. Input that the Java client cannot read raises `CorruptBatch`, at the
 latest after the last chunk.
 """
 
@@ -29,10 +29,11 @@ XERIAL_HEAD: Final = b"\x82SNAPPY\x00" + bytes((0, 0, 0, 1, 0, 0, 0, 1))
 """The header with which snappy-java begins a stream: magic, version, oldest compatible version."""
 LZ4_MAGIC: Final = bytes.fromhex("04224d18")
 LZ4_STORED: Final = 1 << 31
-"""Bit of an LZ4 block's length: the block is not compressed."""
+"""Bit in the length of an LZ4 block which means that the block is not compressed."""
 CHUNK_MAX: Final = 24 << 20
-"""Largest chunk: one block of snappy, which can only be decompressed as a whole. librdkafka writes a whole batch as one
-block; no block of 1 MiB, the default of `max.message.bytes`, inflates to more. Chunks of other codecs are smaller."""
+"""Maximum size of a chunk. Only snappy needs such large chunks: a block can only be decompressed as a whole, and
+librdkafka writes a whole batch as one block. A block of 1 MiB, the default of `max.message.bytes`, inflates to at
+most this size."""
 
 _PIECE_BYTES: Final = 32 << 10
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
@@ -41,7 +42,7 @@ _XERIAL_MAGIC: Final = XERIAL_HEAD[:8]
 _BIG_INT: Final = Struct(">i")
 _LITTLE_UINT: Final = Struct("<I")
 _SNAPPY_RATIO_MAX: Final = 22
-"""Largest compression ratio of snappy, where 3 bytes copy 64; a block that claims more is refused."""
+"""Maximum compression ratio of snappy: 3 bytes can copy 64 bytes. A block that claims a higher ratio is refused."""
 _SNAPPY_LEAST_CLAIM: Final = 64
 _LZ4_RATIO_MAX: Final = 255
 _ZSTD_MAGIC: Final = 0xFD2FB528
@@ -52,11 +53,11 @@ _ZSTD_COMPRESSED: Final = 2
 _ZSTD_RESERVED: Final = 3
 _ZSTD_BLOCK_BYTES: Final = 128 << 10
 _ZSTD_WINDOW_MAX: Final = 128 << 20
-"""Largest window that the Java client accepts."""
+"""Largest Zstandard window (bytes) that the Java client accepts."""
 
 
 def inflate(codec: int, data: memoryview) -> Iterator[Buffer]:
-    """Yield the records of a batch in chunks; `data` are its bytes after the header. Raises CorruptBatch."""
+    """Yield the records of a batch in chunks; `data` holds the bytes after the header. Raises CorruptBatch."""
     inflater = _INFLATERS.get(codec)
     if inflater is None:
         raise CorruptBatch(f"compression codec {codec} is unknown")
@@ -88,7 +89,7 @@ def _gunzip(data: memoryview) -> Iterator[bytes]:
 
 
 def _unsnap(data: memoryview) -> Iterator[bytes]:
-    """Yield the blocks of streams of snappy-java, or of one block without framing, as librdkafka writes it."""
+    """Yield the decompressed blocks of snappy-java streams, or of one block without framing (librdkafka)."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         yield _snappy_block(data)
         return
@@ -120,7 +121,10 @@ def _snappy_block(block: memoryview) -> bytes:
 
 
 def _unlz4(data: memoryview) -> Iterator[bytes]:
-    """Yield the blocks of one LZ4 frame of independent blocks; like Java, ignore bytes after the frame."""
+    """Yield the decompressed blocks of one LZ4 frame. As in Java, blocks must be independent.
+
+    As in Java, bytes after the frame are ignored.
+    """
     if len(data) < 7 or data[:4] != LZ4_MAGIC:
         raise CorruptBatch("records are not an LZ4 frame")
     flags, limits = data[4], data[5]
@@ -152,7 +156,7 @@ def _unlz4(data: memoryview) -> Iterator[bytes]:
 
 
 def _lz4_block(block: memoryview, descriptor: bytes, block_max: int) -> bytes:
-    """Return the content of one block, decompressed as a frame of its own, so that its checksum is verified."""
+    """Return the content of one block. It is decompressed as a separate frame, which verifies the checksum."""
     frame = b"".join((LZ4_MAGIC, descriptor, bytes((_checksum_byte(descriptor),)), block, bytes(4)))
     out = bytearray(min(block_max, _LZ4_RATIO_MAX * len(block)))
     try:
@@ -181,7 +185,7 @@ def _checksum_byte(descriptor: bytes) -> int:
 
 
 def _unzstd(data: memoryview) -> Iterator[bytes]:
-    """Yield the content of Zstandard frames, a few blocks at a time: a block has at most 128 KiB."""
+    """Yield the content of Zstandard frames, a few blocks (of at most 128 KiB) at a time."""
     position = 0
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)
     while position < len(data):
@@ -213,17 +217,17 @@ def _unzstd(data: memoryview) -> Iterator[bytes]:
 
 
 def _zstd_header_bytes(descriptor: int) -> int:
-    """Return the bytes of a frame header after its descriptor byte: window, dictionary id, content size."""
+    """Return the size of a frame header after the descriptor byte: window, dictionary id and content size."""
     single_segment = descriptor >> 5 & 1
     content_size = (single_segment, 2, 4, 8)[descriptor >> 6]
     return (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size
 
 
 def _zstd_blocks(data: memoryview, position: int) -> tuple[int, bool]:
-    """Return the position after the next blocks, and True if they include the last block of the frame.
+    """Return the position after the next few blocks, and True if the frame's last block is among these blocks.
 
-    The content of the next blocks is at most 128 KiB in total, which is also the maximum of one block. Their
-    number is at most `_ZSTD_BLOCKS_AT_ONCE`, because blocks may be empty. Raises CorruptBatch.
+    The content of these blocks is at most 128 KiB in total, which is also the maximum of one block. The number
+    of blocks is at most `_ZSTD_BLOCKS_AT_ONCE`, because blocks may be empty. Raises CorruptBatch.
     """
     room = _ZSTD_BLOCK_BYTES
     for number in range(_ZSTD_BLOCKS_AT_ONCE):

@@ -1,10 +1,10 @@
-"""The walk over the records of a batch that a client produced: whether consumers will be able to read them.
+"""The check that consumers can read every record of a produced batch: a walk over the records.
 
-Kafka's LogValidator does the same at every append. A batch that a consumer cannot read would stop it for ever:
-its position cannot move beyond the batch. Records are inflated in chunks and walked in groups of whole records by
-the compiled reader of aiokafka. Records that this reader refuses are walked again in Python, because the
-reader also refuses header keys that are not UTF-8, which Kafka accepts. Records of more than 32 KiB are
-walked only in Python. Invariant: one step takes less than 5 ms, and a walk keeps at most two chunks in
+Kafka's LogValidator makes the same check at every append. An unreadable batch would stop a consumer for ever,
+because the consumer's position cannot move beyond the batch. Records are inflated in chunks and walked in groups
+of whole records by the compiled reader of aiokafka. Records that this reader refuses are walked again in
+Python, because the reader also refuses header keys that are not UTF-8, which Kafka accepts. Records of more than
+32 KiB are walked only in Python. Invariant: one step takes less than 5 ms, and a walk keeps at most two chunks in
 memory.
 """
 
@@ -42,9 +42,9 @@ from minikafka.record.codecs import Deflater, crc32c, read_varint
 from minikafka.record.inflate import GZIP, LZ4, NONE, SNAPPY, ZSTD, inflate
 
 AT_ONCE_BYTES: Final = 64 << 10
-"""Largest batch without compression that is walked in one step: at most 1.6 ms, for empty headers."""
+"""Maximum size of an uncompressed batch that is walked in one step. The step takes at most 1.6 ms."""
 STEPS_AT_ONCE: Final = 4
-"""Steps of a walk that are taken without a pause: enough for a small compressed batch."""
+"""Number of steps of a walk that are taken without a pause: enough for a small compressed batch."""
 KEEP: Final = -1
 """Value of `RecordRules.codec` that keeps the producer's codec; smaller than every codec."""
 _CODECS: Final = {
@@ -60,21 +60,22 @@ _PIECE_BYTES: Final = 32 << 10
 _OVERREAD: Final = bytes(64)
 """The compiled reader may read up to this many bytes after the end of a batch before it checks a length."""
 _VARINT_MAX: Final = 5
-"""Bytes of the longest length or delta that the Java client reads; timestamps may have ten."""
+"""Maximum size of a varint for a length or offset delta in the Java client. A timestamp may have ten bytes."""
 _LONG_VARINT: Final = bytes((0x80, 0x80, 0x00))
-"""Bytes in every varint below 2^20 that has more than `_VARINT_MAX` bytes; its record is walked in Python."""
+"""If a number below 2^20 is encoded in more than `_VARINT_MAX` bytes, its varint contains these bytes."""
 _OFFSET_LIMIT: Final = 1 << 19
-"""Offset deltas from this value on may be too long without `_LONG_VARINT`: they are walked in Python."""
+"""From this offset delta on, a varint may be too long without `_LONG_VARINT`; such records are walked in Python."""
 _LEAST_BODY: Final = 6
-"""Attributes, two deltas, key length, value length, header count."""
+"""Minimum size of a record after its length: attributes, two deltas, key length, value length, header count."""
 _SPARE_MAX: Final = _LEAST_BODY + _VARINT_MAX - 1
-"""If a record has at most this many bytes besides its data, all its lengths fit into `_VARINT_MAX`."""
+"""If a record has at most this many bytes in addition to key, value and header data, every length in the record
+has at most `_VARINT_MAX` bytes."""
 _INVALID: Final = int(ErrorCode.INVALID_RECORD)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _unpack_header: Final = HEADER.unpack_from
 _UINT32: Final = Struct(">I")
 _group_head: Final = Struct(">57xi").pack
-"""A batch header of zeros with a record count: all that the compiled reader needs."""
+"""Packs a batch header that is zero except for the record count, which is enough for the compiled reader."""
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _key: Final = attrgetter("key")
 _value: Final = attrgetter("value")
@@ -87,13 +88,13 @@ Span: TypeAlias = tuple[int, int]
 
 
 class _OutsideOfSpan(Exception):
-    """A record has a timestamp outside of the span."""
+    """A record has a timestamp outside of the allowed span."""
 
 
 class RecordRules(NamedTuple):
-    """A topic's demands on a batch: maximum size, keys (in compacted topics), codec and level, timestamps.
+    """The requirements of a topic for batches: maximum size, keys (in compacted topics), codec, level, timestamps.
 
-    `distances`: how far (ms) timestamps may lie before and after the time of the append; None: they are not limited.
+    `distances`: how far (ms) timestamps may lie before and after the time of the append; None: no limit.
     """
 
     size_max: int
@@ -106,7 +107,7 @@ class RecordRules(NamedTuple):
 
 
 def rules_of(config: TopicConfig) -> RecordRules:
-    """Return the rules of a topic."""
+    """Return the rules that follow from a topic's settings."""
     codec = _CODECS[config.compression_type]
     levels = {
         GZIP: config.compression_gzip_level,
@@ -138,10 +139,10 @@ def judge(
 ) -> int | Walk:
     """Return 0 if consumers can read the records of the produced batch [start, end), otherwise an error code.
 
-    Return a `Walk` instead if the check takes several steps: for a batch that is compressed, must get another
+    Return a `Walk` if the check takes several steps. This is so for a batch that is compressed, must get another
     codec, is larger than `room` bytes, or is refused by the compiled reader. Also return 0 for an invalid
-    header, which `check_produced` refuses. The CRC is not checked here. `wall_ms` is the current time (Unix
-    ms), with which timestamps are compared.
+    header, which `check_produced` refuses. The CRC is not checked here. `wall_ms`: current Unix time, with
+    which timestamps are compared.
     """
     size = end - start
     size_max, needs_keys, wanted, _, _, distances = rules
@@ -177,7 +178,7 @@ def _header_is_within(header: Header, span: Span) -> bool:
 
 
 def _check_span(timestamps: Iterable[int], span: Span, base: int) -> None:
-    """Raise _OutsideOfSpan if one of the timestamps, which count from `base`, is outside of the span."""
+    """Raise _OutsideOfSpan if a timestamp is outside of the span. The timestamps are relative to `base`."""
     found = set(timestamps)
     found.discard(NO_TIMESTAMP - base)
     if found and not (span[0] - base <= min(found) and max(found) <= span[1] - base):
@@ -185,15 +186,16 @@ def _check_span(timestamps: Iterable[int], span: Span, base: int) -> None:
 
 
 def _padded(view: memoryview, start: int, end: int) -> memoryview:
-    """Return a copy of the bytes [start, end) with `_OVERREAD` after it in memory."""
+    """Return a copy of the bytes [start, end) that is followed by `_OVERREAD` in memory."""
     return memoryview(bytes(view[start:end]) + _OVERREAD)[: end - start]
 
 
 def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: int) -> bool:
-    """Return True if the compiled reader reads an uncompressed batch to its end, with keys if `needs_keys`.
+    """Return True if the compiled reader can read every record of an uncompressed batch.
 
-    False also if a number may be longer than Java reads, which the compiled reader does not notice. Raises
-    _OutsideOfSpan if a timestamp, which counts from `base`, is outside of the span.
+    Also return False if `needs_keys` is set and a record has no key, or if a varint may be too long for the Java
+    client, which the compiled reader does not notice. Raises _OutsideOfSpan if a timestamp, relative to `base`,
+    is outside of the span.
     """
     data = bytes(batch)
     if _LONG_VARINT in data:
@@ -214,10 +216,10 @@ def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: in
 
 
 def _has_short_nulls(data: bytes, found: Sequence[Any]) -> bool:
-    """Return False if a length that stands for null may take more than `_VARINT_MAX` bytes.
+    """Return False if a negative length, which means null, may have more than `_VARINT_MAX` bytes.
 
-    The compiled reader takes any negative length for null. Such a length may take up to ten bytes that do not
-    contain `_LONG_VARINT`.
+    The compiled reader accepts any negative length as null. The varint of a negative length can have up to ten
+    bytes without containing `_LONG_VARINT`.
     """
     keys, values = list(map(_key, found)), list(map(_value, found))
     if None not in keys and None not in values and not any(map(_headers, found)):
@@ -241,15 +243,15 @@ def _has_short_nulls(data: bytes, found: Sequence[Any]) -> bool:
 
 
 def _header_bytes(record: Any) -> int:
-    """Return how many bytes a record's headers take if each length in them takes one byte."""
+    """Return the size of a record's headers, assuming one byte for each length."""
     return sum(2 + len(name) + len(value or b"") for name, value in record.headers)
 
 
 class Walk:
-    """The walk over one batch, step by step.
+    """The walk over the records of one batch, step by step.
 
-    When `is_done`, `verdict` is an error code, 0 if consumers can read the records, or the batch in the topic's
-    codec.
+    When `is_done` is True, `verdict` is the result: an error code, 0 if consumers can read the records, or the
+    batch recompressed with the topic's codec.
     """
 
     __slots__ = (
@@ -278,12 +280,12 @@ class Walk:
             self._deflater = rules.codec, Deflater(rules.codec, rules.level)
         self._steps = self._walk()
         self.inflated = 0
-        """Bytes of the records that were inflated so far."""
+        """Number of decompressed bytes so far."""
         self.verdict: int | bytearray = 0
         self.is_done = False
 
     def step(self) -> bool:
-        """Take a step; return False if it was the last one."""
+        """Take one step; return False if this was the last step."""
         try:
             next(self._steps)
         except StopIteration as end:
@@ -344,7 +346,7 @@ class Walk:
                 yield piece
 
     def _recompressed(self, codec: int, deflater: Deflater) -> bytearray:
-        """Return the batch with the recompressed records; in its header only length, codec and CRC change."""
+        """Return the batch with the recompressed records and a header with new length, codec and CRC."""
         batch = bytearray(self._batch[:HEADER_BYTES])
         batch += deflater.finish()
         header = list(self._header)
@@ -360,7 +362,7 @@ class Walk:
         return _reads_well(group[: HEADER_BYTES + len(records)], self._needs_keys, self._span, base)
 
     def _read_each(self, records: bytes, count: int) -> Generator[None, None, None]:
-        """Walk whole records that the compiled reader refused. Raises CorruptBatch."""
+        """Walk, in Python, whole records that the compiled reader refused. Raises CorruptBatch."""
         stream = _Stream(iter(()), records)
         for _ in range(count):
             yield from self._read_record(stream)
@@ -423,7 +425,7 @@ class _Stream:
         self.position = self.passed = 0
 
     def more(self) -> bool:
-        """Drop the walked bytes and add the next chunk; False if there is none. Raises CorruptBatch."""
+        """Drop the walked bytes and add the next chunk; return False if no chunk is left. Raises CorruptBatch."""
         chunk = next(self._chunks, None)
         if chunk is None:
             return False
@@ -441,7 +443,7 @@ class _Stream:
             yield
 
     def skip(self, size: int, end: int) -> Generator[None, None, None]:
-        """Move on by `size` bytes, or none if it is negative. Raises CorruptBatch beyond the record's `end`."""
+        """Skip `size` bytes; a negative `size` counts as 0. Raises CorruptBatch beyond the record's `end`."""
         if size <= 0:
             return
         target = self.passed + self.position + size
@@ -456,7 +458,7 @@ class _Stream:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of at most 32 bits and the position after it. Raises CorruptBatch."""
+    """Return (number, position after it) of a varint of at most 32 bits. Raises CorruptBatch."""
     number, after = read_varint(data, position)
     if after - position > _VARINT_MAX:
         raise CorruptBatch("a varint of a record is too long")

@@ -1,13 +1,13 @@
 """Incremental fetch sessions of consumers, in a cache with Kafka's rules of eviction (KIP-227, R50).
 
 A session remembers the partitions that a consumer fetches, so that requests and responses name only
-the partitions that changed. The cost of a fetch grows with the active partitions, not with all of them: a
-partition that has not changed since the last response is not looked at.
+the partitions that changed. The cost of a fetch grows with the number of active partitions, because a
+partition that has not changed since the last response is not read.
 
-Invariant: a partition of an open session that is not in `ConsumerSession.dirty` is among the readers of its
-`Partition`, which marks it dirty when its high watermark, log start offset, role or leader epoch changes.
-While a fetch of the session waits, its dirty partitions are among the readers too: such a change wakes the
-fetch.
+Invariant: a partition of an open session that is not in `ConsumerSession.dirty` is in `Partition.readers`. The
+`Partition` marks its readers dirty when its high watermark, log start offset, role or leader epoch changes.
+While a fetch of the session waits, the dirty partitions are in `Partition.readers` too, so that these changes
+wake the fetch.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ FIRST_EPOCH: Final = 1
 PARTITIONS_MAX: Final = 100_000
 """Maximum number of partitions in the sessions of all consumers: about 50 MB."""
 STEP_ROWS: Final = 32
-"""Partitions that one step processes: about 0.1 ms."""
+"""Number of partitions that one step processes, in about 0.1 ms."""
 
 
 class SessionFetch(Protocol):
-    """The fetch of a session that waits for records."""
+    """A fetch request of a session that is waiting for records."""
 
     def wake(self) -> None:
-        """Try to answer the fetch at the end of this tick."""
+        """Try to answer the fetch at the end of this event-loop tick."""
 
     def supersede(self) -> None:
-        """Answer with INVALID_FETCH_SESSION_EPOCH: the session has begun another fetch."""
+        """Answer the fetch with INVALID_FETCH_SESSION_EPOCH, because the session has begun another fetch."""
 
 
 class CachedPartition:
     """One partition in a session.
 
-    `row` is the partition in the latest request that named it; the offsets are those of its latest response.
-    `partition` is the replica that has this object among its readers, or None.
+    `row`: the partition's row in the latest request that named the partition. `high_watermark` and
+    `log_start_offset`: the values in the partition's latest response. `partition`: the replica whose `readers`
+    contain this object, or None.
     """
 
     __slots__ = ("high_watermark", "log_start_offset", "partition", "row", "session", "topic")
@@ -55,7 +56,7 @@ class CachedPartition:
         self.high_watermark = self.log_start_offset = -1
 
     def mark_dirty(self) -> None:
-        """Have the partition read by the fetch that waits, or by the next fetch if none waits."""
+        """Mark the partition to be read by the waiting fetch, or by the next fetch if no fetch waits."""
         self.partition = None
         session = self.session
         session.dirty[self] = None
@@ -63,19 +64,19 @@ class CachedPartition:
             session.waiting.wake()
 
     def subscribe(self, partition: Partition | None) -> None:
-        """Join the readers of the partition."""
+        """Add this object to the readers of the partition."""
         self.partition = partition
         if partition is not None:
             partition.readers[self] = None
 
     def unsubscribe(self) -> None:
-        """Leave the readers of the partition."""
+        """Remove this object from the readers of its partition."""
         if self.partition is not None:
             self.partition.readers.pop(self, None)
             self.partition = None
 
     def must_respond(self, response: ResponseRow) -> bool:
-        """Remember the offsets of a response; return False if nothing has changed, so it need not be sent."""
+        """Store the offsets of a response; return False if nothing has changed and the response can be left out."""
         _, error, high_watermark, _, start, _, size, diverging, _, preferred = response
         is_changed = (
             bool(error or size)
@@ -90,10 +91,10 @@ class CachedPartition:
 
 
 class ConsumerSession:
-    """One session. `epoch` is the session epoch that its next request must have; times are monotonic ms.
+    """One fetch session of a consumer. `epoch`: the session epoch that the next request must have.
 
-    `dirty` holds the partitions to look at; the one that has waited longest is first. `waiting` is the fetch
-    in progress.
+    `dirty`: the partitions that must be read, in order of waiting, longest first. `waiting`: the fetch in progress.
+    Times are monotonic ms.
     """
 
     __slots__ = ("created", "dirty", "epoch", "id", "is_open", "items", "used", "waiting")
@@ -108,7 +109,7 @@ class ConsumerSession:
         self.is_open = True
 
     def begin_fetch(self) -> None:
-        """Begin the next fetch, in place of the one that waits."""
+        """Begin the next fetch. A fetch that still waits is superseded."""
         if self.waiting is not None:
             self.waiting.supersede()
         self.epoch = 1 if self.epoch >= _EPOCH_MAX else self.epoch + 1
@@ -118,7 +119,10 @@ class ConsumerSession:
         topics: Iterable[tuple[bytes, Iterable[RequestRow]]],
         forgotten: Iterable[tuple[bytes, Iterable[int]]],
     ) -> Generator[None, None, None]:
-        """Add or change these partitions, remove the forgotten ones; yield after each `STEP_ROWS` of them."""
+        """Add or change the partitions in `topics`, remove the partitions in `forgotten`.
+
+        Yield after every `STEP_ROWS` partitions.
+        """
         changed = 0
         for topic, rows in topics:
             for row in rows:
@@ -140,7 +144,7 @@ class ConsumerSession:
             self.dirty.pop(item, None)
 
     def add(self, topic: bytes, row: RequestRow) -> CachedPartition:
-        """Add or change a partition, which becomes dirty; return it."""
+        """Add or change a partition, mark it dirty and return it."""
         item = self.items.get((topic, row[PARTITION]))
         if item is None:
             item = self.items[topic, row[PARTITION]] = CachedPartition(self, topic, row)
@@ -151,17 +155,18 @@ class ConsumerSession:
         return item
 
     def watch(self, item: CachedPartition, find: Callable[[bytes, int], Partition | None]) -> None:
-        """Add a dirty partition to the readers of its replica, before a fetch looks at it and waits."""
+        """Add a dirty partition to the readers of its replica. Call this before a fetch reads the partition."""
         if item.partition is None and self.is_open and item in self.dirty:
             item.subscribe(find(item.topic, item.row[PARTITION]))
 
     def read(
         self, item: CachedPartition, partition: Partition | None, *, has_records: bool
     ) -> None:
-        """Note that a dirty partition was read; `partition` is its replica if all was sent, else None.
+        """Note that a fetch has read a dirty partition.
 
-        If records were sent and more remain, the partition moves to the end of `dirty`, so that it does not
-        starve the others.
+        `partition` is the replica if everything was sent, which ends the dirty state, and otherwise None. If
+        records were sent and more records remain, the partition moves to the end of `dirty`, so that other
+        partitions are read too.
         """
         if partition is not None and self.is_open:
             self.dirty.pop(item, None)
@@ -173,7 +178,7 @@ class ConsumerSession:
             self.dirty[item] = None
 
     def close(self) -> None:
-        """Leave the readers of all partitions."""
+        """Close the session, and remove its partitions from the readers of their replicas."""
         self.is_open = False
         for item in self.items.values():
             item.unsubscribe()
@@ -182,7 +187,7 @@ class ConsumerSession:
 class FetchSessionCache:
     """The sessions of all consumers.
 
-    Consumers and followers together have at most `slots` sessions; those of followers are never evicted. The
+    Consumers and followers together have at most `slots` sessions. Sessions of followers are never evicted. The
     consumers' sessions have at most `PARTITIONS_MAX` partitions, not counting a session that is being created
     or updated.
 
@@ -199,7 +204,7 @@ class FetchSessionCache:
         self.evictions = 0
 
     def __len__(self) -> int:
-        """Return the number of sessions, including those of followers."""
+        """Return the number of sessions, including the sessions of followers."""
         return len(self._sessions) + self._followers
 
     def partition_count(self) -> int:
@@ -222,7 +227,7 @@ class FetchSessionCache:
             session.close()
 
     def create(self, size: int, now: int) -> ConsumerSession | None:
-        """Return an empty session for `size` partitions, None if there is no space and nothing to evict."""
+        """Return an empty session for `size` partitions, None if there is no space and no session can be evicted."""
         while len(self) >= self._slots or not self.has_room(size):
             if size > PARTITIONS_MAX or not self._evict_for(size, now):
                 return None
@@ -250,11 +255,11 @@ class FetchSessionCache:
         return session_id
 
     def _evict_for(self, size: int, now: int, *, is_follower: bool = False) -> bool:
-        """Evict a session for one with `size` partitions; return False if none may be evicted.
+        """Evict a session, for a new session of `size` partitions; return False if no session may be evicted.
 
         The least recently used session is evicted if it was unused for more than EVICTION_MS. Otherwise a
-        new session of a follower evicts the smallest session. A new session of a consumer evicts the smallest
-        of the sessions that were in use for more than EVICTION_MS, if that one is smaller than itself.
+        follower's new session evicts the smallest session. A consumer's new session evicts the smallest session
+        that was in use for more than EVICTION_MS, but only if that session is smaller than the new session.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:

@@ -1,11 +1,11 @@
 """Batches of idempotent producers that reach a leader before an earlier batch of the same producer.
 
-Kafka answers such a batch with OUT_OF_ORDER_SEQUENCE_NUMBER, or appends it if it does not know the producer.
-The error makes librdkafka raise its epoch, after which it may write records twice, or end with a fatal error.
-The append makes librdkafka regard the earlier batch as written. This broker refuses the batch with
-LEADER_NOT_AVAILABLE while the earlier one may still come: clients then read the metadata again and retry. A
-leader that was replaced and does not know it yet, such as a paused broker that resumes, refuses it too: its
-log lacks batches that its successor has.
+Kafka answers such a batch with OUT_OF_ORDER_SEQUENCE_NUMBER, or appends the batch if the producer is unknown.
+After the error, librdkafka raises its epoch and may write records twice, or ends with a fatal error. After the
+append, librdkafka regards the earlier batch as written. This broker refuses the batch with LEADER_NOT_AVAILABLE
+while the earlier batch may still arrive. Clients then refresh their metadata and retry. A leader that has been
+replaced without knowing it, such as a paused broker that resumes, also refuses the batch, because the new
+leader may have batches that the old leader's log lacks.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 WAIT_MS: Final = 5_000
-"""Time for which early batches of a producer are refused. A client that has the earlier batch sends it before
-it retries a later one; if the topic was created again, the earlier batch never comes."""
+"""Time for which early batches of a producer are refused. A client that still has the earlier batch sends it
+before retrying the later batch. If the topic was deleted and created again, the earlier batch never arrives."""
 FIRST_BATCHES_MS: Final = 60_000
 """Time after an election in which a leader refuses later batches of an unknown producer, because the first
-batch may still arrive. A client may wait this long for the former leader (request.timeout.ms is 30 s,
-socket.timeout.ms 60 s)."""
+batch may still arrive. A client may wait this long for a response of the former leader (request.timeout.ms is
+30 s, socket.timeout.ms 60 s)."""
 _PRODUCERS_MAX: Final = 10_000
 
 
@@ -31,7 +31,7 @@ class _Refused(NamedTuple):
 class EarlyBatches:
     """The producers of one partition whose batches came too early. Times are monotonic ms.
 
-    Until `unknown_until` the first batches of a producer that the log does not know may still come.
+    `unknown_until`: time until which the first batches of a producer that is not in the log may still arrive.
     """
 
     __slots__ = ("_refused", "unknown_until")
@@ -43,8 +43,8 @@ class EarlyBatches:
     def end_of_wait(self, producer_id: int, after: tuple[int, int], now: int) -> int:
         """Note an early batch of the producer; return the time (ms) until which such batches are refused.
 
-        `after`: epoch and last sequence number of the producer in the log. A new wait begins when they have changed,
-        or when no early batch has arrived for `WAIT_MS`.
+        `after`: epoch and last sequence number of the producer in the log. A new wait begins when `after` has
+        changed, or when no early batch has arrived for `WAIT_MS`.
         """
         refused = self._refused.get(producer_id)
         if refused is None or refused.after != after or now - refused.last_at > WAIT_MS:

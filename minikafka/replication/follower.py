@@ -1,9 +1,9 @@
-"""The partitions that a broker follows at one leader: reconcile first, then fetch, one request in flight (R39–R45).
+"""The partitions that a broker replicates from one leader broker: reconcile, then fetch (R39–R45).
 
-The class does no I/O. `epoch_questions` and `next_fetch` return the content of requests; `on_epoch_answer`,
-`on_session` and `on_partition` process responses; `get_timer` and `handle_timer` resume delayed partitions.
-Invariant: a partition is fetched only after it was reconciled in its current leader epoch, and a response is used
-only if leader epoch and log end are still those of the request.
+One request is in flight at a time. The class does no I/O: `epoch_questions` and `next_fetch` return the content of
+requests, `on_epoch_answer`, `on_session` and `on_partition` process responses, `get_timer` and `handle_timer` resume
+delayed partitions. Invariant: a partition is fetched only after it was reconciled in its current leader epoch. A
+response is used only if leader epoch and log end have not changed since the request.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ASKED: Final = 1
 FETCHING: Final = 2
 DELAYED: Final = 3
 STOPPED: Final = 4
-"""State of a partition that was fenced or whose log directory failed; the next LeaderAndIsr ends it."""
+"""State of a partition that was fenced or whose log directory failed, until the next LeaderAndIsr."""
 
 _SOON_MS: Final = 50
-"""Delay of a retry (ms) when the leader's own LeaderAndIsr is probably still in flight."""
+"""Delay of a retry (ms) if the leader has probably not received its LeaderAndIsr request yet."""
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
@@ -46,7 +46,7 @@ Question: TypeAlias = tuple[str, int, int, int]
 
 
 class Followed:
-    """One partition that is followed at this leader, in the leader epoch in which it was added.
+    """One followed partition. `epoch`: its leader epoch when it was added.
 
     `sent_offset` is the fetch offset of the last request. `refused_gap` is the last gap in the leader's log that was
     refused, as (expected offset, offset found).
@@ -64,14 +64,13 @@ class Followed:
 
 
 class Follower:
-    """All partitions followed at one leader broker over one connection.
+    """All partitions that this broker replicates from one leader broker over one connection.
 
-    `on_storage_failed(partition, failure)` is called when the local disk fails, `on_awaited(partition)` when
-    the high watermark of a partition has moved and consumers wait for that. A partition is in `unreconciled`
-    until the leader is asked for its epochs, in `to_list` if the next fetch must list it, in `forgotten` if
-    the next fetch removes it from the session, in `listed` while the session fetches it, in `delayed` while
-    it waits for a timer, in `held` while it waits for the throttle of its broker; `limits` holds the bytes
-    that the throttle then allows.
+    `on_storage_failed(partition, failure)` is called when the local disk fails. `on_awaited(partition)` is
+    called when a high watermark has moved for which consumers wait. Collections of partitions: `unreconciled`
+    (must still be compared with the leader's epochs), `to_list` (the next fetch must list them), `forgotten` (the
+    next fetch removes them from the session), `listed` (in the session), `delayed` (wait for a timer), `held` (wait
+    for the throttle of this broker). `limits`: bytes that the throttle allows in the next fetch.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Follower:
     def add(self, partition: Partition) -> None:
         """Follow the partition in its current leader epoch.
 
-        Its log is first compared with the leader's, even if the leader is the same as before (R45).
+        The log is first compared with the leader's log, even if the leader has not changed (R45).
         """
         key = (partition.topic, partition.tp.partition)
         self._drop(key)
@@ -123,7 +122,7 @@ class Follower:
         self.forgotten.pop(key, None)
 
     def disconnected(self) -> None:
-        """Forget the session, which ended with its connection; outstanding requests are sent again."""
+        """Forget the fetch session, which ended with its connection. Unanswered requests will be sent again."""
         self.session_id = self.session_epoch = 0
         self.listed.clear()
         self.forgotten.clear()
@@ -147,7 +146,10 @@ class Follower:
         return questions
 
     def on_epoch_answer(self, key: Key, error: int, epoch: int, end_offset: int) -> None:
-        """Process one partition of an OffsetForLeaderEpoch response; (-1, -1): no such epoch (R38, R39)."""
+        """Process one partition of an OffsetForLeaderEpoch response (R38, R39).
+
+        `epoch` and `end_offset` are -1 if the leader does not know the requested epoch.
+        """
         followed = self.followed.get(key)
         if (
             followed is None
@@ -173,7 +175,7 @@ class Follower:
     # ---- fetching
 
     def has_fetch(self) -> bool:
-        """True if any partition may be fetched; an incremental request need not list any."""
+        """True if there is a partition to fetch. An incremental request may list no partition."""
         return bool(self.to_list) or len(self.listed) > len(self.forgotten)
 
     def _fetch_next(self, key: Key, followed: Followed) -> None:
@@ -183,10 +185,10 @@ class Follower:
         )
 
     def release_held(self) -> None:
-        """List held partitions in the next fetch as far as the throttle allows, each with its share of the bytes.
+        """List held partitions in the next fetch as far as the throttle allows, each with a limit of bytes.
 
-        Partitions that stay held leave the session, so that the leader sends no records of them. Call this
-        before each fetch.
+        Partitions that stay held are removed from the session, so that the leader does not send their records.
+        Call this before each fetch.
         """
         granted = 0
         for key, followed in tuple(self.held.items()):
@@ -204,7 +206,10 @@ class Follower:
             self.to_list[key] = followed
 
     def next_row(self) -> tuple[bytes, RequestRow] | None:
-        """Return topic and row of the next fetch if it lists one partition and forgets none (the common case)."""
+        """Return (topic, row) if the next fetch lists one partition and forgets none, otherwise None.
+
+        One partition is the common case.
+        """
         if len(self.to_list) != 1 or self.forgotten:
             return None
         key, followed = self.to_list.popitem()
@@ -221,7 +226,7 @@ class Follower:
         return (key[1], followed.epoch, offset, epoch, log.log_start_offset, max_bytes)
 
     def next_fetch(self) -> tuple[dict[bytes, list[RequestRow]], dict[bytes, list[int]]]:
-        """Return the rows by topic of the next fetch, and the partitions it forgets; call it once per request."""
+        """Return the rows and the forgotten partitions of the next fetch, by topic. Call this once per request."""
         topics: dict[bytes, list[RequestRow]] = {}
         listed = self.listed
         for key, followed in self.to_list.items():
@@ -241,7 +246,7 @@ class Follower:
         return topics, forgotten
 
     def on_session(self, error: int, session_id: int) -> bool:
-        """Process the head of a Fetch response; return True if its partitions are valid.
+        """Process the head of a Fetch response; return True if the response has no error.
 
         After an error the next request begins a new session.
         """
@@ -261,9 +266,9 @@ class Follower:
         records: tuple[bytearray, memoryview, int, int],
         diverging: tuple[int, int] | None,
     ) -> None:
-        """Process one partition of a Fetch response. `records`: buffer, view, start, end.
+        """Process one partition of a Fetch response. `records`: (buffer, view, start, end) of the batches.
 
-        `diverging`: (epoch, end offset) at which the leader found that the logs diverge, None if they agree.
+        `diverging`: (epoch, end offset) at which both logs diverge according to the leader, None if they agree.
         """
         followed = self.followed.get(key)
         if (
@@ -305,7 +310,7 @@ class Follower:
     def _count_throttled(
         self, key: Key, followed: Followed, size: int, high_watermark: int
     ) -> None:
-        """Count the bytes received for a throttled replica; unless it is in sync, hold its next fetch."""
+        """Count the received bytes of a throttled replica; if the replica is not in sync, hold its next fetch."""
         partition = followed.partition
         assert partition.follower_throttle is not None
         partition.follower_throttle.record(size)
@@ -313,10 +318,10 @@ class Follower:
         (self.to_list if is_in_sync else self.held)[key] = followed
 
     def _found_gap(self, key: Key, followed: Followed, gap: OffsetGap) -> None:
-        """Refuse a gap in the leader's log at first and fetch again; accept the same gap the second time.
+        """Refuse a gap in the leader's log the first time and fetch again; accept the same gap the second time.
 
-        A leader sends no records that follow offsets which its own recovery reported missing
-        (`Log.is_missing`). So the same gap in two responses means that the topic was compacted in the past.
+        If the leader's recovery found missing records, the leader does not send the records after them
+        (`Log.is_missing`). Therefore the same gap in two responses means that the topic was compacted earlier.
         """
         partition = followed.partition
         if followed.refused_gap != (gap.expected, gap.found):
@@ -339,8 +344,8 @@ class Follower:
     def _not_fetched(self, key: Key, followed: Followed, error: int, log_start_offset: int) -> None:
         """Process an error or a divergence in a Fetch response.
 
-        An empty log may restart at the leader's log start offset, even if the log lies beyond the leader's
-        log end: no record is lost.
+        An empty log may restart at the leader's log start offset, even if its own offset lies above the
+        leader's log end: no record is lost.
         """
         partition = followed.partition
         log = partition.log
@@ -390,9 +395,9 @@ class Follower:
         self.delayed[key] = followed
 
     def get_timer(self, now: int) -> int | None:
-        """Return the time (monotonic ms) at which to call handle_timer(); None without delayed or held partitions.
+        """Return the time (monotonic ms) at which to call `handle_timer`; None if no partition is delayed or held.
 
-        A delay begins with the first call after the partition was delayed.
+        The delay of a partition begins with the first call of this method after `_delay`.
         """
         for followed in self.delayed.values():
             if followed.retry_at <= 0:
@@ -412,15 +417,15 @@ class Follower:
 
 
 def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
-    """Truncate the log to where it agrees with the leader's; return False if the leader must be asked again.
+    """Truncate the log to the part that agrees with the leader's log. Raises StorageFailed.
 
-    `epoch` is the leader's largest epoch that is at most the requested one; `end_offset` is the end of that
-    epoch (KIP-101). A replica without that epoch truncates to the end of its own largest epoch below it and
-    asks again (KIP-279). Raises StorageFailed.
+    `epoch` is the leader's largest epoch up to the requested epoch; `end_offset` is the end of `epoch` in the
+    leader's log (KIP-101). If this replica does not have `epoch`, its log is truncated to the end of its own
+    largest epoch below `epoch`, and the result is False: the leader must be asked again (KIP-279).
     """
     log = partition.log
     lost_from = log.gaps.lost_from
-    if lost_from is not None:  # the leader has the missing records, and those behind them
+    if lost_from is not None:  # the leader has the missing records and all later records
         logger.warning(
             "partition %s: truncating to offset %d, from which records are missing",
             partition.tp,
@@ -457,5 +462,5 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
             target,
         )
         partition.truncate_to(target)
-    log.epochs.truncate_from_end(target)  # removes an epoch that this replica led without a record
+    log.epochs.truncate_from_end(target)  # removes an epoch in which this leader appended no record
     return agreed

@@ -14,7 +14,7 @@ from minikafka.base.model import BrokerId
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An ISR without a pending change: the stored ISR, at the partition's `zk_version`."""
+    """The ISR without a pending change: the ISR in ZooKeeper, at the partition's `zk_version`."""
 
     isr: tuple[BrokerId, ...]
 
@@ -31,7 +31,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class PendingExpand:
-    """An ISR and a replica that a write adds to it; the outcome of that write is unknown."""
+    """The ISR while a write adds a replica. The outcome of the write is not known yet."""
 
     isr: tuple[BrokerId, ...]
     joining: BrokerId
@@ -43,25 +43,25 @@ class PendingExpand:
 
     @property
     def proposed(self) -> tuple[BrokerId, ...]:
-        """The ISR that the write proposes: the committed one and the joining replica."""
+        """The ISR that the write proposes: the committed ISR and the joining replica."""
         return (*self.isr, self.joining)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingShrink:
-    """An ISR and the replicas to be removed from it; the outcome of the write is unknown."""
+    """The ISR while a write removes replicas. The outcome of the write is not known yet."""
 
     isr: tuple[BrokerId, ...]
     leaving: frozenset[BrokerId]
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
-        """The committed ISR: the leaving replicas stay in it if the write fails."""
+        """The committed ISR, because the leaving replicas remain members if the write fails."""
         return self.isr
 
     @property
     def proposed(self) -> tuple[BrokerId, ...]:
-        """The ISR that the write proposes: the committed one without the leaving replicas."""
+        """The ISR that the write proposes: the committed ISR without the leaving replicas."""
         return tuple(replica for replica in self.isr if replica not in self.leaving)
 
 

@@ -4,7 +4,7 @@ Four rules keep acknowledged records:
 1. a follower reconciles its log with the leader at every new leader epoch before it fetches;
 2. fetches and OffsetForLeaderEpoch requests are refused unless both sides have the same leader epoch;
 3. the high watermark advances only from ISR members that fetched in the current epoch;
-4. a follower joins the ISR only when it passed the start of the leader's epoch.
+4. a follower joins the ISR only after its log end has reached the start of the leader's epoch.
 
 The class is synchronous and creates no effect objects: methods return ints, and waiting requests are in dicts.
 """
@@ -52,7 +52,7 @@ _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 UNKNOWN_OFFSET: Final = -1
 _NO_GENERATION: Final = -1
-"""Layout generation of positions that have not been located."""
+"""Layout generation of byte positions that have not been looked up yet."""
 
 
 class ProduceWaiter(Protocol):
@@ -153,9 +153,9 @@ class Partition:
         self.produce_waiting: dict[ProduceWaiter, int] = {}
         self.waiting: dict[Waiter, None] = {}
         self.readers: dict[Reader, None] = {}
-        """Readers are marked dirty and removed when the next fetch of the partition may have a new result."""
+        """Consumer sessions to mark dirty, and remove, when the next fetch of the partition may have a new result."""
         self.remote_readers: dict[FollowerProgress, int] = {}
-        """Follower to which consumers were sent -> last time (ms). It gets the high watermark promptly."""
+        """Followers that consumers were told to read from → last time (ms). They get the high watermark promptly."""
         self.appended_base = -1
         self.early_batches = EarlyBatches()
 
@@ -171,7 +171,8 @@ class Partition:
     def become_leader(self, state: PartitionState, now: int) -> bool:
         """Become leader in the epoch of `state`; return True if the replica's leader epoch rises.
 
-        The high watermark stays (X17). The epoch begins at the log end, even if it never gets a record (R37).
+        The high watermark does not change (X17). The new epoch is recorded at the log end at once, even if no
+        record is ever appended in it (R37).
         """
         new_epoch = state.leader_epoch > self.leader_epoch
         if not self.is_leader and state.leader_epoch > 0:
@@ -278,14 +279,15 @@ class Partition:
         self._positions_generation = log.layout_generation
 
     def _set_high_watermark(self, offset: int) -> None:
-        """Set the high watermark and the last stable offset; their positions are located when they are read."""
+        """Set high watermark and last stable offset; their byte positions are looked up at the next read."""
         self._move_high_watermark(offset, UNKNOWN_OFFSET, _NO_GENERATION)
         self.wake_readers()
 
     def _move_high_watermark(self, offset: int, position: int, generation: int) -> None:
-        """Set the high watermark, whose byte position is valid in layout generation `generation` of the log only.
+        """Set the high watermark; its byte position is valid only in layout generation `generation` of the log.
 
-        The last stable offset is the start of the first unstable transaction below it, or else the high watermark.
+        Set the last stable offset to the start of the first unstable transaction below the high watermark, or to
+        the high watermark if there is no such transaction.
         """
         self.high_watermark = self.last_stable_offset = offset
         self._high_watermark_position = self._last_stable_position = position
@@ -301,7 +303,8 @@ class Partition:
         """Delete the records below the offset, which must not lie above the high watermark.
 
         These records can no longer be read; the next check of retention (`broker/upkeep.py`) removes their
-        segments. A leader sends its followers the new log start offset at once; they delete the records too.
+        segments. A leader sends the new log start offset to its followers at once, and the followers delete the
+        records too.
         """
         self.log.advance_log_start_offset(offset)
         self._set_high_watermark(self.high_watermark)
@@ -310,7 +313,7 @@ class Partition:
                 progress.item.mark_changed()
 
     def low_watermark(self) -> int:
-        """Return the smallest log start offset of the leader and its live followers; -1 while one is unknown."""
+        """Return the smallest log start offset of the leader and its live followers, -1 if any is unknown."""
         others = (p for p in self.followers.values() if self.is_alive(p.broker_id))
         return min(self.log.log_start_offset, *(p.log_start_offset for p in others), LONG_MAX)
 
@@ -320,7 +323,10 @@ class Partition:
         return self.high_watermark >= min(self.epoch_start_offset, self.log.log_end_offset)
 
     def check_leader_epoch(self, epoch: int) -> int:
-        """Return the error code, or 0, for a request to the leader; `epoch` is -1 if it has none (R41)."""
+        """Return the error code for a request to the leader, 0 if it is accepted (R41).
+
+        `epoch` is the leader epoch in the request, -1 if the request has no epoch.
+        """
         if self.offline:
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         if epoch >= 0 and epoch != self.leader_epoch:
@@ -328,18 +334,18 @@ class Partition:
         return 0 if self.is_leader else _NOT_LEADER
 
     def check_reader(self, epoch: int) -> int:
-        """Return what `check_leader_epoch` returns, but accept a request to a follower as well (KIP-392)."""
+        """Return the error code as `check_leader_epoch` does, but accept a request to a follower too (KIP-392)."""
         error = self.check_leader_epoch(epoch)
         return 0 if error == _NOT_LEADER and self.is_follower else error
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """Return (largest epoch that is at most `epoch`, its end offset), or (-1, -1) if there is none (R38)."""
+        """Return (largest epoch <= `epoch`, end offset of that epoch), or (-1, -1) if there is none (R38)."""
         return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
 
     def diverging(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) at which a follower's log diverges from this one, None if it does not.
+        """Return (epoch, end offset) at which a follower's log diverges from this log, None if the logs agree.
 
-        `last_fetched_epoch` is the epoch of the follower's last record, before `fetch_offset` (KIP-595, R40).
+        `last_fetched_epoch` is the epoch of the follower's record before `fetch_offset` (KIP-595, R40).
         """
         epochs = self.log.epochs
         if last_fetched_epoch < 0 or (
@@ -367,9 +373,9 @@ class Partition:
     ) -> int:
         """Append one batch as leader: bytes [start, end) of the buffer, the records of a produce request.
 
-        Return the offset after its last record, or minus an error code; `appended_base` is its base offset.
-        `internal`: one of the broker's own coordinators wrote the batch. `invalid`: the error code of its records
-        (`record/walk.py`), which is returned if its header is valid. Raises StorageFailed.
+        Return the offset after the batch, or a negated error code; set `appended_base` to the batch's base offset.
+        `internal`: one of the broker's own coordinators wrote the batch. `invalid`: the error code from the check of
+        the records (`record/walk.py`), which is returned if the header is valid. Raises StorageFailed.
         """
         log = self.log
         if not self.is_leader or self.offline:
@@ -395,7 +401,10 @@ class Partition:
         return log.log_end_offset
 
     def _unexpected(self, header: Header, known: int, now: int) -> int:
-        """Return the result of an append if `ProducerStates.check` returned `known`; 0: append the batch."""
+        """Return the result of `append_as_leader` for a batch with an unexpected sequence, 0 to append the batch.
+
+        `known`: the result of `ProducerStates.check`.
+        """
         if known == UNKNOWN:
             is_early = now < self.early_batches.unknown_until and self._may_be_early(header, now)
             return -_NOT_AVAILABLE if is_early else 0
@@ -410,10 +419,10 @@ class Partition:
         return known + header[COUNT] if known >= 0 else known
 
     def _may_be_early(self, header: Header, now: int) -> bool:
-        """True while the producer's earlier batch may still arrive, or another leader may have it.
+        """True while the producer's earlier batch may still arrive, or another leader may have this batch.
 
-        False when the wait is over and this broker was certainly the leader throughout: a follower has
-        fetched after the wait, or no other replica can have been elected.
+        False if the wait is over and this broker was certainly the leader during the whole wait. That is
+        certain if a follower has fetched after the wait, or if no other replica can have been elected.
         """
         after = self.log.producers.last_of(header[PRODUCER_ID])
         end = self.early_batches.end_of_wait(header[PRODUCER_ID], after, now)
@@ -421,7 +430,7 @@ class Partition:
         return now < end or not (alone or any(p.has_fetched(end) for p in self.followers.values()))
 
     def written(self, now: int) -> bool:
-        """Advance the high watermark after a flush if this is the only replica in the ISR; True if it moved."""
+        """Advance the high watermark after a flush if this replica is alone in the ISR; return True if it moved."""
         return (
             len(self.isr_state.isr) == 1
             and len(self.isr_state.maximal) == 1
@@ -457,16 +466,17 @@ class Partition:
         return False
 
     def _all_in_sync(self) -> bool:
-        """True if every follower is in the ISR: then only a fetch beyond the high watermark can move it.
+        """True if every follower is in the ISR.
 
-        A follower outside of the ISR may hold the high watermark back and then die, without any further fetch.
+        Then only a follower whose offset passes the high watermark can move the high watermark. Otherwise a follower
+        outside of the ISR may hold the high watermark back and then die, so every fetch must check again.
         """
         return len(self.isr_state.isr) > len(self.followers)
 
     def maybe_advance_high_watermark(self, now: int) -> bool:
-        """Advance the high watermark to the lowest log end of the counted replicas (R31); True if it moved.
+        """Advance the high watermark to the lowest log end of the counted replicas; return True if it moved (R31).
 
-        Counted are the replicas of the maximal ISR, and followers that are about to join it. The high
+        The replicas in the maximal ISR and the followers that are about to join the ISR are counted. The high
         watermark never moves backwards, and does not move while the ISR is smaller than min.insync.replicas.
         """
         if not self.is_leader or self.under_min_isr or self.offline:
@@ -505,7 +515,8 @@ class Partition:
     def may_expand_isr(self, progress: FollowerProgress) -> bool:
         """True if the follower may be proposed for the ISR (R29).
 
-        It must be alive and have reached the high watermark and the start of this epoch; no change may be pending.
+        The follower must be alive and must have reached the high watermark and the start of this epoch. No other
+        ISR change may be pending.
         """
         return (
             self.is_leader
@@ -520,7 +531,8 @@ class Partition:
     def next_to_join(self, now: int) -> FollowerProgress | None:
         """Return a follower that may join the ISR without a further fetch, None if there is none.
 
-        It could not join at its last fetch, because another change was pending or it was not known to be alive.
+        Such a follower could not join at its last fetch, because another ISR change was pending or the follower
+        was not known to be alive.
         """
         if len(self.isr_state.isr) == len(self.replicas):
             return None
@@ -540,9 +552,10 @@ class Partition:
         self.isr_state = PendingExpand(self.isr_state.isr, broker_id)
 
     def maybe_shrink_isr(self, now: int) -> bool:
-        """Propose the ISR without the followers that lag (R30); return True if there are any.
+        """Propose the ISR without the followers that lag; return True if any follower lags (R30).
 
-        A leader whose disk failed proposes nothing: no follower can catch up, and only the leader would be left.
+        A leader whose disk failed proposes nothing. Its followers cannot catch up, so only the leader would stay in
+        the ISR.
         """
         if not self.is_leader or self.offline or type(self.isr_state) is not Committed:
             return False
@@ -577,11 +590,11 @@ class Partition:
         return self.maybe_advance_high_watermark(now)
 
     def isr_not_written(self) -> None:
-        """Withdraw the proposed ISR, which was certainly not stored."""
+        """Withdraw the proposed ISR, because it was certainly not stored."""
         self.isr_state = Committed(self.isr_state.isr)
 
     def configure(self, config: TopicConfig) -> None:
-        """Use these settings of the topic from now on."""
+        """Replace the settings of the topic."""
         self.log.configure(config)
         self.min_isr = config.min_insync_replicas
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
@@ -591,7 +604,10 @@ class Partition:
             self._isr_changed()
 
     def _isr_changed(self) -> None:
-        """Update `under_min_isr`; min.insync.replicas is limited to the number of replicas."""
+        """Update `under_min_isr`; if it is True, fail the waiting produce requests.
+
+        A min.insync.replicas above the number of replicas counts as the number of replicas.
+        """
         required = min(self.min_isr, len(self.replicas))
         self.under_min_isr = len(self.isr_state.isr) < required
         if self.under_min_isr:
@@ -606,10 +622,10 @@ class Partition:
     # ---- following
 
     def follow_high_watermark(self, leader_high_watermark: int) -> bool:
-        """Advance the follower's high watermark to the leader's, at most to the written log end (R33, T15).
+        """Advance the follower's high watermark to the leader's, but at most to the written log end (R33, T15).
 
-        Call it after the append or truncation that the same response caused. Return True if it moved and a consumer
-        waits for it.
+        Call this after appending the records of the same response. Return True if the high watermark moved and a
+        consumer waits for that.
         """
         end = self.log.written_log_end_offset
         high_watermark = min(end, leader_high_watermark)
@@ -619,7 +635,7 @@ class Partition:
         return False
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the batches that reach the offset, and lower the high watermark to the log end if it is higher.
+        """Remove the batches with records at the offset or above; limit the high watermark to the new log end.
 
         Raises StorageFailed.
         """

@@ -24,17 +24,17 @@ class SessionItem(Protocol):
         """Return the time (monotonic ms) of the last fetch in the session, of any partition."""
 
     def unbind(self) -> None:
-        """Drop the progress; the next fetch of the partition looks it up again."""
+        """Drop the reference to the follower's progress; the next fetch of the partition finds the progress again."""
 
 
 class FollowerProgress:
     """The leader's knowledge of one follower since the leader's epoch began.
 
-    `offset` is the follower's log end offset, `position` the byte position of that offset in the leader's log.
-    `log_start_offset` is the follower's. `next_offset` and `next_position` are where the last answer to the follower
-    ended, so that its next fetch needs no search. Both positions are valid in layout generation `generation` of the
-    log only. `caught_up_to` is the leader's written log end at the last fetch; `last_caught_up` is the last
-    time (monotonic ms) at which the follower had every record, as Kafka defines it for the ISR (R30).
+    `offset` and `log_start_offset` are the end and start offset of the follower's log. `position` is the byte
+    position of `offset` in the leader's log. `next_offset` and `next_position` are the end of the last response to
+    the follower, so that its next fetch needs no search. Both positions are valid only in layout generation
+    `generation` of the log. `caught_up_to` is the leader's written log end at the last fetch. `last_caught_up` is the
+    last time (monotonic ms) at which the follower had every record, as Kafka defines it for the ISR (R30).
     """
 
     __slots__ = (
@@ -59,14 +59,14 @@ class FollowerProgress:
         self.restart(now)
 
     def restart(self, now: int) -> None:
-        """Forget everything but the session: a leader epoch begins, and the lag is counted from now on (X17)."""
+        """Forget everything but the session when a leader epoch begins; the lag is counted from `now` (X17)."""
         self.offset = self.position = self.next_offset = self.next_position = UNKNOWN
         self.caught_up_to = self.log_start_offset = UNKNOWN
         self.generation = self.log.layout_generation
         self.last_fetch = self.last_caught_up = now
 
     def release(self) -> None:
-        """Leave the fetch session, because the partition no longer uses this progress."""
+        """Detach from the fetch session, because the partition no longer uses this progress."""
         if self.item is not None:
             self.item.unbind()
             self.item = None

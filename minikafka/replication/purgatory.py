@@ -1,12 +1,12 @@
-"""Requests that wait for an offset or a deadline, and the end of a tick that answers them.
+"""Requests that wait for an offset or a deadline, and the end of the event-loop tick, which answers them.
 
-The response queue of a connection takes the place of Kafka's delayed produce: responses are sent in the order
-of the requests, so a response that is ready waits behind one that is not. Delayed fetches wait elsewhere:
-those of followers in their session, those of consumers in `Partition.waiting`.
+The response queue of a connection takes the place of Kafka's delayed produce. Responses are sent in the order
+of the requests, so a ready response waits until all earlier responses are ready. Delayed fetches wait
+elsewhere: a follower's fetch in its session, a consumer's fetch in `Partition.waiting`.
 
 Invariant: while a response waits for partitions, its connection is in `Partition.produce_waiting` of each of
-them, not only of the first. Otherwise a partition that gets another leader could not fail the response, and
-records of the new leader would acknowledge the response.
+these partitions. Otherwise a partition that gets another leader could not fail the response, and records of the
+new leader would acknowledge the response.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ logger = logging.getLogger(__name__)
 _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 ALREADY: Final = -1
-"""Required offset of a response that waits only for the write to the file (acks=1)."""
+"""Required offset of a response (acks=1) that waits only for the write to the leader's log file."""
 NEVER: Final = 1 << 62
-"""Deadline of a response to which partitions are still added."""
+"""Deadline of a response while partitions are still being added to it."""
 
 Pack: TypeAlias = Callable[[int, int, int, int], bytes]
 """(correlation id, error code, base offset, log start offset) -> a whole Produce response for one partition."""
 SingleProduce: TypeAlias = tuple[Partition, int, int, int, int, Pack]
-"""partition, required offset, deadline (ms), correlation id, base offset, pack: a waiting response to a Produce
-request for one partition. A tuple costs 0.04 µs, an object with slots 0.25 µs."""
+"""A waiting response to a Produce request for one partition: (partition, required offset, deadline in ms,
+correlation id, base offset, pack). A tuple costs 0.04 µs, an object with slots 0.25 µs."""
 
 
 class Slot:
-    """An entry of the response queue that gets its response later; until then later entries wait."""
+    """An entry of the response queue whose response is set later. Until then, all later entries wait."""
 
     __slots__ = ("answer",)
 
@@ -53,7 +53,7 @@ class Slot:
 
 
 class PendingPartition:
-    """One partition of a Produce request: its part of the response, and the offset that part waits for."""
+    """One partition of a Produce request: its part of the response, and the offset for which the part waits."""
 
     __slots__ = ("append_time", "base_offset", "error", "number", "partition", "required")
 
@@ -78,14 +78,14 @@ class PendingPartition:
         return self.partition is not None and self.required > self.partition.high_watermark
 
     def fail(self, error: int) -> None:
-        """Answer this partition with the error code."""
+        """Set the error code as the result of this partition."""
         self.error, self.base_offset, self.append_time, self.partition = error, -1, -1, None
 
 
 class MultiProduce:
-    """A waiting response to a Produce request for any number of partitions; `encode()` makes the response.
+    """A waiting response to a Produce request for any number of partitions. `encode()` returns its bytes.
 
-    While `deadline` is NEVER, further partitions may be added, and the response is held back.
+    While `deadline` is NEVER, further partitions may be added, and the response is not sent.
     """
 
     __slots__ = ("deadline", "encode", "parts")
@@ -101,13 +101,13 @@ class MultiProduce:
         self.deadline = deadline
 
     def take(self) -> Sequence[Slice] | None:
-        """Return the response, or None while any partition waits or may be added."""
+        """Return the response, or None while a partition waits or further partitions may be added."""
         if self.deadline == NEVER or any(part.waits() for part in self.parts):
             return None
         return (self.encode(),)
 
     def fail(self, partition: Partition, error: int) -> None:
-        """Answer the part of this partition with the error code, unless its records are acknowledged."""
+        """Set the error code as the result of this partition if its records are not acknowledged."""
         for part in self.parts:
             if part.partition is partition and not _is_acknowledged(
                 part.required, partition, error
@@ -115,7 +115,7 @@ class MultiProduce:
                 part.fail(error)
 
     def expire(self) -> None:
-        """Answer every partition that waits with REQUEST_TIMED_OUT."""
+        """Set REQUEST_TIMED_OUT as the result of every partition that still waits."""
         for part in self.parts:
             if part.waits():
                 part.fail(_TIMED_OUT)
@@ -131,13 +131,13 @@ class AnswerQueue:
         self.send = send
         self.entries: deque[SingleProduce | Slot | MultiProduce] = deque()
         self.measured = 0
-        """Number of responses to send, up to and including the measured one; 0 if none is measured."""
+        """Number of responses to send, up to and including the measured response; 0 without a measurement."""
         self.measured_since = 0
         self.considered = -1
         """Time (monotonic ms) of the last call of `measure`, which is called at most once per millisecond."""
 
     def measure(self, now: int) -> None:
-        """Measure the time until the newest produce is answered, unless an earlier one is being measured."""
+        """Measure the time until the newest produce request is answered, if no measurement is in progress."""
         self.considered = now
         if not self.measured:
             self.measured = len(self.entries)
@@ -150,9 +150,9 @@ class AnswerQueue:
         return slot
 
     def answer(self, slot: Slot, answer: Sequence[Slice]) -> None:
-        """Set the response of a slot: sent at once if it is the only one, else at the end of the tick.
+        """Set the response of a slot. It is sent at once if the queue has no other entry, else at the end of the tick.
 
-        The records that the response acknowledges or holds are already written.
+        The records that the response acknowledges or contains must be written already.
         """
         entries = self.entries
         if len(entries) == 1 and entries[0] is slot:
@@ -188,7 +188,7 @@ class AnswerQueue:
         self.entries.clear()
 
     def drain(self) -> None:
-        """Send the ready responses at the queue's head with one write. Call it after the logs are written."""
+        """Send the ready responses at the queue's head with one write. Call this after the logs are written."""
         entries = self.entries
         waiting = len(entries)
         slots = 0
@@ -216,14 +216,14 @@ class AnswerQueue:
             self.send(out if slots or sent == 1 else (b"".join(out),))  # type: ignore[arg-type]
 
     def _sent(self, sent: int) -> None:
-        """Record the time of the measured response if it is among those sent."""
+        """Record the time of the measured response if it is among the first `sent` responses."""
         self.measured -= sent
         if self.measured <= 0:
             self.measured = 0
             self.purgatory.record_produce_time(self.measured_since)
 
     def fail_waiting(self, partition: Partition, error: int) -> None:
-        """Fail every produce that waits on the partition; the responses are sent at the end of the tick."""
+        """Fail every produce request that waits on the partition; the responses are sent at the end of the tick."""
         failed: deque[SingleProduce | Slot | MultiProduce] = deque()
         for entry in self.entries:
             if isinstance(entry, tuple):
@@ -241,7 +241,7 @@ class AnswerQueue:
         self.purgatory.ready[self] = None
 
     def waiting_for(self, partition: Partition) -> int:
-        """Return the number of produces that wait for the partition's high watermark (B3)."""
+        """Return the number of produce requests that wait for the partition's high watermark (B3)."""
         waiting = 0
         for entry in self.entries:
             if isinstance(entry, tuple):
@@ -252,7 +252,7 @@ class AnswerQueue:
         return waiting
 
     def expire(self, now: int) -> None:
-        """Answer overdue produces at the head with REQUEST_TIMED_OUT, although their records are appended (R47)."""
+        """Answer overdue produce requests at the queue's head with REQUEST_TIMED_OUT; their records stay (R47)."""
         entries = self.entries
         while entries:
             entry = entries[0]
@@ -270,7 +270,7 @@ class AnswerQueue:
 
 
 def _failed(entry: SingleProduce, error: int) -> Slot:
-    """Return the final response to a produce request that waits on a partition, when the partition fails."""
+    """Return the final response to a waiting produce request whose partition fails."""
     partition, required, _, correlation, base_offset, pack = entry
     if _is_acknowledged(required, partition, error):
         return Slot((pack(correlation, 0, base_offset, partition.log.log_start_offset),))
@@ -278,9 +278,9 @@ def _failed(entry: SingleProduce, error: int) -> Slot:
 
 
 def _is_acknowledged(required: int, partition: Partition, error: int) -> bool:
-    """True if the response stays a success although the partition fails.
+    """True if a waiting produce request succeeds although its partition fails.
 
-    That is, the records are committed, or the request had acks=1 and the disk did not fail.
+    This is so if the records are committed, or if the request has acks=1 and the disk did not fail.
     """
     if required == ALREADY:
         return error != _STORAGE_ERROR
@@ -291,11 +291,11 @@ class ParkedSession(Protocol):
     """A follower's fetch session that has records to send."""
 
     def serve(self, now: int) -> None:
-        """Answer the parked fetch, if one is parked."""
+        """Answer the session's parked fetch, if there is a parked fetch."""
 
 
 class Purgatory:
-    """The work left for the end of the tick: logs to write, followers to serve, responses to send.
+    """The work for the end of the event-loop tick: logs to write, followers to serve, responses to send.
 
     `on_storage_failed(partition, error)` takes the partition's log directory offline.
     """
@@ -325,7 +325,7 @@ class Purgatory:
         self.waiting: dict[Waiter, None] = {}
         self.on_storage_failed = on_storage_failed
         self.finished_produces = 0
-        """Produce requests answered since the start, including those with acks=0."""
+        """Number of produce requests answered since the start, including requests with acks=0."""
         self.produce_times = Histogram()
         """Milliseconds from arrival to response, of at most one produce request per connection and millisecond."""
 
@@ -342,9 +342,9 @@ class Purgatory:
         internal: bool = False,
         invalid: int = 0,
     ) -> int:
-        """Append one batch as leader; it is written at the end of the tick.
+        """Append one batch as leader; the batch is written at the end of the tick.
 
-        Return what `Partition.append_as_leader` returns; a disk failure is -KAFKA_STORAGE_ERROR.
+        Return the result of `Partition.append_as_leader`, or -KAFKA_STORAGE_ERROR if the disk fails.
         """
         if not partition.log.pending:
             self.dirty.append(partition)
@@ -357,7 +357,7 @@ class Purgatory:
             return -_STORAGE_ERROR
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """Have every request that waits on this partition checked at the end of the tick."""
+        """Schedule a check of every request that waits on this partition, for the end of the tick."""
         waiting = partition.produce_waiting
         if waiting:
             high_watermark = partition.high_watermark
@@ -375,12 +375,12 @@ class Purgatory:
                     progress.item.mark_changed()
 
     def high_watermark_followed(self, partition: Partition) -> None:
-        """Answer the consumers that wait on this follower in the next iteration of the event loop."""
+        """Schedule answers to consumers that wait on this follower, for the next iteration of the event loop."""
         self.high_watermark_moved(partition)
         self.finish_soon()
 
     def record_produce_time(self, arrived: int) -> None:
-        """Record the time (ms) of a produce request that arrived at this monotonic millisecond and is answered now."""
+        """Record the duration of a produce request that arrived at `arrived` (monotonic ms) and is answered now."""
         self.produce_times.record(self._clock.now() - arrived)
 
     def finish_soon(self) -> None:
@@ -394,7 +394,7 @@ class Purgatory:
         self.finish_tick(self._clock.now())
 
     def before_write(self, append: Callable[[], None]) -> None:
-        """Call `append` once, just before logs are written: at the end of this tick or the next one."""
+        """Call `append` once, just before the logs are written at the end of this tick or the next tick."""
         self.gathered.append(append)
         self.finish_soon()
 
@@ -420,7 +420,7 @@ class Purgatory:
     def _append_gathered(self) -> None:
         gathered, self.gathered = self.gathered, []
         was_due = self._is_finish_due
-        self._is_finish_due = True  # this tick writes what they append
+        self._is_finish_due = True  # this tick writes the appended batches
         for append in gathered:
             append()
         self._is_finish_due = was_due
@@ -440,12 +440,12 @@ class Purgatory:
                     progress.item.mark_dirty()
 
     def read_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        """Do what `storage_failed` does; may be called at any time, even while responses are sent."""
+        """Handle a failed read as `storage_failed` does. May be called at any time, even while responses are sent."""
         self.storage_failed(partition, failure)
         self.finish_soon()
 
     def storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        """Fail every pending produce of the partition and take its log directory offline (S37)."""
+        """Fail every pending produce request of the partition and take its log directory offline (S37)."""
         logger.error("partition %s: %s", partition.tp, failure)
         self.on_storage_failed(partition, failure)
         for queue in tuple(self.ready):

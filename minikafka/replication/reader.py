@@ -1,4 +1,4 @@
-"""A reader of one partition for coordinators that load their state from it."""
+"""A reader of one partition, from which a coordinator loads its state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _NO_POSITION: Final = -1
 class PartitionReader:
     """Reads a led partition from its log start offset up to its high watermark, in chunks of whole batches.
 
-    `offset` is the next offset to be read; the batch that holds it may begin below it. A reader belongs to the
-    leader epoch in which it was made. `on_storage_failed(partition, failure)` takes the log directory offline.
+    `offset` is the next offset to be read; the next batch may begin below `offset`. A reader can be used only in
+    the leader epoch in which it was created. `on_storage_failed(partition, failure)` takes the log directory offline.
     """
 
     __slots__ = (
@@ -41,9 +41,9 @@ class PartitionReader:
     def read(self, max_bytes: int) -> bytes:
         """Return the next whole batches, or b"" when `offset` has reached the current high watermark.
 
-        A chunk has at least one batch and, unless that batch alone is larger, at most `max_bytes`. A chunk ends
-        at the end of a segment too, so a short chunk is not the last one. Raises KafkaError when this broker
-        does not lead the partition in the reader's leader epoch any more, or when the disk fails.
+        A chunk has at most `max_bytes`, or one batch that is larger. A chunk also ends at the end of a segment, so
+        a short chunk is not always the last chunk. Raises KafkaError when this broker no longer leads the
+        partition in the reader's leader epoch, or when the disk fails.
         """
         self._check_leader_epoch()
         partition = self._partition

@@ -1,4 +1,4 @@
-"""Kafka's RackAwareReplicaSelector: which replica a consumer should read from (KIP-392)."""
+"""The choice of the replica that a consumer should read from, as in Kafka's RackAwareReplicaSelector (KIP-392)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from minikafka.base.model import BrokerId
 from minikafka.replication.partition import Partition
 
 _READING_MS: Final = 600_000
-"""Time after which a consumer that was sent to a follower has asked the leader again or stopped reading.
+"""Time within which a consumer that reads from a follower asks the leader again, unless it has stopped reading.
 
-It is twice the default of the consumer's metadata.max.age.ms."""
+The value is twice the default of the consumer's metadata.max.age.ms."""
 LEADER: Final = -1
-"""Returned when the consumer should read from the leader."""
+"""Result of `preferred_read_replica` if the consumer should read from the leader."""
 
 
 def preferred_read_replica(
@@ -25,9 +25,9 @@ def preferred_read_replica(
 ) -> BrokerId:
     """Return the broker from which a consumer should read: a follower in its rack, or LEADER for this broker.
 
-    Of the followers that are in the ISR and have the offset, the one with the most records is chosen. From
-    now on the leader sends that follower the high watermark promptly. `rack_of` returns the rack of a live
-    broker that the consumer can connect to, else None. `now`: monotonic ms.
+    Among the followers that are in the ISR and have the offset, the follower with the most records is chosen.
+    From now on the leader sends the high watermark promptly to this follower. `rack_of` returns the rack of a
+    live broker that the consumer can connect to, None for other brokers. `now`: monotonic ms.
     """
     if not rack or not partition.is_leader or rack_of(partition.broker_id) == rack:
         return LEADER
@@ -46,9 +46,9 @@ def preferred_read_replica(
 
 
 def forget_former_readers(partition: Partition, now: int) -> None:
-    """Forget the followers to which no consumer was sent for ten minutes; `now`: monotonic ms.
+    """Forget the followers that no consumer was told to read from for ten minutes; `now`: monotonic ms.
 
-    The leader then no longer sends them its high watermark promptly.
+    The leader then stops sending its high watermark promptly to these followers.
     """
     former = [one for one, at in partition.remote_readers.items() if now - at > _READING_MS]
     for progress in former:

@@ -1,8 +1,8 @@
 """Incremental fetch sessions of followers, held by the leader (KIP-227, R50).
 
-A session remembers the partitions that a follower fetches, so that a request lists only those that changed, and
-keeps a list of the partitions with records to send ("dirty"). The cost of a fetch grows with the active
-partitions, not with all of them.
+A session remembers the partitions that a follower fetches, so that a request lists only the partitions that
+changed. The session keeps a list of the partitions with records to send ("dirty"). Therefore the cost of a fetch
+grows with the number of active partitions, not with the number of all partitions.
 
 Invariant: an item is in `dirty` at most once. An item that is not dirty has nothing to send, except perhaps a
 newer high watermark, which is sent at the latest when the follower's wait ends.
@@ -35,14 +35,14 @@ FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
 _EPOCH_MAX: Final = 0x7FFFFFFF
 _SCAN_MS: Final = 500
-"""Interval at which a follower is sent high watermarks that moved while it had no records to fetch."""
+"""Interval at which the leader sends a follower the high watermarks of partitions that have no records to send."""
 
 PARTITIONS_MAX: Final = 10_000
 """Maximum number of partitions in the session of one follower: about 3 MB."""
 ANSWER_ROWS_MAX: Final = 1_000
-"""Maximum number of partitions in one response; the others are in the next one."""
+"""Maximum number of partitions in one response. Further partitions are in the next response."""
 STEP_ROWS: Final = 64
-"""Partitions of a request that one step processes: about 0.3 ms."""
+"""Number of partitions of a request that one step processes, in about 0.3 ms."""
 
 Topics: TypeAlias = list[tuple[bytes, list[ResponseRow]]]
 
@@ -51,10 +51,10 @@ class Responder(Protocol):
     """Sends the responses to one follower's fetches."""
 
     def respond(self, error: int, topics: Topics) -> None:
-        """Send a response with an error code, or with these partitions."""
+        """Send a response with the error code and the partitions in `topics`."""
 
     def respond_one(self, session_id: int, topic: bytes, answer: ResponseRow) -> None:
-        """Do what `respond` does, for one partition. Saves 1.5 of 2.5 µs."""
+        """Send a response with one partition, in 1.0 µs; `respond` takes 2.5 µs."""
 
 
 NOTHING: Final[Sequence[Slice]] = ()
@@ -88,7 +88,7 @@ class Item:
         self.max_bytes = 0
         self.dirty = False
         self.is_changed = False
-        """True if the partition is sent even without records, because the follower must learn its offsets soon."""
+        """True if the next response must contain the partition's offsets, even without records."""
         self.sent_high_watermark = -1
 
     def mark_changed(self) -> None:
@@ -100,8 +100,8 @@ class Item:
         """Add the partition to the session's `dirty`, the partitions to send.
 
         If the follower had every record of the partition until now, also set `last_caught_up` to the time of
-        the session's last fetch. A fetch itself sets `last_caught_up` only for partitions that it lists, and
-        it lists no partitions without new records.
+        the session's last fetch. A fetch request sets `last_caught_up` only for the partitions that it lists,
+        and an idle partition is not listed.
         """
         if not self.dirty:
             self.dirty = True
@@ -122,7 +122,7 @@ class Item:
         return self.session.seen
 
     def unbind(self) -> None:
-        """Drop the partition and the follower's progress; the next fetch of the partition looks them up again."""
+        """Drop the references to partition and progress; the next fetch of the partition looks them up again."""
         self.partition = self.progress = None
 
 
@@ -131,8 +131,8 @@ class Session:
 
     `epoch` is the session epoch that the next request must have. `lookup(topic, partition)` finds hosted
     partitions, `responder` sends the responses, `expand(partition, progress)` proposes the follower
-    for the ISR. A parked fetch is answered at `deadline` (ms) at the latest. `held`: partitions that wait because the
-    rate of throttled replicas is exceeded.
+    for the ISR. A parked fetch is answered at `deadline` (ms) at the latest. `held`: partitions that wait,
+    because throttled replicas exceed their rate.
     """
 
     __slots__ = (
@@ -190,7 +190,7 @@ class Session:
         deadline: int,
         now: int,
     ) -> None:
-        """Park one fetch; each of its rows acknowledges the records below the offset in the row.
+        """Park one fetch request. Each row acknowledges the records below the offset in the row.
 
         The fetch is answered at the end of the tick if there is anything to send, else at the deadline.
         Raises ProtocolViolation if the session would have more than `PARTITIONS_MAX` partitions.
@@ -246,7 +246,7 @@ class Session:
         deadline: int,
         now: int,
     ) -> None:
-        """Do what `fetch` does, for one row of a known partition. Saves 0.5 of 4.9 µs per fetch."""
+        """Park one fetch request with one row, of a known partition. This is 0.5 µs faster than `fetch`."""
         self._begin(max_bytes, deadline, now)
         self._fetched(item, leader_epoch, offset, last_epoch, start, now)
         if self.dirty:
@@ -254,7 +254,7 @@ class Session:
 
     def _begin(self, max_bytes: int, deadline: int, now: int) -> None:
         self.epoch = 1 if self.epoch >= _EPOCH_MAX else self.epoch + 1
-        # With 1 byte a first batch is sent however large it is (KIP-74).
+        # With a limit of 1 byte, the first batch is sent, however large it is (KIP-74).
         self.max_bytes = max_bytes if max_bytes > 0 else 1
         self.deadline = deadline
         self.seen = now
@@ -263,7 +263,7 @@ class Session:
     def _fetched(
         self, item: Item, leader_epoch: int, offset: int, last_epoch: int, start: int, now: int
     ) -> None:
-        """Note that the follower has the records from `start` up to `offset`, or that its fetch is refused.
+        """Note that the follower has the records from `start` up to `offset`, or set the error of the partition.
 
         The path of a follower in the ISR is inlined, which saves 0.07 of 4.9 µs per fetch.
         """
@@ -282,13 +282,13 @@ class Session:
             item.mark_dirty()
             return
         item.error = 0
-        item.sent_high_watermark = -1  # the follower may not have received the one sent before
+        item.sent_high_watermark = -1  # the follower may not have received the last response
         log = partition.log
         item.diverging = None
         if last_epoch != log.epochs.latest or offset > log.log_end_offset:
             item.diverging = partition.diverging(last_epoch, offset)
             if item.diverging is None and offset > log.log_end_offset:
-                # The follower's log is empty and begins elsewhere: its offset acknowledges nothing.
+                # The follower's log is empty and begins at another offset, which acknowledges nothing.
                 item.error = _OUT_OF_RANGE
             if item.diverging is not None or item.error:
                 item.mark_dirty()
@@ -296,7 +296,7 @@ class Session:
         try:
             moved = partition.record_follower_fetch(progress, offset, now)
             if log.gaps.lost_from is not None and log.is_missing(offset):
-                # A follower that copied the records after the gap would have the gap too, and never report it.
+                # A follower that copied the records after the gap would have the gap too, without an error.
                 item.error = _CORRUPT
                 item.mark_dirty()
         except StorageFailed as failure:
@@ -359,7 +359,10 @@ class Session:
         item.dirty = False
 
     def close(self) -> None:
-        """Release the partitions: the connection has ended. They are freed without the garbage collector."""
+        """Release the partitions, because the connection has ended.
+
+        References between objects are cleared, so that memory is freed without the garbage collector.
+        """
         self.parked = False
         for items in self.items.values():
             for item in items.values():
@@ -370,7 +373,7 @@ class Session:
         self.held.clear()
 
     def serve(self, now: int) -> None:
-        """Answer the parked fetch with the dirty partitions; stay parked if none of them has anything to send."""
+        """Answer the parked fetch with the dirty partitions. If they have nothing to send, the fetch stays parked."""
         if not self.parked or (self.min_bytes > 1 and self._waits_for_more(now)):
             return
         if len(self.dirty) == 1 and now < self.scanned + _SCAN_MS:
@@ -401,7 +404,7 @@ class Session:
             self.answer_now(list(topics.items()))
 
     def _waits_for_more(self, now: int) -> bool:
-        """Return True while the dirty partitions have fewer than `min_bytes` to send; the next tick looks again."""
+        """Return True while the dirty partitions have fewer than `min_bytes` to send; the next tick checks again."""
         if now >= self.deadline:
             return False
         available = 0
@@ -425,7 +428,7 @@ class Session:
     def expire(self, now: int) -> None:
         """Answer a parked fetch after its deadline with the high watermarks that have moved.
 
-        Also try again to send the partitions that were held. Call it every `throttle.RETRY_MS`.
+        Also try again to send the held partitions. Call this every `throttle.RETRY_MS`.
         """
         if self.held:
             held, self.held = self.held, {}
@@ -459,7 +462,7 @@ class Session:
                 position = progress.current_position()
             end = log.written_position
             data: bytes | Deferred
-            # Few records are read here: that saves 0.28 of 6.7 µs per batch with two followers.
+            # Reading few records here saves 0.28 of 6.7 µs per batch with two followers.
             if end - position <= EAGER_BYTES and self.max_bytes - left <= EAGER_BYTES:
                 data, progress.next_offset, progress.next_position = log.read(position, end, limit)
             else:
@@ -508,8 +511,9 @@ class Session:
     def _add_high_watermarks(self, topics: dict[bytes, list[ResponseRow]], now: int) -> None:
         """Add the partitions whose high watermark has moved since it was last sent (R33).
 
-        Also propose the follower for ISRs that it could not join at its last fetch, because another change was
-        pending or its broker was not known to be alive: an idle partition is not listed again.
+        Also propose the follower for ISRs that it could not join at its last fetch, because another ISR change was
+        pending or its broker was not known to be alive. The next fetch would not do this, because it does not
+        list idle partitions.
         """
         self.scanned = now
         for topic, items in self.items.items():

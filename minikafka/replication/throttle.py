@@ -1,8 +1,8 @@
 """The rate limit of throttled replicas (KIP-73, Kafka's ReplicationQuotaManager).
 
-A broker has two throttles: for records that it sends as a leader, and for those that it fetches as a
-follower. The bytes of all throttled replicas count, but only replicas outside of the ISR wait, so that a
-throttle never shrinks an ISR.
+A broker has one throttle for the records that it sends as a leader, and one throttle for the records that it
+fetches as a follower. The bytes of all throttled replicas count, but only replicas outside of the ISR wait, so
+that a throttle never shrinks an ISR.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from minikafka.base.keys import LONG_MAX
 from minikafka.base.ports import Clock
 
 RETRY_MS: Final = 100
-"""Time after which a replica that had to wait is tried again."""
+"""Interval at which replicas that wait for the throttle are tried again."""
 _HEAD_START_MS: Final = 100
-"""After a window without a transfer, the bytes granted in this time may be transferred at once."""
+"""After a window without a transfer, the bytes that are granted in this time may be transferred at once."""
 
 
 class Throttle:
-    """How many bytes throttled replicas may transfer now, and their rate over the last windows.
+    """The number of bytes that throttled replicas may transfer now, and their rate over the last windows.
 
-    Bytes are granted at the rate all the time, and unused bytes are kept. During a transfer at most those of
-    one window are kept, for the pauses between two fetches. After an idle window at most those of a tenth of
-    a second are kept, so that short copies keep the rate too. (In Kafka, idle windows are a credit.) A
-    transfer beyond the rate delays later transfers by at most `count` windows of `window_ms`.
+    Bytes are granted continuously, at the limit of the rate. Unused bytes are kept for later. During a transfer
+    at most the bytes of one window are kept, to bridge the pauses between two fetches. After an idle window at
+    most the bytes of 0.1 s are kept, so that short copies do not exceed the limit. (Kafka keeps the bytes of idle
+    windows.) A transfer above the limit delays later transfers by at most `count` windows of `window_ms`.
     """
 
     __slots__ = (
@@ -42,12 +42,12 @@ class Throttle:
 
     def __init__(self, clock: Clock, count: int, window_ms: int) -> None:
         self.limit = LONG_MAX
-        """Bytes per second; LONG_MAX: no limit."""
+        """Limit of the rate in bytes per second; LONG_MAX: no limit."""
         self._clock = clock
         self._count = count
         self._window_ms = window_ms
         self._credit = 0
-        """Thousandths of a byte that may be transferred; negative after too much was transferred."""
+        """Thousandths of a byte that may be transferred now; negative after a transfer above the limit."""
         self._at = clock.now()
         self._last = self._at - window_ms
         """`_at`: time (ms) up to which the credit is computed; `_last`: time of the last transfer."""
@@ -56,7 +56,7 @@ class Throttle:
         self._total = 0
 
     def set_limit(self, limit: int) -> None:
-        """Limit the rate to these bytes per second from now on."""
+        """Set the limit of the rate, in bytes per second."""
         if limit != self.limit:
             self._credit = min(self._credit, 0)
             self._at = self._clock.now()

@@ -1,4 +1,4 @@
-"""Waits for changes of a partition: fetches, deletions of records, and the fetch sessions of consumers."""
+"""Interfaces of requests and sessions that wait for a change of a partition."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ class Reader(Protocol):
     """A partition in a consumer's fetch session, marked dirty when the replica has something new."""
 
     def mark_dirty(self) -> None:
-        """Look at the partition again; its replica has removed this reader from `Partition.readers`."""
+        """Mark the partition to be read again. The caller has removed this reader from `Partition.readers`."""

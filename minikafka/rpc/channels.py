@@ -1,10 +1,10 @@
 """Channels from the controller to the brokers: one ordered queue per broker, one request in flight (R15).
 
-Invariant: a broker receives the requests of one controller in the order of `send`, each at least
-once, and none after `remove` or `stop`; `on_response` is called in that order, once per request. A
-request without a response is repeated until the broker is removed, since only the end of its
-registration shows that a broker is gone. A broker refuses stale epochs, and the caller finds that
-in the response (R5); the queue continues.
+Invariant: a broker receives the requests of one controller in the order of the `send` calls, each
+request at least once. `on_response` is called once per request, in the same order. After `remove`
+or `stop`, no request is sent. A request without a response is repeated until the broker is removed,
+because only the end of the broker's registration shows that the broker is gone. A broker refuses a
+request with a stale epoch in its response (R5); the channel then sends the next request.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ CALL_TIMEOUT_MS: Final = 30_000
 """Default of Kafka's `controller.socket.timeout.ms`."""
 RETRY_MS: Final = 100
 RETRY_SPREAD_MS: Final = 10
-"""Jitter of retries, so that channels to brokers that died together do not all wake at once."""
+"""Jitter of retries. Without it, the channels to brokers that failed together would all retry at once."""
 
 OnResponse: TypeAlias = Callable[[BrokerId, ControllerRequest, ControllerResponse], None]
 
 
 class Channels:
-    """The channels of one active controller. `stop` removes them; the next term may add channels again."""
+    """The channels of one active controller. After `stop`, a later term may add channels again."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Channels:
         self._shared = SharedRows()
 
     def add(self, broker: Broker) -> None:
-        """Open a channel; one to an older registration or address of the broker is dropped (R19)."""
+        """Open a channel to the broker. Drop any channel to an older registration or address (R19)."""
         known = self._channels.get(broker.id)
         if known is not None:
             if known.broker == broker:
@@ -82,7 +82,7 @@ class Channels:
     def send(
         self, broker_id: BrokerId, request: ControllerRequest, on_response: OnResponse
     ) -> None:
-        """Queue a request; a request to an unregistered broker, which has no channel, is dropped."""
+        """Queue a request. A request to an unregistered broker is dropped, as that broker has no channel."""
         channel = self._channels.get(broker_id)
         if channel is None:
             logger.warning(
@@ -97,11 +97,11 @@ class Channels:
         return len(channel.queue) if channel is not None else 0
 
     def backlog(self) -> dict[BrokerId, int]:
-        """Return broker id -> number of waiting requests, for every channel (C39)."""
+        """Return the number of requests without a response, by broker id, for every channel (C39)."""
         return {id_: len(channel.queue) for id_, channel in self._channels.items()}
 
     def stop(self) -> None:
-        """Drop all channels at once, after resignation, without sending another byte to any broker."""
+        """Drop all channels when the controller resigns, without sending another byte to any broker."""
         for broker_id in list(self._channels):
             self.remove(broker_id)
         self._shared = SharedRows()
@@ -142,9 +142,7 @@ class _Channel:
             self._task.cancel()
 
     async def run(self) -> None:
-        """Send queued requests until stopped. The task is kept, so that `stop` can cancel it
-        without waiting.
-        """
+        """Send queued requests until `stop` cancels the current task."""
         self._task = asyncio.current_task()
         while not self._stopped:
             if not self.queue:
@@ -157,7 +155,7 @@ class _Channel:
             on_response(self.broker.id, request, response)
 
     async def _deliver(self, request: ControllerRequest) -> ControllerResponse:
-        """Send a request until there is a response."""
+        """Repeat a request until the broker responds; return the response."""
         method, body = encode(request, self._shared)
         attempt = 0
         while True:
@@ -174,14 +172,16 @@ class _Channel:
             await self._clock.sleep(RETRY_MS + self._rng.uniform(0, RETRY_SPREAD_MS))
 
     def _note_retry(self, request: ControllerRequest, attempt: int, error: OSError) -> None:
-        """Log attempts 1, 2, 4, 8, … only, because a broker may be down for a long time."""
+        """Write a failed attempt to the ledger. Called for attempts 1, 2, 4, 8, … only, to limit the lines."""
         fields = {"to": self.broker.id, "request": name_of(request), "attempt": attempt}
         fields["error"] = f"{type(error).__name__} {error}"
         self._ledger.record(RETRY, request.cause, fields)
 
     async def _call(self, method: str, body: dict[str, object]) -> ControllerResponse:
-        """Make one attempt. A refusal counts as a response, unless another process answers on the
-        broker's port.
+        """Send a request once and return the response. A refusal by the broker is a response too.
+
+        Raises OSError if the request must be repeated: no response, failed authentication, or
+        NETWORK_EXCEPTION.
         """
         broker = self.broker
         endpoint = broker.endpoint(self._listener)

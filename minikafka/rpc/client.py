@@ -1,6 +1,6 @@
-"""The calling side of the control plane: signed msgpack bodies over HTTP, with keep-alive connections.
+"""The client of the control plane: signed msgpack bodies over HTTP, with keep-alive connections.
 
-It imports only the client of aiohttp, because a command such as `minikafka status` starts no server.
+This module does not import aiohttp's server: commands such as `minikafka status` serve nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from minikafka.rpc.encoding import BODY_MAX_BYTES, pack, unpack
 from minikafka.rpc.signatures import Signer
 
 IDLE_CLIENT_SECONDS: Final = 15
-"""Idle time after which the client closes a connection, well before a server does."""
+"""Idle time after which the client closes a connection; shorter than the server's limit."""
 
 
 class ControlPlaneClient:
-    """Signed calls to brokers, with the identity that signs them.
+    """A client that sends signed calls to brokers.
 
-    `cluster_id` must be equal on both sides (`""` while it is unknown on both). `sender_id`: the broker's
-    id, -1 for a tool.
+    `cluster_id`: must be equal at the caller and the called broker (`""` while both do not know the id).
+    `sender_id`: id of the calling broker, -1 for a tool.
     """
 
     def __init__(
@@ -44,9 +44,10 @@ class ControlPlaneClient:
         target_id: BrokerId,
         timeout_ms: int,
     ) -> dict[str, Any]:
-        """Make one call to the broker `target_id`; another broker at the address refuses it.
+        """Send one call to the broker `target_id` and return the response.
 
-        Raises OSError (TimeoutError included) without a response, `KafkaError` if refused.
+        Raises OSError (TimeoutError included) if no response arrives, and KafkaError if the call is refused. A
+        broker with another id refuses the call.
         """
         path = f"/{method}"
         data = pack(body)
@@ -73,7 +74,7 @@ class ControlPlaneClient:
             self._session = None
 
     def _http_client(self) -> aiohttp.ClientSession:
-        """Return the HTTP client, created at the first call because it binds to the running loop."""
+        """Return the HTTP client, created at the first call because aiohttp needs a running event loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CLIENT_SECONDS),
@@ -85,7 +86,7 @@ class ControlPlaneClient:
 
 
 def _outcome(status: int, data: bytes) -> dict[str, Any]:
-    """Return the response of a call, or raise the KafkaError in it."""
+    """Decode the response of a call. Raises KafkaError if the response is an error."""
     if status == 401:
         raise KafkaError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -107,7 +108,7 @@ def _outcome(status: int, data: bytes) -> dict[str, Any]:
 
 
 async def _limited(response: aiohttp.ClientResponse) -> bytes:
-    """Read the body of a response, at most as large as a request may be."""
+    """Read the body of a response. Raises ConnectionError if it exceeds `BODY_MAX_BYTES`."""
     pieces = []
     size = 0
     async for piece in response.content.iter_any():

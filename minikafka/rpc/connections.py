@@ -1,8 +1,8 @@
 """The open connections of one control-plane listener.
 
-Invariant: at most `CONNECTIONS_MAX` are open, and each has a deadline for its next whole request, from the
-moment it is accepted. When one more is accepted, the oldest connection that has not carried a valid signature
-is closed, so that strangers cannot keep the controller out.
+Invariant: at most `CONNECTIONS_MAX` connections are open. From its acceptance on, each connection has a
+deadline for its next whole request. A new connection above the limit closes the oldest connection without a
+valid signature, so that unauthenticated clients cannot lock out the controller.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 256
 READ_TIMEOUT_MS: Final = 30_000
-"""A connection without a whole request for this long is closed, whether idle or very slow."""
+"""A connection is closed if no whole request arrives for this long, even if some bytes arrive."""
 _WARNING_MS: Final = 60_000
 
 
 class ServedConnection(asyncio.Protocol):
-    """One accepted connection: an asyncio protocol that passes every call on to the protocol of aiohttp."""
+    """One accepted connection: an asyncio protocol that forwards every call to aiohttp's protocol."""
 
     def __init__(self, owner: Connections, handler: RequestHandler) -> None:
         self._owner = owner
@@ -39,7 +39,7 @@ class ServedConnection(asyncio.Protocol):
         self.resume_writing = handler.resume_writing  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop, some time after the connection was accepted."""
+        """Called by the event loop, shortly after it has accepted the connection."""
         self._transport = cast("asyncio.Transport", transport)
         if self._is_ended:
             self._transport.abort()
@@ -52,7 +52,7 @@ class ServedConnection(asyncio.Protocol):
         self.handler.connection_lost(exc)
 
     def end(self) -> None:
-        """Close at once, or as soon as the event loop has made the connection."""
+        """Close the connection: now, or in `connection_made` if the event loop has not called that yet."""
         self._is_ended = True
         self._owner.forget(self)
         if self._transport is not None:
@@ -71,8 +71,8 @@ class Connections:
     def accept(self, handler: RequestHandler) -> ServedConnection:
         """Return the protocol of a new connection.
 
-        If too many connections are open now, close the oldest that has not carried a valid signature. That is
-        the new connection if all others have carried a valid signature.
+        Above `CONNECTIONS_MAX`, close the oldest connection without a valid signature. This may be the new
+        connection.
         """
         connection = ServedConnection(self, handler)
         self._open[handler] = connection
@@ -84,26 +84,26 @@ class Connections:
         return connection
 
     def expect_request(self, handler: RequestHandler) -> None:
-        """Start the time limit for the next whole request, unless it runs already."""
+        """Start the timer for the next whole request, if the connection has no such timer."""
         connection = self._open.get(handler)
         if connection is not None and connection.deadline is None:
             connection.deadline = self._clock.call_later(READ_TIMEOUT_MS, connection.end)
 
     def request_received(self, handler: RequestHandler) -> None:
-        """End the time limit: a whole request was received."""
+        """Stop the timer of the connection: a whole request was received."""
         connection = self._open.get(handler)
         if connection is not None and connection.deadline is not None:
             connection.deadline.cancel()
             connection.deadline = None
 
     def mark_signed(self, handler: RequestHandler) -> None:
-        """Note that a request on the connection had a valid signature."""
+        """Record that the connection has carried a request with a valid signature."""
         connection = self._open.get(handler)
         if connection is not None:
             self._unsigned.pop(connection, None)
 
     def forget(self, connection: ServedConnection) -> None:
-        """Stop counting a connection as open: it has ended, or is about to end."""
+        """Remove a connection that has ended, or is about to end, from the open connections."""
         self._open.pop(connection.handler, None)
         self._unsigned.pop(connection, None)
         if connection.deadline is not None:

@@ -1,7 +1,7 @@
-"""Bodies of the control plane: maps with text keys in msgpack, within limits.
+"""Encoding of control-plane bodies: msgpack maps with text keys, of limited size.
 
-A partition of a LeaderAndIsr takes 30 bytes plus its topic's name, so `BODY_MAX_BYTES` is enough for
-`messages.ROWS_MAX` partitions in one request.
+A partition in a LeaderAndIsr request takes 30 bytes plus the topic's name. So a body of `BODY_MAX_BYTES` has
+room for `messages.ROWS_MAX` partitions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAP_MAX: Final = 1024
 
 
 def pack(body: dict[str, Any]) -> bytes:
-    """Encode a body. Raises KafkaError(INVALID_REQUEST) if it is too large."""
+    """Encode a body as msgpack. Raises KafkaError(INVALID_REQUEST) if the result is too large."""
     packer = msgpack.Packer()
     pieces = [packer.pack_map_header(len(body))]
     for name, value in body.items():
@@ -37,7 +37,7 @@ def pack(body: dict[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, Any]:
-    """Decode a map with text keys within the limits. Raises ValueError."""
+    """Decode a body. Raises ValueError if it is not a map with text keys, or exceeds a limit."""
     body = msgpack.unpackb(
         data,
         strict_map_key=True,

@@ -1,10 +1,9 @@
 """Bodies of controller RPCs: the values of `base.model` converted to and from msgpack values, and checked.
 
-Invariant: a value returned by a `decode…` function has the types and ranges that `base.model`
-promises, topic names that may be used as directory names, and lists within their limits; anything
-else raises `KafkaError(INVALID_REQUEST)`. A body is a map with exactly the keys named here.
-Partitions and brokers are rows (lists of fixed length), because one LeaderAndIsr contains
-thousands.
+Invariant: a value returned by a `decode…` function has the types and ranges of `base.model`, topic names that
+are safe as directory names, and lists within their limits. All other bodies raise
+KafkaError(INVALID_REQUEST). A body is a map with exactly the keys in this module. Each partition or broker is
+a row (a list of fixed length), because one LeaderAndIsr request contains thousands of partitions.
 """
 
 from __future__ import annotations
@@ -37,31 +36,33 @@ STOP_REPLICA: Final = "stop_replica"
 CONTROLLED_SHUTDOWN: Final = "controlled_shutdown"
 CREATE_TOPICS: Final = "create_topics"
 STATE: Final = "state"
-"""Read-only: empty map in, state of the broker out (for `minikafka status`)."""
+"""Read-only call. Request: an empty map. Response: the state of the broker (for `minikafka status`)."""
 EXPLAIN: Final = "explain"
-"""Read-only: `topic` and `partition` in, this broker's data about the partition out (for `minikafka
-why`).
+"""Read-only call. Request: `topic` and `partition`. Response: the broker's data about the partition (for
+`minikafka why`).
 """
 EXPLAIN_GROUP: Final = "explain_group"
-"""Read-only: `group` in, this broker's data about the consumer group out (for `minikafka why --group`)."""
+"""Read-only call. Request: `group`. Response: the broker's data about the consumer group (for
+`minikafka why --group`).
+"""
 PLAN: Final = "plan"
-"""Read-only, to the active controller. Request: a planned change. Response: its consequences as lines
-(`minikafka plan`).
+"""Read-only call to the active controller. Request: a planned change. Response: the consequences of the change
+as lines of text (for `minikafka plan`).
 """
 RECONFIGURE: Final = "reconfigure"
-"""From a tool: the settings in the broker's file, which may have changed. The broker applies those that can
-be altered at run time, and returns every difference.
+"""Call of a tool. Request: the settings in the broker's file. Response: every setting that differs from the
+running broker. The broker applies the settings that can be altered at run time.
 """
 STATE_CHANGES: Final = frozenset({LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA})
 """Requests of the controller to brokers, delivered to each broker's handler in order."""
 HOLD_STEP: Final = "hold_step"
 RELEASE_STEP: Final = "release_step"
 STEPS: Final = "steps"
-"""Returns the held steps and the blocked operations; waits up to the given time for an operation to
-block.
+"""Call of a tool. Request: a step and a maximum wait for an operation to block there. Response: the held steps,
+and the steps at which an operation is blocked.
 """
 GATE_CALLS: Final = frozenset({HOLD_STEP, RELEASE_STEP, STEPS})
-"""Calls by which a tool blocks, releases and watches a broker's named steps (`broker/step_gate.py`)."""
+"""Calls with which a tool blocks, releases and watches a broker's named steps (`broker/step_gate.py`)."""
 
 ROWS_MAX: Final = 262_144
 """Maximum number of partitions, brokers or topics in one body."""
@@ -101,10 +102,10 @@ class NewTopic(NamedTuple):
 
 
 class SettingChange(NamedTuple):
-    """A setting whose value in a broker's file differs from the one it runs with.
+    """A setting with different values in the broker's file and in the running broker.
 
-    Values are in Kafka's text form, None if unset. `effect`: `now`, `restart` (from the next start on) or
-    `overridden` (a setting altered at run time takes precedence).
+    `old`, `new`: the values in Kafka's text form, None if unset. `effect` says when the new value applies:
+    `now`, `restart` (after the next start) or `overridden` (a setting altered at run time takes precedence).
     """
 
     name: str
@@ -124,16 +125,14 @@ class Rows(list[list[Any]]):
 
 
 class SharedRows:
-    """A cache of the rows encoded last: the same partitions are sent to every broker at about the
-    same time.
-    """
+    """A cache of the last rows, because the same partitions are often sent to every broker in turn."""
 
     def __init__(self) -> None:
         self._partitions: tuple[PartitionState, ...] = ()
         self._rows = Rows(())
 
     def of(self, partitions: tuple[PartitionState, ...]) -> Rows:
-        """Return the rows of these partitions; the caller must not change them."""
+        """Return the rows of these partitions. The caller must not change the rows."""
         if partitions is not self._partitions:
             # The fields of a PartitionState have the order of a row.
             self._rows = Rows([*state.tp, *state[1:]] for state in partitions)
@@ -142,7 +141,7 @@ class SharedRows:
 
 
 def encode(request: ControllerRequest, shared: SharedRows | None = None) -> tuple[str, Body]:
-    """Return method name and body of a controller request."""
+    """Return the method name and the body of a controller request."""
     body: Body = {
         "controller_id": request.controller_id,
         "controller_epoch": request.controller_epoch,
@@ -162,7 +161,7 @@ def encode(request: ControllerRequest, shared: SharedRows | None = None) -> tupl
 
 
 def decode(method: str, body: object) -> ControllerRequest:
-    """Return the controller request in a body. Raises KafkaError(INVALID_REQUEST)."""
+    """Decode the body of a controller request. Raises KafkaError(INVALID_REQUEST)."""
     if method == STOP_REPLICA:
         fields = _fields(body, *_REQUEST_FIELDS)
         return StopReplicaRequest(
@@ -190,19 +189,19 @@ def encode_response(response: ControllerResponse) -> Body:
 
 
 def decode_response(body: object) -> ControllerResponse:
-    """Return a broker's response. Raises KafkaError(INVALID_REQUEST)."""
+    """Decode a broker's response to a controller request. Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "error", "partitions")
     partitions = _rows(fields["partitions"], _Decoder().result)
     return ControllerResponse(_error(fields["error"]), partitions)
 
 
 def encode_controlled_shutdown(broker_id: int, broker_epoch: int) -> Body:
-    """Return the body with which a broker asks the controller to move its leaderships (R23)."""
+    """Return the body of a ControlledShutdown: the broker asks the controller to move its leaderships (R23)."""
     return {"broker_id": broker_id, "broker_epoch": broker_epoch}
 
 
 def decode_controlled_shutdown(body: object) -> tuple[int, int]:
-    """Return (broker id, broker epoch). Raises KafkaError(INVALID_REQUEST)."""
+    """Return the (broker id, broker epoch) in the body. Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "broker_id", "broker_epoch")
     return _broker_id(fields["broker_id"]), _integer(fields["broker_epoch"], -1, _INT64_MAX)
 
@@ -228,32 +227,32 @@ def decode_create_topics(body: object) -> list[NewTopic]:
 
 
 def encode_created(results: Iterable[tuple[str, int]]) -> Body:
-    """Return the response to create_topics: (topic, Kafka error code) each."""
+    """Return the response to create_topics: a (topic, Kafka error code) pair per topic."""
     return {"topics": [[topic, int(error)] for topic, error in results]}
 
 
 def decode_created(body: object) -> dict[str, int]:
-    """Return topic -> Kafka error code. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the Kafka error codes by topic. Raises KafkaError(INVALID_REQUEST)."""
     return dict(_rows(_fields(body, "topics")["topics"], _created))
 
 
 def encode_settings(settings: Mapping[str, str]) -> Body:
-    """Return the body with the settings of a broker's file."""
+    """Return the body of the call `reconfigure`: the settings in a broker's file."""
     return {"settings": [[name, value] for name, value in settings.items()]}
 
 
 def decode_settings(body: object) -> dict[str, str]:
-    """Return the settings by name; the broker checks them. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the settings by name; the broker checks their values. Raises KafkaError(INVALID_REQUEST)."""
     return dict(_rows(_fields(body, "settings")["settings"], _setting))
 
 
 def encode_changes(changes: Iterable[SettingChange]) -> Body:
-    """Return the response to the call `reconfigure`: the settings that differ in the broker's file."""
+    """Return the response to `reconfigure`: the settings that differ between file and running broker."""
     return {"changes": [list(change) for change in changes]}
 
 
 def decode_changes(body: object) -> list[SettingChange]:
-    """Return the differences. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the changed settings in the response to `reconfigure`. Raises KafkaError(INVALID_REQUEST)."""
     return list(_rows(_fields(body, "changes")["changes"], _change))
 
 
@@ -263,30 +262,31 @@ def encode_step(step: str) -> Body:
 
 
 def decode_step(body: object) -> str:
-    """Return the step's name; the gate checks that the step exists. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the step in the body; the caller checks that it exists. Raises KafkaError(INVALID_REQUEST)."""
     return _text(_fields(body, "step")["step"], _STEP)
 
 
 def encode_steps(step: str, wait_ms: int) -> Body:
-    """Return the body that asks for the gate's state, after waiting up to `wait_ms` for this step
-    to block.
+    """Return the body that asks for the step gate's state.
+
+    The broker first waits, at most `wait_ms`, until an operation is blocked at `step`.
     """
     return {"step": step, "wait_ms": wait_ms}
 
 
 def decode_steps(body: object) -> tuple[str, int]:
-    """Return (step, ms to wait). Raises KafkaError(INVALID_REQUEST)."""
+    """Return the (step, maximum wait in ms) in the body. Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "step", "wait_ms")
     return _text(fields["step"], _STEP), _integer(fields["wait_ms"], 0, _STEP_WAIT_MAX_MS)
 
 
 def encode_gate_state(held: Iterable[str], blocked: Iterable[str]) -> Body:
-    """Return the gate's response: the held steps, and the steps at which an operation is blocked."""
+    """Return the body of the step gate's state: the held steps, and the steps where an operation is blocked."""
     return {"held": list(held), "blocked": list(blocked)}
 
 
 def decode_gate_state(body: object) -> tuple[list[str], list[str]]:
-    """Return (held steps, blocked steps). Raises KafkaError(INVALID_REQUEST)."""
+    """Return the (held steps, blocked steps) in the body. Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "held", "blocked")
     return list(_rows(fields["held"], _step)), list(_rows(fields["blocked"], _step))
 
@@ -312,20 +312,20 @@ def _step(value: object) -> str:
 
 
 class _Decoder:
-    """Decodes the rows of one body; names and broker lists that were already checked are cached."""
+    """A decoder for the rows of one body. It caches the names and broker lists that it has checked."""
 
     def __init__(self) -> None:
         self._topics: dict[str, str] = {}
         self._ids: dict[tuple[Any, ...], tuple[int, ...]] = {(): ()}
 
     def result(self, row: object) -> tuple[TopicPartition, int]:
-        """Return a partition and its error code. Raises KafkaError(INVALID_REQUEST)."""
+        """Decode a row into a partition and an error code. Raises KafkaError(INVALID_REQUEST)."""
         topic, partition, error = _list(row, 3)
         tp = TopicPartition(self._topic(topic), _integer(partition, 0, _INT32_MAX))
         return tp, _error(error)
 
     def state(self, row: object) -> PartitionState:
-        """Return a partition's state. Raises KafkaError(INVALID_REQUEST)."""
+        """Decode a row into a partition's state. Raises KafkaError(INVALID_REQUEST)."""
         topic, partition, leader, epoch, isr, zk_version, controller_epoch, *rest = _list(row, 12)
         replicas, adding, removing, offline, is_new = rest
         return PartitionState(
@@ -435,7 +435,7 @@ def _cause(fields: Body) -> str:
 
 
 def _fields(body: object, *names: str) -> Body:
-    """Return the body if it is a map with exactly these keys; raise KafkaError otherwise."""
+    """Return the body. Raises KafkaError if it is not a map with exactly these keys."""
     if not isinstance(body, dict) or body.keys() != set(names):
         raise _invalid(f"the body must be a map with the keys {', '.join(names)}")
     return body

@@ -1,10 +1,9 @@
-"""The serving side of the control plane: signed msgpack bodies over HTTP, checked strictly.
+"""The server of the control plane: signed msgpack bodies over HTTP, checked strictly.
 
-Invariant: no byte of a body is read before the signature of the headers is verified, the body is
-not decoded before its hash is verified, and state changes of one sender reach the handler one at a
-time, in the order in which they were sent. The number of connections is limited, and each has a
-deadline for a whole request, which aiohttp does not provide (`connections.py`). A caller without a
-valid signature gets 401 without a reason.
+Invariants: no byte of a body is read before the signature of the headers is verified. No body is decoded
+before its hash is verified. State changes from one sender reach the handler one at a time, in the order of
+sending. A call without a valid signature is answered with HTTP status 401, without a reason. `connections.py`
+limits the number of connections and the time for a whole request, because aiohttp has no such limits.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from minikafka.runtime.listening import stop_listening
 logger = logging.getLogger(__name__)
 
 INCARNATIONS_MAX: Final = 1024
-"""Number of senders whose last state change is remembered; far more than can be alive."""
+"""Number of sending processes whose last sequence number is kept; far more than run at the same time."""
 _SERVER_NAME: Final = {"Server": "minikafka"}
 
 METRICS: Final = ("GET", "/metrics")
 """The only request that needs no signature. Its body is not read."""
 
 Page: TypeAlias = Callable[[], Iterator[str]]
-"""Returns the text of the metrics page in pieces."""
+"""A function that yields the text of the metrics page in pieces."""
 Handler: TypeAlias = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
 class HttpControlPlane(ControlPlaneClient):
-    """The ControlPlane port; one per process, with the identity that signs its calls.
+    """The ControlPlane port: sends and serves signed calls. Each process has one.
 
-    `cluster_id` must be equal on both sides (`""` while it is unknown on both).
+    `cluster_id`: must be equal at the caller and the called broker (`""` while both do not know the id).
     """
 
     def __init__(
@@ -58,7 +57,10 @@ class HttpControlPlane(ControlPlaneClient):
     async def serve(
         self, handler: Handler, host: str, port: int, metrics: Page | None = None
     ) -> Listener:
-        """Serve calls on a port, and GET /metrics unsigned. A KafkaError of the handler is returned to the caller."""
+        """Serve signed calls, and unsigned GET /metrics, on a port.
+
+        The caller receives each KafkaError that the handler raises.
+        """
         server = _Server(handler, self._verifier, self._clock, metrics)
         await server.start(host, port)
         self._servers.append(server)
@@ -110,11 +112,10 @@ class _Server:
         self.port = self._listening.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop accepting, give running handlers a moment, close the connections; a second call has
-        no effect.
+        """Stop accepting connections, wait at most one second for running handlers, then close all connections.
 
-        aiohttp forgets a handler whose caller has disconnected; no handler may continue in a
-        closed broker.
+        Handlers that are still running are cancelled, because aiohttp does not wait for a handler whose caller
+        has disconnected. A second call has no effect.
         """
         await stop_listening(self._listening)
         await self._runner.cleanup()
@@ -166,7 +167,7 @@ class _Server:
         return await self._answer(call, sealed)
 
     async def _metrics_page(self, metrics: Page) -> web.Response:
-        """Return the metrics page, and let other tasks run between two metrics."""
+        """Return the metrics page. Other tasks can run between two pieces of the page."""
         pieces = []
         for piece in metrics():
             pieces.append(piece)
@@ -188,7 +189,7 @@ class _Server:
     async def _handle(self, call: Call, sealed: Sealed) -> dict[str, Any]:
         if call.method not in STATE_CHANGES:
             return await self._handler(call)
-        # A call that its sender has abandoned may be read after later calls.
+        # A call that timed out at its sender may be read after the sender's later calls.
         if sealed.sequence <= self._latest.get(sealed.incarnation, 0):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "overtaken by a later state change")
         self._latest.pop(sealed.incarnation, None)
@@ -200,7 +201,7 @@ class _Server:
 
 
 def _refusal(status: int) -> web.Response:
-    """Return a response without body or reason that closes the connection."""
+    """Return an HTTP response that has no body and closes the connection."""
     response = web.Response(status=status, headers=_SERVER_NAME)
     response.force_close()
     return response

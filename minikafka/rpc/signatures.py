@@ -1,10 +1,10 @@
 """Authentication of control-plane calls: HMAC-SHA256 with the cluster's secret, and replay protection.
 
-Pure: times are passed in. The signature covers method, path, hash of the body, cluster id, sender,
-target, wall time and nonce, so a server can refuse an unauthenticated call from its headers alone,
-before it reads a byte of the body. Invariant of a `Verifier`: a call is accepted only by the broker
-that it was signed for, only while its time is within `WINDOW_MS` of the server's, and only once: its
-nonce is remembered for as long as the call could be accepted, twice `WINDOW_MS`.
+This module does no I/O; callers pass in the times. The signature covers the method, path, hash of the body,
+cluster id, sender, target, wall time and nonce. So a server can refuse an unauthenticated call after reading
+only the headers. Invariant of a `Verifier`: a call is accepted only by the broker that is its target, only if
+its time is within `WINDOW_MS` of the server's time, and only once. A nonce is therefore remembered for twice
+`WINDOW_MS`, the time in which the call could be accepted again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ NONCE: Final = "X-Minikafka-Nonce"
 BODY_HASH: Final = "X-Minikafka-Body"
 SIGNATURE: Final = "X-Minikafka-Signature"
 NONCES_MAX: Final = 200_000
-"""Maximum number of remembered nonces; further calls are refused. A few calls per second are usual."""
+"""Maximum number of remembered nonces. Further calls are refused. A few calls per second are usual."""
 _NONCE: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 class Sealed(NamedTuple):
-    """A verified call: the process (incarnation) that sent it, its sequence number there, and its
-    body's hash.
+    """The verified headers of a call.
+
+    `incarnation`: the process that sent the call. `sequence`: number of the call in that process.
+    `body_hash`: hash that the body must have.
     """
 
     incarnation: str
@@ -42,12 +44,12 @@ class Sealed(NamedTuple):
 
 
 def body_hash(body: bytes) -> str:
-    """Return the SHA-256 of a body in hex, as used in the header."""
+    """Return the SHA-256 of a body in hex, the value of the header `BODY_HASH`."""
     return hashlib.sha256(body).hexdigest()
 
 
 class Signer:
-    """Signs the calls of one process; `sequence` counts them."""
+    """The signer of one process's calls."""
 
     def __init__(self, secret: bytes, cluster_id: str, sender_id: int, incarnation: bytes) -> None:
         """`incarnation`: eight random bytes, new for every process."""
@@ -61,7 +63,7 @@ class Signer:
     def headers(
         self, target_id: int, method: str, path: str, body: bytes, wall_ms: int
     ) -> dict[str, str]:
-        """Return the headers for one call to the broker `target_id`; never the same twice."""
+        """Return the signed headers of one call to the broker `target_id`. Each result has a new nonce."""
         self._sequence += 1
         headers = {
             CLUSTER: self._cluster_id,
@@ -89,7 +91,7 @@ class Verifier:
     def verify(
         self, method: str, path: str, headers: Mapping[str, str], wall_ms: int, now: int
     ) -> Sealed | str:
-        """Return the verified call, or the reason for refusing it (for the server's log only)."""
+        """Return the verified headers of a call, or the reason for a refusal (for the server's log only)."""
         expected = _signature(self._secret, method, path, headers)
         given = headers.get(SIGNATURE, "")
         if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "surrogateescape")):
@@ -109,7 +111,10 @@ class Verifier:
         return Sealed(nonce[1], int(nonce[2]), headers[BODY_HASH])
 
     def _remember(self, nonce: str, now: int) -> bool:
-        """Remember a nonce for twice the window, the time during which it could be accepted."""
+        """Remember a nonce for twice `WINDOW_MS`.
+
+        Return False for a replay (the nonce is known), or if `NONCES_MAX` nonces are remembered.
+        """
         while self._expiries and self._expiries[0][0] < now:
             self._seen.discard(self._expiries.popleft()[1])
         if nonce in self._seen or len(self._seen) >= NONCES_MAX:
@@ -120,7 +125,10 @@ class Verifier:
 
 
 def _signature(secret: bytes, method: str, path: str, headers: Mapping[str, str]) -> str:
-    """Return the hex HMAC over the signed lines; header values cannot contain a line feed."""
+    """Return the HMAC, in hex, of the method, the path and the signed headers, one per line.
+
+    The lines are unambiguous because header values cannot contain a line feed.
+    """
     signed = (CLUSTER, SENDER, TARGET, TIME, NONCE, BODY_HASH)
     text = "\n".join((method, path, *(headers.get(name, "") for name in signed)))
     return hmac.new(secret, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()

@@ -1,9 +1,9 @@
 """Busy polling: under dense traffic the event loop checks its sockets again instead of sleeping.
 
-Waking a sleeping processor costs as much as a broker's whole work for one record, and an acks=all produce
-wakes four processes one after the other (docs/performance.md has the figures). Polling takes only processor
-time that no other process wants: it yields the processor before each check of the sockets, and a long yield
-stops the polling for a while.
+Waking a sleeping processor costs as much as a broker's whole work for one record. An acks=all produce request
+wakes four processes one after the other (docs/performance.md has the figures). Busy polling uses only idle
+processor time: the process yields the processor before each check of the sockets. A long yield means that
+another process needed the processor, and stops the polling for the next `HELD_READS` reads.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from time import perf_counter_ns
 from typing import Final
 
 PAUSE_NS: Final = 500_000
-"""Polling ends when no read follows within this time, or when a yield to another process takes longer."""
+"""Polling ends if no read occurs for this time, or if a yield to another process takes longer than this."""
 DENSE_READS: Final = 8
-"""Number of reads without a pause before polling begins. Steady 1,000 records/s do not reach it."""
+"""Number of reads without a pause before polling begins. A steady 1,000 records/s is below this number."""
 HELD_READS: Final = 1_024
 """Number of reads without polling after a long yield, so that polling seldom delays other processes."""
 
 
 class BusyPoll:
-    """The busy polling of one event loop. `now` counts nanoseconds; `give_way` yields the processor."""
+    """The busy polling of one event loop. `now` returns nanoseconds; `give_way` yields the processor."""
 
     __slots__ = ("_give_way", "_is_polling", "_last_read", "_loop", "_now", "_reads")
 
@@ -41,7 +41,7 @@ class BusyPoll:
         self._is_polling = False
 
     def after_read(self) -> None:
-        """Note that a read of a socket was handled; begin to poll when enough reads came without a pause."""
+        """Count a read of a socket. Start polling after more than `DENSE_READS` reads without a pause."""
         now = self._now()
         if now - self._last_read > PAUSE_NS:
             self._reads = min(self._reads, 0)
@@ -52,7 +52,7 @@ class BusyPoll:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Yield the processor, then make the loop check its sockets once more without sleeping."""
+        """Yield the processor, then make the event loop check its sockets again without sleeping."""
         before = self._now()
         self._is_polling = before - self._last_read <= PAUSE_NS
         if self._is_polling:

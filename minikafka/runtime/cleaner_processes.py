@@ -1,6 +1,6 @@
-"""The Cleaners port: one process for each cleaning in progress, so that the broker's event loop does not wait.
+"""The Cleaners port: each cleaning runs in its own process, so that the broker's event loop does not wait.
 
-A process is kept for a while after a cleaning, for the next one. It ends by itself when the broker is gone.
+After a cleaning, the process stays idle for a while for the next cleaning. It exits when the broker exits.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _KEPT_S: Final = 60
 
 
 class CleanerProcesses:
-    """Processes that run `cleaner_worker.py`. A task and its results are lines of JSON."""
+    """Processes that run `cleaner_worker.py`. Tasks and results are sent as lines of JSON."""
 
     def __init__(self) -> None:
         self._idle: list[Process] = []
         self._retiring: asyncio.TimerHandle | None = None
         self._throttle: IO[bytes] | None = None
-        """The file that the `Throttle` of every process uses; opened for the first process, closed by `close`."""
+        """The file shared by the `Throttle` of every process. It is opened when the first process starts."""
 
     async def clean(
         self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], Awaitable[None]]
     ) -> Mapping[str, Any]:
-        """Carry out a task in an idle or a new process (see `Cleaners.clean`)."""
+        """Run a cleaning task in an idle process, or else in a new process (see `Cleaners.clean`)."""
         process = self._idle.pop() if self._idle else await self._started()
         is_idle = False
         try:
@@ -69,14 +69,14 @@ class CleanerProcesses:
         self._retiring = asyncio.get_running_loop().call_later(_KEPT_S, self._retire)
 
     def _retire(self) -> None:
-        """Close the input of the idle processes, which ends them."""
+        """End the idle processes, by closing their input."""
         while self._idle:
             process = self._idle.pop()
             assert process.stdin is not None
             process.stdin.close()
 
     async def close(self) -> None:
-        """End the idle processes, and close the shared file."""
+        """Kill the idle processes, and close the shared file."""
         if self._retiring is not None:
             self._retiring.cancel()
         while self._idle:
@@ -90,11 +90,9 @@ async def _exchange(
     task: Mapping[str, Any],
     on_group: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> tuple[str, dict[str, Any]]:
-    """Send a task to the process, and pass each cleaned group of segments that it reports to `on_group`.
+    """Send a task to the process, and call `on_group` for each cleaned group of segments.
 
-    Return the kind and the content of the last message.
-
-    Raises CleaningFailed.
+    Return the kind and the content of the process's last message. Raises CleaningFailed if the process ends.
     """
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,6 +1,6 @@
-"""The process that cleans logs for a broker: tasks are lines of its input, results lines of its output.
+"""The process that cleans logs for a broker. It reads tasks from stdin and writes results to stdout.
 
-It ends when its input ends, even during a cleaning: the broker is gone, or has aborted the cleaning.
+The process exits when stdin ends, even during a cleaning: the broker has exited, or has aborted the cleaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minikafka.log.cleaner.task import CleanedGroup, CleaningTask
 from minikafka.runtime.storage import DiskStorage
 
 _NICE: Final = 5
-"""Niceness of the process, so that the broker itself comes first when processors are scarce."""
+"""Niceness of the cleaner process, so that the broker has priority when the processors are busy."""
 _GC_THRESHOLD: Final = 100_000
 
 
@@ -32,17 +32,17 @@ _TIME: Final = Struct("d")
 
 
 class Throttle:
-    """A limit on the bytes per second of all cleaner processes of a broker together; computes their pauses.
+    """A limit on the total bytes per second of all cleaner processes of a broker.
 
-    `shared`: descriptor of a file that all of them use. It contains the monotonic time, in seconds, from
-    which on the allowed rate permits more bytes. It is empty at first.
+    `shared`: descriptor of a file that all cleaner processes share. The file contains the monotonic time, in
+    seconds, at which the processes may continue. A new file is empty.
     """
 
     def __init__(self, shared: int) -> None:
         self._shared = shared
 
     def pause_after(self, count: int, bytes_per_second: float, now: float) -> float:
-        """Return how long to pause, in seconds, after this many bytes at this time."""
+        """Return the seconds to pause at the time `now`, after processing `count` bytes."""
         fcntl.lockf(self._shared, fcntl.LOCK_EX)
         try:
             (due,) = _TIME.unpack(os.pread(self._shared, _TIME.size, 0) or bytes(_TIME.size))
@@ -56,9 +56,9 @@ class Throttle:
 def serve(
     tasks: BinaryIO, results: BinaryIO, throttle: Throttle, has_ended: Callable[[], bool]
 ) -> None:
-    """Carry out one task after the other until the input ends.
+    """Run one cleaning task after the other until the input ends.
 
-    `has_ended`: called during a task; True if the input has ended.
+    `has_ended`: returns True if the input has ended; called repeatedly during a task.
     """
 
     def send(kind: str, content: Mapping[str, Any]) -> None:
@@ -86,7 +86,10 @@ def carry_out(
     throttle: Throttle,
     has_ended: Callable[[], bool],
 ) -> dict[str, Any] | None:
-    """Carry out a task; return its outcome, None if the input has ended. Raises CorruptBatch, StorageFailed."""
+    """Run a cleaning task. Return its outcome, or None if the input has ended during the task.
+
+    Raises CorruptBatch, StorageFailed.
+    """
     steps = clean(DiskStorage(), task)
     while not has_ended():
         try:
@@ -103,13 +106,16 @@ def carry_out(
 
 
 def _input_has_ended() -> bool:
-    """True if the broker has closed the input; it sends nothing during a task."""
+    """Return True if the broker has closed the input. A broker sends nothing during a task."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def main() -> None:
-    """Serve the broker that started this process; the argument is the descriptor for `Throttle`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the broker
+    """Run the cleaning tasks of the broker that started this process.
+
+    The command-line argument is the file descriptor for `Throttle`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the broker, which ends this process
     os.nice(_NICE)
     gc.set_threshold(_GC_THRESHOLD)
     try:

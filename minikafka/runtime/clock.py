@@ -1,7 +1,7 @@
 """Time and randomness of this machine: the production implementations of the Clock and Rng ports.
 
-Invariant: `now` never decreases, even when the machine's clock is set. Random values are suitable
-for ids and secrets: they cannot be predicted.
+Invariant: `now` never decreases, even when the machine's clock is set. Random values cannot be
+predicted, so they are suitable for ids and secrets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SystemClock:
         return time.monotonic_ns() // _NS_PER_MS
 
     def wall_ms(self) -> int:
-        """Return Unix milliseconds; jumps when the machine's clock is set."""
+        """Return Unix milliseconds. The value jumps when the machine's clock is set."""
         return time.time_ns() // _NS_PER_MS
 
     async def sleep(self, ms: float) -> None:
@@ -50,7 +50,7 @@ class SystemRng:
         return os.urandom(count)
 
     def uniform(self, low: float, high: float) -> float:
-        """Return a random number between the two bounds, for jitter."""
+        """Return a random number between `low` and `high`, for jitter."""
         return self._random.uniform(low, high)
 
     def shuffled(self, items: Sequence[Any]) -> list[Any]:

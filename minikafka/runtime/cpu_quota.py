@@ -1,7 +1,7 @@
-"""Check for a processor quota of this process's control group (cgroups(7): `cpu.max`, `cpu.cfs_quota_us`).
+"""Check whether this process's control group has a CPU quota (cgroups(7): `cpu.max`, `cpu.cfs_quota_us`).
 
 In a container with a quota, busy polling uses up the processor time that brokers need. The
-kernel then stops the brokers for the rest of a period of 100 ms.
+kernel then stops the brokers for the rest of each period of 100 ms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ MOUNT: Final = Path("/sys/fs/cgroup")
 
 
 def has_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> bool:
-    """True if this process's control group, or one above it, has a quota; False without control groups."""
+    """Return True if this process's control group, or one of its ancestors, has a CPU quota.
+
+    Return False on a system without control groups.
+    """
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -32,10 +35,10 @@ def has_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> bool:
 
 
 def _limits(mount: Path, path: str, name: str) -> Iterator[str]:
-    """Yield the first word of the file `name` in the group's directory and each one above it, up to `mount`.
+    """Yield the first word of each file `name` in the group's directory and its ancestors, up to `mount`.
 
-    Directories without the file are skipped: in a container, `path` may be the path outside of the container,
-    while `mount` is the group itself.
+    Directories without the file are skipped: in a container, `path` may be a path of the host, while `mount` is
+    the directory of the group itself.
     """
     group = mount / path.lstrip("/")
     for folder in (group, *group.parents):

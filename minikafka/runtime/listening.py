@@ -1,4 +1,4 @@
-"""The end of an asyncio server that has accepted connections it has not made yet."""
+"""Closing of an asyncio server without leaking the connections that it has just accepted."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from typing import Final
 
 _TURNS_TO_CONNECT: Final = 2
-"""Iterations of the event loop from the acceptance of a connection to `connection_made`."""
+"""Iterations of the event loop between accepting a connection and calling `connection_made`."""
 
 
 async def stop_listening(server: asyncio.Server) -> None:
-    """Stop accepting connections, and close the server once each accepted connection has been made.
+    """Stop accepting connections. Close the server after `connection_made` of each accepted connection.
 
     Without this, asyncio would leak a connection that it accepts just before the server is closed, and the
     server's owner would have to close connections that have no transport yet.

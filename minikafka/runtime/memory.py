@@ -1,7 +1,7 @@
-"""The return of freed memory to the operating system.
+"""A task that returns freed memory to the operating system.
 
-The C library keeps memory that large requests have freed if it lies between objects still in use. After a
-series of 60 attacks 318 MB were left; the C library returned 141 MB of them on request.
+The C library keeps freed memory that lies between objects still in use. In a test with 60 very large requests,
+the process kept 318 MB; a trim returned 141 MB of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minikafka.base.ports import Clock
 
 _EVERY_MS: Final = 5_000
 GROWTH: Final = 16 << 20
-"""Growth of the process, in bytes, before a trim, which takes up to 30 ms and delays large allocations."""
+"""Growth of the process in bytes before a trim. A trim takes up to 30 ms and delays large allocations."""
 _STATM: Final = Path("/proc/self/statm")
 Trim = Callable[[], object]
 
@@ -36,7 +36,10 @@ def resident() -> int:
 async def return_freed_memory(
     clock: Clock, trim: Trim, measure: Callable[[], int] = resident
 ) -> None:
-    """Trim the heap, in a thread, at a growth of `GROWTH` over the least size since the last trim."""
+    """Trim the heap each time the process has grown by `GROWTH` bytes since its smallest size after a trim.
+
+    This coroutine never returns. Each trim runs in a thread.
+    """
     least = measure()
     while True:
         await clock.sleep(_EVERY_MS)

@@ -1,6 +1,6 @@
 """The Storage port, implemented with the operating system's files.
 
-Invariant: every OSError is raised as `StorageFailed` with its path, and a write either completes or
+Invariant: every OSError is raised as `StorageFailed` with the file's path. A write either completes or
 raises.
 """
 
@@ -18,7 +18,7 @@ from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Buffer
 
 _SLICES_MAX: Final = 1024
-"""IOV_MAX of Linux: `pwritev` refuses more slices, so they are joined into one before the write."""
+"""IOV_MAX of Linux: `pwritev` refuses more slices. More slices are joined into one before the write."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def _failing_as(path: str) -> Iterator[None]:
 
 
 def _open(path: str, flags: int, mode: int = 0o644) -> int:
-    """Open a file that is no symbolic link: through a link, writes would leave the log directory."""
+    """Open a file; refuse a symbolic link, because its target may be outside of the log directory."""
     try:
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     except OSError as error:
@@ -49,7 +49,7 @@ class DiskFile:
         self._fd = fd
 
     def pread(self, count: int, position: int) -> bytes:
-        """Read at most this many bytes at a position; fewer only at the end of the file."""
+        """Return `count` bytes at a position, or fewer bytes if the file ends earlier."""
         try:
             data = os.pread(self._fd, count, position)
             if len(data) == count or not data:
@@ -59,7 +59,7 @@ class DiskFile:
             raise StorageFailed(self.path, error) from error
 
     def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
-        """Write all slices at a position; return the number of bytes."""
+        """Write all slices one after the other at a position; return the total number of bytes."""
         try:
             if len(slices) == 1:
                 size = len(slices[0])
@@ -76,9 +76,7 @@ class DiskFile:
             raise StorageFailed(self.path, error) from error
 
     def _write_rest(self, data: bytes, written: int, position: int) -> None:
-        """Write the rest after a partial write, until everything is in the file or the kernel
-        reports an error.
-        """
+        """Write the bytes of `data` after the first `written` bytes. Raises OSError."""
         view = memoryview(data)
         while written < len(data):
             written += os.pwrite(self._fd, view[written:], position + written)
@@ -94,7 +92,7 @@ class DiskFile:
             os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        """Flush data and size to the disk (fsync)."""
+        """Flush the file's data and size to the disk (fsync)."""
         with _failing_as(self.path):
             os.fsync(self._fd)
 
@@ -189,7 +187,7 @@ class DiskStorage:
             self.sync_directory(os.path.dirname(new) or ".")
 
     def link(self, path: str, other: str) -> bool:
-        """Add a hard link to the file; return False if that fails for any reason."""
+        """Add a hard link to the file; return False on any error."""
         try:
             os.link(path, other)
         except OSError:
@@ -227,7 +225,7 @@ class DiskStorage:
         return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def lock(self, path: str) -> DiskFile | None:
-        """Lock a file and return it; closing it releases the lock. None if another process holds the lock."""
+        """Lock a file and return it, or None if another process has locked it. Closing the file unlocks it."""
         with _failing_as(path):
             fd = _open(path, os.O_RDWR | os.O_CREAT)
             try:

@@ -1,7 +1,8 @@
 """Background tasks with an owner: the Tasks and Executor ports of the production loop.
 
-The only module that creates tasks which outlive their creator. Invariant: a task is referenced
-until it has ended, its exception is logged and passed to the owner, and no task runs after `close`.
+Only this module creates tasks that run on after the creating function has returned. Invariant: a task
+is referenced until it has ended. Its exception is logged and passed to the owner. No task runs after
+`close`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class TaskRegistry:
-    """The Tasks port. `on_crash(name, error)` is called when an exception leaves one of the tasks."""
+    """The Tasks port. `on_crash(name, error)` is called when a task ends with an exception."""
 
     def __init__(self, on_crash: Callable[[str, Exception], None] | None = None) -> None:
         self._on_crash = on_crash
@@ -25,8 +26,7 @@ class TaskRegistry:
     def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> Awaitable[None]:
         """Start a task. Awaiting the task waits for its end but does not raise its exception.
 
-        After `close` the coroutine is not started: its owner is shutting down and nothing would wait
-        for it.
+        After `close` the coroutine is not started, because no caller would wait for the task.
         """
         task = asyncio.get_running_loop().create_task(self._run(coroutine, name), name=name)
         self._tasks.add(task)
@@ -38,7 +38,7 @@ class TaskRegistry:
         return task
 
     async def close(self) -> None:
-        """Cancel all tasks and wait for them, except for the task that calls this method."""
+        """Cancel all tasks except the calling task, and wait until they have ended."""
         self._is_closed = True
         caller = asyncio.current_task()
         while others := [task for task in self._tasks if task is not caller]:

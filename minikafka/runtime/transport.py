@@ -2,9 +2,9 @@
 the socket.
 
 Invariant: bytes are sent in the order of the `send` calls. A direct write happens only while the
-loop's own queue is empty; bytes that the socket did not take are copied into that queue. After
-`close`, `abort`, an end of file or a lost connection the descriptor is never used again, since its
-number may already belong to another connection.
+event loop's queue is empty. Bytes that the socket does not take are copied into that queue. After
+`close`, `abort`, an end of file or a lost connection, the descriptor is never used again, because
+its number may already belong to another connection.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ SLICES_MAX: Final = 1024
 """IOV_MAX of Linux: `writev` refuses more slices in one call."""
 BACKLOG: Final = 1024
 _ENDED: Final = getattr(select, "POLLRDHUP", 0)
-"""Makes `poll` report an end of file even before all bytes are read (Linux); a reset is always reported."""
+"""Flag that makes `poll` report an end of file even if some bytes are still unread (Linux only).
+
+`poll` reports a reset without this flag.
+"""
 
 
 class SocketConnection(asyncio.BufferedProtocol):
-    """One TCP connection: the protocol that the event loop calls, and the Link for its handler."""
+    """One TCP connection. The event loop uses it as a protocol, the handler as a Link."""
 
     def __init__(self, handler: StreamHandler, after_read: Callable[[], None] | None) -> None:
         self.handler = handler
@@ -54,20 +57,19 @@ class SocketConnection(asyncio.BufferedProtocol):
         self.handler.connected(self)
 
     def eof_received(self) -> bool:
-        """Close the connection when the peer has finished sending, as Kafka does; pending responses
-        are dropped.
-        """
+        """Close the connection when the peer has finished sending, and drop pending responses, like Kafka."""
         self._open = False
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop as the last call; the descriptor is closed right after it."""
+        """Called by the event loop as the last call. The descriptor is closed immediately afterwards."""
         self._open = False
         self.handler.disconnected(exc or self._error)
 
     def send(self, slices: Sequence[Buffer]) -> None:
-        """Write at once if nothing is queued, else queue. A dead connection drops the bytes without
-        an error.
+        """Write the slices to the socket, or queue them if earlier bytes are queued.
+
+        If the connection is closed or fails, the bytes are dropped without an error.
         """
         if not self._open:
             return
@@ -94,9 +96,7 @@ class SocketConnection(asyncio.BufferedProtocol):
             transport.write(_rest(slices, taken))
 
     def queued_bytes(self) -> int:
-        """Return the bytes accepted by `send` but not yet taken by the socket; 0 once the
-        connection is closing.
-        """
+        """Return the number of bytes that `send` has queued; 0 if the connection is closed or closing."""
         return self._transport.get_write_buffer_size() if self._open else 0
 
     def pause_reading(self) -> None:
@@ -112,7 +112,7 @@ class SocketConnection(asyncio.BufferedProtocol):
     def has_ended(self) -> bool:
         """Return True if the peer has closed or reset the connection.
 
-        While reading is paused, the event loop does not notice that.
+        This works also while reading is paused, when the event loop does not detect the end of a connection.
         """
         if not self._open:
             return True
@@ -143,14 +143,15 @@ class SocketListener:
         self.port: int = server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop accepting connections; do not wait for open connections, as `wait_closed` does since
-        Python 3.12.
+        """Stop accepting connections. Open connections stay open.
+
+        `asyncio.Server.wait_closed` is not used: since Python 3.12 it waits for the open connections.
         """
         await stop_listening(self._server)
 
 
 class SocketTransport:
-    """The Transport port over TCP; `after_read` is called after each read was handled."""
+    """The Transport port over TCP. `after_read` is called after the handling of each read."""
 
     def __init__(self, after_read: Callable[[], None] | None = None) -> None:
         self._after_read = after_read
@@ -162,9 +163,9 @@ class SocketTransport:
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> Listener:
-        """Accept TCP connections; port 0 takes a free port.
+        """Accept TCP connections on a port; 0 chooses a free port.
 
-        Raises OSError, and ConfigError unless `security` is PLAINTEXT.
+        Raises OSError, and ConfigError if `security` is not PLAINTEXT.
         """
         require_plaintext(security)
         loop = asyncio.get_running_loop()
@@ -184,7 +185,7 @@ class SocketTransport:
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> StreamHandler:
-        """Open a TCP connection. Raises OSError, and ConfigError unless `security` is PLAINTEXT."""
+        """Open a TCP connection. Raises OSError, and ConfigError if `security` is not PLAINTEXT."""
         require_plaintext(security)
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
@@ -194,7 +195,7 @@ class SocketTransport:
 
 
 def _both(handle: Callable[[int], None], after: Callable[[], None]) -> Callable[[int], None]:
-    """Return a function, for the event loop to call on each read, that calls `handle` and then `after`."""
+    """Return a `buffer_updated` function that calls `handle`, then `after`."""
 
     def buffer_updated(count: int) -> None:
         handle(count)
@@ -204,7 +205,7 @@ def _both(handle: Callable[[int], None], after: Callable[[], None]) -> Callable[
 
 
 def _rest(slices: Sequence[Buffer], taken: int) -> bytes:
-    """Return a copy of the bytes after the first `taken` ones; at least one byte must remain."""
+    """Return a copy of the bytes in `slices` after the first `taken` bytes. At least one byte must remain."""
     index = 0
     while taken >= len(slices[index]):
         taken -= len(slices[index])
@@ -213,7 +214,7 @@ def _rest(slices: Sequence[Buffer], taken: int) -> bytes:
 
 
 def _address_text(address: tuple[str, int] | None) -> str:
-    """Return host:port, with brackets around an IPv6 host; "?" if the peer is already gone."""
+    """Return host:port, with brackets around an IPv6 host; "?" if the socket is already disconnected."""
     if not address:
         return "?"
     host, port = address[:2]

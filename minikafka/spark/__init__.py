@@ -1,4 +1,4 @@
-"""The Spark data source `minikafka`; imports only `minikafka.base`, so that executors need nothing else."""
+"""The Spark data source `minikafka`. Executors need only this package and `minikafka.base`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _SET_BY_STREAMS: Final = (
     "SPARK_BUFFER_SIZE",
     "SPARK_PYTHON_RUNTIME",
 )
-"""Variables that Spark 4.3 puts into a source's environment, with their values, whenever a stream starts."""
+"""Variables that Spark 4.3 sets in a source's environment whenever a stream starts."""
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("minikafka")` in a session whose Spark has not found it by itself.
+    """Register `format("minikafka")` in a session.
 
-    Spark finds an installed minikafka; a source checkout on the path is not found.
+    Spark finds an installed minikafka automatically, but not a source checkout on the Python path.
     """
     from pyspark.sql.utils import is_remote
 
     from minikafka.spark.datasource import MinikafkaDataSource
 
-    if is_remote():  # the environment is the server's
+    if is_remote():  # a Spark Connect server has its own environment
         spark.dataSource.register(MinikafkaDataSource)
         return
     with _variables_of_streams(spark.sparkContext.environment):
@@ -36,11 +36,11 @@ def register(spark: SparkSession) -> None:
 
 @contextmanager
 def _variables_of_streams(environment: dict[str, str]) -> Iterator[None]:
-    """Add the variables of streams to the environment while Spark copies it for a source.
+    """Add the variables in `_SET_BY_STREAMS` to the environment while Spark copies the environment.
 
-    All streams share that copy, an unguarded HashMap. Two streams that start at once and both add a
-    variable can leave it with a wrong size: then every executor fails with `OptionalDataException`. Two
-    streams that replace the value of an existing variable do no harm.
+    All streams of a source share the copy, a HashMap without a lock. If two streams start at the same time
+    and both add a variable, the HashMap may get a wrong size, and every executor fails with
+    `OptionalDataException`. Replacing the value of an existing variable is safe.
     """
     missing = [name for name in _SET_BY_STREAMS if name not in environment]
     environment.update(dict.fromkeys(missing, ""))

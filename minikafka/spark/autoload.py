@@ -1,8 +1,8 @@
-"""The module that Spark finds and registers without a call.
+"""The module through which Spark finds the data source automatically.
 
-Wheel, editable install and the archive of `minikafka pipeline package` hold a copy of this file as the
-top-level module `pyspark_minikafka`: Spark imports every module of that prefix and registers its
-`DefaultSource`.
+The wheel, the editable install and the archive of `minikafka pipeline package` contain a copy of this file
+as the top-level module `pyspark_minikafka`. Spark imports every module whose name begins with `pyspark_` and
+registers the module's `DefaultSource`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The data source behind `format("minikafka")`: batch and stream, read and written.
+"""The data source for `format("minikafka")`: reads and writes of batches and streams.
 
-Rows read have the columns, names and types of Spark's own Kafka source.
+The columns of the rows read have the names and types of Spark's own Kafka source.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ SCHEMA_WITH_HEADERS: Final = StructType([*_COLUMNS, StructField("headers", Array
 
 
 class MinikafkaDataSource(DataSource, metaclass=Shipped):
-    """The data source `minikafka`; Spark creates an instance from the options wherever it needs one."""
+    """The data source `minikafka`. Spark creates the instances, with the user's options."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name that `format()` takes."""
+        """Return the name of this data source for `format()`."""
         return FORMAT
 
     def schema(self) -> StructType:
@@ -65,13 +65,11 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
             return SCHEMA_WITH_HEADERS if parse(self.options).include_headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the batch reader. Raises `ConfigError` for invalid options or a schema given by
-        the user.
-        """
+        """Return the batch reader. Raises `ConfigError` for invalid options or a user's schema."""
         return BatchReader(self._options(schema, Mode.BATCH))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a stream; raises as `reader`."""
+        """Return the reader of a stream. Raises the same errors as `reader`."""
         return StreamReader(self._options(schema, Mode.STREAM))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -82,8 +80,10 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
             return BatchWriter(self._write_options(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return the writer of a stream. In the output mode complete (`overwrite`) each micro-batch
-        appends the whole result, as with Spark's own Kafka sink. Raises as `writer`.
+        """Return the writer of a stream. Raises `ConfigError` for invalid options or columns.
+
+        In the output mode complete (`overwrite`), each micro-batch appends the whole result to the topic.
+        Spark's own Kafka sink does the same.
         """
         with one_line_errors():
             return StreamWriter(self._write_options(schema))

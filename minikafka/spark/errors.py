@@ -1,4 +1,4 @@
-"""How errors of the data source reach the user of Spark."""
+"""Shows errors of the data source to Spark users as one line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from minikafka.base.errors import MinikafkaError
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Have a worker of Spark report an expected error as one line instead of a traceback.
+    """Make a Spark worker report a MinikafkaError as one line instead of a traceback.
 
-    The worker ends with the error, so changing its environment and `pyspark.util` affects nothing else.
+    The worker process ends after the error, so changes to its environment and to `pyspark.util` are safe.
     """
     try:
         yield
@@ -29,9 +29,9 @@ def one_line_errors() -> Iterator[None]:
 
 
 def _omit_line_ends(reporter: ModuleType) -> None:
-    """Have `reporter` format errors without the line end that `traceback` appends.
+    """Make `reporter` format errors without the newline that `traceback` appends.
 
-    Spark appends the SQLSTATE to the text of the error, and would place it on a line of its own.
+    Spark appends the SQLSTATE to the error text. With the newline, the SQLSTATE would be on a separate line.
     """
 
     def format_exception_only(kind: type[BaseException], error: BaseException) -> list[str]:

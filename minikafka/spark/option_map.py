@@ -1,7 +1,7 @@
-"""Spark's option map as values: names without regard to case, defaults, and errors that name the option.
+"""Parsing of Spark's option map: names in any case, default values, and errors that name the option.
 
-Invariant: a name that the table of options does not contain is a `ConfigError`, so no option is
-accepted without an effect.
+Invariant: an option that is not in the table of options raises `ConfigError`. So no option is silently
+ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONG_MAX: Final = 2**63 - 1
 
 
 class OptionMap:
-    """The options of the user, and the defaults of those that are not given."""
+    """The options that the user gave, and the defaults of all other options."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class OptionMap:
         defaults: Mapping[str, str | None],
         refused: Mapping[str, str],
     ) -> None:
-        """Take the options of the user. `refused`: lower-case names of options that Spark's Kafka
-        connector has and this data source does not, with the reason. Raises `ConfigError` for an unknown or
-        refused name.
+        """Check the names of the user's options. Raises `ConfigError` for an unknown or refused name.
+
+        `refused`: lower-case names of options that only Spark's Kafka connector has, each with the reason.
         """
         lowered = {name.lower(): value for name, value in given.items()}
         names = {name.lower(): name for name in defaults}
@@ -45,24 +45,24 @@ class OptionMap:
         return name in self._given
 
     def optional(self, name: str) -> str | None:
-        """Return the option's text without surrounding space; None if it is missing or blank."""
+        """Return the option's text without surrounding spaces; None if the option is missing or blank."""
         return (self._text[name] or "").strip() or None
 
     def text(self, name: str) -> str:
-        """Return the text of an option that must be given."""
+        """Return the text of a required option. Raises `ConfigError` if the option is missing or blank."""
         if found := self.optional(name):
             return found
         raise ConfigError(f"option {name} must be given")
 
     def boolean(self, name: str) -> bool:
-        """Return the option as a boolean. Raises `ConfigError` for other texts than true and false."""
+        """Return the option as a boolean. Raises `ConfigError` if the text is not true or false."""
         value = self.text(name).lower()
         if value not in _BOOLEANS:
             raise ConfigError(f"option {name} must be true or false, not {value!r}")
         return _BOOLEANS[value]
 
     def choice(self, name: str, *words: str) -> str:
-        """Return the option in lower case. Raises `ConfigError` if it is not one of `words`."""
+        """Return the option's text in lower case. Raises `ConfigError` if the text is not in `words`."""
         value = self.text(name).lower()
         if value not in words:
             raise ConfigError(f"option {name} must be {' or '.join(words)}, not {value!r}")
@@ -73,7 +73,7 @@ class OptionMap:
         return _positive(name, self.text(name), most)
 
     def optional_positive(self, name: str) -> int | None:
-        """Return the option as a whole number from 1 to 2^63 - 1; None if it is missing or blank."""
+        """Return the option as a whole number from 1 to 2^63 - 1; None if the option is missing or blank."""
         value = self.optional(name)
         return None if value is None else _positive(name, value, _LONG_MAX)
 

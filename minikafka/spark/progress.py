@@ -1,7 +1,7 @@
-"""How far a stream is behind its topics: what Spark's own Kafka source reports as metrics.
+"""The lag of a stream behind its topics, which Spark's own Kafka source reports as metrics.
 
-A data source in Python cannot add metrics to the progress of a query. The progress holds the latest
-and the read offsets of each source, from which a listener on the driver computes them.
+A Python data source cannot add metrics to the progress of a query. But the progress contains the latest
+offsets and the read offsets of each source. A listener on the driver computes the lag from these offsets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minikafka.spark.source.positions import behind
 
 @dataclass(frozen=True)
 class OffsetsBehind:
-    """How many offsets a query was behind the partitions of one source when a batch was planned."""
+    """The lag of a query in offsets per partition of one source, when a micro-batch was planned."""
 
     average: float
     least: int
@@ -34,7 +34,7 @@ class OffsetsBehind:
 
 
 def offsets_behind(source: SourceProgress) -> OffsetsBehind | None:
-    """Return by how many offsets a source is behind; None if it is of another format or has no offsets."""
+    """Return the lag of a source; None if the source has another format or has no offsets."""
     try:
         read, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
         found = list(behind(read or {}, latest or {}).values())
@@ -44,16 +44,16 @@ def offsets_behind(source: SourceProgress) -> OffsetsBehind | None:
 
 
 class OffsetsBehindListener(StreamingQueryListener):
-    """Calls `report(progress, behind)` for each micro-batch and each source of this format.
+    """Calls `report(progress, behind)` for each micro-batch and each `minikafka` source.
 
-    `spark.streams.addListener(OffsetsBehindListener(report))`; the calls come from a thread of the driver.
+    Usage: `spark.streams.addListener(OffsetsBehindListener(report))`. A thread of the driver makes the calls.
     """
 
     def __init__(self, report: Callable[[StreamingQueryProgress, OffsetsBehind], None]) -> None:
         self._report = report
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Call `report` for each source of this format in a micro-batch."""
+        """Call `report` for each `minikafka` source of a micro-batch."""
         for source in event.progress.sources:
             if found := offsets_behind(source):
                 self._report(event.progress, found)
@@ -65,4 +65,4 @@ class OffsetsBehindListener(StreamingQueryListener):
         """Do nothing: Spark reports no offsets while a query is idle."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Do nothing: the last progress was reported before."""
+        """Do nothing: the last progress has already been reported."""

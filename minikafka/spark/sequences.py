@@ -1,4 +1,4 @@
-"""Comparison of two sequences of lines: those sent to a topic and those read from it.
+"""Comparison of two sequences of lines: the lines sent to a topic, and the lines read from the topic.
 
 Invariant: `lost + kept == len(sent)` and `kept + duplicated + foreign == len(read)` for any input.
 """
@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 
 class Difference(NamedTuple):
-    """Counts of the differences between the sequences sent and read; all zero if they are equal."""
+    """Counts of the differences between sent and read lines. All counts are zero for equal sequences."""
 
     lost: int
-    """Lines sent but not read; a line that was sent three times and read once counts as two."""
+    """Lines sent but not read. A line that was sent three times and read once counts as two."""
     duplicated: int
-    """Extra copies of sent lines; a line that was sent once and read three times counts as two."""
+    """Extra copies of sent lines. A line that was sent once and read three times counts as two."""
     foreign: int
-    """Read but never sent."""
+    """Lines read but never sent."""
     reordered: int
-    """Minimum number of kept records to move to restore the order in which they were sent."""
+    """Minimum number of lines to move to restore the order in which the lines were sent."""
 
 
 def compare(sent: Sequence[bytes], read: Sequence[bytes]) -> Difference:
-    """Return the differences between two sequences of lines, compared by content; lines may repeat."""
+    """Return the differences between two sequences of lines. Lines are compared by content and may repeat."""
     sent_counts, read_counts = Counter(sent), Counter(read)
     kept = (sent_counts & read_counts).total()
     foreign = sum(count for line, count in read_counts.items() if line not in sent_counts)
@@ -38,7 +38,7 @@ def compare(sent: Sequence[bytes], read: Sequence[bytes]) -> Difference:
 
 
 def _in_order(sent: Sequence[bytes], read: Sequence[bytes]) -> int:
-    """Return the length of the longest common subsequence; fast if few lines are out of order."""
+    """Return the length of the longest common subsequence. Fast if few lines are out of order."""
     first, last = 0, 0
     shorter = min(len(sent), len(read))
     while first < shorter and sent[first] == read[first]:
@@ -57,7 +57,7 @@ def _is_subsequence(short: Sequence[bytes], long: Sequence[bytes]) -> bool:
 
 
 def _longest_common(sent: Sequence[bytes], read: Sequence[bytes]) -> int:
-    """Return the length of the longest common subsequence by the algorithm of Hunt and Szymanski."""
+    """Return the length of the longest common subsequence (algorithm of Hunt and Szymanski)."""
     places = defaultdict(list)
     for index in reversed(range(len(sent))):
         places[sent[index]].append(index)

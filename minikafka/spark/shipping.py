@@ -1,7 +1,8 @@
-"""The archive that brings the data source and the pipelines to executors, as a zip.
+"""The zip archive with the code of the data source and the pipelines for executors.
 
-Spark puts it on the path of its Python workers (`--py-files`, `addPyFile`). Next to the packages it
-holds `pyspark_minikafka`, so that Spark finds the source by itself where the archive is on PYTHONPATH.
+Spark adds the archive to the Python path of the workers (`--py-files`, `addPyFile`). The archive also contains
+the module `pyspark_minikafka`. Through this module, Spark finds the data source automatically if the archive is
+on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ NAME: Final = "minikafka-spark.zip"
 _PACKAGES: Final = ("base", "pipeline", "spark")
 _AUTOLOAD: Final = "minikafka/spark/autoload.py"
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
-"""The same date for all files, so that equal sources give an equal archive."""
+"""The date of all files in the archive. A fixed date makes archives of equal sources equal."""
 
 
 def write_archive(path: Path) -> None:
-    """Write the archive; it replaces a file at `path` atomically."""
+    """Write the archive to `path`. An existing file is replaced atomically."""
     found = running_archive()
     data = _archive_bytes() if found is None else found.read_bytes()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,9 +39,9 @@ def write_archive(path: Path) -> None:
 
 
 def cached_archive(directory: Path) -> Path:
-    """Return the archive from which this code is imported.
+    """Return the archive from which this code is imported, or else an archive in `directory`.
 
-    If this code is imported from files, return an archive in `directory`, which is written if it is missing.
+    The archive in `directory` is written if no archive of the current code exists there.
     """
     if found := running_archive():
         return found
@@ -52,7 +53,7 @@ def cached_archive(directory: Path) -> Path:
 
 
 def running_archive() -> Path | None:
-    """Return the archive from which this code itself is imported; None if it is imported from files."""
+    """Return the archive from which this code is imported; None if this code is imported from files."""
     loader = base.__loader__
     return Path(loader.archive) if isinstance(loader, zipimport.zipimporter) else None
 
@@ -68,7 +69,7 @@ def _archive_bytes() -> bytes:
 
 
 def _files(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each file of the archive."""
+    """Yield the name and the content of each file of the archive."""
     sources = [root / "__init__.py"]
     for package in _PACKAGES:
         sources += sorted((root / package).rglob("*.py"))

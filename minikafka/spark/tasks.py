@@ -1,4 +1,4 @@
-"""Work that the caller divides: Spark runs one task for each piece, and each returns one small result."""
+"""Runs a list of work items in Spark: one task per item, and one small result per task."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Work = TypeVar("Work")
 def run_tasks(
     spark: SparkSession, function: Callable[[Work], Mapping[str, Any]], works: Sequence[Work]
 ) -> list[dict[str, Any]]:
-    """Run `function(work)` for each piece of work in a task of its own; return the results in order.
+    """Run `function(work)` for each item of `works` in a separate task. Return the results in order.
 
-    Results must be fit for JSON. Spark may run a piece more than once. Raises the error of Spark with one
-    line from the task that failed.
+    Results must be convertible to JSON. Spark may run `function` more than once for an item. If a task fails,
+    raises Spark's error with a one-line text from the failed task.
     """
     if not works:
         return []
@@ -29,7 +29,7 @@ def run_tasks(
         with one_line_errors():
             return json.dumps(function(works[index]))
 
-    # Arrow functions would need pandas. A deterministic one might be called more than once per row.
+    # Arrow functions would need pandas. Spark might call a deterministic function twice per row.
     call = f.udf(run, "string", useArrow=False).asNondeterministic()
     numbers = spark.range(0, len(works), 1, len(works))
     rows = numbers.select("id", call("id").alias("result")).collect()

@@ -29,7 +29,7 @@ from minikafka.spark.session import session
 
 @dataclass(frozen=True)
 class Verdict:
-    """Counts over all files. `differing`: records whose content is not the line at their position."""
+    """Counts over all files. `differing`: records that differ from the line at the same position."""
 
     lines: int
     records: int
@@ -48,7 +48,7 @@ class Verdict:
 def verify(spark: SparkSession, bootstrap: str, topic: str, source: str, output: str) -> Verdict:
     """Compare the topic with the lines in the Parquet file `source`, and return the counts.
 
-    The join of both is written to the directory `output`, which is replaced.
+    The join of lines and records is written to the directory `output`, which is replaced.
     """
     read = spark.read.format(FORMAT).option("kafka.bootstrap.servers", bootstrap)
     joined = _join(
@@ -83,9 +83,9 @@ def _sent(source: DataFrame) -> DataFrame:
 
 
 def _numbered(records: DataFrame) -> DataFrame:
-    """Return the records with `line_no`: the position of a record among those of its file, counted from 1.
+    """Return the records with the column `line_no`: the record's position in its file, counted from 1.
 
-    A file is in one partition, ordered by offset.
+    All records of a file are in one partition. Their position is the order by offset.
     """
     place = f.row_number().over(Window.partitionBy("file").orderBy("partition", "offset"))
     named = records.withColumn("file", f.col("key").cast("string"))
@@ -104,7 +104,7 @@ def _join(sent: DataFrame, read: DataFrame) -> DataFrame:
 
 
 def _differences(result: DataFrame) -> list[Difference]:
-    """Return each file's differences, for the files with a row whose state is not `same`."""
+    """Return the differences of each file that has a row with another state than `same`."""
     affected = result.where("state != 'same'").select("file").distinct()
     rows = result.join(f.broadcast(affected), "file").orderBy("file", "line_no")
     sent: dict[str, list[bytes]] = {}
@@ -121,7 +121,7 @@ def _differences(result: DataFrame) -> list[Difference]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the check; return 0 if the topic holds exactly the lines, 1 if not, 2 if the check failed."""
+    """Run the check. Return 0 if the topic has exactly the lines, 1 if not, 2 if the check failed."""
     parser = argparse.ArgumentParser(prog="python -m minikafka.spark.verify", description=__doc__)
     for name in ("bootstrap", "topic", "source", "output"):
         parser.add_argument(f"--{name}", required=True)

@@ -1,8 +1,8 @@
-"""How the classes of the data source reach Spark's Python workers: by name, like all installed classes.
+"""The metaclass of data source classes that Spark sends to its Python workers.
 
-A worker whose Python lacks this package, or a package that it needs, would report a missing module and
-nothing else. So classes with the metaclass `Shipped` are loaded by a function that Spark sends as code. The
-error of this function says which Python lacks the module, and how to choose another Python.
+By default, Spark sends classes by name, and a worker whose Python lacks minikafka or a dependency reports only a
+missing module. Classes with the metaclass `Shipped` are loaded by a function that Spark sends as code. The error of
+this function says which Python lacks the module, and how to choose another Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Shipped(ABCMeta):
 def _loader() -> Callable[[str, str], Any]:
     """Return the function that loads a class in a worker.
 
-    Spark's pickler sends it as code, because a local function cannot be imported by its name.
+    The function is local, so Spark's pickler sends the code of the function instead of its name.
     """
 
     def load(module: str, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Kafka's protocol as bytes: frames, Produce, Fetch and Metadata by hand, other APIs through the library kio."""
+"""Encoding of Kafka's protocol: own code for frames, Produce, Fetch and Metadata; the library kio for other APIs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def _import_kio() -> None:
-    """Import kio while hypothesis appears not to be installed.
+    """Import kio while the package hypothesis is hidden.
 
-    Otherwise kio would import hypothesis to register its types, which takes 0.25 s in every command and leaves a
-    directory `.hypothesis` in the current directory.
+    Otherwise kio would import hypothesis, which takes 0.25 s in every command and creates a directory
+    `.hypothesis` in the current directory.
     """
     modules = cast("dict[str, ModuleType | None]", sys.modules)
     found = modules.pop("hypothesis", None)
-    modules["hypothesis"] = None  # an import of it raises ImportError now
+    modules["hypothesis"] = None  # importing hypothesis raises ImportError now
     try:
         import_module("kio.static.primitive")
     finally:

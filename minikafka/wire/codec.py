@@ -1,11 +1,11 @@
-"""Requests and responses of all APIs but Produce and Fetch, as objects of the library kio.
+"""Requests and responses of all APIs except Produce and Fetch, as objects of the library kio.
 
-Invariant: kio reads only bytes that `wire/shapes.py` has checked, so that it allocates no memory for a
-false count or length; any input results in an entity or in `ProtocolViolation`.
+Invariant: kio reads only bytes that `wire/shapes.py` has checked, so that kio allocates no memory for a
+false count or length. Any input results in an entity or in `ProtocolViolation`.
 
-An *entity* is one of kio's frozen dataclasses (`kio.schema.<api>.v<n>`): its attributes are Kafka's
-field names in snake case (times without their `_ms`), times are `timedelta`, ids `UUID | None`,
-arrays tuples.
+An *entity* is an instance of one of kio's frozen dataclasses (`kio.schema.<api>.v<n>`). Its attributes
+are Kafka's field names in snake case (times without `_ms`). Times are `timedelta`, ids are
+`UUID | None`, arrays are tuples.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from minikafka.wire.versions import (
 Entity: TypeAlias = Any
 Read: TypeAlias = Callable[[Buffer, int], tuple[Entity, int]]
 FieldNames: TypeAlias = Callable[[], frozenset[str]]
-"""Returns every field name of an API over all its served versions; called only when it is needed."""
+"""A function that returns every field name of an API in all served versions. It is called only if needed."""
 Convert: TypeAlias = Callable[[Any, FieldNames], Any]
 
 REQUEST_ELEMENTS_MAX: Final = 100_000
@@ -127,7 +127,7 @@ def encode_element(api: int, version: int, name: str, values: Mapping[str, Any])
 def with_elements(api: int, version: int, elements: Sequence[bytes], **values: Any) -> bytes:
     """Return an encoded response whose last field is an array of these encoded elements.
 
-    `values` are its other fields.
+    `values` are the other fields of the response.
     """
     empty = encode_body(response(api, version, **values))
     return _filled(empty, elements, response_schema(api, version).__flexible__)
@@ -136,9 +136,9 @@ def with_elements(api: int, version: int, elements: Sequence[bytes], **values: A
 def elements_in_steps(
     api: int, version: int, name: str, elements: Iterable[Mapping[str, Any]]
 ) -> Generator[None, None, bytes]:
-    """Encode a response whose last field is the array `name`; a generator that yields after each element.
+    """Encode a response whose last field is the array `name`, as a generator that yields after each element.
 
-    Returns the bytes. The elements are made from plain values; the other fields have their defaults.
+    The generator returns the bytes. Elements are made from plain values. The response's other fields have defaults.
     """
     encoded = []
     for element in elements:
@@ -150,7 +150,7 @@ def elements_in_steps(
 def element_with_rows(
     api: int, version: int, name: str, values: Mapping[str, Any], rows: Sequence[bytes]
 ) -> bytes:
-    """Return an encoded element as `encode_element` does; its last field is an array of these encoded rows."""
+    """Return one encoded element, made as by `encode_element`, whose last field is an array of the encoded rows."""
     empty = encode_element(api, version, name, values)
     return _filled(empty, rows, response_schema(api, version).__flexible__)
 
@@ -160,8 +160,8 @@ def row_encoder(
 ) -> Callable[[Mapping[str, int]], bytes]:
     """Return a function that encodes one element of the array `rows` within the array `name` of a response.
 
-    The element's fields must be integers. The function takes a tenth of the time of kio, which matters for
-    thousands of partitions.
+    The element's fields must be integers. The function takes a tenth of the time that kio takes, which matters
+    for thousands of partitions.
     """
     layout, names, tail = _row(api, version, name, rows)
     return lambda values: layout.pack(*[values[name] for name in names]) + tail
@@ -185,7 +185,7 @@ def _element_type(entity_type: Any, name: str) -> Any:
 
 
 def _filled(empty: bytes, elements: Sequence[bytes], is_flexible: bool) -> bytes:
-    """Return `empty`, an encoded entity that ends with an empty array, with these elements in the array."""
+    """Return the encoded entity `empty`, whose last field is an empty array, with these elements in the array."""
     if is_flexible:
         head = empty[: -len(compact_array(0) + NO_TAGS)]
         return b"".join((head, compact_array(len(elements)), *elements, NO_TAGS))
@@ -195,21 +195,21 @@ def _filled(empty: bytes, elements: Sequence[bytes], is_flexible: bool) -> bytes
 def request(api: int, version: int, **values: Any) -> Entity:
     """Return a request entity made from plain values.
 
-    Elements of arrays are mappings of the same kind; error codes are ints, ids 16 bytes or None,
-    times milliseconds. A field that only other versions have is ignored. A field that is not given has Kafka's
-    default. Raises TypeError for a field that no version has.
+    Elements of arrays are mappings of field names to values. Error codes are ints, ids are 16 bytes or
+    None, times are milliseconds. A field that only other versions have is ignored. A missing field gets
+    Kafka's default. Raises TypeError for a field that no version has.
     """
     names = partial(_field_names, request_schema, api)
     return _build(request_schema(api, version), values, names)
 
 
 def milliseconds(duration: timedelta) -> int:
-    """Return a duration of an entity in milliseconds, as Kafka sent it."""
+    """Return the value of a duration field of an entity in milliseconds."""
     return round(duration.total_seconds() * 1000)
 
 
 def id_bytes(topic_id: Any) -> bytes:
-    """Return a `UUID | None` of an entity as 16 bytes, None as zeros."""
+    """Return the value of an id field of an entity as 16 bytes. None becomes zeros."""
     return NULL_UUID if topic_id is None else bytes(topic_id.bytes)
 
 
@@ -242,7 +242,7 @@ def check_names(api: int, entity_type: Any, values: Mapping[str, Any]) -> None:
 
 
 def _check_names(entity_type: Any, values: Mapping[str, Any], names: FieldNames) -> None:
-    # Importing every version of an API takes up to 0.1 s: done only for a name that this version lacks.
+    # `names` imports every version of the API, which takes up to 0.1 s: call it only for a name this version lacks.
     if not _own_names(entity_type).issuperset(values) and not names().issuperset(values):
         raise TypeError(
             f"{entity_type.__name__} has no {sorted(values.keys() - names())} in any version"
@@ -286,7 +286,7 @@ def _array_converter(element: Any) -> Convert:
 
 
 def default_of(field: Field[Any]) -> Any:
-    """Return Kafka's default of a field that is not given."""
+    """Return the value that Kafka uses for a missing field."""
     if field.default is not MISSING:
         return field.default
     inner, nullable = without_none(field.type)
@@ -304,7 +304,7 @@ def default_of(field: Field[Any]) -> Any:
 
 @cache
 def _field_names(load: Callable[[int, int], Any], api: int) -> frozenset[str]:
-    """Return every field name of the API's requests or responses over all served versions."""
+    """Return every field name of the API's requests, or of its responses, in all served versions."""
     low, high = SERVED[api]
     first = _FIRST_PRODUCE if api == PRODUCE else low
     return frozenset(

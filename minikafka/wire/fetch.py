@@ -1,7 +1,7 @@
 """Fetch requests and responses, versions 4 to 12 (key 1), encoded and decoded.
 
 Consumers may send any of these versions; followers send version 12 in an incremental session (KIP-227) with the last
-fetched epoch of KIP-595. Responses are lists of buffers: headers made here, and slices of records that are not
+fetched epoch of KIP-595. A response is a list of buffers: encoded headers, and slices of records, which are not
 copied.
 """
 
@@ -22,14 +22,14 @@ FOLLOWER_VERSION: Final = 12
 """The version that minikafka's followers send."""
 
 STEP_ROWS: Final = 256
-"""Partitions that are coded in one step: at most 0.3 ms."""
+"""Number of partitions that are encoded or decoded in one step, in at most 0.3 ms."""
 Result = TypeVar("Result")
 
 
 class FetchRequest(NamedTuple):
     """A decoded request; topics and rack are UTF-8 bytes.
 
-    Fields that the version lacks: epochs -1, session 0 of epoch -1, rack b"".
+    Defaults of fields that the request's version lacks: epochs -1, session id 0, session epoch -1, rack b"".
     """
 
     replica_id: int
@@ -59,15 +59,14 @@ _HEAD_V12: Final = Struct(">iiiibii")
 def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
     """Decode a Fetch request whose body begins after the client id.
 
-    The bytes after `end` belong to other requests. Numbers are read without comparing their position with
-    `end`; a read beyond `end` is detected after the last field. Raises ProtocolViolation if a field exceeds
-    `end`.
+    The bytes after `end` belong to other requests. For speed, not every read is checked against `end`: a read
+    beyond `end` is detected after the last field. Raises ProtocolViolation if a field exceeds `end`.
     """
     return finished(decode_in_steps(buf, view, body, end, version))
 
 
 def finished(steps: Generator[None, None, Result]) -> Result:
-    """Run a generator of steps to its end; return its result."""
+    """Run a generator of steps to its end; return the generator's result."""
     try:
         while True:
             next(steps)
@@ -79,7 +78,7 @@ def finished(steps: Generator[None, None, Result]) -> Result:
 def decode_in_steps(
     buf: bytearray, view: memoryview, body: int, end: int, version: int
 ) -> Generator[None, None, FetchRequest]:
-    """Decode as `decode` does; a generator that yields after each topic and every `STEP_ROWS` partitions."""
+    """Do what `decode` does, as a generator that yields after each topic and every `STEP_ROWS` partitions."""
     try:
         if version >= FLEXIBLE:
             return (yield from _decode_flexible(buf, view, body, end))
@@ -284,7 +283,7 @@ _RESPONSE_V5: Final = Struct(">ihqqqi")
 _TAIL_V11: Final = Struct(">ii")
 _ABORTED: Final = Struct(">qq")
 _RESPONSE_V12: Final = Struct(">ihqqqBi")
-"""A partition without aborted transactions: the array for them is null or empty and takes one byte."""
+"""A partition of a version 12 response whose array of aborted transactions is null or empty (one byte)."""
 _HEAD_OF_ROW_V12: Final = Struct(">ihqqq")
 _ABORTED_V12: Final = Struct(">qqB")
 _PREFIX: Final = Struct(">iiBihi")
@@ -300,7 +299,7 @@ def encode_response(
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[ResponseRow]]],
 ) -> list[Slice]:
-    """Return the whole response as slices, length prefix included."""
+    """Return the whole response as a list of buffers, length prefix included."""
     return finished(encode_response_in_steps(correlation, version, error, session_id, topics))
 
 
@@ -311,7 +310,7 @@ def encode_response_in_steps(
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[ResponseRow]]],
 ) -> Generator[None, None, list[Slice]]:
-    """Encode as `encode_response` does; a generator that yields after every `STEP_ROWS` partitions of a topic."""
+    """Do what `encode_response` does, as a generator that yields after every `STEP_ROWS` partitions of a topic."""
     if version >= FLEXIBLE:
         return (yield from _encode_flexible(correlation, error, session_id, topics))
     if version >= 7:
@@ -425,7 +424,7 @@ def encode_request(
 
 
 ResponsePartition: TypeAlias = tuple[bytes, int, int, int, int, int, int, "tuple[int, int] | None"]
-"""topic, partition, error, high watermark, log start offset, records start, records end, diverging."""
+"""Fields: topic, partition, error, high watermark, log start offset, records start, records end, diverging."""
 
 
 class ResponseHead(NamedTuple):

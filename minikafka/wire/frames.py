@@ -1,7 +1,7 @@
-"""Length-prefixed request frames, cut out of a receive buffer as they arrive.
+"""The parser of length-prefixed request frames in a receive buffer.
 
-Invariant: only whole frames are handled, and a length that no request may have is a ProtocolViolation before
-anything is allocated for it.
+Invariant: only whole frames are handled. An invalid length raises ProtocolViolation before memory is allocated
+for the frame.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final, Literal, TypeAlias
 from minikafka.base.errors import ProtocolViolation
 
 HEADER: Final = Struct(">ihhih")
-"""size, api key, api version, correlation id, length of the client id (-1: null)."""
+"""Fields: size, api key, api version, correlation id, length of the client id (-1: null)."""
 CLIENT_ID: Final = 12
-"""Position of the client id's length, from the first byte of the frame."""
+"""Position of the client id's length, counted from the first byte of the frame."""
 SIZE: Final = Struct(">i")
 _SIZE_MIN: Final = 10
 OTHER_SIZE_MAX: Final = 8 << 20
-"""Bytes of the largest request of an API without a route."""
+"""Maximum size (bytes) of a request whose API has no route."""
 
 _unpack = HEADER.unpack_from
 
@@ -32,15 +32,15 @@ class Again(Enum):
 
 
 AGAIN: Final = Again.AGAIN
-"""Returned by a route that has not handled the request: stop parsing now, and resume with this request."""
+"""Result of a route that has not handled the request. Parsing stops, and later resumes with the same request."""
 Route: TypeAlias = Callable[
     [bytearray, memoryview, int, int, int, int, int], bool | Literal[Again.AGAIN] | None
 ]
-"""Handles a whole request: (buf, view, version, correlation id, start, body, end). The frame is [start, end), and
-`body` the first byte after the client id. True: parse no further request for now."""
+"""Handler of a whole request: (buf, view, version, correlation id, start, body, end). The frame is [start, end), and
+`body` is the first byte after the client id. Returns True to stop parsing after this request."""
 Other: TypeAlias = Callable[[memoryview, int, int, int, int, int, int], bool | None]
-"""Handles a request of an API without a route: (view, api, version, correlation id, start, body, end).
-True: parse no further request for now."""
+"""Handler of a request whose API has no route: (view, api, version, correlation id, start, body, end).
+Returns True to stop parsing after this request."""
 
 
 def frames(
@@ -54,9 +54,8 @@ def frames(
 ) -> int:
     """Call the route of every whole frame in [start, end), in order; return the position of the next frame to read.
 
-    That is the first partial frame, the frame after a route that returned True, or the frame whose route
-    returned AGAIN.
-    Raises ProtocolViolation for a size or a client id length that is not valid.
+    The next frame is the first partial frame, the frame after a route that returned True, or the frame whose
+    route returned AGAIN. Raises ProtocolViolation for an invalid size or client id length.
     """
     large = min(size_max, OTHER_SIZE_MAX)
     while end - start >= 14:
@@ -92,7 +91,7 @@ def frames(
 
 
 def check_size(buf: bytearray, start: int, size_max: int) -> int:
-    """Return the length prefix of the frame at `start`. Raises ProtocolViolation if it is out of bounds."""
+    """Return the length prefix of the frame at `start`. Raises ProtocolViolation if the length is invalid."""
     size: int = SIZE.unpack_from(buf, start)[0]
     if size < _SIZE_MIN or size > size_max:
         raise ProtocolViolation(

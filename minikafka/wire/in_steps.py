@@ -1,7 +1,7 @@
-"""Long requests decoded and long responses encoded in steps of well below a millisecond.
+"""Decoding of long requests and encoding of long responses, in steps of well below a millisecond.
 
-Each function `…_in_steps` here is a generator that yields after each step and returns the result. The rows of a
-response may come from a generator, which runs while they are encoded; a handler then needs no steps of its own.
+Each function `…_in_steps` is a generator that yields after each step and returns the result. The rows of a
+response may come from a generator, which runs during the encoding. Then a handler needs no steps of its own.
 Invariant: the results equal those of `wire/codec.py`, and the same malformed bytes are refused.
 """
 
@@ -56,9 +56,9 @@ from minikafka.wire.shapes import (
 from minikafka.wire.versions import NAMES, is_flexible
 
 STEP_ROWS: Final = 64
-"""Array elements that are coded in one step: at most 0.3 ms."""
+"""Number of array elements that are encoded or decoded in one step, in at most 0.3 ms."""
 STEP_BYTES: Final = 8 << 10
-"""Bytes of encoded rows in one step, so that rows with long names are made in many steps."""
+"""A step ends after this many bytes of encoded rows, so that rows with long names take more steps."""
 
 Read: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
 Pack: TypeAlias = Callable[[Any], bytes]
@@ -68,7 +68,7 @@ Encoding: TypeAlias = Generator[None, None, None]
 
 
 def decode_request_in_steps(api: int, version: int, view: Buffer) -> Decoding:
-    """Decode in steps as `codec.decode_request` does. Raises ProtocolViolation for malformed bytes."""
+    """Do what `codec.decode_request` does, in steps. Raises ProtocolViolation for malformed bytes."""
     start = skip_tags(view, 0) if is_flexible(api, version) else 0
     data = memoryview(view).toreadonly()  # kio requires a read-only view
     cursor = Cursor(data, start, REQUEST_ELEMENTS_MAX)
@@ -88,7 +88,7 @@ class _Part(NamedTuple):
     is_array: bool = False
     is_nullable: bool = False
     nested: Any = None
-    """The type of the elements if they have long arrays themselves."""
+    """The type of the elements if the elements contain long arrays, else None."""
 
 
 def _decode(entity_type: Any, cursor: Cursor) -> Decoding:
@@ -169,7 +169,7 @@ def by_topic_in_steps(
 
 
 def response_in_steps(api: int, version: int, **values: Any) -> Generator[None, None, bytes]:
-    """Encode a response in steps, from plain values as `codec.response` takes them.
+    """Encode a response in steps, from the same plain values as for `codec.response`.
 
     Arrays of entities may be any iterables, which are read while the response is encoded.
     Raises TypeError for a field that no version has.
@@ -231,7 +231,7 @@ def _has_entities(entity_type: Any) -> bool:
 
 @cache
 def _columns(entity_type: Any) -> tuple[tuple[str, Pack, Any, Any], ...]:
-    """Return each field's name, encoder, entity type if it is an array of entities (else None), and default."""
+    """Return (name, encoder, entity type of an array of entities or None, default) of each field."""
     return tuple(_column(field, entity_type.__flexible__) for field in fields(entity_type))
 
 

@@ -1,6 +1,6 @@
-"""The Metadata response, encoded by hand: kio needs milliseconds for a thousand partitions.
+"""The Metadata response, encoded without kio, which takes milliseconds for a thousand partitions.
 
-Invariant: a topic's bytes depend only on the arguments of `encode_topic`, so that they may be cached until the
+Invariant: a topic's bytes depend only on the arguments of `encode_topic`, so the bytes may be cached until the
 metadata changes.
 """
 
@@ -28,10 +28,10 @@ from minikafka.wire.primitives import (
 
 FLEXIBLE: Final = 9
 LISTENER_NOT_FOUND_SINCE: Final = 6
-"""First version with LISTENER_NOT_FOUND for a leader without the client's listener, as in Kafka; older
+"""First version that reports LISTENER_NOT_FOUND for a leader without the client's listener. As in Kafka, older
 versions report LEADER_NOT_AVAILABLE."""
 NOT_ASKED: Final = -(2**31)
-"""Authorized operations in a response to a request that did not ask for them."""
+"""Value of the authorized operations in a response if the request did not ask for authorized operations."""
 
 _LEADER_NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _LISTENER_NOT_FOUND: Final = int(ErrorCode.LISTENER_NOT_FOUND)
@@ -52,7 +52,7 @@ def encode_topic(
 ) -> bytes:
     """Return one element of the `topics` array. `topic_id`: 16 bytes or None.
 
-    `alive`: the live brokers that have the client's listener; `elsewhere`: the live brokers that do not.
+    `alive`: the live brokers with the client's listener. `elsewhere`: the live brokers without this listener.
     """
     flexible = version >= FLEXIBLE
     encoded = [_partition(version, state, alive, elsewhere) for state in partitions]
@@ -112,7 +112,7 @@ def _partition(
     alive: Container[BrokerId],
     elsewhere: Container[BrokerId],
 ) -> bytes:
-    """Encode one partition; a leader that the client cannot reach is -1, with the reason as the error.
+    """Encode one partition. If the client cannot reach the leader, the leader is -1 and the error is the reason.
 
     As in Kafka, version 0 omits unreachable replicas and reports REPLICA_NOT_AVAILABLE.
     """

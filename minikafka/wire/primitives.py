@@ -1,7 +1,7 @@
-"""Kafka's primitive types as bytes, for the encoders and checks that are written by hand.
+"""Kafka's primitive types as bytes, for encoders and checks that do not use kio.
 
-Invariant: a reader never reads beyond the end of its buffer and never trusts a length; a field that does not fit is
-a `ProtocolViolation`.
+Invariant: a reader never reads beyond the end of its buffer and never trusts a length. A field that does not fit
+into the buffer raises `ProtocolViolation`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
 
 
 def uvarint(n: int) -> bytes:
-    """Return the unsigned varint of a number from 0 to 2**32-1."""
+    """Return a number from 0 to 2**32-1, encoded as an unsigned varint."""
     if n < 128:
         return _ONE_BYTE[n]
     out = bytearray()
@@ -37,7 +37,7 @@ def uvarint(n: int) -> bytes:
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Return (number, position after it). Raises ProtocolViolation for a varint that is cut off or exceeds 32 bits."""
+    """Return (number, position after it) of a varint. Raises ProtocolViolation if it is cut off or exceeds 32 bits."""
     try:
         byte = buf[pos]
         pos += 1
@@ -92,7 +92,7 @@ def compact_int32_array(numbers: Sequence[int]) -> bytes:
 
 
 def skip_tags(buf: Buffer, pos: int) -> int:
-    """Return the position after a section of tagged fields. Raises ProtocolViolation if it is cut off."""
+    """Return the position after a section of tagged fields. Raises ProtocolViolation if the section is cut off."""
     count, pos = read_uvarint(buf, pos)
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)

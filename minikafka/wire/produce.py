@@ -1,7 +1,7 @@
 """Produce requests and responses, versions 3 to 9 (key 0), decoded without copying records.
 
-The decoder returns the positions of the record batches in the buffer and does not look inside of them. The most
-frequent response, for one partition, is packed around bytes that were prepared once.
+The decoder returns the positions of the record batches in the buffer and does not read the batches. The most
+frequent response, for one partition, is made by a function that `single_answer` prepares once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NULL_RECORDS: Final = -1
 ELEMENTS_MAX: Final = 10_000
 """Maximum number of topics and partitions, counted together, in one request."""
 STEP_ELEMENTS: Final = 256
-"""Topics and partitions that are decoded in one step: at most 0.2 ms."""
+"""Number of topics and partitions that are decoded in one step, in at most 0.2 ms."""
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -27,7 +27,7 @@ _PARTITION: Final = Struct(">ii")
 
 
 class PartitionRecords(NamedTuple):
-    """Position of one partition's records in the receive buffer; both ends are NULL_RECORDS for a null field."""
+    """Start and end of one partition's records in the receive buffer; both are NULL_RECORDS for a null field."""
 
     partition: int
     start: int
@@ -48,7 +48,7 @@ class ProduceRequest(NamedTuple):
 
 
 PartitionAnswer: TypeAlias = tuple[int, int, int, int, int]
-"""partition, error code, base offset, log append time (-1), log start offset (-1)."""
+"""Fields: partition, error code, base offset, log append time (-1), log start offset (-1)."""
 SingleAnswer: TypeAlias = Callable[[int, int, int, int], bytes]
 """(correlation, error, base offset, log start offset) -> the whole response."""
 
@@ -58,8 +58,8 @@ def decode_in_steps(
 ) -> Iterator[ProduceRequest | None]:
     """Decode a Produce request whose body begins after the client id.
 
-    Yields None after every `STEP_ELEMENTS` topics and partitions, and finally the request.
-    Raises ProtocolViolation if a field exceeds the frame, or if there are more than `ELEMENTS_MAX` elements.
+    Yield None after every `STEP_ELEMENTS` topics and partitions, and finally the request. Raises
+    ProtocolViolation if a field exceeds the frame, or for more than `ELEMENTS_MAX` topics and partitions.
     """
     decode = _decode_flexible if version >= FLEXIBLE else _decode
     try:
@@ -77,7 +77,7 @@ def decode_in_steps(
 
 
 def _decode(buf: bytearray, position: int, end: int) -> Iterator[ProduceRequest | None]:
-    """Yield None after each partition and each topic, and finally the request, as `_decode_flexible` does."""
+    """Yield None after each partition and each topic, and finally the request. For versions below 9."""
     transactional_id, position = _string(buf, position, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, position)
     (topic_count,) = _INT32.unpack_from(buf, position + 6)
@@ -147,10 +147,10 @@ def _finish(
 
 
 def single_records(buf: bytearray, head_end: int, end: int, version: int) -> int:
-    """Return the position of the records in a single-partition request whose head needs no decoding.
+    """Return the position of the records in a request for one partition, without decoding the head.
 
-    The head ends at `head_end`, after the partition number; the caller has decoded an equal head before.
-    Return -1 if the rest of the frame is not exactly one records field: the request must then be decoded.
+    The head ends at `head_end`, after the partition number. The caller has already decoded an identical head.
+    Return -1 if the frame does not end with exactly one records field. The caller must then decode the request.
     """
     if version < FLEXIBLE:
         if head_end + 4 > end:
@@ -166,7 +166,7 @@ def single_records(buf: bytearray, head_end: int, end: int, version: int) -> int
 
 
 def tail_bytes(version: int) -> int:
-    """Return the number of bytes after the records of a single-partition request: version 9 has three tag sections."""
+    """Return the number of bytes after the records in a request for one partition: 3 tag sections in version 9."""
     return 3 if version >= FLEXIBLE else 0
 
 
@@ -199,7 +199,7 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes | No
 
 
 def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
-    """Return a function that packs whole responses for one partition, without log append time."""
+    """Return a function that encodes whole responses for this partition, without log append time."""
     flexible = version >= FLEXIBLE
     if flexible:
         head = b"\0\x02" + uvarint(len(topic) + 1) + topic + b"\x02" + _INT32.pack(partition)

@@ -5,7 +5,7 @@ the remaining bytes, the elements of a message are counted against a limit, and 
 KIP-482 lets a newer peer send, are cut out.
 
 Without this module, kio's native reader would allocate as many elements as an array claims, and a failed
-allocation ends the process. It would also fail on unknown tagged fields.
+allocation ends the process. The reader would also fail on unknown tagged fields.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Cursor:
         return int(INT32.unpack_from(self.data, at)[0])
 
     def expect(self, count: int, smallest: int) -> None:
-        """Raise ProtocolViolation if the rest cannot hold `count` elements of at least `smallest` bytes each."""
+        """Raise ProtocolViolation if the remaining bytes cannot hold `count` elements of at least `smallest` bytes."""
         self.elements_left -= count
         if count * smallest > len(self.data) - self.pos:
             raise ProtocolViolation(f"an array of {count} elements exceeds the message")
@@ -88,7 +88,7 @@ Walk: TypeAlias = Callable[[Cursor], None]
 
 
 class Shape(NamedTuple):
-    """The check of one type of value and its smallest size in bytes; `fixed` if every value has that size."""
+    """The check of one type of value, and the type's smallest size in bytes; `fixed`: every value has this size."""
 
     walk: Walk
     smallest: int
@@ -96,7 +96,7 @@ class Shape(NamedTuple):
 
 
 def checked(shape: Shape, data: Buffer, pos: int, elements_max: int) -> tuple[Buffer, int]:
-    """Check the value at `pos`; return (message, position in it) from which kio may decode the value.
+    """Check the value at `pos`; return (buffer, position) from which kio may decode the value.
 
     Raises ProtocolViolation.
     """
@@ -104,7 +104,7 @@ def checked(shape: Shape, data: Buffer, pos: int, elements_max: int) -> tuple[Bu
 
 
 def checked_next(shape: Shape, cursor: Cursor) -> tuple[Buffer, int]:
-    """Move the cursor after the next value; return (message, position in it) for kio to decode the value.
+    """Check the next value and move the cursor past it; return (buffer, position) from which kio may decode it.
 
     Raises ProtocolViolation.
     """
@@ -179,7 +179,7 @@ def field_shape(field: Field[Any], flexible: bool) -> Shape:
 
 
 def value_shape(value_type: Any, metadata: Any, flexible: bool) -> Shape:
-    """Return the shape of a value that is no array; `metadata` is that of its field."""
+    """Return the shape of a value that is not an array; `metadata` is the metadata of the value's field."""
     if is_dataclass(value_type):
         entity: Any = value_type
         return shape_of(entity)
@@ -235,7 +235,7 @@ def _tags(known: dict[int, Walk]) -> Walk:
 
 
 def _kept_tag(cursor: Cursor, known: dict[int, Walk]) -> bytes:
-    """Read a tagged field; return its bytes, or b"" if the schema does not have it."""
+    """Read a tagged field; return its bytes, or b"" if the schema does not have the field."""
     start = cursor.pos
     step = known.get(cursor.varint())
     size = cursor.varint()
@@ -251,7 +251,7 @@ def _kept_tag(cursor: Cursor, known: dict[int, Walk]) -> bytes:
 
 
 skip_unknown_tags: Final = _tags({})
-"""Skips a section of tagged fields, none of which is known. Raises ProtocolViolation."""
+"""Function that skips a section of unknown tagged fields. Raises ProtocolViolation."""
 
 
 def _walk_string(cursor: Cursor) -> None:

@@ -76,9 +76,8 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     DESCRIBE_CLUSTER: (0, 1),
     DESCRIBE_PRODUCERS: (0, 0),
 }
-"""API key → (lowest, highest) version. Produce 0–2 are advertised and refused: older librdkafka sends
-gzip, snappy and lz4 uncompressed to a broker whose ApiVersions response does not list Produce from version 0
-on (KAFKA-18659)."""
+"""API key → (lowest, highest) version. Produce 0–2 are advertised but refused. Without them in the ApiVersions
+response, older librdkafka sends its batches uncompressed instead of with gzip, snappy or lz4 (KAFKA-18659)."""
 
 NAMES: Final[dict[int, str]] = {
     PRODUCE: "Produce",

@@ -1,1 +1,1 @@
-"""ZooKeeper behind the Coordination port: session, protocol, znode layout and a managed server."""
+"""The Coordination port over ZooKeeper: session, protocol, znode layout, and a managed server."""

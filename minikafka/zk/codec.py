@@ -1,8 +1,9 @@
-"""ZooKeeper's protocol: the bytes of each request, and the meaning of its response. Only this module imports aiozk.
+"""ZooKeeper's protocol: the encoding of requests and the decoding of responses. Only this module imports aiozk.
 
-It uses aiozk's request and response classes, not its client. Stats, writes, multis and MultiReads are
-encoded and decoded here, because a controller sends a hundred thousand of them in a row. Invariant: a
-response becomes a value of `base.ports` or an exception of `base.errors`; malformed bytes raise ValueError.
+The module uses aiozk's classes for requests and responses, but not aiozk's client. It has its own faster code
+for Stats, writes, multis and MultiReads, because a controller sends up to a hundred thousand of these in a row.
+Invariant: each response becomes a value of `base.ports` or an exception of `base.errors`. Malformed bytes raise
+ValueError.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ CHILDREN_CHANGED: Final = protocol.WatchEvent.CHILDREN_CHANGED
 
 REMOVE_CHILDREN: Final = 1
 REMOVE_DATA: Final = 2
-"""Kinds of watch for `remove_watch`; the server treats an exists watch as a data watch."""
+"""Kinds of watch for `remove_watch`. The server treats an exists watch as a data watch."""
 
 UNIMPLEMENTED: Final = -6
 NO_WATCHER: Final = -121
@@ -62,7 +63,7 @@ _UNDECIDED: Final = frozenset({-1, -4, -7, -122, -127})
 """Error codes after which the request may still have been applied."""
 _RUNTIME_INCONSISTENCY: Final = -2
 _ROLLED_BACK: Final = frozenset({0, _RUNTIME_INCONSISTENCY})
-"""Error codes, in the response to a refused multi, of the operations that did not cause the refusal."""
+"""Error codes of operations that are not at fault, in the response to a refused multi."""
 _VERDICTS: Final[Mapping[int, type[ServerVerdict]]] = {
     -8: BadArguments,
     -101: NoNode,
@@ -76,7 +77,7 @@ _VERDICTS: Final[Mapping[int, type[ServerVerdict]]] = {
 _STAT: Final = struct.Struct("!qqqqiiiqiiq")
 _MULTI_HEADER: Final = struct.Struct("!i?i")
 _NULL: Final = -1
-"""Length of a null buffer."""
+"""Value of the length field of a null buffer."""
 _EPHEMERAL: Final = 1
 _SEQUENTIAL: Final = 2
 _OPEN_TO_ALL: Final = struct.pack("!iii5si6s", 1, 31, 5, b"world", 6, b"anyone")
@@ -101,7 +102,10 @@ _ParseResult: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 
 class Call(NamedTuple, Generic[Answer_co]):
-    """A request: its bytes after the xid, the decoder of its response, and its path for error messages."""
+    """A request to ZooKeeper. `body`: the bytes after the xid. `path`: the node's path, for error messages.
+
+    `decode`: the function that decodes the response.
+    """
 
     body: bytes
     decode: Callable[[bytes], Answer_co]
@@ -117,14 +121,14 @@ class Attached(NamedTuple):
 
 
 class _StatPart(Part):  # type: ignore[misc]
-    """The decoder of a Stat: one `unpack` into the Stat of `base.ports`, instead of field by field."""
+    """A decoder of Stats that is faster than aiozk's, which decodes field by field."""
 
     @classmethod
     def parse(cls, buff: bytes, offset: int) -> tuple[Stat, int]:
         return Stat(*_STAT.unpack_from(buff, offset)), offset + _STAT.size
 
 
-# aiozk finds response classes by opcode: these classes replace its own.
+# aiozk finds response classes by opcode. These classes replace aiozk's classes.
 
 
 class _GetData(Response):  # type: ignore[misc]
@@ -153,7 +157,7 @@ class _Create2(Response):  # type: ignore[misc]
 
 
 def connect(session_id: int, password: bytes, timeout_ms: int, last_zxid: int) -> bytes:
-    """Return a connect request, the first frame on a connection; session id 0 requests a new session."""
+    """Return a connect request, the first frame on a connection. Session id 0 requests a new session."""
     request = protocol.ConnectRequest(
         protocol_version=0,
         last_seen_zxid=last_zxid,
@@ -174,13 +178,13 @@ def decode_connect(payload: bytes) -> Attached:
 
 
 def decode_event(payload: bytes) -> tuple[int, str]:
-    """Return the kind of change (NODE_CREATED and the like) and the path of a watch event."""
+    """Decode a watch event: return the kind of change (for example NODE_CREATED) and the node's path."""
     event = _parsed(protocol.WatchEvent, payload)
     return event.type, event.path or ""
 
 
 def error_of(code: int, path: str) -> CoordinationError:
-    """Return the exception for an error code of a response."""
+    """Return the exception for the error code in a response."""
     if verdict := _VERDICTS.get(code):
         return verdict(path)
     if code == _SESSION_EXPIRED:
@@ -191,7 +195,7 @@ def error_of(code: int, path: str) -> CoordinationError:
 
 
 def get_data(path: str, *, watch: bool) -> Call[Node]:
-    """Return a request for a node's data, empty bytes if it has none, and its Stat."""
+    """Return a request for a node's data and Stat. The data of a node without data is b""."""
 
     def decode(payload: bytes) -> Node:
         answer = _parsed(_GetData, payload)
@@ -201,7 +205,7 @@ def get_data(path: str, *, watch: bool) -> Call[Node]:
 
 
 def exists(path: str, *, watch: bool) -> Call[Stat]:
-    """Return a request for a node's Stat. For an absent node it fails with NoNode, but sets the watch."""
+    """Return a request for a node's Stat. For an absent node, the request fails with NoNode but sets the watch."""
     return Call(protocol.ExistsRequest(path=path, watch=watch).serialize(), _stat, path)
 
 
@@ -216,7 +220,7 @@ def get_children(path: str, *, watch: bool) -> Call[tuple[list[str], Stat]]:
 
 
 def create(op: Create) -> Call[tuple[str, Stat]]:
-    """Return a request that creates a node; its result is the created path and the Stat."""
+    """Return a request that creates a node. The result of the request is the created path and the Stat."""
 
     def decode(payload: bytes) -> tuple[str, Stat]:
         answer = _parsed(_Create2, payload)
@@ -226,7 +230,7 @@ def create(op: Create) -> Call[tuple[str, Stat]]:
 
 
 def set_data(op: Set) -> Call[Stat]:
-    """Return a request that sets a node's data; its result is the new Stat."""
+    """Return a request that sets a node's data. The result of the request is the new Stat."""
     return Call(_write(op), _stat_of_set, op.path)
 
 
@@ -236,9 +240,9 @@ def delete(op: Delete) -> Call[None]:
 
 
 def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
-    """Return a multi request; its result is a Stat for each create and set, None for other operations.
+    """Return a multi request. Its result has a Stat for each create and set, None for each other operation.
 
-    The decoder raises MultiFailed.
+    The decoder of the response raises MultiFailed if ZooKeeper has refused the multi.
     """
 
     def decode(payload: bytes) -> list[Stat | None]:
@@ -255,19 +259,25 @@ def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
 
 
 def get_data_of_many(paths: Sequence[str]) -> Call[list[Node | None]]:
-    """Return a MultiRead (ZooKeeper 3.6) of data and Stat; None for a missing node. Sets no watches."""
+    """Return a MultiRead request (ZooKeeper 3.6) for the data and Stat of many nodes.
+
+    The result has None for each missing node. The request sets no watches.
+    """
     return _multi_read(_GET_DATA, paths)
 
 
 def get_children_of_many(paths: Sequence[str]) -> Call[list[list[str] | None]]:
-    """Return a MultiRead (ZooKeeper 3.6) of sorted child names; None for a missing node. Sets no watches."""
+    """Return a MultiRead request (ZooKeeper 3.6) for the sorted names of the children of many nodes.
+
+    The result has None for each missing node. The request sets no watches.
+    """
     return _multi_read(_GET_CHILDREN, paths)
 
 
 def remove_watch(path: str, which: int) -> Call[None]:
     """Return a request that removes a watch. `which`: REMOVE_CHILDREN or REMOVE_DATA.
 
-    It fails with ServerError(NO_WATCHER) if there is no such watch.
+    The request fails with ServerError(NO_WATCHER) if the session has no watch of this kind on the path.
     """
     return Call(protocol.RemoveWatchesRequest(path=path, type=which).serialize(), _no_payload, path)
 
@@ -278,13 +288,13 @@ def close() -> Call[None]:
 
 
 def _write(op: MultiOp) -> bytes:
-    """Return the bytes of a write outside a multi."""
+    """Return the body of a write request that is not part of a multi."""
     opcode, fields = _operation(op)
     return LENGTH.pack(opcode) + fields
 
 
 def _operation(op: MultiOp) -> tuple[int, bytes]:
-    """Return the opcode and the encoded fields of a write."""
+    """Return the opcode and the encoded fields of an operation."""
     path = _buffer(op.path.encode())
     if isinstance(op, Set):
         return _SET_DATA, path + _buffer(op.data) + LENGTH.pack(op.version)
@@ -297,7 +307,7 @@ def _operation(op: MultiOp) -> tuple[int, bytes]:
 
 
 def _batch(opcode: int, operations: Iterable[tuple[int, bytes]]) -> bytes:
-    """Return the bytes of a multi or MultiRead: a header before each operation."""
+    """Return the body of a multi or MultiRead request: each operation follows a header."""
     pieces = [LENGTH.pack(opcode)]
     for kind, fields in operations:
         pieces += (_HEADERS[kind], fields)
@@ -332,9 +342,9 @@ def _multi_failed(index: int, code: int, path: str) -> CoordinationError:
 
 
 def _results(payload: bytes, count: int, kinds: Mapping[int, _ParseResult]) -> list[Any]:
-    """Return the result of each operation of a multi or MultiRead, or its error code as an int.
+    """Decode the response to a multi or MultiRead: return a result or an error code (int) per operation.
 
-    Raises ValueError.
+    Raises ValueError if the response is malformed, or does not have `count` results.
     """
     results: list[Any] = []
     offset = 0
@@ -353,7 +363,7 @@ def _results(payload: bytes, count: int, kinds: Mapping[int, _ParseResult]) -> l
     return results
 
 
-# Parsers of one operation's result in a multi or MultiRead; each also returns the offset after it.
+# Parsers of one operation's result in a multi or MultiRead. Each returns the result and the next offset.
 
 
 def _error_result(payload: bytes, offset: int) -> tuple[int, int]:
@@ -389,7 +399,10 @@ def _children_result(payload: bytes, offset: int) -> tuple[list[str], int]:
 
 
 def _buffer_at(payload: bytes, offset: int) -> tuple[bytes, int]:
-    """Return the bytes of a buffer, b"" for null, and the offset after it. Raises ValueError."""
+    """Return the bytes of the buffer at `offset` (b"" for null), and the offset after the buffer.
+
+    Raises ValueError.
+    """
     (size,) = LENGTH.unpack_from(payload, offset)
     start = offset + LENGTH.size
     end = start + max(size, 0)
@@ -423,7 +436,7 @@ def _stat_of_set(payload: bytes) -> Stat:
 
 
 def _no_payload(payload: bytes) -> None:
-    """Ignore the payload of a response without result."""
+    """Decode a response that has no result."""
 
 
 def _parsed(kind: Any, payload: bytes) -> Any:

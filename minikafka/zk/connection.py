@@ -1,9 +1,8 @@
-"""One TCP connection to a ZooKeeper server: sends requests and matches the responses, which come in order.
+"""One TCP connection to a ZooKeeper server: sends requests, and matches responses to requests by their order.
 
-Sessions are managed by the connection's owner. Invariant: each request ends exactly once, with a response,
-an error, or OutcomeUnknown when the connection is lost or the response is overdue. When the connection is
-lost, the owner is called before the pending requests fail. There is no reading task, so nothing has to be
-cancelled.
+The connection's owner manages the session. Invariants: each request ends exactly once: with a response, with an
+error, or with OutcomeUnknown if the connection is lost or the response is overdue. When the connection is lost,
+the owner is called before the pending requests fail. The connection has no task of its own.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from minikafka.zk.codec import Attached, Call
 logger = logging.getLogger(__name__)
 
 FRAME_MAX: Final = 128 * 1024 * 1024
-"""Reject longer responses: the peer is not ZooKeeper. (The names of 200,000 children take 5 MB.)"""
+"""Maximum size of a response; a longer one is not from ZooKeeper. (The names of 200,000 children take 5 MB.)"""
 _XID_MAX: Final = 0x7FFFFFFF
 
 
 class Owner(Protocol):
-    """The receiver of a connection's events; the event loop calls its methods, which must not raise."""
+    """The owner of a connection, which receives the connection's events. The methods must not raise."""
 
     def on_answer(self, sent: int) -> None:
-        """Called when the server has answered a request or ping that was sent at `sent` (monotonic ms)."""
+        """Called when the server has answered a request or ping. `sent`: when it was sent (monotonic ms)."""
 
     def on_released(self, size: int) -> None:
         """Called when a request of `size` bytes has been answered."""
@@ -39,7 +38,7 @@ class Owner(Protocol):
         """Called when a watch has fired."""
 
     def on_lost(self, connection: ZooKeeperConnection) -> None:
-        """Called when the connection was lost; its pending requests fail after this call."""
+        """Called when the connection was lost, before the connection's pending requests fail."""
 
 
 class _Sent(NamedTuple):
@@ -51,7 +50,7 @@ class _Sent(NamedTuple):
 
 
 class ZooKeeperConnection(asyncio.Protocol):
-    """One connection to a server; after it is open, `handshake` attaches it to a session."""
+    """One connection to a server. Once the connection is open, `handshake` attaches it to a session."""
 
     def __init__(self, owner: Owner, now: Callable[[], int]) -> None:
         self.last_received = self.last_sent = now()
@@ -82,7 +81,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         return await self._handshake
 
     def submit(self, call: Call[Any], answer: asyncio.Future[Any]) -> None:
-        """Send a request; its response or error completes the future. Raises NotConnected."""
+        """Send a request. The response or an error completes the future `answer`. Raises NotConnected."""
         if self.is_lost:
             raise NotConnected("no connection to ZooKeeper")
         self._xid = 1 if self._xid == _XID_MAX else self._xid + 1
@@ -91,18 +90,18 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._write(body)
 
     def ping(self) -> None:
-        """Send a ping: it keeps the session alive and tests whether the server answers."""
+        """Send a ping, which keeps the session alive and tests whether the server answers."""
         self._pings.append(self._now())
         self._write(codec.PING)
 
     def oldest_request(self) -> int | None:
-        """Return when the oldest unanswered request or ping was sent (monotonic ms); None if there is none."""
+        """Return when the oldest unanswered request or ping was sent (monotonic ms); None if all are answered."""
         waiting = [self._sent[0].at] if self._sent else []
         waiting += [self._pings[0]] if self._pings else []
         return min(waiting, default=None)
 
     def fail_requests_until(self, too_old: int) -> None:
-        """Fail requests sent at `too_old` or before with OutcomeUnknown; late responses are ignored."""
+        """Fail requests sent at `too_old` or before with OutcomeUnknown. Late responses are ignored."""
         for request in self._sent:
             if request.at > too_old:
                 break
@@ -120,7 +119,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._out += (codec.LENGTH.pack(len(body)), body)
 
     def _flush(self) -> None:
-        """Write the frames that were queued during this pass of the event loop, all at once."""
+        """Write all frames that were queued in this iteration of the event loop."""
         if self._transport is not None and not self.is_lost:
             self._transport.write(b"".join(self._out))
         self._out.clear()
@@ -128,13 +127,13 @@ class ZooKeeperConnection(asyncio.Protocol):
     # ---- receiving; called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the open transport (asyncio.BaseProtocol)."""
+        """Keep the transport of the new connection (asyncio.BaseProtocol)."""
         self._transport = cast("asyncio.Transport", transport)
         if self.is_lost:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Process all whole frames received so far (asyncio.Protocol)."""
+        """Process all frames that have been received completely (asyncio.Protocol)."""
         if self.is_lost:
             return
         self.last_received = self._now()
@@ -146,12 +145,12 @@ class ZooKeeperConnection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> bool:
-        """Drop the connection when the server closes it (asyncio.Protocol)."""
+        """Drop the connection after the server has closed its side (asyncio.Protocol)."""
         self.abort()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop the connection after it was lost (asyncio.BaseProtocol)."""
+        """Fail the pending requests after the connection was lost (asyncio.BaseProtocol)."""
         self.abort()
 
     def abort(self) -> None:

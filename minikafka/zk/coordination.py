@@ -1,8 +1,8 @@
-"""The Coordination port over Apache ZooKeeper: adds the chroot, and retries reads but not writes.
+"""The Coordination port over Apache ZooKeeper: adds the chroot to paths, and retries reads.
 
-`ensure` and `start` do retry their writes, because a repeated creation is harmless.
-Invariant: a call returns what ZooKeeper answered, or raises OutcomeUnknown. A registered watch completes
-at the next change or at the next new connection, whichever comes first.
+Writes are not retried, except in `ensure` and `start`, where repeating a creation is harmless. Invariant: a
+call returns or raises ZooKeeper's answer, or raises OutcomeUnknown. A registered watch completes at the next
+change of its node or at the next new connection, whichever comes first.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Other = TypeVar("Other")
 DEFAULT_PORT: Final = 2181
 IN_FLIGHT_MAX: Final = 256
 MANY_PATHS: Final = 200
-"""Paths in one MultiRead; with four requests in flight the throughput is at its maximum."""
+"""Maximum number of paths in one MultiRead; gives the best throughput with four requests in flight."""
 MANY_BYTES: Final = 512 * 1024
 MANY_CALLS: Final = 4
 _RETRY_MS: Final = 50
@@ -57,10 +57,10 @@ _MS_PER_S: Final = 1_000
 
 
 class ZooKeeperCoordination:
-    """The Coordination port over ZooKeeper; `base.ports.Coordination` documents its methods.
+    """The Coordination port over ZooKeeper (see `base.ports.Coordination`).
 
-    `connect` is host:port,host:port/chroot; a missing chroot is created. `connect_timeout_ms`: how long
-    `start` waits for a server; default: the session timeout.
+    `connect`: host:port,host:port/chroot, as in `zookeeper.connect`. A missing chroot is created.
+    `connect_timeout_ms`: maximum time for which `start` waits for a server; default: the session timeout.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class ZooKeeperCoordination:
 
     @property
     def generation(self) -> int:
-        """Number of sessions so far; a new session has a new generation."""
+        """Number of the current session: 1 for the first session, plus 1 for each new session."""
         return self._session.generation
 
     @property
     def connection(self) -> int:
-        """Number of connections so far."""
+        """Number of the current connection: 1 for the first connection, plus 1 for each new connection."""
         return self._session.connection
 
     @property
@@ -109,7 +109,7 @@ class ZooKeeperCoordination:
 
     @property
     def session_password(self) -> bytes:
-        """Password of the current session, needed to end it from another process."""
+        """Password of the current session. Another process needs it to end the session."""
         return self._session.password
 
     @property
@@ -133,7 +133,7 @@ class ZooKeeperCoordination:
             raise
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """True if no server can have expired the session in the next `margin_ms`."""
+        """True if no server can expire the session before `margin_ms` have passed."""
         return self._session.lease_valid(margin_ms)
 
     def events(self) -> AsyncIterator[SessionEvent]:
@@ -141,17 +141,17 @@ class ZooKeeperCoordination:
         return self._session.events()
 
     async def connected(self) -> int:
-        """Wait until the session is connected; return its generation. Raises Closed."""
+        """Wait until the session is connected; return the session's generation. Raises Closed."""
         return await self._session.connected()
 
     async def close(self) -> None:
-        """End the session in at most about a second; pending calls and watches complete."""
+        """End the session, within about one second. All pending calls and watches complete."""
         await self._session.close()
         self._watches.resync()
 
     @contextmanager
     def _detect_old_server(self) -> Iterator[None]:
-        """Remember a refusal of MultiRead, which servers before 3.6 lack, so that it is not tried again."""
+        """Suppress the error of a server that has no MultiRead (before 3.6). Later reads are single reads."""
         try:
             yield
         except ServerError as error:
@@ -165,28 +165,28 @@ class ZooKeeperCoordination:
     # ---- reads
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
-        """Return a node's data and Stat; set a watch if `watch`. Raises NoNode."""
+        """Return a node's data and Stat; set a data watch if `watch` is true. Raises NoNode."""
         return await self._read(codec.get_data(self._full(path), watch=watch))
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        """Return a node's Stat, None if it does not exist; a watch can be set in both cases."""
+        """Return a node's Stat, None if the node does not exist. `watch`: set a watch in both cases."""
         with suppress(NoNode):
             return await self._read(codec.exists(self._full(path), watch=watch))
         return None
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        """Return the sorted names of a node's children and its Stat. Raises NoNode."""
+        """Return the sorted names of a node's children, and the node's Stat. Raises NoNode."""
         return await self._read(codec.get_children(self._full(path), watch=watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return data and Stat of each node, None for a missing one; sets no watches."""
+        """Return the data and Stat of each node, None for a missing node. Sets no watches."""
         if not self._is_old_server:
             with self._detect_old_server():
                 return await self._read_many(paths, codec.get_data_of_many)
         return [await self._or_none(codec.get_data(self._full(p), watch=False)) for p in paths]
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Return the sorted child names of each node, None for a missing one; sets no watches."""
+        """Return the sorted names of each node's children, None for a missing node. Sets no watches."""
         if not self._is_old_server:
             with self._detect_old_server():
                 return await self._read_many(paths, codec.get_children_of_many)
@@ -197,9 +197,9 @@ class ZooKeeperCoordination:
     async def sync(self, path: str) -> None:
         """Wait until this session's server has applied all writes committed before this call.
 
-        Sends a multi that only checks a version, because the quorum must commit it like a write.
-        ZooKeeper's own sync is answered by the leader at once, so a read after it may miss a write that
-        another client has already seen.
+        This method sends a multi with only a version check, because the quorum commits a multi like a write.
+        ZooKeeper's own sync request is not enough: ZooKeeper's leader answers it without the quorum, so a
+        later read may miss a write that another client has already seen.
         """
         await self._read(codec.multi([Check(self._full("/"), -1)]))
 
@@ -224,9 +224,9 @@ class ZooKeeperCoordination:
         return found
 
     async def _repeated(self, calls: Sequence[Call[Answer]], generation: int) -> list[Answer]:
-        """Return the responses to reads, which are sent again after a lost connection.
+        """Send reads and return the responses. Repeat the reads if the connection is lost.
 
-        Gives up after the session timeout. Raises StaleSession in a new session.
+        Raises the last error after the session timeout, and StaleSession if a new session has started.
         """
         reason: CoordinationError = OutcomeUnknown(f"no response for {calls[0].path}")
         try:
@@ -276,25 +276,25 @@ class ZooKeeperCoordination:
         return self._stripped(made), stat
 
     async def ensure(self, path: str) -> None:
-        """Create a node and its parents unless they exist. Retried like a read: repetition is harmless."""
+        """Create a node and its parents where they are missing. The creation is retried like a read."""
         await self._ensure(self._full(path))
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:
-        """Set a node's data if it has this version; return the new Stat. Raises NoNode, BadVersion."""
+        """Set a node's data if the node has this version; return the new Stat. Raises NoNode, BadVersion."""
         op = Set(self._full(path), data, version)
         return await self._session.submit(codec.set_data(op))
 
     async def delete(self, path: str, version: int) -> None:
-        """Delete a node if it has this version. Raises NoNode, BadVersion, NotEmpty."""
+        """Delete a node if the node has this version. Raises NoNode, BadVersion, NotEmpty."""
         op = Delete(self._full(path), version)
         await self._session.submit(codec.delete(op))
 
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """Execute all operations or none; return a Stat for each create and set, None for others.
+        """Execute all operations or none. Return a Stat for each create and set, None for each other operation.
 
-        Keep to 512 kB and 1,000 operations. Raises MultiFailed, and TooLarge over 1 MiB.
+        Callers should send at most 512 kB and 1,000 operations. Raises MultiFailed, and TooLarge above 1 MiB.
         """
         if not ops:
             return []
@@ -313,24 +313,24 @@ class ZooKeeperCoordination:
     # ---- watches
 
     def watch(self, kind: WatchKind, path: str) -> OneShot:
-        """Register a one-shot watch. Raises Closed after `close`, because the watch would never complete."""
+        """Register a one-shot watch. Raises Closed after `close`, when a watch would never complete."""
         if self.state is SessionState.CLOSED:
             raise Closed("the ZooKeeper session was closed")
         return self._watches.register(kind, path)
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
-        """Remove all watches of this kind on this path, also those that other callers registered."""
+        """Remove all watches of this kind on this path, including watches registered by other callers."""
         self._watches.forget(kind, path)
         if kind is WatchKind.CHILDREN:
             await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_CHILDREN))
             return
-        # The server has one watch for existence and data: it stays while the other kind needs it.
+        # The server has one watch for existence and data. Keep it while a watch of the other kind exists.
         other = WatchKind.EXISTS if kind is WatchKind.DATA else WatchKind.DATA
         if not self._watches.is_registered(other, path):
             await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_DATA))
 
     async def _remove(self, call: Call[None]) -> None:
-        """Remove a watch from the server. Do nothing without a connection: the server then has no watches."""
+        """Remove a watch from the server. Without a connection there is no watch to remove."""
         try:
             await self._session.submit(call)
         except (NotConnected, OutcomeUnknown, StaleSession, Closed):
@@ -344,7 +344,7 @@ class ZooKeeperCoordination:
             self._watches.changed(change, self._stripped(full))
 
     def _on_attached(self) -> None:
-        """Complete all watches: the server of a new connection does not have them."""
+        """Complete all watches, because the server of a new connection does not know the watches."""
         self._watches.resync()
 
     # ---- paths
@@ -370,7 +370,7 @@ def parse_connect(connect: str) -> tuple[list[tuple[str, int]], str]:
 
 
 async def close_session(connect: str, session_id: int, password: bytes, clock: Clock) -> None:
-    """End a session whose client process is gone, which deletes its ephemeral nodes at once.
+    """End the session of a client process that has ended. ZooKeeper then deletes the session's ephemeral nodes.
 
     Raises NotConnected if no server answers.
     """
@@ -378,7 +378,7 @@ async def close_session(connect: str, session_id: int, password: bytes, clock: C
 
 
 def _chunks(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield lists of at most MANY_PATHS paths and MANY_BYTES bytes."""
+    """Split the paths into lists of at most MANY_PATHS paths and MANY_BYTES bytes."""
     chunk: list[str] = []
     size = 0
     for path in paths:

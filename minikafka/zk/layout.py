@@ -1,10 +1,11 @@
 """The paths and the JSON of Kafka 3's znodes.
 
-Pure. Invariant: an Apache Kafka 3 cluster in ZooKeeper mode can read all data encoded here, and all its data
-can be decoded here; no fields are added to Kafka's. Anyone may write to ZooKeeper, so every field is checked,
-names and numbers by `base/names.py`: malformed data raises ValueError with a text that names the fault; the
-caller adds the path. In a node that lists partitions, a row with an impossible topic name or partition number
-is skipped, as in Kafka, and `skip` is called with its fault. Without `skip` the whole node is refused.
+This module does no I/O. Invariant: an Apache Kafka 3 cluster in ZooKeeper mode can read all data that this
+module encodes, and this module can decode all data of such a cluster. The JSON has only Kafka's fields. Anyone
+may write to ZooKeeper, so every field is checked (names and numbers by `base/names.py`). Malformed data raises
+ValueError; the message describes the fault, and the caller adds the path. In a node that lists partitions, a
+row with an invalid topic name or partition number is skipped, as in Kafka, and `skip` is called with the fault.
+Without `skip`, such a row makes the whole node invalid.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ CLUSTER_ID: Final = "/cluster/id"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 ALL_BROKERS: Final = "<default>"
-"""Name of the node under `/config/brokers` whose settings apply to all brokers."""
+"""Name of the node under `/config/brokers` with the settings of all brokers."""
 CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 """Path of a sequential node; ZooKeeper adds ten digits."""
@@ -77,7 +78,7 @@ PERSISTENT: Final = (
     BROKER_CONFIGS,
     "/config/ips",
 )
-"""Nodes that every broker creates at its start if they are absent; the list is Kafka's."""
+"""Nodes that every broker creates at its start if they are absent. Kafka creates the same nodes."""
 
 _LOG_DIR_FAILURE: Final = 1
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
@@ -126,12 +127,15 @@ def topic_config_path(topic: str) -> str:
 
 
 def broker_config_path(name: str) -> str:
-    """Return the path of the dynamic settings of a broker, by its id in decimal, or of `ALL_BROKERS` (R71)."""
+    """Return the path of a broker's dynamic settings (R71). `name`: the decimal broker id, or `ALL_BROKERS`."""
     return f"{BROKER_CONFIGS}/{name}"
 
 
 def encode_broker(broker: Broker, wall_ms: int = -1) -> bytes:
-    """Return a registration in Kafka's JSON version 5. `host` and `port` are those of the first PLAINTEXT endpoint."""
+    """Return the data of a broker's registration in Kafka's JSON version 5.
+
+    The fields `host` and `port` contain the first PLAINTEXT endpoint.
+    """
     plain = next((item for item in broker.endpoints if item.security is PLAINTEXT), None)
     fields: dict[str, Any] = {
         "features": {},
@@ -151,7 +155,7 @@ def encode_broker(broker: Broker, wall_ms: int = -1) -> bytes:
 
 
 def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
-    """Return the broker of a registration; its epoch is the node's czxid (R5). Raises ValueError."""
+    """Return the broker of a registration. The broker epoch is the node's czxid (R5). Raises ValueError."""
     if broker_id > INT_MAX:
         raise ValueError(f"broker id {broker_id} is above {INT_MAX}")
     fields = parse_json(data)
@@ -166,9 +170,9 @@ def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
 
 
 def topic_id_of_node(topic: str, czxid: int) -> bytes:
-    """Return an id for a topic whose node was created without one, derived from the topic's name and the node's czxid.
+    """Return a topic id for a topic node that has no id, derived from the topic's name and the node's czxid.
 
-    The id is a version 4 UUID whose text does not start with "-", which command lines would take for an option.
+    The id is a version 4 UUID. Its text does not start with "-", because tools would read the id as an option.
     """
     digest = bytearray(hashlib.blake2b(f"{topic} {czxid}".encode(), digest_size=16).digest())
     digest[0] &= 0x7F
@@ -176,7 +180,7 @@ def topic_id_of_node(topic: str, czxid: int) -> bytes:
 
 
 def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignment]) -> bytes:
-    """Return the data of a topic's node in version 3, without an id if `topic_id` is None."""
+    """Return the data of a topic's node in Kafka's JSON version 3. If `topic_id` is None, omit the id."""
     adding = {str(p): a.adding for p, a in assignment.items() if a.adding}
     removing = {str(p): a.removing for p, a in assignment.items() if a.removing}
     fields: dict[str, Any] = {
@@ -191,7 +195,7 @@ def encode_topic(topic_id: bytes | None, assignment: Mapping[int, ReplicaAssignm
 
 
 def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment]]:
-    """Return the topic id (None in versions before 3) and the assignment by partition. Raises ValueError."""
+    """Return the topic id (None if the node has none) and the assignment by partition. Raises ValueError."""
     fields = parse_json(data)
     text = fields.get("topic_id")
     if text is not None and type(text) is not str:
@@ -212,7 +216,7 @@ def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """Return the data of a state node. The ZooKeeper version of `state` is not part of it."""
+    """Return the data of a partition's state node. The data does not contain `zk_version`."""
     isr = ",".join(map(str, state.isr))
     return (
         f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
@@ -221,13 +225,16 @@ def encode_state(state: LeaderAndIsr) -> bytes:
 
 
 def decode_state(data: bytes, zk_version: int) -> LeaderAndIsr:
-    """Return the leader and ISR of a state node that has this ZooKeeper version. Raises ValueError."""
+    """Return the leader and ISR in the data of a partition's state node. Raises ValueError.
+
+    `zk_version`: the version of the node.
+    """
     return LeaderAndIsr(*_state_fields(data), zk_version)
 
 
 @lru_cache(maxsize=4096)
 def _state_fields(data: bytes) -> tuple[int, int, tuple[BrokerId, ...], int]:
-    """Return the fields of a `LeaderAndIsr` without its ZooKeeper version, which is the last one.
+    """Decode the fields of a `LeaderAndIsr`, except the last field `zk_version`. Raises ValueError.
 
     The result is cached, because most state nodes have equal data.
     """
@@ -256,12 +263,12 @@ def decode_controller_epoch(data: bytes) -> int:
 
 
 def encode_config(overrides: Mapping[str, str]) -> bytes:
-    """Return the data of a settings node with these overrides."""
+    """Return the data of a settings node. `overrides`: setting -> value."""
     return _encode({"version": 1, "config": dict(overrides)})
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """Return the overrides in a settings node; an empty node has none. Raises ValueError."""
+    """Return the overridden settings in a settings node, {} for an empty node. Raises ValueError."""
     if not data:
         return {}
     config = parse_json(data).get("config")
@@ -271,17 +278,17 @@ def decode_config(data: bytes) -> dict[str, str]:
 
 
 def encode_config_change(kind: str, name: str) -> bytes:
-    """Return a notification that settings were written (R71).
+    """Return the data of a notification that a settings node was written (R71).
 
-    `kind`: `topics` or `brokers`; `name`: the name of the settings node.
+    `kind`: `topics` or `brokers`. `name`: the name of the settings node.
     """
     return _encode({"version": 2, "entity_path": f"{kind}/{name}"})
 
 
 def decode_config_change(data: bytes) -> tuple[str, str]:
-    """Return (kind, name) of the settings node that a notification names, in versions 1 and 2. Raises ValueError.
+    """Return the (kind, name) of the settings node in a notification of version 1 or 2. Raises ValueError.
 
-    The name is checked if the kind is `topics` or `brokers`; notifications of other kinds have no effect.
+    The name is checked only for the kinds `topics` and `brokers`. Notifications of other kinds have no effect.
     """
     fields = parse_json(data)
     parts: list[Any] = [fields.get("entity_type"), fields.get("entity_name")]
@@ -298,13 +305,13 @@ def decode_config_change(data: bytes) -> tuple[str, str]:
 
 
 def encode_isr_change(changed: Sequence[TopicPartition]) -> bytes:
-    """Return a notification that a leader wrote the ISRs of these partitions (A14)."""
+    """Return the data of a notification that a leader has written the ISRs of these partitions (A14)."""
     partitions = [{"topic": tp.topic, "partition": tp.partition} for tp in changed]
     return _encode({"version": 1, "partitions": partitions})
 
 
 def decode_isr_change(data: bytes, skip: Skip = _refuse) -> list[TopicPartition]:
-    """Return the partitions whose ISRs a notification announces. Raises ValueError."""
+    """Return the partitions in a notification about written ISRs. Raises ValueError."""
     return [tp for tp, _ in _partition_rows(data, skip)]
 
 
@@ -320,7 +327,10 @@ def encode_reassignments(targets: Mapping[TopicPartition, Sequence[BrokerId]]) -
 def decode_reassignments(
     data: bytes, skip: Skip = _refuse
 ) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """Return the target replicas in `/admin/reassign_partitions`; ignore Kafka's `log_dirs`. Raises ValueError."""
+    """Return the target replicas by partition in `/admin/reassign_partitions`. Raises ValueError.
+
+    Kafka's field `log_dirs` is ignored.
+    """
     return {tp: _ids(row.get("replicas"), "replicas") for tp, row in _partition_rows(data, skip)}
 
 
@@ -330,7 +340,7 @@ def decode_preferred_election(data: bytes, skip: Skip = _refuse) -> list[TopicPa
 
 
 def _partition_rows(data: bytes, skip: Skip) -> list[tuple[TopicPartition, dict[str, Any]]]:
-    """Return each row of `partitions` with the partition that it names. Raises ValueError."""
+    """Return a (partition, row) pair for each valid row of the list `partitions`. Raises ValueError."""
     rows = []
     for row in _list(parse_json(data), "partitions"):
         if type(row) is not dict or type(row.get("topic")) is not str:
@@ -350,17 +360,17 @@ def _natural(number: int) -> int:
 
 
 def encode_log_dir_event(broker_id: BrokerId) -> bytes:
-    """Return a notification that a broker lost a log directory (R67)."""
+    """Return the data of a notification that a log directory of a broker has failed (R67)."""
     return _encode({"version": 1, "broker": broker_id, "event": _LOG_DIR_FAILURE})
 
 
 def decode_log_dir_event(data: bytes) -> BrokerId:
-    """Return the broker that a log directory notification names. Raises ValueError."""
+    """Return the broker id in a notification about a failed log directory. Raises ValueError."""
     return _id(parse_json(data), "broker")
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """Return the data of `/cluster/id`; Kafka writes the version of this node as text."""
+    """Return the data of `/cluster/id`. The version is a string, as in Kafka."""
     return _encode({"version": "1", "id": cluster_id})
 
 
@@ -370,7 +380,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 class ProducerIdBlock(NamedTuple):
-    """Producer ids `first` to `last`, both included, and the broker that has claimed them."""
+    """A block of producer ids, from `first` to `last` inclusive, and the broker that has claimed the block."""
 
     broker_id: BrokerId
     first: int
@@ -378,13 +388,13 @@ class ProducerIdBlock(NamedTuple):
 
 
 def encode_producer_ids(broker_id: BrokerId, first: int, last: int) -> bytes:
-    """Return the data of `/latest_producer_id_block` (R72) for the ids `first` to `last`, both included."""
+    """Return the data of `/latest_producer_id_block` for the ids `first` to `last` inclusive (R72)."""
     block = {"block_start": str(first), "block_end": str(last)}
     return _encode({"version": 1, "broker": broker_id, **block})
 
 
 def decode_producer_ids(data: bytes) -> ProducerIdBlock:
-    """Return the latest producer id block. Raises ValueError."""
+    """Return the block in the data of `/latest_producer_id_block`. Raises ValueError."""
     fields = parse_json(data)
     bounds = fields.get("block_start"), fields.get("block_end")
     if not all(type(bound) is str for bound in bounds):
@@ -438,7 +448,10 @@ def _replica_lists(fields: dict[str, Any], name: str) -> dict[int, tuple[BrokerI
 
 
 def _endpoint(text: Any, protocols: Any) -> Endpoint:
-    """Return one endpoint of a registration with its security protocol. Raises ValueError."""
+    """Return an endpoint of a broker's registration.
+
+    `text`: NAME://host:port. `protocols`: security protocol by listener name. Raises ValueError.
+    """
     try:
         endpoint = parse_endpoint(str(text))
         protocol = SecurityProtocol(protocols[endpoint.name])

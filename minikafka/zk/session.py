@@ -1,9 +1,9 @@
 """A ZooKeeper session over consecutive connections: its state, its lease and its requests.
 
-The states are those of `base.ports.SessionState`. Invariants: the session ends only when a server reports
-that it has expired, never because of a timeout, a refusal or a lost connection. SUSPENDED is set before
-any request of a lost connection fails. A request made in one session is never sent in a later one. A
-request is written at most once.
+The states are defined in `base.ports.SessionState`. Invariants: the session ends only when a server reports
+its expiry or when `close` is called, never because of a timeout, a refusal or a lost connection. When a
+connection is lost, the session enters SUSPENDED before any request fails. A request that was submitted in one
+session is never sent in a later session. A request is written at most once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLOSE_TIMEOUT_MS: Final = 1_000
 _END_TIMEOUT_MS: Final = 5_000
 _ATTACH_TIMEOUT_MIN_MS: Final = 200
 _STABLE_MS: Final = 1_000
-"""A connection that lasts less counts as a failure, so that reconnecting never becomes a busy loop."""
+"""A shorter connection counts as a failed attempt, so that reconnecting is never a busy loop."""
 _PAUSE_MIN_MS: Final = 50
 _PAUSE_MAX_MS: Final = 1_000
 _MS_PER_S: Final = 1_000
@@ -52,12 +52,12 @@ class _Queued(NamedTuple):
 
 
 class Session:
-    """One client session.
+    """One ZooKeeper client, with one session at a time.
 
-    `servers`: (host, port) pairs. `timeout_ms`: the requested session timeout, later the granted one.
-    `connect_timeout_ms`: how long `start` waits for a server. `on_event(change, path)` is called when a
-    watch fires, `on_attached()` after each new connection. At most `in_flight_max` requests and 4 MiB may
-    be unanswered; further requests are queued.
+    `servers`: (host, port) pairs. `timeout_ms`: the requested session timeout (the attribute later contains the
+    granted timeout). `connect_timeout_ms`: maximum time for which `start` waits for a server.
+    At most `in_flight_max` requests and 4 MiB can be unanswered; further requests are queued.
+    `on_event(change, path)` is called when a watch fires. `on_attached()` is called after each new connection.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Session:
     # ---- state and requests
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """True if no server can have expired the session in the next `margin_ms` (see Coordination)."""
+        """True if no server can expire the session before `margin_ms` have passed (see `Coordination`)."""
         return self.state not in _OVER and self._clock.now() + margin_ms < self._lease
 
     def events(self) -> AsyncIterator[SessionEvent]:
-        """Return a stream of state changes, which ends with CLOSED (see Coordination)."""
+        """Return a stream of the session's state changes. The last state is CLOSED (see `Coordination`)."""
         stream = _Events()
         if self.state is SessionState.CLOSED:
             stream.put(None)
@@ -116,19 +116,19 @@ class Session:
         return stream
 
     async def connected(self) -> int:
-        """Wait until the state is CONNECTED; return the generation. Raises Closed."""
+        """Wait until the state is CONNECTED; return the session's generation. Raises Closed."""
         while self.state is not SessionState.CONNECTED:
             self._check_open()
             await self._changed.wait()
         return self.generation
 
     def submit(self, call: Call[Answer], generation: int | None = None) -> asyncio.Future[Answer]:
-        """Send a request, or queue it while too many are unanswered; the order of calls is kept.
+        """Send a request, or queue the request while too many requests are unanswered. The order is kept.
 
-        Raises NotConnected, StaleSession, TooLarge, Closed. The future completes with the response,
-        or fails with a ServerVerdict, NotConnected (the request was never sent) or OutcomeUnknown. Without a
-        response it fails after the session timeout at the latest. Cancelling the future does not undo a
-        request that was sent.
+        `generation`: the session in which the request must be sent; None for any session. Raises NotConnected,
+        StaleSession, TooLarge, Closed. The future completes with the response, or fails with a ServerVerdict,
+        NotConnected (the request was never sent) or OutcomeUnknown. If no response arrives, the future fails
+        soon after the session timeout. Cancelling the future does not undo a request that was sent.
         """
         self._check_open()
         is_stale = generation != self.generation or self.state is SessionState.EXPIRED
@@ -148,7 +148,7 @@ class Session:
     # ---- start and close
 
     async def start(self) -> None:
-        """Connect to a server. Raises NotConnected if none answers within the connect timeout."""
+        """Connect to a server. Raises NotConnected if no server answers within the connect timeout."""
         self._tasks.spawn(self._run(), "zookeeper-session")
         try:
             async with asyncio.timeout(self._connect_timeout_ms / _MS_PER_S):
@@ -161,7 +161,7 @@ class Session:
             raise
 
     async def close(self) -> None:
-        """End the session, also on the server if there is a connection; takes at most CLOSE_TIMEOUT_MS."""
+        """End the session. If there is a connection, wait at most CLOSE_TIMEOUT_MS for the server to end it."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -215,14 +215,14 @@ class Session:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait before each round through the servers except the first; the pause grows to `_PAUSE_MAX_MS`."""
+        """Wait if all servers have failed since the last pause. The pause grows up to `_PAUSE_MAX_MS`."""
         rounds, place = divmod(self._failures, len(self._servers))
         if rounds and not place:
             longest = min(_PAUSE_MAX_MS, _PAUSE_MIN_MS << min(rounds - 1, 10))
             await self._clock.sleep(self._rng.uniform(longest / 2, longest))
 
     async def _attach(self) -> ZooKeeperConnection | None:
-        """Attach the session to the next server, as a new session if the old one has expired.
+        """Connect to the next server and resume the session, or start a new session if the old has expired.
 
         Return the connection, None on failure.
         """
@@ -245,9 +245,10 @@ class Session:
         return connection
 
     async def _handshake(self, host: str, port: int) -> tuple[Attached, ZooKeeperConnection, int]:
-        """Return the server's response to a connect request, the connection, and the time of sending.
+        """Open a connection and send a connect request.
 
-        Raises OSError (also TimeoutError), or ValueError for an invalid host name.
+        Return the server's response, the connection, and the time of sending (monotonic ms). Raises OSError
+        (TimeoutError included), and ValueError for an invalid host name.
         """
         connection = ZooKeeperConnection(self, self._clock.now)
         budget = max(_ATTACH_TIMEOUT_MIN_MS, self.timeout_ms / 3 / len(self._servers))
@@ -282,7 +283,7 @@ class Session:
         self._on_attached()
 
     def _expire(self) -> None:
-        """Enter EXPIRED after a server has reported that the session has expired."""
+        """Enter EXPIRED. Called after a server has reported that the session has expired."""
         self._cancel_lease_timer()
         self._enter(SessionState.EXPIRED)
         self.session_id = 0
@@ -302,7 +303,7 @@ class Session:
             if now - connection.last_sent >= self.timeout_ms / 3:
                 connection.ping()
             if late > self.timeout_ms / 6:
-                # The event loop was blocked, so the server was not silent: its responses may wait in the
+                # The event loop was blocked, so the server may have answered. Responses may wait in the
                 # socket, and are read before the next check.
                 connection.last_received += int(late)
             elif self._is_silent(connection, now):
@@ -327,17 +328,17 @@ class Session:
     # ---- events of the connection (connection.Owner)
 
     def on_answer(self, sent: int) -> None:
-        """Extend the lease: the server kept the session alive after this request was sent."""
+        """Extend the lease to one session timeout after the answered request was sent."""
         self._lease = max(self._lease, sent + self.timeout_ms)
 
     def on_released(self, size: int) -> None:
-        """Send queued requests after a request of `size` bytes was answered."""
+        """Send queued requests, after a request of `size` bytes was answered."""
         self._in_flight -= 1
         self._in_flight_bytes -= size
         self._pump()
 
     def on_lost(self, connection: ZooKeeperConnection) -> None:
-        """Enter SUSPENDED; the session stays alive without a connection until its lease ends."""
+        """Enter SUSPENDED. Without a connection, the session stays alive until its lease ends."""
         if connection is not self._current:
             return
         self._current = None
@@ -364,7 +365,7 @@ class Session:
     # ---- requests
 
     def _pump(self) -> None:
-        """Send queued requests while the limits on unanswered requests allow it."""
+        """Send queued requests, up to the limits on unanswered requests."""
         while self._queue and self._current is not None:
             call, answer, _ = self._queue[0]
             size = len(call.body)
@@ -387,7 +388,7 @@ class Session:
 async def end_session(
     servers: Sequence[tuple[str, int]], session_id: int, password: bytes, now: Callable[[], int]
 ) -> None:
-    """End a session whose client process is gone. Raises NotConnected if no server answers."""
+    """End the session of a client process that has ended. Raises NotConnected if no server answers."""
     for host, port in servers:
         connection = ZooKeeperConnection(_NoOwner(), now)
         try:
@@ -415,13 +416,13 @@ async def _end_session_at(
 
 
 class _NoOwner:
-    """An Owner that ignores all events, for a connection without a session to keep alive."""
+    """An Owner that ignores all events, for a connection that only ends a session."""
 
     def on_answer(self, sent: int) -> None:
-        """Ignore a response."""
+        """Ignore the answer."""
 
     def on_released(self, size: int) -> None:
-        """Ignore the end of a request."""
+        """Ignore that a request was answered."""
 
     def on_event(self, change: int, path: str) -> None:
         """Ignore a watch event."""
@@ -431,7 +432,7 @@ class _NoOwner:
 
 
 class _Events:
-    """One consumer's stream of state changes; None in the queue ends it."""
+    """One consumer's stream of state changes. None in the queue ends the stream."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()

@@ -1,8 +1,8 @@
 """One-shot watches of a session, which tell their consumers to read again.
 
-A watch never says what the new state is. Invariant: a consumer that registers before it reads misses no
-change. Each change that the server reports completes the watches on its path; each new connection
-completes all watches, because changes may have gone unnoticed before it.
+A watch does not contain the new state. Invariant: a consumer that registers a watch before reading misses no
+change. Each change that the server reports completes the watches on the changed path. Each new connection
+completes all watches, because changes before the connection may not have been reported.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _COMPLETES: Final = {
     codec.DATA_CHANGED: (WatchKind.DATA, WatchKind.EXISTS),
     codec.CHILDREN_CHANGED: (WatchKind.CHILDREN,),
 }
-"""Kinds of watches that a change completes. (The server sets no data watch on a missing node.)"""
+"""Kinds of watch that each kind of change completes. (The server sets no data watch on a missing node.)"""
 
 
 class OneShot:
     """A watch: the implementation of the port `Watch`.
 
-    The callbacks are those of a future, so that an exception in one of them does not stop the others.
+    A future calls the callbacks, so that an exception in one callback does not stop the other callbacks.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class OneShot:
 
     async def wait(self) -> WatchSignal:
         """Wait until the watch completes; return the signal."""
-        # Awaiting the future itself would cancel it with its waiter.
+        # Awaiting the future itself would cancel the future when the waiting task is cancelled.
         await asyncio.wait([self._signal])
         return self._signal.result()
 
@@ -43,14 +43,14 @@ class OneShot:
         return self._signal.done()
 
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
-        """Call `callback` with the signal when the watch completes, or now if it is complete."""
+        """Call `callback` with the signal when the watch completes, or immediately if it has completed."""
         if self._signal.done():
             callback(self._signal.result())
         else:
             self._signal.add_done_callback(lambda signal: callback(signal.result()))
 
     def complete(self, signal: WatchSignal) -> None:
-        """Complete the watch; only the first call counts."""
+        """Complete the watch. Further calls have no effect."""
         if not self._signal.done():
             self._signal.set_result(signal)
 
@@ -62,7 +62,7 @@ class Watches:
         self._one_shots: dict[tuple[WatchKind, str], list[OneShot]] = {}
 
     def register(self, kind: WatchKind, path: str) -> OneShot:
-        """Return a new watch; all watches of one kind on one path complete together."""
+        """Return a new watch. All watches of one kind on one path complete together."""
         watch = OneShot()
         self._one_shots.setdefault((kind, path), []).append(watch)
         return watch
@@ -76,12 +76,12 @@ class Watches:
         return (kind, path) in self._one_shots
 
     def changed(self, change: int, path: str) -> None:
-        """Complete the watches on `path` that wait for the kind of change that the server has reported."""
+        """Complete the watches on `path` for this kind of change, which the server has reported."""
         for kind in _COMPLETES.get(change, ()):
             self._complete((kind, path), WatchSignal.CHANGED)
 
     def resync(self) -> None:
-        """Complete all watches with RESYNC, because changes may have gone unnoticed."""
+        """Complete all watches with RESYNC, because some changes may not have been reported."""
         for key in list(self._one_shots):
             self._complete(key, WatchSignal.RESYNC)
 

@@ -1,4 +1,4 @@
-"""confluent-kafka's AdminClient against a cluster: successful operations, and Kafka's code for each rejected one."""
+"""confluent-kafka's AdminClient against a cluster: successful operations, and Kafka's error code for rejected ones."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def _is_led(admin: AdminClient, topic: str, by: dict[int, int]) -> bool:
         ),
     ],
 )
-async def test_rejected_partitions_have_kafkas_error_code(
+async def test_rejected_create_partitions_has_kafkas_error_code(
     cluster: LocalCluster, admin: AdminClient, asked: tuple[Any, ...], code: ErrorCode, words: str
 ) -> None:
     if "confluent-few" not in admin.list_topics(timeout=30).topics:
@@ -121,7 +121,7 @@ async def test_rejected_partitions_have_kafkas_error_code(
 
 
 @pytest.mark.row("R71")
-async def test_topic_settings_are_changed_by_key_and_replaced(
+async def test_topic_settings_are_changed_by_key_or_replaced_together(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     name = "confluent-configs"
@@ -187,7 +187,7 @@ async def test_broker_settings_change_at_runtime_and_show_their_source(
     await eventually(reads(admin, "2", "1073741824", ConfigSource.DEFAULT_CONFIG))
 
 
-async def test_broker_stores_and_hides_settings_that_it_does_not_have(admin: AdminClient) -> None:
+async def test_broker_stores_unknown_settings_and_hides_their_values(admin: AdminClient) -> None:
     set_, delete = AlterConfigOpType.SET, AlterConfigOpType.DELETE
     change(admin, BROKER, "2", set_, team_contact="a@b").result(60)
     entry = shown(admin, BROKER, "2")["team.contact"]
@@ -207,7 +207,7 @@ def reads(admin: AdminClient, broker: str, value: str, source: ConfigSource) -> 
 
 
 @pytest.mark.row("R61")
-async def test_preferred_election_reports_partitions_that_need_none(
+async def test_preferred_election_reports_partitions_that_need_no_election(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     await create(cluster, admin, "confluent-elect", [[3, 1, 2], [1, 3, 2]])

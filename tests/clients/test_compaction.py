@@ -82,7 +82,7 @@ async def topic(cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
 
 
 async def until_compacted(cluster: LocalCluster, end_offset: int) -> None:
-    """Wait until every broker has the log up to this offset, and little of it is dirty."""
+    """Wait until every broker's replica reaches this end offset and has a dirty ratio below 0.3."""
 
     async def is_compacted() -> bool:
         answers = (await cluster.state()).answers.values()
@@ -119,7 +119,7 @@ async def test_clients_write_and_read_a_topic_while_it_is_compacted(topic: Local
     found = await asyncio.to_thread(read, cluster.bootstrap)
     assert {key: value for _, key, value in found} == writer.expected
     assert len(found) < UPDATES / 4
-    # Each replica is compacted by itself, and another one may lead by now: only the last records are equal.
+    # Replicas are compacted independently, and the leader may have changed: only the latest records are equal.
     async with Client(cluster.bootstrap) as client:
         own = {
             each.key: (each.offset, each.value)

@@ -62,7 +62,7 @@ SMALL: Final = {
 
 
 async def printed_by_kafka(written: Iterable[KeyValue], directory: Path) -> list[str]:
-    """Return the lines of both formatters in Kafka's core and both in its tools."""
+    """Return the lines that Kafka's four formatters of offsets and groups (two in core, two in tools) print."""
     file = directory / "records"
     with file.open("wb") as out:
         for record in written:
@@ -71,7 +71,7 @@ async def printed_by_kafka(written: Iterable[KeyValue], directory: Path) -> list
     return (await run_java(FORMATTERS, str(file))).splitlines()
 
 
-async def test_kafka_prints_our_records(tmp_path: Path) -> None:
+async def test_kafkas_formatters_print_our_consumer_offsets_records(tmp_path: Path) -> None:
     member = MemberMetadata("m-1", "one", "me", "/10.0.0.1", 300_000, 45_000, b"sub", b"assigned")
     group = GroupMetadataValue("consumer", 4, "range", "m-1", 77, (member,))
     empty = GroupMetadataValue("", 5, None, None, 78)
@@ -113,7 +113,7 @@ async def test_kafka_prints_our_records(tmp_path: Path) -> None:
 
 
 def join(bootstrap: str, group: str, **settings: str) -> Consumer:
-    """Return a consumer of the topic t that has its partitions."""
+    """Join the group and return a consumer that has been assigned the partitions of topic t."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -146,7 +146,7 @@ def commit_with_retention(bootstrap: str, group: str, retention_ms: int) -> None
 
 
 def commit_in_transactions(bootstrap: str) -> None:
-    """Commit offset 3 of t-0 in a transaction; then offset 4 in one that is aborted."""
+    """Commit offset 3 of t-0 in a committed transaction, then offset 4 in an aborted transaction."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "transactional"})
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "p"})
     producer.init_transactions()
@@ -162,7 +162,7 @@ def commit_in_transactions(bootstrap: str) -> None:
 
 
 def use_groups(bootstrap: str) -> None:
-    """Commit as a static member, as a member, as none, and in transactions; delete a group."""
+    """Commit as a static member, as a dynamic member, without a member id, and in transactions; delete a group."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("t", 2, 1)])["t"].result()
     static = join(bootstrap, "static", group_instance_id="one")
@@ -180,7 +180,7 @@ def use_groups(bootstrap: str) -> None:
 
 
 def check_what_is_loaded(log: bytes) -> None:
-    """The coordinator of a partition that Kafka wrote has Kafka's groups; an aborted commit does not count."""
+    """Check that our coordinator loads Kafka's groups from Kafka's log, without the offsets of an aborted commit."""
     load = Load(0, 0)
     load.add(CommittedRecords().records(log))
     groups = {group.group_id: group for group in load.groups()}
@@ -198,7 +198,7 @@ def check_what_is_loaded(log: bytes) -> None:
 
 
 def rewritten(record: KeyValue) -> KeyValue:
-    """Return the record as we write what we read from it."""
+    """Decode the record and return the record that minikafka encodes from the decoded values."""
     key, value = read_key(record[0]), record[1]
     assert not isinstance(key, UnknownKey)
     if isinstance(key, OffsetKey):
@@ -207,7 +207,9 @@ def rewritten(record: KeyValue) -> KeyValue:
     return group_metadata_key(key.group), value and group_metadata_value(read_group(value))
 
 
-async def test_records_of_kafka_are_read_and_written_as_by_kafka(tmp_path: Path) -> None:
+async def test_kafkas_consumer_offsets_records_are_read_and_encoded_as_by_kafka(
+    tmp_path: Path,
+) -> None:
     async with apache_kafka(tmp_path, **SMALL) as kafka:
         await asyncio.to_thread(use_groups, kafka.bootstrap)
         [file] = (kafka.log_dir / "__consumer_offsets-0").glob("*.log")
@@ -253,7 +255,7 @@ async def groups_of(bootstrap: str) -> dict[str, Any]:
     }
 
 
-async def test_broker_serves_the_groups_of_kafka_from_a_copy_of_its_logs(tmp_path: Path) -> None:
+async def test_broker_serves_kafkas_groups_from_a_copy_of_kafkas_logs(tmp_path: Path) -> None:
     """Kafka is killed while a static and a cooperative member are in their groups."""
     (tmp_path / "kafka").mkdir()
     async with apache_kafka(tmp_path / "kafka", **SMALL) as kafka:
@@ -271,7 +273,7 @@ async def test_broker_serves_the_groups_of_kafka_from_a_copy_of_its_logs(tmp_pat
     async with LocalCluster(1, data=tmp_path / "own", config=keys) as cluster:
         async with Client(cluster.bootstrap) as client:
             await client.create_topics(NewOwnTopic("t", 2, 1))
-            await client.groups.alter_offsets("first", {T0: 0})  # creates the topic of the groups
+            await client.groups.alter_offsets("first", {T0: 0})  # creates __consumer_offsets
         await cluster.kill(1)
         for name in ("t-0", "t-1", "__consumer_offsets-0"):
             own = cluster.directory.broker_data(1) / name
@@ -283,7 +285,7 @@ async def test_broker_serves_the_groups_of_kafka_from_a_copy_of_its_logs(tmp_pat
         assert await groups_of(cluster.bootstrap) == before
 
 
-async def test_console_consumer_of_kafka_prints_the_topic_of_our_groups(
+async def test_kafkas_console_consumer_prints_our_consumer_offsets_topic(
     cluster: LocalCluster,
 ) -> None:
     def commit() -> None:

@@ -1,4 +1,4 @@
-"""No client loses an acknowledged record, in any codec, when the broker that leads most partitions goes away."""
+"""No client loses an acknowledged record, in any codec, when the broker that leads most partitions fails."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_acknowledged_records_of_every_client_survive_a_fault(
     assert problems == {}
 
 
-async def test_records_are_the_same_whichever_broker_is_down(cluster: LocalCluster) -> None:
+async def test_records_read_are_the_same_whichever_broker_is_down(cluster: LocalCluster) -> None:
     written = {topic_of(client, codec, fault) for client, codec in PAIRS for fault in FAULTS}
     topics = sorted(written & {tp.topic for tp in (await cluster.state()).partitions})
     assert topics, "the tests above left no topics"
@@ -87,10 +87,10 @@ async def read_all(cluster: LocalCluster, topics: list[str]) -> dict[str, Readin
     return dict(zip(topics, await asyncio.gather(*reads), strict=True))
 
 
-async def test_reader_gets_through_elections(
+async def test_reader_reads_the_topic_during_elections(
     cluster: LocalCluster,
 ) -> None:
-    """Some reads ask a broker for the leader before the broker has heard of the election."""
+    """Some reads get the leader from a broker whose metadata does not show the election yet."""
     await create_topic(cluster, "elections", PARTITIONS)
     over = asyncio.Event()
     reading = asyncio.create_task(read_until(over, cluster.bootstrap, "elections"))
@@ -105,7 +105,7 @@ async def test_reader_gets_through_elections(
 
 
 async def read_until(over: asyncio.Event, bootstrap: str, topic: str) -> int:
-    """Return how many times librdkafka read the topic."""
+    """Read the topic with librdkafka again and again until `over` is set; return the number of reads."""
     for times in count():
         if over.is_set():
             return times

@@ -67,7 +67,7 @@ def sent_to_consumers(cluster: LocalCluster) -> dict[int, float]:
 
 
 async def fill(client: Client, topic: str, partitions: int = 1) -> None:
-    """Broker 1 leads every partition, broker 2 follows."""
+    """Create a topic led by broker 1 and followed by broker 2, and write `COUNT` records to it."""
     await client.create_topics(NewTopic(topic, assignment=dict.fromkeys(range(partitions), (1, 2))))
     for number in range(COUNT):
         record = Record(value=b"%d" % number + bytes(100))

@@ -66,9 +66,9 @@ class ConfluentGroup:
 class KafkaPythonGroup:
     """kafka-python, with one poll for each record.
 
-    kafka-python 3.0.12 first joins without metadata of the topic and joins again when it has them. If a poll
-    ends, or the coordinator dies, between the answers to this second JoinGroup and its SyncGroup, no later
-    poll takes the assignment: the leader has already recorded the new metadata, so
+    kafka-python 3.0.12 first joins without metadata of the topic, and joins again once it has the metadata. If a
+    poll ends, or the coordinator dies, between the responses to the second JoinGroup and to its SyncGroup, no
+    later poll takes the assignment: the leader has already recorded the new metadata, so
     `ConsumerCoordinator.need_rejoin` returns False. The member then reads nothing and sends no heartbeats.
     """
 
@@ -130,9 +130,9 @@ class AioKafkaGroup:
 
 
 async def stop(consumer: aiokafka.AIOKafkaConsumer) -> None:
-    """Stop a consumer, also one that is about to ask a dead broker for records again.
+    """Stop a consumer and close its connections, even if the consumer is about to retry a fetch from a dead broker.
 
-    aiokafka 0.14.0 cancels such a fetch, raises its cancellation and leaves the connections open.
+    In that case aiokafka 0.14.0 raises CancelledError from `stop` and leaves the connections open.
     """
     try:
         await consumer.stop()
@@ -160,7 +160,7 @@ def described(bootstrap: str, group: str) -> Any:
 
 
 async def wait_for_members(cluster: LocalCluster, group: str, count: int) -> None:
-    """Wait until this number of members have all partitions among them."""
+    """Wait until the group has this number of members and all partitions are assigned to them."""
     while True:
         found = await asyncio.to_thread(described, cluster.bootstrap, group)
         if found is not None and len(found.members) == count and found.state.name == "STABLE":
@@ -180,7 +180,9 @@ async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
     return await asyncio.to_thread(call, *arguments)
 
 
-async def test_group_resumes_where_it_committed(cluster: LocalCluster, reader: GroupReader) -> None:
+async def test_group_resumes_at_its_committed_offsets(
+    cluster: LocalCluster, reader: GroupReader
+) -> None:
     topic = f"resume-{reader.name}"
     await create_topic(cluster, topic, PARTITIONS)
     values = [str(number) for number in range(RECORDS)]
@@ -212,7 +214,7 @@ async def test_members_of_one_group_share_the_partitions(
     assert set(found) == set(values)
 
 
-async def test_group_goes_on_when_its_coordinator_is_killed(
+async def test_group_continues_when_its_coordinator_is_killed(
     cluster: LocalCluster, reader: GroupReader
 ) -> None:
     topic, group = f"killed-{reader.name}", f"orphans-{reader.name}"

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.clients, needs_kafka]
 SEQUENCES, STEPS = 20, 60
 
 
-async def test_core_answers_as_apache_kafka_does(tmp_path: Path) -> None:
+async def test_coordinator_core_gives_the_same_answers_as_apache_kafka(tmp_path: Path) -> None:
     settings = {"offsets_topic_replication_factor": 1, "offsets_topic_num_partitions": 1}
     async with apache_kafka(tmp_path, group_initial_rebalance_delay_ms=0, **settings) as kafka:
         host, _, port = kafka.bootstrap.partition(":")
@@ -47,7 +47,7 @@ def compare(host: str, port: int) -> None:
 
 
 def prepare(host: str, port: int) -> None:
-    """Create the topic of the commits and Kafka's topic of groups."""
+    """Create the topic whose offsets are committed, and `__consumer_offsets`."""
     with Session(host, port) as session:
         topic = {"name": "t", "num_partitions": 1, "replication_factor": 1}
         wait(
@@ -72,7 +72,7 @@ def prepare(host: str, port: int) -> None:
 def wait(
     session: Session, api: int, version: int, error_of: Callable[[Any], int], **values: Any
 ) -> None:
-    """Repeat a request until it succeeds, or until the topic that it creates exists."""
+    """Repeat a request until it succeeds or is answered with TOPIC_ALREADY_EXISTS."""
     deadline = time.monotonic() + 30
     while error_of(session.ask(api, version, **values)) not in (
         ErrorCode.NONE,

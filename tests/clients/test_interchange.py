@@ -1,4 +1,4 @@
-"""Records that one client wrote are read by every other, byte for byte, in every codec that both have."""
+"""Records written by each client are read unchanged by every other client, in every codec that both support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's own tools for consumer groups: the same answers as ours, and Java's consumer in a group with ours.
+"""Kafka's consumer group tools give the same answers as our commands; Java's consumer shares a group with ours.
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
 """
@@ -89,7 +89,7 @@ async def member(
         yield consumer
 
 
-async def test_kafkas_tool_describes_groups_as_ours_does(cluster: LocalCluster) -> None:
+async def test_kafkas_tool_describes_groups_like_our_command(cluster: LocalCluster) -> None:
     await fill(cluster, "told")
     offsets = {TopicPartition("told", number): 3 + number for number in range(3)}
     async with (
@@ -109,7 +109,7 @@ async def test_kafkas_tool_describes_groups_as_ours_does(cluster: LocalCluster) 
             await theirs(cluster, "--list", "--state"),
             await ours(cluster, "list", "--state"),
         ):
-            # The groups of earlier tests become empty meanwhile.
+            # The groups of earlier tests may become empty during this test.
             assert [row for row in listed if row[0].startswith(("GROUP", "told-"))] == [
                 ["GROUP", "STATE"],
                 ["told-busy", "Stable"],
@@ -117,7 +117,7 @@ async def test_kafkas_tool_describes_groups_as_ours_does(cluster: LocalCluster) 
             ]
 
 
-async def test_kafkas_tool_resets_and_deletes_offsets_as_ours_does(
+async def test_kafkas_tool_resets_and_deletes_offsets_like_our_command(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     await fill(cluster, "moved")
@@ -147,7 +147,9 @@ async def test_kafkas_tool_resets_and_deletes_offsets_as_ours_does(
     assert ["moved-group"] not in await ours(cluster, "list")
 
 
-async def test_kafkas_tool_answers_rare_questions_as_ours_does(cluster: LocalCluster) -> None:
+async def test_kafkas_group_tool_with_rare_options_prints_the_same_as_our_command(
+    cluster: LocalCluster,
+) -> None:
     await fill(cluster, "rare")
     async with Client(cluster.bootstrap) as client:
         await client.admin.delete_records({TopicPartition("rare", 0): 4})
@@ -176,12 +178,12 @@ async def test_kafkas_tool_answers_rare_questions_as_ours_does(cluster: LocalClu
         assert mine[1][-1] == "rare(0,1,2,3)"
         assert (
             found[1][-1] == "(0,1,2,3)"
-        )  # Kafka 3.9 leaves out the topic, which its documentation shows
+        )  # Kafka 3.9 omits the topic, although Kafka's documentation shows it
         assert found[1][:-1] == mine[1][:-1]
 
 
 @pytest.mark.parametrize("assignor", sorted(ASSIGNORS))
-async def test_javas_consumer_shares_the_partitions_with_ours(
+async def test_java_consumer_shares_the_partitions_with_our_consumer(
     cluster: LocalCluster, assignor: str
 ) -> None:
     topic = f"java-{assignor}"
@@ -211,7 +213,7 @@ async def test_javas_consumer_shares_the_partitions_with_ours(
             await shared(cluster, f"{topic}-group", 1)
             async with member(cluster, f"{topic}-group", topic, assignor) as second:
                 reading = asyncio.ensure_future(read(second))
-                await shared(cluster, f"{topic}-group", 2)  # Java leads
+                await shared(cluster, f"{topic}-group", 2)  # Java's consumer is the group leader
                 reading.cancel()
                 await asyncio.wait([reading])
         finally:
@@ -225,7 +227,7 @@ async def read(consumer: GroupConsumer) -> None:
 
 
 async def shared(cluster: LocalCluster, group: str, members: int) -> None:
-    """Wait until this number of members have all partitions, in equal shares."""
+    """Wait until all partitions are assigned to this number of group members, in equal shares."""
     async with asyncio.timeout(60), Client(cluster.bootstrap) as client:
         while True:
             found = (await client.groups.describe([group]))[group].members
@@ -233,4 +235,4 @@ async def shared(cluster: LocalCluster, group: str, members: int) -> None:
             whole = len({tp for share in shares for tp in share}) == PARTITIONS
             if whole and [*map(len, shares)] == [PARTITIONS // members] * members:
                 return
-            await asyncio.sleep(0.1)  # a group announces nothing
+            await asyncio.sleep(0.1)  # changes of a group cause no notification

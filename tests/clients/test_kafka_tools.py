@@ -1,7 +1,7 @@
 """The command line tools of Kafka 3.9 against a cluster.
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 (kafka_2.13, kafka-tools
-and all that they depend on) and a `java` is on the path.
+and their dependencies) and a `java` is on the path.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ async def test_preferred_leaders_are_elected(cluster: LocalCluster, tools: Tools
     assert "tool-elect-0" in elected
 
     async def is_elected() -> bool:
-        """True once the broker that the tool asks has heard of the election."""
+        """True once the broker that the tool queries shows the elected leader."""
         return "Leader: 2" in await tools.describe("tool-elect")
 
     await eventually(is_elected)
@@ -272,7 +272,7 @@ async def test_log_directories_are_described(cluster: LocalCluster, tools: Tools
         assert [row["partition"] for row in directory["partitions"]] == ["tool-dirs-0"]
 
 
-async def test_records_are_deleted_and_the_log_starts_behind_them(
+async def test_deleted_records_raise_the_log_start_offset(
     cluster: LocalCluster, tools: Tools
 ) -> None:
     await tools.create("tool-cut", "1:2:3")
@@ -290,7 +290,7 @@ async def test_records_are_deleted_and_the_log_starts_behind_them(
     assert "OffsetOutOfRangeException" in refused
 
 
-async def test_unsupported_requests_have_kafkas_errors(tools: Tools) -> None:
+async def test_unsupported_requests_get_kafkas_error_codes(tools: Tools) -> None:
     assert "SecurityDisabledException" in await tools.run("acls", "--list")
     quotas = await tools.run("configs", "--describe", "--entity-type", "users")
     assert "UnsupportedVersionException" in quotas

@@ -1,4 +1,4 @@
-"""What a cleaning leaves of a log, compared with Apache Kafka's cleaner on the same bytes.
+"""Our log cleaner leaves the same batches as Apache Kafka's cleaner on the same log files.
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
 """
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def cleaned_by_kafka(lines: list[str], file: Path) -> list[int]:
-    """Do one cleaning with Kafka's Cleaner for each line; return the end offset of each."""
+    """Run Kafka's Cleaner once for each line; return the end offset of each cleaning."""
     file.write_text("\n".join(lines) + "\n")
     command = ["java", "-cp", f"{JARS}/*", str(PROGRAM), str(file)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -42,7 +42,7 @@ def cleaned_by_kafka(lines: list[str], file: Path) -> list[int]:
 
 
 def replace(log: Log, groups: list[CleanedGroup]) -> None:
-    """Put the copies in the place of the segments, with the log closed."""
+    """Replace the segment files of a closed log with their cleaned copies."""
     directory = Path(log.directory)
     for group in groups:
         for base in group.bases:
@@ -53,12 +53,12 @@ def replace(log: Log, groups: list[CleanedGroup]) -> None:
 
 
 @pytest.mark.parametrize("memory", [BIG_MAP, 24 * 120])
-def test_cleaned_log_has_the_same_batches_as_one_cleaned_by_kafka(
+def test_cleaned_log_has_the_same_batches_as_a_log_cleaned_by_kafka(
     tmp_path: Path, memory: int
 ) -> None:
-    """Three cleanings: of half the log, of all of it, and of all of it when the delete markers may go.
+    """Each log is cleaned three times: half of the log, the whole log, and again when delete markers have expired.
 
-    With a map of few keys, each ends in the middle of a batch.
+    With the small offset map, each cleaning ends in the middle of a batch.
     """
     storage, lines, ends = DiskStorage(), [], []
     now = int(time.time() * 1_000)
@@ -98,7 +98,7 @@ def test_cleaned_log_has_the_same_batches_as_one_cleaned_by_kafka(
 def test_transaction_that_ends_above_the_last_stable_offset_is_cleaned_as_by_kafka(
     tmp_path: Path,
 ) -> None:
-    """A transaction begins in the middle of each log and stays open, while earlier ones end behind it."""
+    """In each log one transaction stays open; earlier transactions end above the offset where it begins."""
     storage, lines, ends = DiskStorage(), [], []
     now = int(time.time() * 1_000)
     for seed in SEEDS:

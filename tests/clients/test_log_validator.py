@@ -1,4 +1,4 @@
-"""The verdict on produced batches, compared with LogValidator of Kafka 3.9.
+"""Produced batches are accepted and refused as by LogValidator of Kafka 3.9.
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
 """
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 async def test_batches_are_refused_as_by_kafka(tmp_path: Path) -> None:
-    """Batches that Kafka accepts although its consumer cannot read them are refused, too."""
+    """The broker also refuses batches that Kafka accepts although Kafka's consumer cannot read them."""
     cases = batches()
     file = tmp_path / "batches"
     with file.open("wb") as out:

@@ -1,4 +1,4 @@
-"""One scenario with every client library: what it writes, how it shares a group, what it reads after kills.
+"""Every client library runs the same scenarios: writing, sharing a consumer group, reading after brokers are killed.
 
 The outcomes are the table of docs/clients.md (`pytest --record-rows`).
 """
@@ -34,7 +34,7 @@ def client(request: pytest.FixtureRequest) -> MatrixClient:
 def commands(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[list[str]]]]:
-    """The commands of the drivers by client. All are built concurrently, while the first clients are tested."""
+    """Driver commands by client name. The drivers are built concurrently while the first clients are tested."""
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     params = [call.params.get("client") for call in calls if call is not None]
     chosen = {client for client in params if isinstance(client, MatrixClient)}
@@ -70,14 +70,14 @@ def assigned_to(member: Running) -> set[int]:
 
 
 async def share(*members: Running) -> None:
-    """Wait until the members have all partitions among them, equally many each."""
+    """Wait until all partitions are assigned to the members, the same number to each member."""
     each = PARTITIONS // len(members)
     for member in members:
         await member.until(lambda member=member: len(assigned_to(member)) == each)  # type: ignore[misc]
 
 
 async def read_all(members: tuple[Running, ...], total: int) -> None:
-    """Wait until the members have read the records 0 to total - 1 among them."""
+    """Wait until each of the records 0 to total - 1 was read by some member."""
     expected = set(range(total))
 
     def is_complete() -> bool:
@@ -184,7 +184,7 @@ async def test_topics_are_created_described_and_deleted(
     assert await driver.run("admin", f"admin-{client.name}", 3) == [{"partitions": 3}]
 
 
-async def test_nothing_acknowledged_is_lost_when_leader_and_coordinator_die(
+async def test_no_acknowledged_record_is_lost_when_leader_and_coordinator_die(
     client: MatrixClient, driver: Driver, cluster: LocalCluster
 ) -> None:
     topic = f"deaths-{client.name}"

@@ -36,7 +36,7 @@ Owned = frozenset[TopicPartition]
 
 
 class Member(Protocol):
-    """A running member: the partitions that it has, and the values that it has read."""
+    """A running group member, with its assigned partitions and the values that it has read."""
 
     values: list[bytes]
 
@@ -194,14 +194,14 @@ async def aio(bootstrap: str, topic: str, assignor: str) -> AsyncIterator[Member
 
 
 async def shared(*members: Member) -> None:
-    """Wait until the members have all partitions, each one, in equal shares."""
+    """Wait until every partition is assigned to one of the members, in equal shares."""
     size = PARTITIONS // len(members)
     async with asyncio.timeout(SECONDS):
         while True:
             shares = [member.owned() for member in members]
             if len(frozenset().union(*shares)) == PARTITIONS and {*map(len, shares)} == {size}:
                 return
-            await asyncio.sleep(0.05)  # other libraries announce nothing
+            await asyncio.sleep(0.05)  # other libraries have no notification
 
 
 async def write(bootstrap: str, topic: str, words: str) -> set[bytes]:
@@ -214,10 +214,10 @@ async def write(bootstrap: str, topic: str, words: str) -> set[bytes]:
 
 
 async def read_by(values: set[bytes], *members: Member) -> list[bytes]:
-    """Wait until the members have read all these values; return those of them that they have read."""
+    """Wait until each value was read by some member; return every read of these values, repeated reads included."""
     async with asyncio.timeout(SECONDS):
         while not values <= {v for member in members for v in member.values}:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # other libraries announce nothing
+            await asyncio.sleep(0.05)  # other libraries have no notification
     return [value for member in members for value in member.values if value in values]
 
 
@@ -250,7 +250,7 @@ async def test_members_of_two_libraries_share_the_partitions_whoever_leads(
             second = await write(bootstrap, topic, "second")
             assert sorted(await read_by(second, ours, theirs)) == sorted(second)
         await shared(theirs)
-        async with native(bootstrap, topic, assignor) as ours:  # the other library leads
+        async with native(bootstrap, topic, assignor) as ours:  # the other library has the leader
             await shared(ours, theirs)
             third = await write(bootstrap, topic, "third")
             assert sorted(await read_by(third, ours, theirs)) == sorted(third)
@@ -299,7 +299,9 @@ async def test_members_keep_their_generation_and_lose_no_record_when_the_coordin
         assert sum(at.offset for at in offsets.values()) == len(first) + len(second)
 
 
-async def test_slow_join_outlives_a_caller_that_stops_waiting(cluster: LocalCluster) -> None:
+async def test_join_continues_when_the_caller_stops_waiting_for_a_record(
+    cluster: LocalCluster,
+) -> None:
     topic = "native-impatient"
     await create_topic(cluster, topic, PARTITIONS)
     await write(cluster.bootstrap, topic, "first")

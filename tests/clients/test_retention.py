@@ -1,4 +1,4 @@
-"""Retention on a real broker, as librdkafka's consumer sees it."""
+"""librdkafka's consumer reads a topic whose old records a real broker removes by retention."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def produce(client: Client, count: int) -> None:
         await client.produce("t", [Record(value=b"v" * 900)], partition=0)
 
 
-async def test_consumer_sees_the_earliest_offset_move(tmp_path: Path) -> None:
+async def test_consumer_sees_the_earliest_offset_rise_by_retention(tmp_path: Path) -> None:
     proof.note(proof.Level.REAL)
     cluster = LocalCluster(1, data=tmp_path / "data", config=KEYS)
     await cluster.start()
@@ -56,7 +56,7 @@ async def test_consumer_sees_the_earliest_offset_move(tmp_path: Path) -> None:
 
             await eventually(has_moved)
             low, _ = reader.get_watermark_offsets(FIRST, timeout=30)
-            reader.assign([TopicPartition("t", 0, 2)])  # these records are gone: it is reset
+            reader.assign([TopicPartition("t", 0, 2)])  # deleted records: offset is reset
             message = reader.poll(30)
             assert message is not None
             assert message.error() is None

@@ -21,7 +21,7 @@ from minikafka.wire.versions import API_VERSIONS, FIND_COORDINATOR, INIT_PRODUCE
 pytestmark = [pytest.mark.clients]
 
 TOLD_SECONDS = 20
-"""Less than the time for which the clients ask again after a retriable error."""
+"""Time limit for the refusal, below the time for which clients retry after a retriable error."""
 
 
 def kafka_python(bootstrap: str) -> None:
@@ -70,7 +70,7 @@ async def test_transactional_producer_is_refused(
         ("librdkafka", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
-async def test_transactional_ids_are_invalid_requests_of_all_but_librdkafka(
+async def test_transactional_id_is_refused_with_a_code_that_depends_on_the_client(
     cluster: LocalCluster, software: str | None, code: ErrorCode
 ) -> None:
     reader, writer = await asyncio.open_connection(*cluster.bootstrap.split(",")[0].split(":"))

@@ -13,7 +13,7 @@ __all__ = ["cluster", "shared_cluster"]
 
 @pytest.fixture
 async def stage(shared_stage: RealStage) -> AsyncIterator[RealStage]:
-    """The module's `shared_stage`, on which everything runs again after the test."""
+    """The module's `shared_stage`; stopped processes are started again after the test."""
     try:
         yield shared_stage
     finally:

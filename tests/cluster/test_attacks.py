@@ -1,4 +1,4 @@
-"""Clients that ask for much and receive nothing: a real broker's memory, and another client next to them."""
+"""Clients that send many requests and never read the responses: a broker's memory and other clients' service."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ ATTACKS = {"metadata": (metadata, 4_000), "configs": (configs, 4_000), "fetch": 
 
 
 def memory(pid: int, name: str) -> int:
-    """Return VmRSS or VmHWM, its largest value so far, in bytes."""
+    """Return a memory size of the process in bytes: VmRSS (current) or VmHWM (peak)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
 
 
 def forget_largest(pid: int) -> None:
-    """Reset VmHWM to the current memory."""
+    """Reset the process's peak memory, VmHWM, to the current memory."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 @asynccontextmanager
 async def attack(address: str, data: bytes) -> AsyncIterator[None]:
-    """Send the requests on connections of their own, from which nothing is received."""
+    """Send the data on each of `CONNECTIONS` connections, and read no responses."""
     host, port = address.rsplit(":", 1)
     writers = []
     try:
@@ -73,7 +73,7 @@ async def attack(address: str, data: bytes) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("kind", ATTACKS)
-async def test_clients_that_receive_nothing_cost_little_memory_and_stop_nobody(
+async def test_clients_that_read_no_responses_use_little_memory_and_block_no_client(
     cluster: LocalCluster, kind: str
 ) -> None:
     address = cluster.bootstrap.split(",")[BROKER - 1]

@@ -23,7 +23,7 @@ SEGMENT = {"segment.bytes": "16384"}
 
 
 async def make_topic(cluster: LocalCluster, topic: str) -> None:
-    """Create a topic with one partition in several segments, one batch per record."""
+    """Create a topic whose single partition has several segments, with one record per batch."""
     async with Client(cluster.bootstrap) as client:
         await client.create_topics(NewTopic(topic, 1, len(BROKERS), configs=SEGMENT))
         for value in VALUES:
@@ -63,7 +63,7 @@ def read_by_kafka_python(cluster: LocalCluster, topic: str) -> None:
 
 
 async def replace(cluster: LocalCluster, broker: int, topic: str) -> None:
-    """Stop the broker, delete the replica's directory and start the broker, as an operator would."""
+    """Repair the replica as an operator would: stop the broker, delete the replica's directory, start the broker."""
     await cluster.stop(broker)
     shutil.rmtree(directory(cluster, broker, topic))
     await cluster.start(broker)

@@ -21,7 +21,7 @@ from minikafka.cluster import LocalCluster
 
 PARTITIONS = 4
 MOMENT = 1_700_000_000_000
-"""Unix ms of the first record of each partition; the next ones follow one second after the other."""
+"""Timestamp (Unix ms) of the first record of each partition; each next record is one second later."""
 
 
 async def run(cluster: LocalCluster, *arguments: str) -> Ended:
@@ -41,7 +41,7 @@ async def rows(cluster: LocalCluster, group: str) -> list[dict[str, Any]]:
 
 
 async def fill(cluster: LocalCluster, topic: str, count: int = 10) -> None:
-    """Create a topic and write this number of old records, `0` to the last, to each partition."""
+    """Create a topic and write `count` old records to each partition; the value is `PARTITION-NUMBER`."""
     async with Client(cluster.bootstrap) as client:
         kept = {"retention.ms": "-1"}
         await client.create_topics(NewTopic(topic, PARTITIONS, 3, configs=kept))
@@ -62,7 +62,7 @@ async def commit(cluster: LocalCluster, group: str, topic: str, offset: int) -> 
 
 @asynccontextmanager
 async def member(cluster: LocalCluster, group: str, topic: str) -> AsyncIterator[None]:
-    """A member that has all partitions of the topic."""
+    """Run a group member that is assigned all partitions of the topic, until the block ends."""
     settings = GroupSettings(auto_offset_reset="earliest")
     async with (
         Client(cluster.bootstrap, client_id="holder") as client,
@@ -114,7 +114,7 @@ async def test_groups_are_described_with_their_lag(cluster: LocalCluster) -> Non
         (("--by-duration", "P20000D"), [0, 0, 0, 0]),
     ],
 )
-async def test_reset_shows_the_new_offsets_and_changes_nothing(
+async def test_reset_without_execute_shows_the_new_offsets_and_changes_nothing(
     cluster: LocalCluster, option: tuple[str, ...], expected: list[int]
 ) -> None:
     async with Client(cluster.bootstrap) as client:
@@ -127,7 +127,9 @@ async def test_reset_shows_the_new_offsets_and_changes_nothing(
     assert [row["current_offset"] for row in await rows(cluster, "reset-group")] == [4] * 4
 
 
-async def test_exported_offsets_are_brought_back(cluster: LocalCluster, tmp_path: Path) -> None:
+async def test_exported_offsets_are_restored_from_the_file(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     await fill(cluster, "saved")
     await commit(cluster, "saved-group", "saved", 4)
     reset = ("reset-offsets", "saved-group")
@@ -178,7 +180,7 @@ async def test_offsets_and_groups_are_deleted(cluster: LocalCluster) -> None:
         (("--topic", "errors", "--shift-by", "1"), "errors-0 has no committed offset"),
     ],
 )
-async def test_reset_names_what_does_not_exist(
+async def test_reset_offsets_names_the_missing_topic_or_partition(
     cluster: LocalCluster, arguments: tuple[str, ...], problem: str
 ) -> None:
     async with Client(cluster.bootstrap) as client:
@@ -189,14 +191,14 @@ async def test_reset_names_what_does_not_exist(
 
 
 class Program:
-    """A running command, whose lines are read as they come."""
+    """A running command whose output lines are read as they are printed."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.lines: list[str] = []
 
     async def read_until(self, words: str) -> None:
-        """Read lines until one contains these words; keep the others."""
+        """Read lines until one contains these words; keep all of them in `lines`."""
         assert self.process.stdout is not None
         async with asyncio.timeout(60):
             while True:
@@ -207,7 +209,7 @@ class Program:
                     return
 
     async def interrupt(self) -> int:
-        """Send SIGINT, read the rest, and return the exit code."""
+        """Send SIGINT, read the remaining output, and return the exit code."""
         self.process.send_signal(signal.SIGINT)
         async with asyncio.timeout(60):
             rest, _ = await self.process.communicate()
@@ -264,7 +266,9 @@ async def test_commands_in_one_group_share_the_partitions_and_commit(
     assert (again.code, again.out, again.err) == (0, "", "")
 
 
-async def test_group_that_stops_after_a_count_goes_on_behind_it(cluster: LocalCluster) -> None:
+async def test_group_continues_after_the_records_of_a_limited_consume(
+    cluster: LocalCluster,
+) -> None:
     await fill(cluster, "counted")
     command = ("consume", "--group", "counted-group", "counted", "-q")
     first = await run(cluster, *command, "-n", "7")

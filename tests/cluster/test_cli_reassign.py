@@ -24,7 +24,7 @@ from minikafka.cluster.processes import is_paused
 
 @pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A cluster whose sessions outlast every test, so that a paused broker counts as alive."""
+    """A cluster whose session timeout is longer than any test, so that a paused broker counts as alive."""
     keys = {**KEYS, "zookeeper.session.timeout.ms": 40_000}
     running = LocalCluster(3, data=tmp_path_factory.mktemp("patient"), config=keys)
     asyncio.run(running.start())
@@ -49,7 +49,7 @@ async def replicas_of(cluster: LocalCluster, topic: str) -> list[tuple[int, ...]
 
 
 async def by_role(cluster: LocalCluster) -> tuple[int, int, int]:
-    """Return a broker that is not the controller, then the controller, then the third broker."""
+    """Return the ids of a broker that is not the controller, of the controller, and of the third broker."""
     controller = (await cluster.state()).controller
     assert controller is not None
     one, other = (broker for broker in (1, 2, 3) if broker != controller)
@@ -61,7 +61,7 @@ async def reassign(cluster: LocalCluster, *arguments: str) -> Ended:
 
 
 def responsive(cluster: LocalCluster) -> str:
-    """Return the addresses of the brokers that run; a command would wait for the answer of a paused one."""
+    """Return the addresses of the brokers that are not paused, because a command would wait for a paused broker."""
     running = [
         broker.port
         for broker in cluster.record.brokers
@@ -135,7 +135,7 @@ async def test_reassign_through_zookeeper_moves_the_partitions(cluster: LocalClu
 
 
 @pytest.mark.row("K3", "K7")
-async def test_interrupted_reassign_takes_its_request_back(cluster: LocalCluster) -> None:
+async def test_interrupted_reassign_withdraws_its_request(cluster: LocalCluster) -> None:
     await create(cluster, "taken-back", (1, 2))
     await cluster.hold("reassignment.U1")
     command = [sys.executable, "-m", "minikafka", "reassign", *move("taken-back", 0, 2, 3)]

@@ -302,7 +302,7 @@ def test_growing_cluster_keeps_the_ports_of_its_brokers(
         run("down", "--data", "D", cwd=tmp_path)
 
 
-def test_edited_configuration_is_compared_with_running_brokers_and_applied(tmp_path: Path) -> None:
+def test_up_with_an_edited_configuration_reports_and_applies_the_changes(tmp_path: Path) -> None:
     file = tmp_path / "cluster.toml"
     file.write_text(CONFIGURATION.format(brokers=2, partitions=3, retention=70_000))
     try:
@@ -345,7 +345,7 @@ log.retention.ms = {retention}
 """
 
 
-def test_failed_up_is_forgotten_and_free_ports_replace_remembered_ones(tmp_path: Path) -> None:
+def test_failed_up_leaves_no_record_and_port_0_replaces_recorded_ports(tmp_path: Path) -> None:
     options = ("--data", "D", "--brokers", "1")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

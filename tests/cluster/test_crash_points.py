@@ -1,7 +1,7 @@
-"""Real processes that are killed at named steps of an operation: it ends as the documents promise.
+"""Operations whose real broker processes are killed at named steps: each operation ends as documented.
 
-These are some of the cases that `tests/conformance/controller/test_crash_points.py` runs in memory, one for each
-way in which a step and a victim may interact with real sockets, files and sessions.
+These cases are a selection of those that `tests/conformance/controller/test_crash_points.py` runs in memory: one
+case for each way in which a step and a killed broker may interact with real sockets, files and sessions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStage
 
 @pytest.mark.row("D18", "I6", "L6")
 @pytest.mark.parametrize("case", CHOSEN, ids=" ".join)
-async def test_operation_ends_as_promised_whoever_is_killed_at_a_step(
+async def test_operation_ends_as_documented_when_a_broker_is_killed_at_a_step(
     stage: RealStage, case: tuple[str, str, str]
 ) -> None:
     await kill_at_step(stage, *case, topic=f"t{CASES.index(case)}")

@@ -1,4 +1,4 @@
-"""The Python snippets of the documents, run as they are printed, and what a cluster leaves in its logs."""
+"""The Python snippets of the documents run as printed, and the log files of a cluster have the documented content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXPECTED = {
 
 
 def snippets(page: str) -> list[str]:
-    """Return the whole programs among a page's Python snippets."""
+    """Return the Python snippets of a page that are complete programs."""
     found = re.findall(
         r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
     )
@@ -35,7 +35,7 @@ def snippets(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", EXPECTED)
-def test_snippets_run_as_printed(page: str, tmp_path: Path) -> None:
+def test_snippets_of_the_documents_run_as_printed(page: str, tmp_path: Path) -> None:
     programs = snippets(page)
     assert programs
     output = ""
@@ -54,7 +54,7 @@ def test_snippets_run_as_printed(page: str, tmp_path: Path) -> None:
     assert re.fullmatch(EXPECTED[page], output.strip()), output
 
 
-def test_readme_says_what_is_missing_and_where_the_logs_are() -> None:
+def test_readme_names_missing_features_and_the_log_directory() -> None:
     text = (ROOT / "README.md").read_text()
     assert "## What is not here yet" in text
     for words in (
@@ -66,7 +66,7 @@ def test_readme_says_what_is_missing_and_where_the_logs_are() -> None:
         assert words in text
 
 
-def test_page_about_tests_matches_the_code() -> None:
+def test_testing_page_lists_the_arguments_and_methods_of_local_cluster() -> None:
     page = (ROOT / "docs" / "testing.md").read_text()
     arguments = LocalCluster.__init__.__annotations__.keys() - {"return"}
     assert [name for name in arguments if f"| `{name}` |" not in page] == []
@@ -80,7 +80,7 @@ def test_page_about_tests_matches_the_code() -> None:
 @pytest.mark.parametrize(
     "name", [name for name, found in vars(BlockingCluster).items() if isfunction(found)]
 )
-def test_method_without_an_event_loop_takes_the_same_arguments(name: str) -> None:
+def test_blocking_cluster_method_has_the_parameters_of_the_coroutine(name: str) -> None:
     if name.startswith("_") or name in ("open", "close"):
         return
     coroutine = signature(getattr(LocalCluster, name)).parameters
@@ -90,7 +90,7 @@ def test_method_without_an_event_loop_takes_the_same_arguments(name: str) -> Non
 
 @pytest.fixture(scope="module")
 def failed_block(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RuntimeError]:
-    """The data directory of a cluster whose broker died, and the exception that left its block."""
+    """(data directory, exception) of a cluster whose broker died and whose `with` block raised the exception."""
     data = tmp_path_factory.mktemp("failed")
     with pytest.raises(RuntimeError, match="of the test") as caught:
         _fail_after_a_death(data)
@@ -111,7 +111,7 @@ def _fail_after_a_death(data: Path) -> None:
         deadline = time.monotonic() + 60
         while f"broker {leader} died: session expired" not in logs(data):
             assert time.monotonic() < deadline, logs(data)
-            time.sleep(0.05)  # a file announces nothing
+            time.sleep(0.05)  # a file has no change notification
         raise RuntimeError("of the test")
 
 
@@ -119,7 +119,9 @@ def logs(data: Path) -> str:
     return "".join(file.read_text() for file in (data / "logs").iterdir())
 
 
-def test_dead_broker_is_a_warning_in_words(failed_block: tuple[Path, RuntimeError]) -> None:
+def test_death_of_a_broker_is_logged_as_a_warning_in_words(
+    failed_block: tuple[Path, RuntimeError],
+) -> None:
     data, _ = failed_block
     text = logs(data)
     assert re.search(r" WARNING minikafka\S+: broker [123] died: session expired", text)
@@ -145,14 +147,14 @@ async def test_trace_tells_a_failover_in_one_sentence(
     assert "zxid" not in shown.out
 
 
-def test_log_of_zookeeper_has_no_complaints_about_logging(
+def test_zookeeper_log_has_no_slf4j_warnings(
     failed_block: tuple[Path, RuntimeError],
 ) -> None:
     data, _ = failed_block
     assert "SLF4J" not in (data / "logs" / "zookeeper.log").read_text()
 
 
-def test_exception_that_leaves_the_block_has_the_last_lines_of_each_log(
+def test_exception_raised_in_the_with_block_gets_the_last_lines_of_each_log(
     failed_block: tuple[Path, RuntimeError],
 ) -> None:
     data, error = failed_block

@@ -66,9 +66,9 @@ async def cluster(brokers: LocalCluster, members: Ensemble) -> AsyncIterator[Loc
 
 
 async def member_of(broker: int, members: Ensemble) -> ManagedZooKeeper | None:
-    """Return the server that the broker's session is connected to, None if it is none of these.
+    """Return the member of `members` to which the broker's session is connected, or None.
 
-    A broker whose session has expired has no session until it registers again.
+    None is also returned while the broker has no session, which is until it registers again after an expiry.
     """
 
     def session() -> int | None:
@@ -98,7 +98,7 @@ async def fail(member: ManagedZooKeeper, fault: str) -> None:
 
 
 async def wait_for_move(broker: int, members: Ensemble, away: ManagedZooKeeper) -> None:
-    """Wait until the broker's session is connected to another server than `away`."""
+    """Wait until the broker's session is connected to a server other than `away`."""
     others = [member for member in members if member is not away]
 
     async def is_on_another() -> bool:
@@ -140,7 +140,7 @@ async def test_cluster_recovers_when_the_quorum_returns(
         await cluster.kill(await busiest(cluster))
 
 
-async def test_no_two_controllers_wrote_in_the_tests_above(
+async def test_earlier_tests_of_this_module_had_one_controller_writing_at_a_time(
     cluster: LocalCluster, members: Ensemble
 ) -> None:
     found = audit(transactions(*(member.data_dir for member in members)))

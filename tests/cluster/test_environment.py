@@ -1,6 +1,6 @@
-"""The interpreter that `scripts/environment` chooses on PATH, and how it ends when there is none.
+"""The Python interpreter that `scripts/environment` chooses on PATH, and its error when PATH has no suitable one.
 
-Each candidate is the interpreter of this test run; `sitecustomize` of the project makes it pretend to be another build.
+Each candidate is the interpreter of this test run, with a `sitecustomize` that makes it pretend to be another build.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Path:
 def run(
     project: Path, *candidates: tuple[str, str], start: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program that prints the index of its interpreter among `candidates` on PATH: (name, build) pairs."""
+    """Run a script that prints the index of the interpreter chosen from `candidates`: (name, build), in PATH order."""
     dirname = shutil.which("dirname")
     assert dirname is not None
     directories = [project / f"directory {number}" for number in range(len(candidates))]
@@ -95,7 +95,7 @@ sys.addaudithook(look)
 
 
 def test_interrupt_in_a_callback_of_an_import_ends_the_script(project: Path) -> None:
-    """Python ignores exceptions raised in a weak reference's callback, such as that of an import lock."""
+    """Python ignores KeyboardInterrupt in a weak reference's callback, for example the callback of an import lock."""
     (project / "site" / "sitecustomize.py").write_text(PRETEND + INTERRUPT_IN_CALLBACK)
     ended = run(project, ("python3.11", "optimized"))
     assert (ended.returncode, ended.stdout) == (-signal.SIGINT, "")

@@ -31,7 +31,7 @@ SESSION_SECONDS = KEYS["zookeeper.session.timeout.ms"] / 1000
 
 
 @pytest.mark.row("N2")
-async def test_each_broker_is_a_process_with_logs_fetchers_and_a_candidate(
+async def test_each_broker_is_a_process_with_logs_fetchers_and_controller_candidate(
     cluster: LocalCluster,
 ) -> None:
     await create_topic(cluster, "processes")
@@ -59,7 +59,7 @@ async def test_each_broker_is_a_process_with_logs_fetchers_and_a_candidate(
 
 @pytest.mark.row("D15", "I3")
 @pytest.mark.parametrize("fault", ["kill", "pause", "stop"])
-async def test_no_record_is_lost_when_a_leader_goes_away(cluster: LocalCluster, fault: str) -> None:
+async def test_no_record_is_lost_when_a_leader_fails(cluster: LocalCluster, fault: str) -> None:
     topic = f"leader-{fault}"
     async with load(cluster, topic):
         victim = await busiest(cluster)
@@ -84,7 +84,7 @@ async def test_killed_controller_is_replaced_with_a_higher_epoch(
 
 
 @pytest.mark.parametrize("sessions", [0.25, 1.5], ids=["shorter than a session", "longer"])
-async def test_cluster_survives_zookeeper_being_away(
+async def test_cluster_survives_an_outage_of_zookeeper(
     cluster: LocalCluster, sessions: float
 ) -> None:
     async with load(cluster, f"zookeeper-away-{sessions}"):
@@ -130,7 +130,7 @@ async def test_leader_registers_again_when_its_session_expired(
 
 
 async def nobody_is_registered(cluster: LocalCluster) -> bool:
-    """True if ZooKeeper holds no registration; no broker can answer while all are paused."""
+    """True if ZooKeeper holds no broker registration. ZooKeeper is read because paused brokers cannot answer."""
 
     def ask() -> bool:
         kazoo = KazooClient(cluster.zookeeper)
@@ -145,7 +145,7 @@ async def nobody_is_registered(cluster: LocalCluster) -> bool:
 
 
 async def epochs(cluster: LocalCluster) -> dict[int, int]:
-    """Return the broker epochs of the brokers that answer."""
+    """Return the broker epoch of each broker that answers, by broker id."""
     answers = (await cluster.state()).answers
     return {broker: answer["broker_epoch"] for broker, answer in answers.items()}
 
@@ -247,7 +247,7 @@ async def test_zookeeper_starts_when_its_port_becomes_free(
 
 
 async def listen_on(port: int) -> socket.socket:
-    """Listen on the port, as soon as the kernel has closed the sockets of the process that had it."""
+    """Listen on the port as soon as the kernel has closed the sockets of the process that used it before."""
     while True:
         try:
             return socket.create_server(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""No two controllers write at the same time: checked in ZooKeeper's transaction log while controllers are replaced."""
+"""ZooKeeper's transaction log shows that two controllers never write at the same time while controllers change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from minikafka.history import verdict
 TOPIC = "stream"
 PARTITIONS = 6
 REPLICAS = 2
-"""Replication factor of the topics created meanwhile: the number of brokers that stay alive."""
+"""Replication factor of topics created during the faults: the number of brokers that stay alive."""
 BETWEEN_SECONDS = 0.05
 CLIENT = ConfluentKafka()
 FAULTS = ("pause", "kill", "depose", "stop", "depose", "pause")
@@ -66,9 +66,9 @@ async def topics_created(cluster: LocalCluster) -> AsyncIterator[None]:
 
 
 async def replace_controller(cluster: LocalCluster, fault: str) -> None:
-    """Remove the controller by the fault and wait until another is elected.
+    """Inject the fault into the controller and wait until another controller is elected.
 
-    A paused controller is resumed as a zombie; a deposed one keeps its session.
+    After "pause", the former controller is resumed as a zombie. After "depose", it still has its session.
     """
     before = await cluster.state()
     assert before.controller is not None
@@ -176,12 +176,12 @@ def test_audit_accepts_a_correct_history() -> None:
     assert audit(GOOD).elections == 2
 
 
-def test_audit_accepts_the_deletion_of_controller_by_an_operator() -> None:
+def test_audit_accepts_that_an_operator_deletes_the_controller_node() -> None:
     deposed = write(OPERATOR, Operation(DELETE, "/controller"))
     found = audit([*GOOD, deposed, election(9, 3)])
     assert (found.faults, found.epoch) == ([], 3)
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_audit_reports_a_faulty_write(kind: str) -> None:
+def test_audit_reports_each_kind_of_faulty_write(kind: str) -> None:
     assert len(audit([*GOOD, BAD[kind]]).faults) == 1

@@ -16,9 +16,9 @@ import pytest
 from support.script_project import make_project, processes_of, start
 
 CODES = (130, -signal.SIGINT)
-"""The program's own exit code, and death by the signal, which a shell shows as the same number."""
+"""Exit code set by the program, and exit code after death by SIGINT. A shell shows 130 for both."""
 NOT_STARTED = 1
-"""Exit code of an interpreter that was interrupted before it could run anything."""
+"""Exit code of a Python interpreter that is interrupted while it starts."""
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_command_ends_quietly_when_interrupted_during_an_import(
 
 
 def in_background(*command: str) -> list[str]:
-    """Return the command as a shell script starts `command &`: with SIGINT ignored."""
+    """Wrap the command so that it runs with SIGINT ignored, as a background command (`&`) of a shell script does."""
     return ["/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command]
 
 

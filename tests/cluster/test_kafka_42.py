@@ -1,7 +1,7 @@
-"""KAFKA-42 on real processes: what `tests/conformance/controller/test_kafka_42.py` cannot show in memory.
+"""Test cases of KAFKA-42 that need real processes; `tests/conformance/controller/test_kafka_42.py` has the others.
 
-That is the command line of a reassignment that does not end, `status` of a leader that does not complete,
-and the end of all processes at once.
+They test the command line of a reassignment that does not end, `status` while a broker does not complete its
+leader change, and the death of all processes at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStage
 async def test_2b_the_broker_is_not_able_to_start_the_replicas(stage: RealStage) -> None:
     """The new broker never starts its replica; the interrupted command reports that nothing was completed.
 
-    The move can then be withdrawn and retried.
+    The reassignment can then be cancelled and retried.
     """
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
@@ -46,7 +46,7 @@ async def test_2b_the_broker_is_not_able_to_start_the_replicas(stage: RealStage)
             outcome = (await client.admin.alter_reassignments({move.tp: None}))[move.tp]
             assert outcome.ok, outcome
             await stage.cluster.release(NOT_STARTING, [cast.newcomer])
-            # Replicas that would have stayed come first, because the move was cancelled on its way, as in Kafka.
+            # As in Kafka, a cancelled reassignment puts the replicas that it would have kept first.
             origin = {0: (cast.follower, cast.leader)}
             await eventually(
                 lambda: not missing_replicas(stage, "t", origin),
@@ -70,7 +70,7 @@ def start_command(stage: RealStage, move: Move) -> subprocess.Popen[str]:
 
 @pytest.mark.row("K10", "J6", "J7")
 async def test_4b_the_broker_does_not_complete_the_leader_state_change(stage: RealStage) -> None:
-    """The controller does not wait; no broker reports itself as the leader until this one completes the change."""
+    """The controller does not wait for the new leader. No broker reports a leader until the leader change is done."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("B3")

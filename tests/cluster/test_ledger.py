@@ -51,11 +51,11 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
 
 @pytest.fixture
 async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
-    """The cluster with topic `t`, new for each test."""
+    """The shared cluster, with a topic `t` that is created again for each test."""
     async with Client(shared_cluster.bootstrap) as client:
 
         async def is_created() -> bool:
-            """False while the deletion after the test before is in progress."""
+            """Create topic `t`; return False while the deletion by the previous test is in progress."""
             topics = [NewTopic("t", PARTITIONS, 3)]
             return (await client.admin.create_topics(topics))["t"].ok
 
@@ -79,7 +79,7 @@ async def controller_of(cluster: LocalCluster) -> int:
 
 
 def written_and_sent(lines: list[Any]) -> list[Any]:
-    """Return the writes and requests that a plan and the real event must have in common, in order."""
+    """Return the writes and requests in the ledger lines, in order: a plan and the real event must agree on them."""
     found = []
     for line in lines:
         if line["kind"] == "write":
@@ -271,7 +271,7 @@ async def test_why_names_the_paused_broker_that_a_reassignment_waits_for(
         if tp.topic == "pair" and other not in view.replicas
     )
     name = str(tp)
-    step = "reassignment.A1"  # before it no request reaches the target, so it cannot be in sync yet
+    step = "reassignment.A1"  # before this step the target gets no request, so it cannot be in sync yet
     async with Client(cluster.bootstrap) as client, asyncio.TaskGroup() as tasks:
         await cluster.hold(step, [controller])
         tasks.create_task(client.admin.alter_reassignments({tp: (replicas[0], other)}))
@@ -327,7 +327,7 @@ async def test_step_line_survives_sigkill_of_the_controller(
 
 
 def come_and_go(bootstrap: str) -> None:
-    """Let a client join a group and leave it three times, next to one that stays until the end."""
+    """Run a group with one steady member, while a second client joins and leaves the group three times."""
 
     def join(client: str) -> tuple[Consumer, list[int]]:
         settings = {"bootstrap.servers": bootstrap, "group.id": "shop", "client.id": client}
@@ -351,7 +351,7 @@ def come_and_go(bootstrap: str) -> None:
     steady.close()
 
 
-async def test_trace_and_why_of_a_group_name_a_client_that_comes_and_goes(
+async def test_trace_and_why_of_a_group_name_a_client_that_repeatedly_joins_and_leaves(
     cluster: LocalCluster,
 ) -> None:
     await asyncio.to_thread(come_and_go, cluster.bootstrap)

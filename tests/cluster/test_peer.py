@@ -1,4 +1,4 @@
-"""The comparison with Apache Kafka: it needs Kafka's jars and names the variable when they are missing."""
+"""The benchmark against Apache Kafka fails and names the environment variable when Kafka's jars are missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def compare(*arguments: str, jars: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("jars", ["", "nowhere"])
-def test_comparison_without_jars_names_the_missing_variable(jars: str) -> None:
+def test_benchmark_against_kafka_without_jars_names_the_missing_variable(jars: str) -> None:
     ran = compare(jars=jars)
     assert ran.returncode == 1
     assert ran.stderr.count("\n") == 1
@@ -34,7 +34,7 @@ def test_comparison_without_jars_names_the_missing_variable(jars: str) -> None:
 
 
 @pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} names no directory of jars")
-def test_comparison_measures_every_row(tmp_path: Path) -> None:
+def test_benchmark_against_kafka_measures_every_row(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     ran = compare("--rounds=1", "--scale=0.02", f"--json={results}", jars=os.environ[VARIABLE])
     assert ran.returncode == 0, ran.stderr

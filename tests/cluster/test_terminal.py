@@ -1,4 +1,4 @@
-"""The scripts on a terminal, where they show progress by rewriting lines."""
+"""The programs of `scripts/` on a terminal, where they show progress by rewriting lines."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_silent_spark_job_is_reported_with_its_log(
 
 
 class StalledStream:
-    """A stream that is alive but whose records are no longer acknowledged."""
+    """A stream of records that still runs but receives no more acknowledgements."""
 
     acked = 17
 

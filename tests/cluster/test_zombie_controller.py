@@ -1,6 +1,7 @@
 """A controller that is paused in the middle of an operation, loses its session, and is resumed later.
 
-Another broker has become controller and finished the operation. Nothing that the former controller does has an effect.
+When it is resumed, another broker has become controller and finished the operation. The requests and writes of the
+former controller must have no effect.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ async def test_zombie_controller_changes_nothing_when_it_is_resumed(
 
 
 def decided(stage: RealStage) -> dict[str, object]:
-    """Return every node that a controller writes; of partition states only the fields that a controller sets."""
+    """Return every node that a controller writes; a partition state has only the fields that a controller sets."""
     tree: dict[str, object] = dict(stage.tree())
     for path in tree:
         if path.endswith("/state"):
@@ -87,7 +88,7 @@ def decided(stage: RealStage) -> dict[str, object]:
 
 
 async def assert_refused(stage: RealStage, former_epoch: int) -> None:
-    """Check that every broker refuses requests of the former controller."""
+    """Check that every broker refuses a request with the former controller's epoch."""
     request = {
         "controller_id": 1,
         "controller_epoch": former_epoch,

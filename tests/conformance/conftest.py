@@ -1,4 +1,4 @@
-"""Real ZooKeeper servers that the suites of this folder share."""
+"""Real ZooKeeper servers that the tests of this folder share."""
 
 from __future__ import annotations
 

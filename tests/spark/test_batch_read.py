@@ -1,4 +1,4 @@
-"""Tables of `format("minikafka")` in a real Spark from a real cluster: rows, tasks, errors."""
+"""Batch reads of a real cluster through `format("minikafka")` in a real Spark: rows, tasks, errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def client(cluster: LocalCluster):
 
 @pytest.fixture
 def read(spark, cluster: LocalCluster):
-    """Read topics of the cluster through `format("minikafka")`, with options by name."""
+    """Return a function that reads a topic through `format("minikafka")` with the given options."""
 
     def load(topic: str, **given: str):
         reader = spark.read.format("minikafka").option("kafka.bootstrap.servers", cluster.bootstrap)
@@ -41,7 +41,7 @@ def read(spark, cluster: LocalCluster):
 
 
 async def create(client: Client, topic: str, sizes: list[int], **configs: str) -> None:
-    """Create a topic with this number of records per partition, in batches of all codecs; values are offsets."""
+    """Create a topic with `sizes[p]` records in partition p, in batches of all codecs; each value is the offset."""
     await client.create_topics(NewTopic(topic, len(sizes), 3, configs))
     for partition, size in enumerate(sizes):
         for first in range(0, size, 100):
@@ -184,7 +184,7 @@ async def test_invalid_options_are_reported_by_load(read, given, message):
         read("lines", **given)
 
 
-async def test_options_that_do_not_suit_a_batch_are_reported_by_its_first_action(read):
+async def test_invalid_batch_option_is_reported_by_the_first_action(read):
     table = read("lines", startingOffsets="latest")
     with pytest.raises(Exception, match=r"latest .* is not allowed for a batch read"):
         await asyncio.to_thread(table.collect)
@@ -200,7 +200,9 @@ async def test_options_that_do_not_suit_a_batch_are_reported_by_its_first_action
         ),
     ],
 )
-async def test_missing_topic_or_server_is_one_line_without_a_traceback(read, given, problem):
+async def test_error_of_a_missing_topic_or_server_is_one_line_without_a_traceback(
+    read, given, problem
+):
     table = read("nope", **given)
     with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
         await asyncio.to_thread(table.collect)
@@ -218,7 +220,7 @@ async def test_lost_data_fails_the_job_with_an_explanation(client, read):
     assert await asyncio.to_thread(reading.count) == 100
 
 
-def test_error_of_a_query_leaves_the_format_of_captured_logs(spark, caplog):
+def test_pyspark_query_error_keeps_the_format_of_captured_logs(spark, caplog):
     with pytest.raises(AnalysisException):
         spark.sql("SELECT nothing").collect()
     logger = logging.getLogger("SQLQueryContextLogger")

@@ -1,4 +1,4 @@
-"""The brokers below Spark: started from this repository, built on the named packages, without growing memory."""
+"""The brokers that Spark reads: the shipped cluster file, memory per record, and the packages that brokers use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 ROWS = 300_000
 LEADER = 1
 BUDGET_KB = 8_000
-"""Less than 28 bytes per row, which is half of the smallest bytes object."""
+"""Maximum memory growth: less than 28 bytes per row. The smallest bytes object needs about twice as much."""
 
 
 def read(spark, bootstrap: str, topic: str):
@@ -51,14 +51,14 @@ async def test_broker_of_the_shipped_cluster_file_is_read(spark, tmp_path):
 
 
 def told_by_system(cluster: LocalCluster, broker: int, file: str) -> str:
-    """Return a file of /proc about the process of a broker."""
+    """Return the content of a /proc file of the broker's process."""
     process = cluster.process(broker)
     assert process is not None
     return Path(f"/proc/{process.pid}/{file}").read_text()
 
 
 def memory_kb(cluster: LocalCluster, broker: int) -> int:
-    """Return the private memory of a broker's process."""
+    """Return the private memory (RssAnon) of the broker's process in kB."""
     status = told_by_system(cluster, broker, "status")
     return int(re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)[1])
 

@@ -1,4 +1,4 @@
-"""A Spark Connect server from the pip-installed pyspark: its clients need no minikafka, only its packages."""
+"""Clients of a Spark Connect server (pip-installed pyspark) use `format("minikafka")` without installing minikafka."""
 
 from __future__ import annotations
 

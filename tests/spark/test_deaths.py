@@ -1,4 +1,4 @@
-"""A short run of scripts/spark-deaths, as its users start it; longer ones are run by hand."""
+"""A short run of scripts/spark-deaths, started as users start it. Longer runs are started by hand."""
 
 from __future__ import annotations
 

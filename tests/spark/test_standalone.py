@@ -1,4 +1,4 @@
-"""A submitted job on a real standalone cluster, whose machines have pyspark and its libraries, but no minikafka."""
+"""A job is submitted to a real standalone cluster whose machines have pyspark and its libraries, but no minikafka."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @pytest.fixture
 def bare_python(tmp_path) -> Path:
-    """Return an interpreter with the libraries of this one, but without minikafka."""
+    """Return a Python interpreter that has the installed libraries, but not minikafka."""
     home = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"

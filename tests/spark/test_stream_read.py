@@ -1,4 +1,4 @@
-"""Streams of `format("minikafka")` in a real Spark from a real cluster: micro-batches, restarts, new partitions."""
+"""Streams from a real cluster through `format("minikafka")` in a real Spark: micro-batches, restarts, partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from minikafka.spark.progress import OffsetsBehind, OffsetsBehindListener, offse
 
 
 class Stream:
-    """A query from topics to Parquet, which runs until all that is there now was read."""
+    """A streaming query from topics to Parquet. It ends when it has read all records that exist (availableNow)."""
 
     def __init__(self, spark, bootstrap: str, directory) -> None:
         self._spark = spark
@@ -31,7 +31,7 @@ class Stream:
         self.batches: list[int] = []
         """Rows of each micro-batch of the last run."""
         self.behind: list[OffsetsBehind | None] = []
-        """Number of offsets that were still unread after each of them."""
+        """Offsets that were still unread after each micro-batch of the last run."""
 
     def run(self, **given: str) -> None:
         options = {"kafka.bootstrap.servers": self._bootstrap, "startingOffsets": "earliest"}
@@ -62,7 +62,7 @@ async def client(cluster: LocalCluster):
 
 
 async def fill(client: Client, topic: str, partition: int, first: int, count: int) -> list[tuple]:
-    """Produce numbers as text; return the rows to read if `first` is the next offset."""
+    """Produce the numbers from `first` on as text; return the rows to expect if `first` is the next offset."""
     values = [str(number) for number in range(first, first + count)]
     records = [Record(value=value.encode()) for value in values]
     await client.produce(topic, records, partition=partition)
@@ -70,7 +70,7 @@ async def fill(client: Client, topic: str, partition: int, first: int, count: in
 
 
 async def create_again(client: Client, topic: str) -> None:
-    """Create a topic as soon as its deletion is done."""
+    """Create a topic again as soon as its deletion is complete."""
     while True:
         try:
             return await client.create_topics(NewTopic(topic, 1, 3))
@@ -81,7 +81,7 @@ async def create_again(client: Client, topic: str) -> None:
 
 
 async def wait_for_only_replica(cluster: LocalCluster, topic: str, broker: int) -> None:
-    """Wait until this broker leads partition 0 of the topic, and is its whole ISR."""
+    """Wait until this broker leads partition 0 of the topic and is the only ISR member."""
 
     async def leads_alone() -> bool:
         view = (await cluster.state()).partitions.get(TopicPartition(topic, 0))
@@ -116,7 +116,7 @@ async def test_stream_continues_from_its_checkpoint_and_finds_new_partitions(cli
 async def test_starting_streams_add_nothing_to_the_environment_that_they_share(
     spark, client, stream
 ):
-    """Spark's map is not safe for two threads that add: the next read of it then fails."""
+    """The environment is a map of Spark that is not thread-safe: if two threads add keys, the next read fails."""
     await client.create_topics(NewTopic("environment", 1, 3))
     rows = await fill(client, "environment", 0, 0, 1)
     register(spark)
@@ -127,7 +127,7 @@ async def test_starting_streams_add_nothing_to_the_environment_that_they_share(
     assert set(shared.keySet()) == before
 
 
-async def test_listener_is_told_how_far_each_batch_is_behind(spark, client, stream):
+async def test_listener_gets_the_offsets_that_each_micro_batch_is_behind(spark, client, stream):
     await client.create_topics(NewTopic("watched", 1, 3))
     await fill(client, "watched", 0, 0, 30)
     told: queue.Queue[OffsetsBehind] = queue.Queue()
@@ -171,7 +171,7 @@ async def test_topic_created_again_under_a_stream_is_explained(client, stream, a
 
 
 async def test_truncation_under_a_stream_is_explained(cluster: LocalCluster, client, stream):
-    """A replica that lacks ten records becomes leader, and its log grows beyond what was read."""
+    """A replica without the last ten read records becomes leader, and its log grows past the stream's offset."""
     config = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
     await client.create_topics(NewTopic("cut", 1, configs=config, assignment={0: [1, 2]}))
     rows = await fill(client, "cut", 0, 0, 20)
@@ -184,7 +184,8 @@ async def test_truncation_under_a_stream_is_explained(cluster: LocalCluster, cli
     await wait_for_only_replica(cluster, "cut", 2)
     new = [(row[0], row[1], row[2], f"1{row[3]}") for row in rows[20:]]
     new += [("cut", 0, offset, f"1{offset}") for offset in range(30, 35)]
-    async with Client(cluster.bootstrap) as later:  # the idempotent producer before lost records
+    # The idempotent producer of `client` has written the lost records.
+    async with Client(cluster.bootstrap) as later:
         await later.produce("cut", [Record(value=row[3].encode()) for row in new], partition=0)
     lost = r"records 20 to 29 of cut-0, which were read, .* since an unclean leader election"
     with pytest.raises(Exception, match=lost):
@@ -195,7 +196,7 @@ async def test_truncation_under_a_stream_is_explained(cluster: LocalCluster, cli
 
 @pytest.fixture
 def batch(spark, cluster: LocalCluster) -> Callable[..., list[int]]:
-    """Return the offsets that a batch read gives, and count its tasks."""
+    """Return a function that does a batch read and returns (offsets, number of tasks)."""
 
     def read(**given: str) -> tuple[list[int], int]:
         reader = spark.read.format("minikafka")

@@ -1,4 +1,4 @@
-"""Verdicts of the verifying job on topics with and without differences from the source lines."""
+"""Verdicts of the job that compares a topic with its source lines, on topics with and without differences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINES = {
 
 @pytest.fixture
 def judge(spark, cluster: LocalCluster, tmp_path) -> Callable[..., Awaitable[Verdict]]:
-    """Return a function that computes the verdict on a new topic with the given lines instead of `LINES`."""
+    """Return a function that writes lines to a new topic and returns the verdict against the source, `LINES`."""
     source, output = tmp_path / "lines.parquet", tmp_path / "result"
     rows = [(name, at, line) for name, lines in LINES.items() for at, line in enumerate(lines, 1)]
     names = ("file", "line_no", "text")
@@ -77,7 +77,7 @@ async def test_every_kind_of_difference_is_counted(judge):
     )
 
 
-async def test_empty_topic_has_lost_every_line(judge):
+async def test_verdict_on_an_empty_topic_counts_every_line_as_lost(judge):
     assert await judge("without-lines", {}) == Verdict(409, 0, 409, 0, 0, 0, 4)
 
 

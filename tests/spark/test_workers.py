@@ -1,4 +1,4 @@
-"""What a user sees when the Python of Spark's workers lacks a package."""
+"""Error messages for the user when the Python of Spark's workers lacks a package."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from pyspark import cloudpickle
 from minikafka.spark.datasource import FORMAT, MinikafkaDataSource
 
 ZIPS = [str(file) for file in Path(pyspark.__file__).parent.glob("python/lib/*.zip")]
-"""The zip files from which a Python without pyspark imports it."""
+"""The zip files from which a Python installation without pyspark imports pyspark."""
 
 
 @pytest.fixture
 def bare(tmp_path) -> Path:
-    """Return a Python without any package."""
+    """Return a Python interpreter without installed packages."""
     venv.create(tmp_path, symlinks=True)
     return tmp_path / "bin" / "python"
 
 
 @pytest.fixture
 def spark_on_bare(spark, bare) -> Iterator:
-    """Give the data source the Python that a session would have if PYSPARK_PYTHON named it."""
+    """The Spark session, with `bare` as the Python of its workers, as if PYSPARK_PYTHON named it."""
     context = spark.sparkContext
     usual, context.pythonExec = context.pythonExec, str(bare)
-    context.environment["PYTHONPATH"] = os.pathsep.join(ZIPS)  # a session with such a Python has it
+    context.environment["PYTHONPATH"] = os.pathsep.join(ZIPS)  # as in a session with this Python
     spark.dataSource.register(MinikafkaDataSource)
     yield spark
     context.pythonExec = usual
@@ -44,7 +44,7 @@ def test_local_workers_import_the_installed_pyspark_and_not_its_zip(spark):
     assert file == pyspark.__file__
 
 
-def test_worker_without_pyarrow_names_its_python_and_the_setting(spark_on_bare, bare):
+def test_error_of_a_worker_without_pyarrow_names_its_python_and_the_setting(spark_on_bare, bare):
     reader = spark_on_bare.read.format(FORMAT).option("subscribe", "lines")
     with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
         reader.load()
@@ -55,7 +55,7 @@ def test_worker_without_pyarrow_names_its_python_and_the_setting(spark_on_bare, 
     assert "PYSPARK_PYTHON" in line
 
 
-def test_python_without_this_package_names_itself(bare, tmp_path):
+def test_error_of_a_python_without_minikafka_names_the_python(bare, tmp_path):
     pickled = tmp_path / "class"
     pickled.write_bytes(cloudpickle.dumps(MinikafkaDataSource))
     program = f"import pickle, sys; sys.path += {ZIPS}; pickle.load(open({str(pickled)!r}, 'rb'))"
@@ -65,5 +65,5 @@ def test_python_without_this_package_names_itself(bare, tmp_path):
     assert "has no module minikafka" in last
 
 
-def test_class_reaches_a_worker_with_the_package_by_name():
+def test_data_source_class_is_pickled_by_name():
     assert cloudpickle.loads(cloudpickle.dumps(MinikafkaDataSource)) is MinikafkaDataSource

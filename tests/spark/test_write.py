@@ -1,7 +1,7 @@
 """Tables and streams written to a real cluster, and read back by other clients.
 
-Writes start on the test's own thread: Spark finds a Python data source to write with only in a thread
-whose active session knows it.
+Writes start on the test's own thread: Spark finds a Python data source for a write only in a thread whose active
+session has registered the data source.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def client(cluster: LocalCluster):
 
 
 async def read(cluster: LocalCluster, topic: str, partitions: int) -> list[Any]:
-    """Return all records of a topic, in offset order by partition."""
+    """Return all records of a topic, in order of partition and offset."""
     consumer = AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap)
     await consumer.start()
     try:
@@ -130,7 +130,7 @@ async def test_stream_from_topic_to_topic_names_the_origin_of_its_rows(
     assert len({tuple(origin.values()) for origin in origins}) == 200
 
 
-async def test_every_row_is_written_once_while_a_leader_is_killed(cluster, client):
+async def test_every_row_is_written_once_although_a_leader_is_killed(cluster, client):
     replicas = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
     await client.create_topics(NewTopic("killed", assignment=replicas))
     options = parse({"kafka.bootstrap.servers": cluster.bootstrap, "topic": "killed"})
@@ -168,7 +168,7 @@ async def test_every_row_is_written_once_while_a_leader_is_killed(cluster, clien
         ("value string", ("v",), {"topic": "compacted"}, "row 0 .* INVALID_RECORD"),
     ],
 )
-async def test_rows_that_cannot_be_written_are_named(
+async def test_error_about_rows_that_cannot_be_written_names_them(
     spark, cluster, client, columns, row, options, message
 ):
     if topic := options.get("topic"):

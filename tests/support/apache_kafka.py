@@ -1,6 +1,6 @@
-"""One broker of Apache Kafka 3.9 with its ZooKeeper, for comparisons, and Java programs run with its jars.
+"""Run one broker of Apache Kafka 3.9 with its own ZooKeeper, and Java programs with Kafka's jars, for comparisons.
 
-MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13 and all that it depends on).
+MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13 and its dependencies).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ needs_kafka = pytest.mark.skipif(
 
 
 class ApacheKafka(NamedTuple):
-    """A running broker."""
+    """A running broker of Apache Kafka."""
 
     bootstrap: str
     log_dir: Path
@@ -41,7 +41,7 @@ class ApacheKafka(NamedTuple):
 
 @asynccontextmanager
 async def apache_kafka(directory: Path, **keys: object) -> AsyncIterator[ApacheKafka]:
-    """Run a broker with these settings (`_` stands for `.`) until the block ends."""
+    """Run a broker with these settings until the block ends. In their names, `_` stands for `.`."""
     port, own = free_ports(2, SystemRng())
     zookeeper = ManagedZooKeeper(directory / "zookeeper", port, clock=SystemClock())
     await zookeeper.start()
@@ -86,7 +86,7 @@ async def _wait_until_open(port: int, process: asyncio.subprocess.Process) -> No
 
 
 async def run_java(program: Path | str, *arguments: str) -> str:
-    """Run a Java source file, or a class of Kafka's jars, which must succeed; return its standard output."""
+    """Run a Java source file or a class of Kafka's jars; return its standard output. A failure fails the test."""
     process = await asyncio.create_subprocess_exec(
         "java",
         *QUICK,

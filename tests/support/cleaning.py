@@ -1,4 +1,4 @@
-"""Cleanings of a log outside of a broker, and logs that contain everything a cleaner distinguishes."""
+"""Helpers that clean a log without a broker, and logs with every kind of record and batch that a cleaner handles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BIG_MAP: Final = 128 << 20
 
 
 def task(log: Log, wall_ms: int, uncleanable: int | None = None, **other: Any) -> CleaningTask:
-    """Return the task that cleans a log below this offset (None: to its end), whatever its high watermark.
+    """Return the task that cleans a log below the offset `uncleanable`, or to its end; the high watermark is ignored.
 
     `other`: fields of the task to replace.
     """
@@ -53,7 +53,7 @@ def task(log: Log, wall_ms: int, uncleanable: int | None = None, **other: Any) -
 
 
 def carry_out(storage: Storage, given: CleaningTask) -> tuple[list[CleanedGroup], CleaningOutcome]:
-    """Carry out a task; return the groups whose copies are ready, and the outcome."""
+    """Carry out a cleaning task; return the groups of cleaned segments, and the outcome."""
     steps = clean(storage, given)
     groups: list[CleanedGroup] = []
     while True:
@@ -75,10 +75,11 @@ def varied_log(
     open_from: int = -1,
     **settings: Any,
 ) -> Log:
-    """Return a log of many segments: updates and delete markers of few keys, every codec, large and small batches,
-    idempotent producers, committed and aborted transactions, and batches with the time of their append.
+    """Return a log of many segments with random records.
 
-    `open_from`: the step at which a transaction begins that does not end; -1: none.
+    The log has updates and delete markers of few keys, every codec, large and small batches, idempotent producers,
+    committed and aborted transactions, and batches with LogAppendTime.
+    `open_from`: the step at which a transaction begins that is never ended; -1: no such transaction.
     """
     log = open_log(storage, directory=directory, segment_bytes=6_000, **settings)
     _Writer(log, rng, now_ms).write(steps, open_from)
@@ -152,7 +153,7 @@ class _Writer:
 
 
 def batches_of(data: bytes) -> Iterable[tuple[Header, bytes]]:
-    """Yield header and bytes of the whole batches in the data."""
+    """Yield (header, bytes) of each batch in the data."""
     at = 0
     while len(data) - at >= HEADER_BYTES:
         header = HEADER.unpack_from(data, at)
@@ -162,7 +163,7 @@ def batches_of(data: bytes) -> Iterable[tuple[Header, bytes]]:
 
 
 def described(data: bytes) -> list[tuple[Any, ...]]:
-    """Return each batch as its header, without the fields that depend on the compressor, and its records."""
+    """Return (header fields, records) of each batch. Fields that depend on the compression library are set to 0."""
     found = []
     for header, batch in batches_of(data):
         fields = list(header)
@@ -173,7 +174,7 @@ def described(data: bytes) -> list[tuple[Any, ...]]:
 
 
 def latest(found: Iterable[Record]) -> dict[bytes, bytes]:
-    """Return the latest value of every key that was not deleted."""
+    """Return the latest value of every key whose latest record is not a delete marker."""
     values: dict[bytes, bytes] = {}
     for record in found:
         assert record.key is not None
@@ -185,7 +186,7 @@ def latest(found: Iterable[Record]) -> dict[bytes, bytes]:
 
 
 def segment_bytes(storage: Storage, directory: str) -> dict[str, bytes]:
-    """Return the bytes of every segment of a log, by the name of its file."""
+    """Return the content of every segment file of a log, by file name."""
     return {
         name: storage.read(f"{directory}/{name}")
         for name in storage.names(directory)

@@ -32,7 +32,7 @@ ALL_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class MatrixClient(NamedTuple):
-    """A client library of the matrix. `build(folder)` returns the command of its driver, or skips the test."""
+    """A client library of the matrix. `build(folder)` returns the command of its driver program, or skips the test."""
 
     name: str
     version: str
@@ -45,7 +45,7 @@ class MatrixClient(NamedTuple):
 
 
 class Running:
-    """A running driver whose lines are collected. Wait for them with `until`."""
+    """A running driver program. Its output lines are collected in `facts`; `until` waits for them."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -73,11 +73,11 @@ class Running:
         return [fact["acked"] for fact in self.facts if "acked" in fact]
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return the changes of the assignment so far."""
+        """Return the changes of the partition assignment so far, in order."""
         return [fact for fact in self.facts if "assigned" in fact or "revoked" in fact]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the lines fulfil the condition. Raises AssertionError when the program ends before."""
+        """Wait until the condition is true. Raises AssertionError if the program ends first, or on timeout."""
         try:
             async with asyncio.timeout(SECONDS), self._changed:
                 await self._changed.wait_for(lambda: condition() or self._reading.done())
@@ -90,7 +90,7 @@ class Running:
         return (await self._process.stderr.read()).decode()[-4000:]
 
     async def stop(self) -> None:
-        """End standard input and wait until the program has closed its client."""
+        """Close the program's standard input, and wait until the program has closed its client and ended."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError, ConnectionResetError):
             self._process.stdin.close()
@@ -108,7 +108,7 @@ class Running:
 
 
 class Driver:
-    """The driver of one client library, as commands of its program."""
+    """The driver of one client library: starts its program with the matrix's verbs."""
 
     def __init__(self, command: list[str], bootstrap: str) -> None:
         self._command = command
@@ -116,7 +116,7 @@ class Driver:
         self._started: list[Running] = []
 
     async def start(self, verb: str, *arguments: object) -> Running:
-        """Start a verb that goes on until it is stopped."""
+        """Start the program with a verb that runs until `stop` or `kill`."""
         process = await asyncio.create_subprocess_exec(
             *self._command,
             verb,
@@ -132,13 +132,13 @@ class Driver:
         return running
 
     async def run(self, verb: str, *arguments: object) -> list[dict[str, Any]]:
-        """Run a verb that ends by itself; return what it printed."""
+        """Run the program with a verb that ends by itself; return its output lines, decoded from JSON."""
         running = await self.start(verb, *arguments)
         await running.stop()
         return running.facts
 
     async def close(self) -> None:
-        """Kill the programs that still run."""
+        """Kill all programs of this driver that still run."""
         for running in self._started:
             await running.kill()
 
@@ -197,4 +197,4 @@ CLIENTS: Final = (
     MatrixClient("franz-go", "1.18.1", _franz_go),
     MatrixClient("java", "3.9.1", _java),
 )
-"""kafkajs 2.2 has no lz4 and zstd of its own, no static members and no cooperative assignor."""
+"""All clients of the matrix. kafkajs 2.2 has no built-in lz4 or zstd, no static members, no cooperative assignor."""

@@ -1,6 +1,6 @@
 """The recorded outcomes of the client matrix: written by `pytest --record-rows`, read by write_docs.py.
 
-A recorded run replaces the outcomes of the tests that ran and keeps the others.
+A recorded run replaces the outcomes of the tests that ran and keeps the outcomes of other tests.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ MATRIX: Final = "tests/clients/test_matrix.py::"
 
 
 def read(file: Path = FILE) -> dict[str, dict[str, str]]:
-    """Return by test name the outcome for each client: "passed", "failed", or the reason of a skip."""
+    """Return, by test name, each client's outcome: "passed", "failed", or the reason why it was skipped."""
     found: dict[str, dict[str, str]] = json.loads(file.read_text()) if file.exists() else {}
     return found
 
 
 class MatrixOutcomes:
-    """A pytest plugin that keeps the outcomes of tests/clients/test_matrix.py with `--record-rows`."""
+    """A pytest plugin that records the outcomes of tests/clients/test_matrix.py if `--record-rows` is given."""
 
     def __init__(self, file: Path = FILE) -> None:
         self._file = file

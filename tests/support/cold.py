@@ -1,4 +1,4 @@
-"""Everything that a handler of a cold request may use, over fakes and the ZooKeeper in memory."""
+"""The services that handlers of cold (infrequent) requests use, over fakes and an in-memory ZooKeeper."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from minikafka.zk.nodes import ids
 
 
 class Tasks:
-    """Tasks that a test waits for with `settle`."""
+    """Background tasks; a test waits for their end with `settle`."""
 
     def __init__(self) -> None:
         self.running: list[asyncio.Task[None]] = []
@@ -69,10 +69,10 @@ class Tasks:
 
 
 class WaitedForMetadata(MetadataCache):
-    """The metadata, and whether requests wait for an update of them."""
+    """A metadata cache with which a test can wait until requests wait for a metadata update."""
 
     async def until_waiting(self, *requests: asyncio.Future[Any], waiting: int = 1) -> None:
-        """Turn the loop until this number of requests wait for an update, or all of `requests` have ended."""
+        """Run the loop until `waiting` requests wait for a metadata update, or all of `requests` are done."""
         await until(
             lambda: (
                 len(self._waiters) >= waiting
@@ -82,7 +82,7 @@ class WaitedForMetadata(MetadataCache):
 
 
 class Controller:
-    """The controllership as one broker sees it: a test sets which broker is the controller."""
+    """A broker's view of which broker is the controller, set by the test."""
 
     def __init__(self, broker_id: int, controller_id: int) -> None:
         self.is_active = broker_id == controller_id
@@ -99,7 +99,7 @@ class Controller:
 
 
 class Calls:
-    """A control plane that gives every call to one handler and keeps it."""
+    """A control plane that records every call and passes it to one handler."""
 
     def __init__(self) -> None:
         self.handler: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
@@ -130,7 +130,7 @@ class Calls:
 
 
 class Replicas:
-    """The hosted replicas, and the errors for other partitions, all set by the test."""
+    """A broker's hosted replicas, and the error codes for other partitions, set by the test."""
 
     def __init__(self) -> None:
         self.hosted: dict[TopicPartition, Any] = {}
@@ -162,7 +162,7 @@ class Replicas:
 
 
 class Cold:
-    """The parts of a broker's cold side, and the `services` made of them."""
+    """The parts of a broker that handle cold requests, and the `services` that contain the parts."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class Cold:
         self.applied += 1
 
     def update(self, *states: PartitionState, ids: Mapping[str, bytes] | None = None) -> None:
-        """Update the metadata as an UpdateMetadata request of the controller does."""
+        """Update the metadata cache, as an UpdateMetadata request of the controller does."""
         self.metadata.update(
             UpdateMetadataRequest(
                 self.controller.controller_id,
@@ -257,7 +257,7 @@ class Cold:
         )
 
     def forget_what_is_marked(self) -> None:
-        """Remove the leaders of topics marked for deletion from the metadata: the controller's first step."""
+        """In the metadata, remove the leaders of topics marked for deletion, as the controller's first step does."""
         marked = [
             state(topic, partition, entry.replicas, leader=LEADER_DURING_DELETE)
             for topic, partitions in self.metadata.topics.items()
@@ -280,7 +280,7 @@ class Cold:
 
 
 def finished(steps: Steps) -> Any:
-    """Run the steps of a handler to their end; return the response."""
+    """Run a handler's generator to its end; return the response."""
     try:
         while True:
             next(steps)
@@ -289,13 +289,13 @@ def finished(steps: Steps) -> Any:
 
 
 def decoded(api: int, version: int, answer: Any) -> Any:
-    """Return the response of a handler, encoded and decoded again; run its steps if it returned steps."""
+    """Return a handler's response after encoding and decoding. `answer` is the response or the handler's generator."""
     body = finished(answer) if isinstance(answer, Generator) else answer
     return decode_response(api, version, encode_response(1, api, version, body)[4:])
 
 
 def new_ensemble() -> Ensemble:
-    """Return a ZooKeeper with the nodes that brokers make when they start, and a first controller epoch."""
+    """Return an in-memory ZooKeeper with the nodes that brokers create at their start, and controller epoch 1."""
     ensemble = Ensemble()
     for path in layout.PERSISTENT:
         ensemble.put(path)
@@ -323,6 +323,6 @@ def state(
 
 
 def context(version: int, software: str = "") -> RequestContext:
-    """Return the context of a request of this version, whose handler responds by its return value."""
+    """Return the context of a request of this API version, for a handler that returns its response."""
     connection = ClientConnection(1, "PLAINTEXT", "127.0.0.1:50000", software=software)
     return RequestContext(connection, "client", version, lambda response: None)

@@ -1,4 +1,4 @@
-"""Commands of the command line, run as processes."""
+"""Run commands of the command line as processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(minikafka.__file__).parents[
 
 
 class Ended(NamedTuple):
-    """How a command ended and what it wrote."""
+    """Exit code and output of a command that has ended."""
 
     code: int | None
     out: str
@@ -22,7 +22,7 @@ class Ended(NamedTuple):
 
 
 async def call(*arguments: str) -> Ended:
-    """Run `minikafka ARGUMENTS` to its end."""
+    """Run `minikafka ARGUMENTS` until it ends."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -1,8 +1,8 @@
-"""The rows of the conformance table, the tests that claim them, and the outcomes of those tests.
+"""The rows of the conformance table, the tests that claim the rows, and the outcomes of these tests.
 
-Claims are read twice: from the source, which is the same whatever part of the suite runs (docs/conformance.md
-is written from it), and from the marks of the collected tests. The outcomes of a run are judged at its end, and
-with `--record-rows` they are kept in a file from which docs/conformance.md takes the status of each row.
+Claims are read twice: from the source of all tests (docs/conformance.md is written from these claims), and from the
+marks of the collected tests. At the end of a run, each row without a passed test fails the run. With `--record-rows`,
+the outcomes are written to a file from which docs/conformance.md takes the status of each row.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _LEVEL = "level of the proof"
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table. `later` says why no test proves it yet; None for a row in scope.
+    """One row of the table.
 
-    `rest` says what part of a row in scope is not built yet, and why; None for a whole row.
+    `later`: the reason why no test proves the row yet; None for a row in scope.
+    `rest`: the part of a row in scope that is not implemented yet, and why; None if all of it is implemented.
     """
 
     id: str
@@ -40,7 +41,7 @@ class Row:
 
 @cache
 def catalogue() -> dict[str, Row]:
-    """Return all rows by id, in the order of the table."""
+    """Return all rows of the table by row id, in the order of the table."""
     table = tomllib.loads((TESTS / "conformance" / "rows.toml").read_text())
     later = {row: entry["reason"] for entry in table["later"] for row in entry["rows"]}
     rows: dict[str, Row] = {}
@@ -54,7 +55,7 @@ def catalogue() -> dict[str, Row]:
 
 @cache
 def claims() -> dict[str, tuple[str, ...]]:
-    """Return for each row id the node ids of the tests that name it in their source, by path and line."""
+    """Return, by row id, the node ids of the tests that claim the row in their source, in order of path and line."""
     found: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         module = path.relative_to(TESTS.parent).as_posix()
@@ -65,7 +66,7 @@ def claims() -> dict[str, tuple[str, ...]]:
 
 
 def claims_in(module: ast.Module) -> Iterator[tuple[str, list[str]]]:
-    """Yield each test of a module with the rows named by marks on it, its class or the module."""
+    """Yield each test of a module with the rows named in marks of the test, its class or the module."""
     everywhere = [
         row
         for node in module.body
@@ -95,7 +96,7 @@ def _rows_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> lis
 
 
 def _rows_in(expression: ast.expr) -> list[str]:
-    """Yield the arguments of every `pytest.mark.row(…)` in the syntax tree."""
+    """Return the arguments of every `pytest.mark.row(…)` in the syntax tree."""
     return [
         argument.value
         for call in ast.walk(expression)
@@ -111,10 +112,10 @@ def _claims_in_scope() -> dict[str, tuple[str, ...]]:
 
 
 class RowOutcomes:
-    """A pytest plugin that fails the run for each row whose tests all ran and none of them passed.
+    """A pytest plugin that fails the run for each row whose tests all ran without one that passed.
 
-    It reads the reports that every worker sends to the controlling process, and judges only there. A run of a
-    part of the suite judges the rows all of whose tests belong to that part.
+    The check happens only in the controlling process, which gets the reports of all workers. If only a part of the
+    suite runs, only rows are checked whose tests all belong to this part.
     """
 
     NAME = "row outcomes"
@@ -125,7 +126,7 @@ class RowOutcomes:
         file: Path = row_results.FILE,
     ) -> None:
         self.collected: dict[str, set[str]] = {}
-        """Row id -> node ids of the collected tests that carry its mark, parameters left out."""
+        """Row id -> node ids, without parameters, of the collected tests that are marked with the row."""
         self._claims = claimed
         self._file = file
         self._ran: set[str] = set()
@@ -181,7 +182,7 @@ class RowOutcomes:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def results(self) -> dict[str, Result]:
-        """Return the outcome of each test that ran; one failed case of a parametrized test fails all of it."""
+        """Return the outcome of each test that ran. A parametrized test failed if any of its cases failed."""
         return {
             test: Result(
                 FAILED if test in self._failed else PASSED if test in self._passed else SKIPPED,
@@ -191,16 +192,16 @@ class RowOutcomes:
         }
 
     def record(self) -> None:
-        """Write the outcomes of this run to the file that docs/conformance.md is written from."""
+        """Write the outcomes of this run to the file from which docs/conformance.md is generated."""
         found = claims() if self._claims is None else self._claims
         claiming = {test for tests in found.values() for test in tests}
         today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
         row_results.record(self.results(), claiming, today, self._file)
 
     def unproved(self) -> list[str]:
-        """Return the ids of the rows whose tests all ran in this session without one that passed.
+        """Return the ids of the rows whose tests all ran in this session, and none of them passed.
 
-        A parametrized test passed if at least one of its cases passed and none failed.
+        A parametrized test passed if at least one of its cases passed and none of them failed.
         """
         found = _claims_in_scope() if self._claims is None else self._claims
         proofs = self._passed - self._failed
@@ -212,6 +213,6 @@ class RowOutcomes:
 
 
 def without_parameters(node_id: str) -> str:
-    """Return the node id of the test function, beginning with `tests/` wherever pytest was started."""
+    """Return the node id of the test function. It begins with `tests/` in whichever directory pytest was started."""
     path, _, name = node_id.partition("::")
     return f"tests/{path.removeprefix('tests/')}::{name.partition('[')[0]}"

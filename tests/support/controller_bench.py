@@ -1,7 +1,7 @@
-"""The controller service of a broker over the ZooKeeper in memory, with channels that only keep requests.
+"""The controller service of a broker over an in-memory ZooKeeper, with channels that only record requests.
 
-`Candidate` is one broker as far as its controller goes; several of them share an `Ensemble`. `ControllerBench` is
-a candidate that was elected, with two brokers that are only registered, and a trace of all that it does.
+`Candidate` is the controller part of one broker. Several candidates may share an `Ensemble`. `ControllerBench` is a
+candidate that was elected, next to two brokers that are only registered. It records a trace of everything it does.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Event = tuple[str, str]
 
 
 def describe(controller: ZooKeeperController) -> dict[str, Any]:
-    """Return the summary and every partition that the controller knows (B5-B7)."""
+    """Return the controller's summary and every partition that it knows (B5-B7)."""
     return {**controller.summary(), "partitions": partitions_of(controller)}
 
 
 def partitions_of(controller: Any) -> list[dict[str, Any]]:
-    """Return every partition with its state and the states of its replicas (B6, B7); none without a term."""
+    """Return every partition with its state and its replicas' states (B6, B7); [] if it is not the controller."""
     if controller._term is None:
         return []
     context = controller._term.machine.context
@@ -76,7 +76,7 @@ def encode_preferred_election(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 class RecordingChannels:
-    """Channels that keep the requests of a controller; `answer` may make the broker's response."""
+    """Channels that record the controller's requests. `answer` returns a broker's response, or None for no response."""
 
     def __init__(self) -> None:
         self.open: dict[BrokerId, Broker] = {}
@@ -113,9 +113,9 @@ class RecordingChannels:
 
 
 class Candidate:
-    """The controller part of one broker: a session, a registration, channels and the service.
+    """The controller part of one broker: a ZooKeeper session, a broker registration, channels and the service.
 
-    The session is in memory, unless `coordination` and its `tasks` are given. Keys of `config` are Kafka's, with
+    The session is in memory by default; `coordination` and `tasks` replace it. Keys of `config` are Kafka's, with
     underscores for dots.
     """
 
@@ -156,7 +156,7 @@ class Candidate:
         return self
 
     async def connect(self) -> None:
-        """Begin a session and register the broker in it."""
+        """Begin a ZooKeeper session and register the broker."""
         await self.coordination.start()
         await self.register()
 
@@ -165,7 +165,7 @@ class Candidate:
         await self.coordination.create(path, layout.encode_broker(self.info), ephemeral=True)
 
     async def die(self) -> None:
-        """Die as by SIGKILL: all tasks end, and the session expires."""
+        """End as after a SIGKILL: all tasks end, and the session expires."""
         await self.tasks.close()
         self.ensemble.end_session(self.coordination.session_id)
 
@@ -174,7 +174,7 @@ class Candidate:
 
 
 class TracedCoordination(MemoryCoordination):
-    """A session that notes each of its watches, reads and writes in `trace`, as (what, path)."""
+    """A session that records its watches, reads and writes in `trace`, as (what, path)."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         super().__init__(ensemble)
@@ -210,10 +210,10 @@ class TracedCoordination(MemoryCoordination):
 
 
 class ControllerBench(Candidate):
-    """The elected controller on broker 1, with brokers 2 and 3 as registrations of other sessions.
+    """The elected controller on broker 1. Brokers 2 and 3 are only registrations of other sessions.
 
-    Brokers answer every StopReplica with success at once, unless `refuse` names them. `trace` has its reads, writes,
-    requests, steps and moves in their order.
+    Brokers answer every StopReplica with success at once, except for brokers in `refuse`. `trace` has the controller's
+    reads, writes, requests, steps and state transitions, in order.
     """
 
     def __init__(self, clock: ManualClock | None = None, **config: object) -> None:
@@ -249,7 +249,7 @@ class ControllerBench(Candidate):
         self.ensemble.nodes[path].owner = 100 + broker_id
 
     async def elected(self) -> Self:
-        """Start, and wait until this is the controller and its queue is empty."""
+        """Start, and wait until this broker is the controller and its event queue is empty."""
         await self.start()
         await until(lambda: self.service.is_active)
         await self.idle()
@@ -276,7 +276,7 @@ class ControllerBench(Candidate):
         return state
 
     def join(self, *isr: int, tp: TopicPartition = T0) -> None:
-        """Write these brokers as the ISR, as the leader does."""
+        """Write these brokers as the ISR to ZooKeeper, as the leader does."""
         state = self.state(tp)
         assert state is not None
         grown = LeaderAndIsr(state.leader, state.leader_epoch, isr, state.controller_epoch, 0)
@@ -286,7 +286,7 @@ class ControllerBench(Candidate):
         return layout.decode_topic(self.ensemble.nodes[layout.topic_path(topic)].data)[1]
 
     def epoch_of(self, broker_id: int) -> int:
-        """Return the broker epoch of the broker's registration."""
+        """Return the broker epoch of the broker's current registration."""
         return self.ensemble.nodes[layout.broker_path(broker_id)].czxid
 
     def there(self, path: str) -> bool:
@@ -315,7 +315,7 @@ def state_of(ensemble: Ensemble, tp: TopicPartition) -> LeaderAndIsr | None:
 
 
 async def until(predicate: Callable[[], Any], seconds: float = 5) -> Any:
-    """Wait for the predicate's first true value, and return it."""
+    """Poll until the predicate returns a true value, and return that value. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
         while not (value := predicate()):  # noqa: ASYNC110  (what it waits for has no event)
             await asyncio.sleep(0.002)

@@ -1,7 +1,7 @@
-"""The pure controller machine over the ZooKeeper in memory: its requests are kept, its context is checked.
+"""The controller's state machine, without I/O, over an in-memory ZooKeeper.
 
-`World` gives the machine events and carries out its effects at once, without a loop; the nodes that it writes
-and reads are those of an `Ensemble`. The invariants of its `Context` are checked after every step.
+`World` passes events to the machine and carries out the effects at once, without an event loop. ZooKeeper reads and
+writes go to an `Ensemble`. Requests are recorded, and the invariants of the `Context` are checked after every step.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def broker(broker_id: int, epoch: int = 1) -> Broker:
 
 
 def image(*replica_lists: list[int]) -> TopicImage:
-    """Return the image of a topic whose partition i has the i-th list as its replicas."""
+    """Return the image of a topic in which the i-th list is the replicas of partition i."""
     return TopicImage(
         b"0123456789abcdef",
         {i: ReplicaAssignment(tuple(replicas)) for i, replicas in enumerate(replica_lists)},
@@ -100,7 +100,7 @@ def state(
 
 
 class StateNodes(MutableMapping[TopicPartition, LeaderAndIsr]):
-    """The partitions' state nodes. Setting one writes it as its leader or another tool would."""
+    """The state nodes of partitions. Setting an item writes the node unconditionally, as an external tool would."""
 
     def __init__(self, ensemble: Ensemble | None = None) -> None:
         self.ensemble = ensemble or Ensemble()
@@ -126,7 +126,10 @@ class StateNodes(MutableMapping[TopicPartition, LeaderAndIsr]):
         return sum(1 for _ in self)
 
     def write(self, tp: TopicPartition, proposed: LeaderAndIsr) -> int:
-        """Write as the controller does, at the version it saw; return the new version. Raises ServerVerdict."""
+        """Write a state conditionally on its `zk_version`, as the controller does; return the new version.
+
+        Raises ServerVerdict.
+        """
         path, data = layout.state_path(tp), layout.encode_state(proposed)
         if proposed.zk_version != NO_NODE:
             _, stat = self.ensemble.apply(Set(path, data, proposed.zk_version))
@@ -139,7 +142,7 @@ class StateNodes(MutableMapping[TopicPartition, LeaderAndIsr]):
 
 
 class TopicNodes(MutableMapping[str, TopicImage]):
-    """The topics' nodes by name, without those that are only parents of other nodes."""
+    """The topic nodes by topic name. Nodes that hold no assignment and are only parents of other nodes are left out."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         self.ensemble = ensemble
@@ -163,14 +166,14 @@ class TopicNodes(MutableMapping[str, TopicImage]):
 
 
 def remove(ensemble: Ensemble, path: str) -> None:
-    """Delete a node with everything below it."""
+    """Delete a node and everything below it."""
     for name in ensemble.children(path):
         remove(ensemble, f"{path}/{name}")
     ensemble.delete(path)
 
 
 def write_states(nodes: StateNodes, states: Mapping[TopicPartition, LeaderAndIsr]) -> Outcome:
-    """Write each state at its version; return what was accepted, what conflicted and what failed."""
+    """Write each state conditionally on its version; return the accepted, conflicting and failed writes."""
     ok: dict[TopicPartition, int] = {}
     conflicts: list[TopicPartition] = []
     failed: dict[TopicPartition, str] = {}
@@ -185,7 +188,7 @@ def write_states(nodes: StateNodes, states: Mapping[TopicPartition, LeaderAndIsr
 
 
 def run_steps(nodes: StateNodes, steps: Generator[Any, Any, Any]) -> Any:
-    """Drive one procedure of a state machine to its end, and return its result."""
+    """Run one generator of a state machine to its end, with `nodes` as ZooKeeper, and return its result."""
     try:
         question = next(steps)
         while True:
@@ -202,14 +205,14 @@ def run_steps(nodes: StateNodes, steps: Generator[Any, Any, Any]) -> Any:
 def read_of(
     nodes: StateNodes, question: ReadLeaderAndIsr | ReadUncleanSettings, unclean: set[str]
 ) -> Outcome:
-    """Return the outcome of an effect that only reads ZooKeeper."""
+    """Carry out an effect that only reads ZooKeeper, and return the outcome."""
     if isinstance(question, ReadLeaderAndIsr):
         return LeaderAndIsrRead({tp: nodes[tp] for tp in question.partitions if tp in nodes})
     return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
 
 
 def sent_to(effects: Iterable[Effect], kind: type) -> dict[int, Any]:
-    """Return the request of this kind for each broker, the last one where several were sent."""
+    """Return, by broker id, the last request of this kind that was sent to the broker."""
     return {
         effect.broker_id: effect.request
         for effect in effects
@@ -218,10 +221,10 @@ def sent_to(effects: Iterable[Effect], kind: type) -> dict[int, Any]:
 
 
 class World:
-    """`World(brokers=3).create("t", [0, 1, 2])`, then events; `sent` holds all requests so far, in order.
+    """A controller machine and its ZooKeeper, for example `World(brokers=3).create("t", [0, 1, 2])`.
 
-    `nodes` and `topics` are what ZooKeeper holds, `brokers` those alive, `unclean` the topics that allow unclean
-    elections.
+    `sent`: all requests so far, in order. `nodes` and `topics`: the state and topic nodes in ZooKeeper. `brokers`: the
+    live brokers. `unclean`: the topics that allow unclean elections.
     """
 
     def __init__(
@@ -239,7 +242,7 @@ class World:
         self.unclean: set[str] = set()
         self.settings = settings
         self.crash_at = ""
-        """The `operation.step` at which the controller dies, "" for none."""
+        """The `operation.step` at which the controller dies, "" to let it live."""
         self.before_write: Callable[[WriteLeaderAndIsr], None] = lambda question: None
         self.effects: list[Effect] = []
         self.writes: list[WriteLeaderAndIsr] = []
@@ -261,7 +264,7 @@ class World:
 
     @property
     def submitted(self) -> dict[TopicPartition, tuple[int, ...]]:
-        """Targets in `/admin/reassign_partitions`, none if there is no such node."""
+        """Target replicas by partition in `/admin/reassign_partitions`; {} if there is no such node."""
         node = self.ensemble.nodes.get(layout.REASSIGN_PARTITIONS)
         return layout.decode_reassignments(node.data) if node else {}
 
@@ -283,14 +286,14 @@ class World:
         self._write_admin_node(layout.PREFERRED_ELECTION, data)
 
     def _write_admin_node(self, path: str, data: bytes | None) -> None:
-        """Write the node, or delete it when there is nothing to write."""
+        """Write the node, or delete it if `data` is None."""
         if data is not None:
             self.ensemble.put(path, data)
         elif path in self.ensemble.nodes:
             self.ensemble.delete(path)
 
     def start(self, epoch: int) -> None:
-        """Begin a new controller epoch, which reads everything from ZooKeeper."""
+        """Begin a new controller epoch with a new machine that gets everything that ZooKeeper holds."""
         self.machine = ControllerMachine(0, epoch, self.settings)
         self.handle(
             ControllerElected(
@@ -341,7 +344,7 @@ class World:
             effects = self.machine.handle(self.answer_of(question), self.now)
 
     def carry_out(self, effects: list[Effect]) -> bool:
-        """Keep the effects and apply those for ZooKeeper; return False if the controller died at a step."""
+        """Record the effects and apply the ZooKeeper writes among them; return False if the controller died."""
         for effect in effects:
             if isinstance(effect, StepReached) and self.crash_at == (
                 f"{effect.operation}.{effect.step}"
@@ -369,7 +372,7 @@ class World:
         ]
 
     def answer_of(self, question: Effect) -> Outcome:
-        """Carry out an effect that awaits an outcome, on ZooKeeper; return the outcome."""
+        """Carry out, on ZooKeeper, an effect for whose outcome the machine waits; return the outcome."""
         if isinstance(question, WriteLeaderAndIsr):
             return write_states(self.nodes, question.states)
         if isinstance(question, WriteAssignments):
@@ -384,7 +387,7 @@ class World:
     def write_assignments(
         self, topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
     ) -> dict[str, str]:
-        """Change the partitions of topic nodes; return the reason for each topic that failed."""
+        """Change partitions in topic nodes; return the reason of failure for each topic that failed."""
         failed = {}
         for topic, changes in topics.items():
             if topic not in self.topics:
@@ -397,7 +400,10 @@ class World:
         return failed
 
     def give_topic_ids(self, topics: Mapping[str, bytes | None]) -> dict[str, bytes]:
-        """Write the topics' ids; a topic without one gets its padded name, or none if it has state nodes."""
+        """Write topic ids; return those written. An id of None is replaced by the padded topic name.
+
+        A topic with an id of None that has state nodes gets no id.
+        """
         given = {}
         for topic, topic_id in topics.items():
             if topic_id is None and any(tp.topic == topic for tp in self.nodes):
@@ -407,7 +413,7 @@ class World:
         return given
 
     def delete_topics(self, topics: Iterable[str]) -> dict[str, str]:
-        """Delete the topics' nodes and their marks; nothing fails."""
+        """Delete the nodes and deletion marks of the topics; return {}: no topic fails."""
         for topic in topics:
             del self.topics[topic]
             self.deletions -= {topic}
@@ -416,13 +422,13 @@ class World:
     def reassign(
         self, targets: Mapping[TopicPartition, list[int] | None]
     ) -> dict[TopicPartition, PartitionResult]:
-        """Ask for a reassignment; return the answer to the administrator."""
+        """Request a reassignment, as an administrator does; return the controller's answer."""
         wanted = {tp: None if t is None else tuple(t) for tp, t in targets.items()}
         self.handle(ReassignmentsRequested(5, wanted))
         return self.answer()
 
     def submit(self, targets: Mapping[TopicPartition, list[int]]) -> World:
-        """Write `/admin/reassign_partitions`, and give the machine the event."""
+        """Write `/admin/reassign_partitions`, and pass the event to the machine."""
         self.submitted = {tp: tuple(target) for tp, target in targets.items()}
         return self.handle(ReassignmentsSubmitted(dict(self.submitted)))
 
@@ -434,21 +440,21 @@ class World:
         return self.answer()
 
     def answer(self) -> dict[TopicPartition, PartitionResult]:
-        """Return the latest answer to an administrator."""
+        """Return the results in the latest answer to an administrator."""
         return dict([e for e in self.effects if isinstance(e, AnswerAdmin)][-1].results)
 
     def expand(self, tp: TopicPartition, isr: list[int]) -> World:
-        """Write a larger ISR as the leader does, and fire the controller's watch."""
+        """Write a larger ISR, as the leader does, and pass the event to the machine."""
         self.shrink(tp, isr)
         return self.handle(IsrChanged((), {tp: self.nodes[tp]}))
 
     def mark(self, *topics: str) -> World:
-        """Mark topics for deletion, and give the machine the event."""
+        """Mark topics for deletion, and pass the event to the machine."""
         self.deletions |= set(topics)
         return self.handle(DeletionsChanged(self.deletions))
 
     def deleted(self, broker_id: int, *partitions: TopicPartition, error: int = 0) -> World:
-        """Give the machine a broker's StopReplica response: its replicas are deleted, or the error."""
+        """Pass a broker's StopReplica response to the machine: its replicas were deleted, or failed with `error`."""
         epoch = self.brokers[broker_id].epoch
         return self.handle(StopReplicaAnswered(broker_id, epoch, dict.fromkeys(partitions, error)))
 
@@ -478,7 +484,7 @@ class World:
 
 
 def validate(context: Context) -> None:
-    """Check the invariants of the context (I8 and those of `context.py`)."""
+    """Assert the invariants of the controller's context, which are listed in `context.py` (I8)."""
     for tp, leadership in context.leadership.items():
         replicas = context.assignments[tp].replicas
         assert leadership.isr, f"{tp} has an empty ISR"

@@ -1,4 +1,4 @@
-"""An audit of all writes in ZooKeeper's transaction log: at no moment do two controllers write.
+"""An audit of all writes in ZooKeeper's transaction log: two controllers must never write at the same time.
 
 `audit(transactions(...)).faults` is empty when
 
@@ -43,24 +43,24 @@ _UNFENCED: Final = (
     (CREATE, re.compile(r"/(brokers|config|admin)")),
     *((CREATE, re.compile(re.escape(path))) for path in layout.PERSISTENT),
 )
-"""Operation and path of writes that any broker makes at any time, besides its registration and its ISRs."""
+"""(operation, path) of the writes that any broker may make at any time, apart from its registration and its ISRs."""
 _ANY_BROKER: Final = re.compile(r"/(config|admin)/.+")
-"""Nodes that administrators' requests write, with the check, but also from sessions of other brokers."""
+"""Nodes that are written for administrators' requests: fenced, but not only in the controller's session."""
 _OTHER_SYSTEMS: Final = re.compile(r"/zookeeper(/.*)?")
 
 
 @dataclass(slots=True)
 class Audit:
-    """The state of the tree after the transactions so far, and the faults found in them."""
+    """The state of the node tree after the transactions added so far, and the faults found in the transactions."""
 
     faults: list[str] = field(default_factory=list)
-    """Every write that breaks a rule, with its zxid, session and epoch."""
+    """A description of every write that breaks a rule, with its zxid, session and epoch."""
     elections: int = 0
     """Number of elections."""
     writes: Counter[int] = field(default_factory=Counter)
     """Number of checked transactions in each controller epoch."""
     brokers: set[int] = field(default_factory=set)
-    """Sessions that registered a broker."""
+    """Ids of the sessions that registered a broker."""
     epoch: int = 0
     epoch_version: int = 0
     controller: int | None = None
@@ -71,7 +71,7 @@ class Audit:
     """State nodes by path."""
 
     def add(self, transaction: Transaction) -> None:
-        """Take in the next transaction; refused ones change nothing."""
+        """Check the next transaction. A refused transaction changes nothing."""
         if not transaction.refused:
             self._judge(transaction)
 
@@ -150,7 +150,7 @@ def _all_but_isr(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def audit(history: Iterable[Transaction]) -> Audit:
-    """Return the audit of a history that begins with the first transaction of the server."""
+    """Return the audit of all transactions; they must begin with the first transaction of the server."""
     history = list(history)
     result = Audit(brokers={one.session for one in history if _registers(one)})
     for transaction in history:

@@ -1,7 +1,7 @@
-"""The servers that the conformance suite of the Coordination port runs against, behind one interface.
+"""The ZooKeeper servers that the conformance suite of the Coordination port runs on, behind one interface.
 
-`Apache` is a real ZooKeeper behind a proxy that cuts connections; `InMemory` is the stand-in of the other
-tests. A test that takes the fixture `zookeeper` runs on both.
+`Apache` is a real ZooKeeper behind a proxy that cuts connections. `InMemory` is the in-memory stand-in that other
+tests use. A test with the fixture `zookeeper` runs on both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minikafka.zk.managed import ManagedZooKeeper
 async def end_live_session(connect: str, session_id: int, password: bytes) -> None:
     """End the session of a client that still runs.
 
-    The client may connect to its session again first, which ends this connection: try until a server has answered.
+    If the client reconnects to its session at the same time, the server closes this connection: retry in that case.
     """
     for _ in range(20):
         with suppress(NotConnected):
@@ -35,7 +35,7 @@ async def end_live_session(connect: str, session_id: int, password: bytes) -> No
 
 
 class RecordingClient(Coordination, Protocol):
-    """A client that remembers the states of its session; `root` is its chroot."""
+    """A client that records the states of its session. `root` is the client's chroot."""
 
     root: str
     seen: list[SessionEvent]
@@ -46,35 +46,35 @@ class RecordingClient(Coordination, Protocol):
 
 
 class Zookeeper(Protocol):
-    """A server, the network before it, and an observer with a connection of its own."""
+    """A server, the network in front of the server, and an observer with a separate connection."""
 
     @property
     def events(self) -> int:
-        """Watch events sent to clients so far."""
+        """Number of watch events sent to clients so far."""
 
     async def connect(self) -> Any:
         """Return a started client (`RecordingClient`); all clients of a test have the same root."""
 
     async def connect_directly(self) -> Any:
-        """Return a started client whose connection `cut` and `refuse` leave alone."""
+        """Return a started client whose connection is not affected by `cut` and `refuse`."""
 
     def cut(self) -> None:
-        """End every connection; clients reconnect unless `refuse` was called."""
+        """Close every connection. Clients reconnect, except after `refuse`."""
 
     def refuse(self) -> None:
-        """Refuse new connections and end every connection there is."""
+        """Refuse new connections, and close every existing connection."""
 
     def accept(self) -> None:
         """Accept connections again."""
 
     async def end_session(self, session_id: int, password: bytes) -> None:
-        """End a session, as any client that has its password can."""
+        """End a session, as any client that knows the session's password can."""
 
     async def has(self, client: Any, path: str) -> bool:
         """True if the observer sees the node, whose path is relative to the client's root."""
 
     async def watched_paths(self, client: Any) -> int:
-        """Number of paths below the client's root that somebody watches."""
+        """Number of paths below the client's root that are watched by any client."""
 
 
 class Apache:
@@ -105,7 +105,7 @@ class Apache:
         return await self._connect(self.server.connect, session_ms=self._session_ms)
 
     def cut(self) -> None:
-        """Alternate between a reset and an orderly end."""
+        """Close every connection, alternately by a TCP reset and by a FIN."""
         self._resets = not self._resets
         (self.proxy.rst if self._resets else self.proxy.fin)()
 
@@ -127,7 +127,7 @@ class Apache:
 
 
 class MemoryClient(MemoryCoordination):
-    """A client of the stand-in that remembers the states of its session."""
+    """A client of the in-memory stand-in that records the states of its session."""
 
     root = ""
 
@@ -148,7 +148,7 @@ class MemoryClient(MemoryCoordination):
 
 
 class InMemory:
-    """The stand-in and its clients."""
+    """The in-memory stand-in for ZooKeeper, and its clients."""
 
     def __init__(self) -> None:
         self.ensemble = Ensemble()
@@ -196,5 +196,5 @@ class InMemory:
 
 
 def _conform(apache: Apache, memory: InMemory) -> tuple[Zookeeper, Zookeeper]:
-    """Let the type checker compare both classes with the protocol."""
+    """Let the type checker compare both classes with the protocol `Zookeeper`."""
     return apache, memory

@@ -1,6 +1,6 @@
-"""Two days of whole brokers in memory, whose clocks are driven forward by a quarter of an hour per step.
+"""Two simulated days of whole brokers in memory. Each step sets the brokers' clocks forward by a quarter of an hour.
 
-Now and then a broker stops, is killed or comes back, and one is down for a day.
+In some steps a broker is stopped or killed and started again. One broker is down for a day.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 STEP = 15 * MINUTE
 STEPS = 48 * HOUR // STEP
 ABSENT = 2
-"""The broker that is down from step `GONE` to step `BACK`, one day."""
+"""The broker that is down for one day, from step `GONE` to step `BACK`."""
 GONE, BACK = 40, 40 + 24 * HOUR // STEP
 
 
 class Days:
-    """The cluster with its clock and faults. `ends` has the number of records that each partition ever got."""
+    """The cluster with its clock and faults. `ends`: the number of records ever written, by partition."""
 
     def __init__(self, cluster: MemoryCluster, user: Client, seed: int) -> None:
         self.cluster = cluster
@@ -33,7 +33,7 @@ class Days:
         self.ends: dict[TopicPartition, int] = {}
 
     async def advance(self, number: int) -> None:
-        """Set the clocks forward for this step; stop or start the broker that is absent for a day."""
+        """Set the clocks forward for this step; at steps `GONE` and `BACK`, stop and start the broker `ABSENT`."""
         self.cluster.clock.skipped_ms += STEP
         if number == GONE:
             await self.cluster.stop(ABSENT)
@@ -41,7 +41,7 @@ class Days:
             await self.cluster.start(ABSENT)
 
     async def maybe_break_one(self) -> None:
-        """Stop or kill a broker in the middle of some steps, and start it again."""
+        """In some steps, chosen at random, stop or kill a broker and start it again."""
         fault = self.chance.choice([None, None, None, None, "stop", "kill"])
         if fault is None or ABSENT not in self.cluster.brokers:
             return
@@ -56,7 +56,7 @@ class Days:
         await self.cluster.start(victim)
 
     def replicas(self, tp: TopicPartition) -> list[Partition]:
-        """Return the partition on every broker that runs, the leader first."""
+        """Return the partition's replica on every running broker, the leader first."""
         found = [
             broker.replicas.partitions[tp]
             for broker in self.cluster.brokers.values()
@@ -65,7 +65,7 @@ class Days:
         return sorted(found, key=lambda partition: not partition.is_leader)
 
     async def settle(self) -> None:
-        """Wait until all running brokers are in sync and have done their upkeep since."""
+        """Wait until all running brokers are in sync and have had time for retention and cleaning."""
         async with asyncio.timeout(120):
             while not all(map(self._is_settled, self.ends)):
                 await self.cluster.clock.sleep(200)
@@ -82,6 +82,6 @@ class Days:
         )
 
     def names(self, tp: TopicPartition) -> Iterable[tuple[int, list[str]]]:
-        """Yield the id of every broker, and the names of the partition's files on its disk."""
+        """Yield (broker id, names of the partition's files on the broker's disk) for every broker."""
         for number, storage in self.cluster.storages.items():
             yield number, storage.names(f"/data/{tp}")

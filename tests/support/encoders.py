@@ -1,4 +1,4 @@
-"""Record batches made by the encoders of other clients, for tests of what reads them."""
+"""Record batches made by the encoders of other client libraries, for tests of our decoders."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Sample(NamedTuple):
 
 
 def by_aiokafka(samples: Sequence[Sample], codec: int = 0) -> bytes:
-    """Return one batch made by aiokafka, which frames snappy as snappy-java does."""
+    """Return one batch made by aiokafka. With snappy, aiokafka uses the framing of snappy-java."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -70,7 +70,7 @@ def altered(batch: bytes, **fields: int) -> bytes:
 def raw_batch(
     records: bytes, count: int, *, codec: int = 0, first_time: int = 0, base: int = 0
 ) -> bytes:
-    """Return a batch around record bytes that are already encoded and compressed."""
+    """Return a batch whose header is followed by `records`, which are already encoded and compressed."""
     layout = struct.Struct(">qiibIhiqqqhii")
     header = layout.pack(
         base,

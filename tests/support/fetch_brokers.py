@@ -1,8 +1,8 @@
-"""Brokers with only what the Spark source needs: Metadata v11, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
+"""Brokers that serve what the Spark source needs: Metadata v11, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
 
-They are threads behind real sockets, with logs in memory and no replication; a test decides who leads. They answer
-as Kafka does in the cases that a reader must handle: batches cut at the byte limit, at least one whole batch,
-errors for the wrong leader or epoch.
+The brokers are threads behind real sockets, with logs in memory and no replication. The test decides which broker
+leads. The brokers answer as Kafka does in the cases that a reader must handle: batches cut at the byte limit, at
+least one whole batch, errors for the wrong leader or epoch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _compact(text: str | None) -> bytes:
 
 
 class _Body:
-    """A request body that is read from front to back."""
+    """A request body whose fields are read in order."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.position = data, 0
@@ -59,7 +59,7 @@ class _Body:
 
 @dataclass
 class Partition:
-    """One log, as (base offset, last offset, bytes) of each batch."""
+    """A partition with its leader and its log: `batches` has (base offset, last offset, bytes)."""
 
     leader: int = 0
     epoch: int = 0
@@ -67,28 +67,28 @@ class Partition:
     high_watermark: int = 0
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
-    """(leader epoch, its first offset)"""
+    """(leader epoch, first offset of the epoch), in order."""
 
     def append(self, batch: bytes, *, base: int | None = None) -> None:
-        """Append a batch at the end, or at `base` to leave a gap; its last offset delta gives its end."""
+        """Append a batch at the log end or, to leave a gap, at offset `base`."""
         base = self.high_watermark if base is None else base
         (last_delta,) = struct.unpack_from(">i", batch, 23)
         self.batches.append((base, base + last_delta, struct.pack(">q", base) + batch[8:]))
         self.high_watermark = base + last_delta + 1
 
     def truncate(self, offset: int) -> None:
-        """Remove the batches from this offset on."""
+        """Remove all batches that end at or after this offset."""
         self.batches = [batch for batch in self.batches if batch[1] < offset]
         self.high_watermark = offset
 
     def epoch_end(self, wanted: int) -> tuple[int, int]:
-        """Return the largest epoch up to the wanted one, and where it ends."""
+        """Return the largest leader epoch that is at most `wanted`, and the epoch's end offset."""
         later = [start for epoch, start in self.epochs if epoch > wanted]
         epoch = max(epoch for epoch, _ in self.epochs if epoch <= wanted)
         return epoch, later[0] if later else self.high_watermark
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Return the bytes from the batch that holds the offset; the limit may cut any batch but the first."""
+        """Return at most `limit` bytes from the batch with `offset` on. The first batch is always returned whole."""
         found = [
             batch
             for base, last, batch in self.batches
@@ -100,20 +100,20 @@ class Partition:
 
 
 class FetchBrokers:
-    """`count` brokers with the same metadata, which the test may change at any time."""
+    """`count` brokers that share metadata. A test may change the metadata at any time."""
 
     def __init__(self, count: int = 1) -> None:
         self.topics: dict[str, list[Partition]] = {}
         self.topic_ids: dict[str, bytes] = {}
-        """A topic that is not in it has no id."""
+        """Topic id by topic name. Other topics have no id."""
         self.fetch_errors: list[int] = []
-        """Codes for the next Fetch answers."""
+        """Error codes of the next Fetch responses."""
         self.on_list_offsets: list[Callable[[], object]] = []
-        """Functions that the next ListOffsets requests call, one each."""
+        """Callbacks: each of the next ListOffsets requests calls one of them."""
         self.answers_before_kill: dict[int, int] = {}
-        """By broker id, the number of Fetch responses after which the broker dies in the middle of the next one."""
+        """By broker id: the number of whole Fetch responses before the broker dies in the middle of the next one."""
         self.cut_first_batch = False
-        """Obey the byte limit even in the first batch, as very old brokers did."""
+        """Apply the byte limit even to the first batch, as very old brokers did."""
         self.requests: list[tuple[int, int]] = []
         """(broker id, API key) of every request."""
         self.lock = threading.Lock()
@@ -148,7 +148,7 @@ class FetchBrokers:
         self._spawn(self._accept, index, listener)
 
     def kill(self, index: int) -> None:
-        """Refuse new connections and break off the open ones."""
+        """Close the broker's listener and all its connections."""
         listener = self.listeners.pop(index, None)
         if listener is not None:
             listener.shutdown(socket.SHUT_RDWR)
@@ -158,7 +158,7 @@ class FetchBrokers:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End all brokers; returns when the last of their threads has ended."""
+        """Stop all brokers, and wait until their threads have ended."""
         for index in list(self.connections):
             self.kill(index)
         while self.threads:

@@ -1,4 +1,4 @@
-"""Names and data for nodes in ZooKeeper that no broker can use, some of them close to what brokers write."""
+"""Malformed names and data of ZooKeeper nodes. Some differ little from the names and data that brokers write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows(*rows: object) -> bytes:
 
 
 def garbage(chance: random.Random) -> bytes:
-    """Return data that is malformed in one of many ways, some close to well-formed data."""
+    """Return random malformed node data; some differ little from well-formed data."""
     name, number = chance.choice(NAMES), chance.choice([-1, 2**31, 1.5, "0", None, True, 10**400])
     return chance.choice(
         [
@@ -53,7 +53,7 @@ def garbage(chance: random.Random) -> bytes:
 
 
 def places(chance: random.Random) -> str:
-    """Return the path of a node that the controller reads and that an outsider could have written."""
+    """Return the path of a random node that the controller reads and that an external tool could have written."""
     name = chance.choice([name for name in [*IDS, "t"] if name and "/" not in name])
     number = chance.randrange(5)
     return chance.choice(

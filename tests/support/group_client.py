@@ -1,6 +1,6 @@
 """A consumer's side of the group protocol over a MemoryCluster, one request at a time.
 
-`GroupClient` finds the coordinator and retries as clients do; `Member` joins, syncs, beats and commits.
+`GroupClient` finds the coordinator and retries as clients do. `Member` joins, syncs, sends heartbeats and commits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minikafka.wire.versions import (
 START_AGAIN = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 )
-"""Errors after which a member joins under a new id."""
+"""Errors after which a member joins again with a new member id."""
 REJOIN = START_AGAIN | {ErrorCode.REBALANCE_IN_PROGRESS}
 MOVED = frozenset(
     {
@@ -43,21 +43,21 @@ TRIES = 400
 
 
 class Unanswered(Exception):
-    """No coordinator answered."""
+    """No coordinator was found, or none answered, in `TRIES` attempts."""
 
 
 class GroupClient:
-    """Requests to the coordinator of one group; `home` is the broker that is asked first for the coordinator."""
+    """Sends requests to the coordinator of one group. `home`: index of the broker that gets FindCoordinator first."""
 
     def __init__(self, cluster: MemoryCluster, group: str, home: int = 0) -> None:
         self.cluster = cluster
         self.group = group
         self.home = home
         self.coordinator: tuple[int, int] | None = None
-        """(broker id, port)."""
+        """(broker id, port) of the coordinator, None if unknown."""
         self.connections: dict[int, Connection] = {}
         self.lost: dict[str, int] = {}
-        """Number of requests without a response, by the exception."""
+        """Number of requests without a response, by the name of the exception."""
 
     async def send(self, port: int, api: int, version: int | None = None, **values: Any) -> Any:
         """Send one request to a port; return the response. Raises OSError."""
@@ -73,7 +73,7 @@ class GroupClient:
         return codec.decode_response(api, version, data)
 
     async def find(self) -> tuple[int, int]:
-        """Return (broker id, port) of the coordinator; ask every broker in turn until one knows it."""
+        """Send FindCoordinator to the brokers in turn until it succeeds; return the coordinator's (broker id, port)."""
         numbers = list(self.cluster.storages)
         for attempt in range(TRIES):
             port = 9092 + numbers[(self.home + attempt) % len(numbers)]
@@ -89,7 +89,7 @@ class GroupClient:
         raise Unanswered(self.group)
 
     async def ask(self, api: int, version: int | None = None, **values: Any) -> Any:
-        """Send a request to the coordinator, and again while there is none; return the response."""
+        """Send a request to the coordinator and return the response; find the coordinator and retry if necessary."""
         for _ in range(TRIES):
             if self.coordinator is None:
                 self.coordinator = await self.find()
@@ -112,7 +112,7 @@ class GroupClient:
         member_id: str = "",
         instance: str | None = None,
     ) -> set[int]:
-        """Commit; return the error codes of the partitions."""
+        """Commit offsets; return the error codes of the partitions."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), offset in offsets.items():
             row = {"partition_index": partition, "committed_offset": offset}
@@ -140,7 +140,7 @@ class GroupClient:
         }
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close all connections of this client."""
         for connection in self.connections.values():
             connection.close()
 
@@ -150,7 +150,7 @@ class GroupClient:
 
 
 def moved(answer: Any) -> bool:
-    """True if the response says that the group has no coordinator here, or is being loaded."""
+    """True if the response says that this broker does not coordinate the group, or is still loading the group."""
     codes = {int(getattr(answer, "error_code", 0))}
     codes |= {int(group.error_code) for group in getattr(answer, "groups", ())}
     for topic in getattr(answer, "topics", ()):
@@ -159,7 +159,7 @@ def moved(answer: Any) -> bool:
 
 
 class Member(GroupClient):
-    """One member of a group, which joins with opaque metadata; the leader assigns every member a text of its own."""
+    """One group member, with opaque metadata. As the leader, it assigns a different text to every member."""
 
     metadata = b"opaque"
 
@@ -182,7 +182,7 @@ class Member(GroupClient):
         """(generation, assignment) of every completed rebalance."""
 
     async def join(self) -> None:
-        """Join and sync until the group is stable with this member."""
+        """Send JoinGroup and SyncGroup until the member has an assignment."""
         while True:
             joined = await self._join()
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -234,7 +234,7 @@ class Member(GroupClient):
         return True
 
     def share(self, joined: Any, number: int) -> bytes:
-        """Return what the leader assigns to a member: a static one keeps it when it returns with another member id."""
+        """Return the assignment of a member: generation and instance id or, for dynamic members, member id."""
         member = joined.members[number]
         return f"{joined.generation_id} {member.group_instance_id or member.member_id}".encode()
 
@@ -250,7 +250,7 @@ class Member(GroupClient):
         return int(answer.error_code)
 
     async def commit_as_member(self, offsets: Mapping[tuple[str, int], int]) -> set[int]:
-        """Commit in the member's generation; return the error codes of the partitions."""
+        """Commit offsets with the member's id and generation; return the error codes of the partitions."""
         return await self.commit(offsets, self.generation, self.member_id, self.instance)
 
     async def leave(self) -> None:

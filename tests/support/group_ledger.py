@@ -1,4 +1,4 @@
-"""A group coordinator in memory with a ledger, and the picture that `minikafka why --group` makes of it."""
+"""A group coordinator in memory with a ledger, and the findings of `minikafka why --group` about a group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BROKER = 1
 
 
 class GroupLedgerWorld(GroupWorld):
-    """Broker 1 as the coordinator of all groups."""
+    """A GroupWorld in which broker 1 coordinates all groups and records a ledger."""
 
     def __init__(self, **settings: Any) -> None:
         self.lines: list[Line] = []

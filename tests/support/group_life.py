@@ -1,7 +1,8 @@
-"""Groups that live on brokers in memory while their coordinator is killed, paused or moved.
+"""Groups that work on in-memory brokers while the coordinator is killed, paused or moved.
 
-Every member commits rising offsets of a partition of its own. The invariants are checked at every step: no acknowledged
-commit is lost or falls back, a generation never falls, and a member gets the bytes that its generation's leader sent.
+Every member commits rising offsets of its own partition. The invariants are checked all the time: no acknowledged
+commit is lost or replaced by a lower offset, generations never fall, and a member gets the assignment that the group
+leader sent for it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from minikafka.groups.partitions import partition_of
 
 BEAT_MS = 100
 STEPS = ("join", "sync", "commit", "_append", "_appended")
-"""Methods of the coordinator's runner and of its appends; a step is before or after a call of one of them."""
+"""Methods of the coordinator and of its appends. The moments before and after each call of them are steps."""
 
 
 class SteppedCluster(MemoryCluster):
-    """A MemoryCluster that calls `at_step(broker id, number, name)` before and after every step of its coordinators."""
+    """A MemoryCluster that calls `at_step(broker id, step number, step name)` at every step of its coordinators."""
 
     def __init__(self, brokers: int = 3, **config: object) -> None:
         super().__init__(brokers, **config)
@@ -35,7 +36,7 @@ class SteppedCluster(MemoryCluster):
         self.at_step: Callable[[int, int, str], None] = lambda broker, number, name: None
 
     def created(self, broker: Broker) -> None:
-        """Watch the methods of the broker's coordinator."""
+        """Wrap the methods named in `STEPS`, so that they report steps."""
         for name in STEPS:
             owner = broker.groups._appends if name.startswith("_") else broker.groups
             method = getattr(owner, name)
@@ -57,7 +58,7 @@ class SteppedCluster(MemoryCluster):
 
 
 class Living(Member):
-    """A member that lives until it is stopped, and commits 1, 2, 3, … for its partition."""
+    """A member that commits the offsets 1, 2, 3, … for its partition until it is stopped."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Living(Member):
         self.stopped = False
 
     async def live(self) -> None:
-        """Join, beat and commit; join again when the coordinator says so."""
+        """Join, then send heartbeats and commits; join again when the coordinator requires it."""
         while not self.stopped:
             await self.join()
             self._check_history()
@@ -104,12 +105,12 @@ class Living(Member):
 
 
 class Life:
-    """Members of one group, and an observer that reads their offsets."""
+    """Members of one group, and an observer that reads the group's committed offsets."""
 
     def __init__(
         self, cluster: MemoryCluster, group: str, count: int, topic: str = "t", static: int = 0
     ) -> None:
-        """`static`: this number of members, the first ones, have an instance id."""
+        """`static`: number of static members; the first `static` members have an instance id."""
         self.cluster = cluster
         self.group = group
         self.members = [
@@ -120,12 +121,12 @@ class Life:
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Let the members live."""
+        """Start the tasks of all members."""
         loop = asyncio.get_running_loop()
         self.tasks = [loop.create_task(member.live()) for member in self.members]
 
     def restart(self, number: int) -> None:
-        """End a static member in the middle of whatever it does, and start its successor with the same instance id."""
+        """Cancel a static member at its current point, and start a new member with the same instance id."""
         former = self.members[number]
         self.tasks[number].cancel()
         former.close()
@@ -136,7 +137,7 @@ class Life:
         self.tasks[number] = asyncio.get_running_loop().create_task(member.live())
 
     async def check(self) -> None:
-        """Check that every commit acknowledged so far is fetched back, or a later one of that partition."""
+        """Check that each partition's committed offset is at least the last acknowledged one, and was really sent."""
         acked = {member.partition: member.acked for member in self.members if member.acked}
         found = await self.observer.committed()
         for partition, offset in acked.items():
@@ -145,7 +146,7 @@ class Life:
             assert found.get(member.partition, 0) <= member.sent
 
     async def progress(self, commits: int = 3) -> None:
-        """Wait until every member has had this many more commits acknowledged."""
+        """Wait until `commits` more commits of every member are acknowledged; check the invariants meanwhile."""
         goal = {member.partition: member.acked + commits for member in self.members}
         while any(member.acked < goal[member.partition] for member in self.members):
             for task in self.tasks:
@@ -155,7 +156,7 @@ class Life:
             await self.check()
 
     async def stop(self) -> None:
-        """Stop the members; raise what stopped one of them before."""
+        """Stop the members. Raises the exception of a member that has failed."""
         for member in self.members:
             member.stopped = True
         await asyncio.gather(*self.tasks)
@@ -165,7 +166,7 @@ class Life:
 
 
 class Faults:
-    """The ways in which a coordinator goes away; each returns after the cluster is whole again."""
+    """Faults of a coordinator's broker: "kill", "pause" and "move" of the group's partition to another broker."""
 
     def __init__(self, cluster: MemoryCluster, away_ms: int = 1_500) -> None:
         self.cluster = cluster
@@ -179,7 +180,7 @@ class Faults:
         return loop
 
     def begin(self, fault: str, broker: int) -> Callable[[], Awaitable[None]]:
-        """Begin the fault at once, in the middle of whatever runs; return the function that completes it."""
+        """Begin the fault at once, between two callbacks; return a function that waits and ends the fault."""
         session = self.cluster.sessions[broker].session_id
         if fault == "kill":
             self.cluster.kill(broker)
@@ -201,7 +202,7 @@ class Faults:
         return rest
 
     async def move(self, broker: int, group: str = "g") -> None:
-        """Give the partition of the group to another leader."""
+        """Make another broker the leader of the group's partition."""
         count = int(str(self.cluster.config.get("offsets.topic.num.partitions", 50)))
         tp = TopicPartition(GROUP_TOPIC, partition_of(group, count))
         others = [number for number in self.cluster.storages if number != broker]

@@ -1,4 +1,4 @@
-"""A group coordinator that keeps the requests it is given and answers each as a test decides."""
+"""A group coordinator that records the requests it gets and answers each with a response set by the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minikafka.wire import codec
 
 
 class GroupRecorder:
-    """Stands in for `services.groups`: any method keeps its request and answers with `answer`."""
+    """Replaces `services.groups`: each method records its request and responds with `answer`."""
 
     def __init__(self, answer: Any = None) -> None:
         self.answer = answer
@@ -27,9 +27,9 @@ class GroupRecorder:
 
 
 def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) -> tuple[Any, Any]:
-    """Return (the request that the coordinator was given, the decoded response), both by way of their bytes.
+    """Send an encoded request to its handler; return (request that the coordinator got, decoded response).
 
-    The request is None if the handler answered without the coordinator.
+    The coordinator's request is None if the handler answered without the coordinator.
     """
     recorder: Any = GroupRecorder(outcome)
     cold.services.groups = recorder
@@ -49,7 +49,7 @@ def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) ->
 
 
 class InParts(Protocol):
-    """A coordinator that may keep back the answers to the parts of a request until `answer` is called."""
+    """A coordinator that may delay its answers to the parts of a request until `answer` is called."""
 
     def answer(self) -> None: ...
 
@@ -57,7 +57,7 @@ class InParts(Protocol):
 def parts_of(
     cold: Cold, api: int, version: int, coordinator: InParts, **values: Any
 ) -> tuple[int, Any]:
-    """Return (number of steps, response) of a request that the coordinator is passed in parts."""
+    """Run a handler that passes a request to the coordinator in parts; return (number of parts, response)."""
     groups: Any = coordinator
     cold.services.groups = groups
     asked = context(version)

@@ -1,15 +1,15 @@
-"""Generated schedules for group coordinators: clients that join, commit, crash and return, over a log that moves.
+"""Random schedules for group coordinators: clients join, commit, crash and return while the partition moves.
 
-One seed is one schedule, which always runs the same way. Requests and responses take random times, appends are held,
-fail, or are committed although they are reported as failed, and the partition moves from one coordinator to the next.
-The former one may serve for a while without noticing. `GroupStorm.run` raises AssertionError when an invariant of
-the coordinator does not hold:
+One seed always gives the same schedule. Requests and responses take random times. Appends are delayed, fail, or are
+committed although they are reported as failed. The partition moves from one coordinator to the next, and the former
+coordinator may serve for a while without noticing. `GroupStorm.run` raises AssertionError when an invariant of the
+coordinator does not hold:
 
-- every caller is answered exactly once, in the end also those whose clients have crashed;
+- every request is answered exactly once, even if its client has crashed;
 - a member gets the bytes that its generation's leader sent for it, and a generation has one assignment;
 - a fetch returns the last answered commit or a later one;
 - generations do not fall;
-- a group's counters agree with its members, and whatever waits has a timer or an append in progress.
+- a group's counters agree with its members, and every waiting request has a timer or an append in progress.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FAILURES = (
     ErrorCode.MESSAGE_TOO_LARGE,
 )
 APPENDED = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
-"""Failures after which the records are in the log."""
+"""Errors after which the records are in the log nevertheless."""
 PROTOCOLS = tuple(
     tuple((name, name.encode()) for name in names)
     for names in (("range",), ("range", "sticky"), ("sticky", "range"), ("range", "x", "sticky"))
@@ -57,7 +57,7 @@ PROTOCOLS = tuple(
 
 
 class Host:
-    """One broker's coordinator. `leads`: its appends are committed; `serves`: it has not noticed its replacement."""
+    """One broker's coordinator. `leads`: its appends are committed. `serves`: it still answers requests."""
 
     def __init__(self, storm: GroupStorm, epoch: int) -> None:
         config = BrokerConfig(
@@ -72,15 +72,15 @@ class Host:
         self.leads = self.serves = True
         self.held: list[Append] = []
         self.failed: set[int] = set()
-        """Offsets of commits that were answered with an error."""
+        """Offsets whose commits were answered with an error."""
         self.generation = 0
         self.has_written = True
-        """The last record of the group that it wrote is in the log."""
+        """True if the last group record that this coordinator wrote is in the log."""
         self.alarm: int | None = None
 
 
 class Client:
-    """A consumer, as far as its coordinator is concerned."""
+    """A consumer, reduced to its requests to the coordinator."""
 
     def __init__(self, storm: GroupStorm, name: str) -> None:
         self.storm = storm
@@ -88,16 +88,16 @@ class Client:
         self.instance = name if storm.rng.random() < 0.4 else None
         self.version = storm.rng.choice((3, 5, 9))
         self.life = 0
-        """Number of restarts; responses to an earlier life are not read."""
+        """Number of restarts. Responses to requests from before a restart are ignored."""
         self.turn = 0
-        """Rises with each request and each response that is read; the response to an earlier request is not read."""
+        """Rises with each request and each handled response, so that responses to earlier requests are ignored."""
         self.member, self.generation = "", -1
         self.protocols = storm.rng.choice(PROTOCOLS)
         self.session = storm.rng.choice((300, 1_000, 4_000))
         self.rebalance = storm.rng.choice((500, 2_000, 6_000))
 
     def restart(self) -> None:
-        """Crash, and begin again as a new process some time later."""
+        """Crash, and join again as a new process after a random time."""
         storm = self.storm
         self.life += 1
         self.turn += 1
@@ -127,7 +127,7 @@ class Client:
         self.retry(self.join)
 
     def retry(self, request: Callable[..., None], *values: Any) -> None:
-        """Sometimes lose patience and send the request again; the earlier response is then not read."""
+        """Sometimes, send the request again after a timeout; the response to the first request is then ignored."""
         if self.storm.rng.random() < 0.15:
             self.storm.later(
                 self.storm.rng.choice((1, 100, 1_500)), self.again, request, self.turn, values
@@ -180,7 +180,7 @@ class Client:
         self.beat(self.life)
 
     def beat(self, life: int) -> None:
-        """Do what a member does while it consumes."""
+        """Do one random action of a consuming member: heartbeat, commit, leave, restart or join again."""
         rng = self.storm.rng
         if life != self.life or self.storm.is_over:
             return
@@ -216,7 +216,7 @@ class Client:
         self.restart()
 
     def commit(self) -> None:
-        """Commit. The offset is drawn when the request arrives, so that later records have higher offsets."""
+        """Commit an offset. It is chosen when the request arrives, so that later commits have higher offsets."""
         sent: list[int] = []
 
         def request() -> CommitRequest:
@@ -239,7 +239,7 @@ def _owner(member: Any) -> str:
 
 
 class GroupStorm:
-    """One schedule. `coordinator_class` may be a broken one, to see that the schedules find it."""
+    """One random schedule of clients, coordinators and faults; `seed` determines it."""
 
     def __init__(self, seed: int, clients: int = 6, moves: bool = True) -> None:
         self.rng = random.Random(seed)
@@ -247,13 +247,13 @@ class GroupStorm:
         self.ids, self.nonces, self.offsets, self.callers = count(), count(), count(), count()
         self.moves = moves
         self.peace = self.rng.choice((1_500, 10_000))
-        """Longest time between two disturbances."""
+        """Maximum time (ms) between two disturbances of clients."""
         self.is_over = False
         self.log: list[KeyValue] = []
         self.waiting: dict[int, tuple[Client, int, Callable[[Any], None], list[int], Host]] = {}
-        """Callers without an answer."""
+        """Callers whose requests are not answered yet."""
         self.assignments: dict[int, str] = {}
-        """Generation -> nonce of its assignment."""
+        """Generation -> nonce of the generation's assignment."""
         self.synced_generation = 0
         self.answered_offset = -1
         self.answers = self.syncs = self.commits = 0
@@ -267,7 +267,7 @@ class GroupStorm:
         for client in self.clients:
             self.later(self.rng.randrange(500), client.join, 0)
 
-    # The run.
+    # Running the schedule.
 
     def run(self, ms: int = 60_000) -> None:
         end = self.now + ms
@@ -292,7 +292,7 @@ class GroupStorm:
         heapq.heappush(self._events, (at, next(self._order), lambda: call(*values)))
 
     def disturb(self) -> None:
-        """Crash a client, whatever it is doing, or remove it as an administrator does."""
+        """Crash a random client at any point of its work, or remove it from the group as an administrator does."""
         if self.is_over:
             return
         client = self.rng.choice(self.clients)
@@ -315,7 +315,7 @@ class GroupStorm:
         done: Callable[[Any], None],
         offset: list[int] | None = None,
     ) -> None:
-        """Send a request to a coordinator that serves, usually the current one."""
+        """Send a request to a random serving coordinator, usually the current one."""
         host = self.rng.choice([*[self.hosts[-1]] * 5, *[h for h in self.hosts if h.serves]])
         caller = next(self.callers)
         client.turn += 1
@@ -375,7 +375,7 @@ class GroupStorm:
     # The log.
 
     def finish_appends(self, host: Host) -> None:
-        """Report the oldest appends, in the order of the log."""
+        """Report the outcomes of the oldest held appends, in log order."""
         while host.held and self.rng.random() < 0.9:
             append = host.held.pop(0)
             error = ErrorCode.NONE
@@ -392,7 +392,7 @@ class GroupStorm:
             self.later(20, self.finish_appends, host)
 
     def move(self) -> None:
-        """Elect another leader; the first appends of the former one that are in progress may be in its log."""
+        """Elect another leader. The new leader's log may have the first of the former leader's appends in progress."""
         former = self.hosts[-1]
         former.leads = False
         for append in former.held[: self.rng.randrange(len(former.held) + 1)]:
@@ -423,7 +423,7 @@ class GroupStorm:
     # Invariants.
 
     def check_assignment(self, client: Client, assignment: bytes) -> None:
-        """Check that a member got its own bytes of the only assignment of its generation."""
+        """Check that a member got its own part of the assignment, and that its generation has only one assignment."""
         nonce, generation, owner = assignment.decode().split()
         assert int(generation) == client.generation
         assert owner == client.instance or owner == client.member
@@ -458,7 +458,7 @@ class GroupStorm:
         }
 
     def check_joined(self, host: Host, response: JoinResponse) -> None:
-        """Check that a member joined the current generation and, if that is stable, that it is in the log."""
+        """Check that a member joined the current generation and, if the group is stable, is in the logged group."""
         group = host.coordinator.groups[GROUP]
         assert group.state in (COMPLETING, STABLE)
         assert response.generation == group.generation
@@ -466,7 +466,7 @@ class GroupStorm:
             assert response.member_id in {member.member_id for member in self.written().members}
 
     def written(self) -> GroupMetadataValue:
-        """Return the last record of the group in the log."""
+        """Return the value of the last group metadata record in the log."""
         found = (value for key, value in reversed(self.log) if isinstance(read_key(key), GroupKey))
         return read_group(next(found) or b"")
 

@@ -1,8 +1,8 @@
-"""One sequence of requests to a group, sent to Apache Kafka and to the coordinator core, whose answers must be equal.
+"""Send the same group requests to Apache Kafka and to our coordinator core, and compare their answers.
 
-Three actors: `a` needs a member id first (JoinGroup 5), `b` is static (9), `c` is an old client (3). Member ids differ
-between the two sides, so requests and answers are compared with labels in their place. Kafka leaves some choices open
-(which member leads after the leader left, and which of two repeated requests is answered), so these are not sent.
+There are three clients: `a` must first get a member id (JoinGroup 5), `b` is static (9), `c` is an old client (3).
+Member ids differ between Kafka and our core, so labels replace them for the comparison. Kafka may choose freely which
+member leads after the leader left, and which of two repeated requests is answered. Such requests are not sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ANSWER_SECONDS, SILENCE_SECONDS = 10, 0.02
 
 
 class Labels:
-    """The member ids of one side."""
+    """Labels of the member ids that one of the two coordinators has given out."""
 
     def __init__(self) -> None:
         self.ids: dict[str, str] = {}
@@ -50,7 +50,7 @@ class Labels:
 
 
 class Twins:
-    """The two sides, for one group."""
+    """One group on both coordinators: `world` is our core, `address` is Kafka's."""
 
     def __init__(self, host: str, port: int, group: str, seed: int) -> None:
         self.address, self.group = (host, port), group
@@ -58,11 +58,11 @@ class Twins:
         self.world = GroupWorld(group_initial_rebalance_delay_ms=0)
         self.ours, self.theirs = Labels(), Labels()
         self.parked: dict[int, tuple[str, str, Session]] = {}
-        """Requests without an answer: caller -> actor, kind, connection to Kafka."""
+        """Requests that are not answered yet: caller -> (client, kind, connection to Kafka)."""
         self.label = dict.fromkeys("abc", "")
         self.generation = dict.fromkeys("abc", 0)
         self.members: dict[str, list[str]] = {}
-        """Labels of the members that a leader must assign."""
+        """Labels of the members to which a group leader must assign partitions."""
         self.compared = 0
 
     # Sending.
@@ -70,12 +70,12 @@ class Twins:
     def send(
         self, actor: str, kind: str, caller: int, api: int, version: int, **values: Any
     ) -> None:
-        """Send the request of `caller` to Kafka as well, and compare all answers that it causes."""
+        """Send to Kafka a request that our core already has, and compare all answers that the request causes."""
         session = Session(*self.address)
         body = codec.request(api, version, **values)
         session.socket.sendall(codec.encode_request(api, version, 1, CLIENT_ID, body))
         self.parked[caller] = (actor, kind, session)
-        self.world.advance(1)  # timers of no length, such as that of a group without members
+        self.world.advance(1)  # timers of 0 ms, such as the timer of a group without members
         answered = [one for one in self.parked if one in self.world.answers]
         received = {one: self.receive(one) for one in answered}
         for one, theirs in received.items():
@@ -86,7 +86,7 @@ class Twins:
             assert not early, "Kafka answered a request that waits here"
 
     def receive(self, caller: int) -> Any:
-        """Return Kafka's answer, and give a new member id its label."""
+        """Receive Kafka's answer; after a JoinGroup, label the new member ids of both sides. Return the answer."""
         actor, kind, session = self.parked[caller]
         session.socket.settimeout(ANSWER_SECONDS)
         with session:
@@ -395,7 +395,7 @@ class Twins:
             self.join(actor, "" if returns else label, metadata, ("range", "x"))
 
     def advance(self, actor: str, label: str) -> None:
-        """Do what the actor has to do next: join, or synchronize."""
+        """Send a client's next request: SyncGroup if the client is in the current generation, else JoinGroup."""
         group = self.world.coordinator.groups.get(self.group)
         if (
             group is not None
@@ -413,7 +413,7 @@ class Twins:
         self.join(actor, label, b"1", protocols)
 
     def may_leave(self, actor: str, label: str) -> bool:
-        """False for a leader among three: Kafka may choose either of the others."""
+        """False for the leader of a group of three: Kafka may then choose either remaining member as leader."""
         group = self.world.coordinator.groups.get(self.group)
         if group is None or len(group.members) < 3:
             return True

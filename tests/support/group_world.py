@@ -1,7 +1,7 @@
 """A group coordinator with a log in memory: requests by keyword, answers by caller, appends that a test may hold.
 
-Each call is checked: a caller is answered at most once, only legal moves happen (the group raises otherwise), and the
-generation of a group never falls while it lives.
+Every call checks that a caller is answered at most once and that a group's generation never falls. The group itself
+raises an exception on an illegal state transition.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ RANGE = (("range", subscription("t")),)
 
 
 class GroupWorld:
-    """One coordinator that leads every partition of its topic unless `loads` is False."""
+    """One coordinator. It leads every partition of the group topic, or none if `loads` is False."""
 
     def __init__(self, loads: bool = True, partitions: int = 1, **settings: Any) -> None:
         self.now = 1_000
@@ -69,12 +69,12 @@ class GroupWorld:
         self.answers: dict[int, Any] = {}
         self.notes: list[Note] = []
         self.log: dict[int, list[KeyValue]] = defaultdict(list)
-        """Committed records by partition."""
+        """Committed records by partition of the group topic."""
         self.held: list[Append] = []
-        """Appends whose outcome was not reported, while `holds` is set."""
+        """Appends whose outcome is not reported yet. They are held while `holds` is True."""
         self.holds = False
         self.append_error = 0
-        """Error code of the following appends."""
+        """Error code with which later appends fail, 0 for success."""
         self._generations: dict[int, tuple[Group, int]] = {}
         if loads:
             for partition in range(partitions):
@@ -86,7 +86,7 @@ class GroupWorld:
     # Commands.
 
     def run(self, commands: list[Command]) -> None:
-        """Carry out commands, and those that the outcomes of appends cause."""
+        """Carry out the coordinator's commands, and the commands that the outcomes of appends cause."""
         for command in commands:
             if isinstance(command, Answer):
                 assert command.caller not in self.answers, f"answered twice: {command}"
@@ -106,7 +106,7 @@ class GroupWorld:
             self._generations[id(group)] = (group, group.generation)
 
     def release(self, error: int | None = None) -> None:
-        """Report the outcome of the held appends, `append_error` unless another is given."""
+        """Report the outcome of the held appends: `error`, by default `append_error`."""
         held, self.held = self.held, []
         code = self.append_error if error is None else error
         for append in held:
@@ -120,7 +120,7 @@ class GroupWorld:
     # Time and partitions.
 
     def advance(self, ms: int) -> None:
-        """Let time pass; timers run when they are due."""
+        """Advance the time by `ms`, and run timers when they are due."""
         end = self.now + ms
         while (due := self.coordinator.next_deadline()) is not None and due <= end:
             self.now = max(self.now, due)
@@ -138,7 +138,7 @@ class GroupWorld:
     # Requests.
 
     def call(self, method: str, request: Any, timed: bool = True) -> int:
-        """Send a request; return its caller, whose answer may come later."""
+        """Send a request; return its caller number. The answer, in `answers`, may come later."""
         caller = next(self.callers)
         handler = getattr(self.coordinator, method)
         self.run(handler(request, caller, self.now) if timed else handler(request, caller))
@@ -207,7 +207,7 @@ class GroupWorld:
         return self.call("commit", request)
 
     def commit(self, offsets: dict[tuple[str, int], int], *args: Any, **changes: Any) -> set[int]:
-        """Commit; return the error codes of the partitions."""
+        """Commit offsets; return the error codes of the partitions."""
         answer = self.answers[self.send_commit(offsets, *args, **changes)]
         assert isinstance(answer, CommitResponse)
         return {error for _, partitions in answer.topics for _, error in partitions}
@@ -223,7 +223,7 @@ class GroupWorld:
         return answer.groups[0]  # type: ignore[no-any-return]
 
     def offsets(self, group: str = GROUP) -> dict[tuple[str, int], int]:
-        """Return the committed offsets of a group."""
+        """Return the committed offset of each (topic, partition) of a group."""
         return {
             (topic, found.partition): found.offset
             for topic, partitions in self.fetch(group).topics
@@ -245,7 +245,7 @@ class GroupWorld:
         caller = self.call("delete_groups", DeleteGroupsRequest(groups), timed=False)
         return dict(self.answers[caller].groups)
 
-    # Shapes that many tests begin with.
+    # Groups that many tests begin with.
 
     @property
     def group(self) -> Group:
@@ -256,7 +256,7 @@ class GroupWorld:
         return self.group.state.value
 
     def stable(self, members: int = 1, **changes: Any) -> list[str]:
-        """Form a stable group of dynamic members; return their ids, the leader's first."""
+        """Form a stable group of dynamic members; return the member ids, the leader's id first."""
         callers = [self.send_join(**changes)]
         ids = [self.answers[callers[0]].member_id]
         if members > 1:
@@ -272,7 +272,7 @@ class GroupWorld:
         return ids
 
     def static(self, *instances: str, **changes: Any) -> dict[str, str]:
-        """Form a stable group of static members; return member ids by instance, the leader's first."""
+        """Form a stable group of static members; return member ids by instance id, the leader's id first."""
         delay = self.settings.group_initial_rebalance_delay_ms
         ids: dict[str, str] = {}
         for instance in instances:

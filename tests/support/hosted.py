@@ -1,4 +1,4 @@
-"""The replicas of one in-memory broker whose controller is played by the test."""
+"""The replicas of one in-memory broker, to which the test sends the controller's requests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from minikafka.record.batch import Record, build
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = 100
-"""The controller epoch of the test; requests of the cluster's own controller are stale after it."""
+"""The controller epoch of the test's requests. It is high, so that requests of the real controller are stale."""
 
 
 def batch(*values: bytes) -> bytes:
-    """Return a batch with a record of each value."""
+    """Return a batch with one record per value."""
     return build([Record(0, 1000, None, value, ()) for value in values])
 
 
@@ -34,13 +34,13 @@ def state(
     replicas: tuple[int, ...] = (0,),
     isr: tuple[int, ...] | None = None,
 ) -> PartitionState:
-    """Return the state of a new partition; the ISR is all replicas unless given."""
+    """Return the state of a new partition. By default all replicas are in the ISR."""
     committed = replicas if isr is None else isr
     return PartitionState(tp, leader, epoch, committed, 5, EPOCH, replicas, is_new=True)
 
 
 class Hosted:
-    """Broker 0 of the cluster. Broker 9, if a partition has it, is a follower that the test plays."""
+    """Broker 0 of the cluster. Broker 9 does not run: the test sends the fetches of this follower."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster
@@ -64,13 +64,13 @@ class Hosted:
         return [code for _, code in (await self.handle(request)).partitions]
 
     async def stop(self, tp: TopicPartition, leader_epoch: int = NO_EPOCH, *, delete: bool) -> int:
-        """Send a StopReplica request; return the error code."""
+        """Send a StopReplica request; return the error code of the partition."""
         partitions = (StopReplicaPartition(tp, leader_epoch, delete),)
         answer = await self.handle(StopReplicaRequest(0, EPOCH, self.epoch, partitions))
         return answer.partitions[0][1]
 
     def produce(self, tp: TopicPartition, *values: bytes, acks: int = -1) -> int:
-        """Append and write one batch; return the offset after it, or minus the error code."""
+        """Append and write one batch; return the batch's end offset, or minus the error code."""
         data, purgatory = bytearray(batch(*values)), self.replicas.purgatory
         partition = self.replicas.partitions[tp]
         end = purgatory.append(partition, data, memoryview(data), 0, len(data), acks, 0, 0)
@@ -78,7 +78,7 @@ class Hosted:
         return end
 
     def follower_has(self, offset: int, tp: TopicPartition = T0) -> None:
-        """Let broker 9 fetch from the offset, which acknowledges the records below it."""
+        """Let broker 9 fetch from the offset, which acknowledges all records below the offset."""
         partition, now = self.replicas.partitions[tp], self.broker.clock.now()
         if partition.record_follower_fetch(partition.followers[9], offset, now):
             self.replicas.purgatory.high_watermark_moved(partition)

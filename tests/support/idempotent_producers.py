@@ -1,9 +1,10 @@
 """Idempotent producers of one partition against a `MemoryCluster`, by the rules of librdkafka and Kafka's Java client.
 
-They follow the sources of librdkafka 2.16 (`rd_kafka_handle_Produce_error`, `rd_kafka_toppar_producer_serve`) and of
-Kafka 3.9 (`Sender`, `TransactionManager.canRetry`, `RecordAccumulator.shouldStopDrainBatchesForPartition`): what may
-be in flight, what is retried in which order, and when a sequence error is final. Where a real producer would end with
-a fatal error, or raise its epoch and so might write records twice, these raise `GaveUp`.
+The producers follow the sources of librdkafka 2.16 (`rd_kafka_handle_Produce_error`, `rd_kafka_toppar_producer_serve`)
+and of Kafka 3.9 (`Sender`, `TransactionManager.canRetry`, `RecordAccumulator.shouldStopDrainBatchesForPartition`) in
+three points: which batches may be in flight, in which order batches are retried, and when a sequence error is final.
+A real producer may end with a fatal error, or raise its epoch and then write records twice. In these cases the
+producers here raise `GaveUp`.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ RETRIED = (
 
 
 class GaveUp(Exception):
-    """The producer met an error after which it no longer promises to write each record once and in order."""
+    """An error after which the producer no longer guarantees that each record is written once and in order."""
 
 
 class Batch:
-    """Records `first` to `last`, whose numbers are their sequence numbers."""
+    """A batch of the records numbered `first` to `last`; record numbers are also sequence numbers."""
 
     __slots__ = ("broker", "first", "is_sent", "last", "not_before")
 
@@ -71,7 +72,7 @@ class Batch:
         return f"{self.first}-{self.last}"
 
     def encode(self) -> bytes:
-        """Return the record batch; the value of a record is its number."""
+        """Return the encoded record batch; the value of each record is its number."""
         records = [Record(0, 1000, None, b"%d" % n) for n in range(self.first, self.last + 1)]
         return build(records, producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=self.first)
 
@@ -84,7 +85,7 @@ class IdempotentProducer(abc.ABC):
         self.chance = random.Random(seed)
         self.total = total
         self.made = 0
-        """Records that the application has passed to the producer."""
+        """Number of records that the application has passed to the producer."""
         self.acknowledged: set[int] = set()
         self.leader = self.epoch = -1
         self.is_stale = True
@@ -105,7 +106,7 @@ class IdempotentProducer(abc.ABC):
             await asyncio.sleep(TURN_SECONDS)
 
     def _refresh(self) -> None:
-        """Read the leader from the metadata of any broker that runs, which may be an old one."""
+        """Read the leader from the metadata of a random running broker. It may be out of date."""
         brokers = list(self.cluster.brokers.values())
         broker = self.chance.choice(brokers) if brokers else None
         if broker is None:
@@ -139,11 +140,11 @@ class IdempotentProducer(abc.ABC):
 
     @property
     def now(self) -> float:
-        """Seconds of the loop."""
+        """Current time of the event loop in seconds."""
         return asyncio.get_running_loop().time()
 
     def transmit(self, batch: Batch) -> None:
-        """Send one batch to the leader, in a request of its own."""
+        """Send one batch to the leader, in a separate request."""
         batch.broker, batch.is_sent = self.leader, True
         self.story.append(f"{self.now:.3f} {batch} to {self.leader}")
         rows = [{"index": 0, "records": batch.encode()}]
@@ -181,34 +182,34 @@ class IdempotentProducer(abc.ABC):
             self.error = self.error or gave_up
 
     def gave_up(self, batch: Batch, error: int, why: str) -> GaveUp:
-        """Return the error to raise."""
+        """Return the GaveUp exception for a batch that failed with this error."""
         story = "\n".join(self.story[-60:])
         return GaveUp(f"{why}: batch {batch} met error {error}\n{story}")
 
     @abc.abstractmethod
     def send_ready(self) -> None:
-        """Send what may be sent now; the connection to the leader is open."""
+        """Send all batches that may be sent now. Called when the connection to the leader is open."""
 
     @abc.abstractmethod
     def completed(self, batch: Batch, error: int) -> None:
-        """A batch was answered, or its connection was lost. Raises GaveUp."""
+        """Handle the response to a batch, or the loss of the batch's connection (DISCONNECTED). Raises GaveUp."""
 
     def leader_changed(self) -> None:  # noqa: B027 - not every producer does anything
-        """The producer has learned of another leader."""
+        """Called when the metadata shows another leader."""
 
     def leader_left(self) -> None:  # noqa: B027
-        """The leader is not among the brokers in a Metadata response."""
+        """Called when the leader is missing among the brokers in the metadata."""
 
 
 class Librdkafka(IdempotentProducer):
-    """librdkafka: after a failure nothing is sent until everything in flight has been answered."""
+    """librdkafka's rules: after a failure, no batch is sent until all batches in flight are answered."""
 
     def __init__(self, cluster: MemoryCluster, seed: int, total: int) -> None:
         super().__init__(cluster, seed, total)
         self.queue: list[int] = []
         self.queued = 0
         self.ends: dict[int, int] = {}
-        """First -> last record of each batch to be sent again, because such a batch keeps its bounds."""
+        """First -> last record of each batch to be sent again. A retried batch keeps the same records."""
         self.not_before: dict[int, float] = {}
         self.in_flight = 0
         self.drains = False
@@ -251,7 +252,7 @@ class Librdkafka(IdempotentProducer):
         elif batch.broker == self.leader:
             self._failed(batch, error)
         else:
-            # The thread of the former leader has counted it already; that of the new leader may send meanwhile.
+            # The former leader's thread has already counted the batch; the new leader's thread may already send.
             later = self.chance.choice((0.0, 0.003, 0.02))
             asyncio.get_running_loop().call_later(later, self._failed_late, batch, error)
 
@@ -303,14 +304,14 @@ class Librdkafka(IdempotentProducer):
 
 
 class JavaClient(IdempotentProducer):
-    """Kafka's Java client: of the batches that are sent again only the first is in flight at a time."""
+    """The rules of Kafka's Java client: only the first of the batches to be retried is in flight at a time."""
 
     def __init__(self, cluster: MemoryCluster, seed: int, total: int) -> None:
         super().__init__(cluster, seed, total)
         self.queue: deque[Batch] = deque()
         self.queued = 0
         self.unfinished: list[Batch] = []
-        """Batches that were sent and are not acknowledged, in order."""
+        """Batches that were sent and are not acknowledged yet, in order."""
         self.in_flight: dict[int, int] = {}
         self.last_acknowledged = -1
 

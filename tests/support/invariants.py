@@ -1,13 +1,14 @@
-"""Invariants that the ledgers of all brokers must keep, whatever was killed; checked at the end of cluster tests.
+"""Invariants of the ledgers of all brokers, under all faults. They are checked at the end of cluster tests.
 
     from support.invariants import check_ledgers
     check_ledgers(cluster.directory.path)          # every broker's ledger below a cluster's data directory
     assert violations(lines) == []                 # lines of `minikafka.ledger.reader.read_all`
 
-Controller epochs never fall, and each has one winner. Every write of a controller carries the check of its own
-epoch. Per partition, leader epochs never fall, a leader epoch has one leader, the leader is in the ISR and the ISR
-is never empty (in decisions, writes and requests). Brokers obey no controller older than one they have obeyed. A
-New replica is only told to follow, unless its partition never had a leader.
+Controller epochs never fall, and each epoch has one winner. Every write of a controller checks the version of
+`/controller_epoch`. For each partition, leader epochs never fall, a leader epoch has one leader, the leader is in the
+ISR, and the ISR is never empty (in decisions, writes and requests). A broker that has carried out a request of a
+newer controller carries out none of an older controller. A replica in state New is only made a follower, except for
+the first leader of a new partition.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Tp = tuple[str, int]
 
 
 def check_ledgers(data: str | Path) -> list[dict[str, Any]]:
-    """Return the merged lines of the ledgers below the data directory. Fails with every violation in them."""
+    """Check the ledgers below the data directory; return their merged lines. Raises AssertionError on violations."""
     lines = read_all(sorted(Path(data).glob("broker-*-ledger")))
     found = violations(lines)
     assert not found, "\n".join(found)
@@ -47,7 +48,7 @@ def check_ledgers(data: str | Path) -> list[dict[str, Any]]:
 
 
 def violations(lines: Sequence[Line]) -> list[str]:
-    """Return one sentence for each violation, with the lines (broker#n) that show it."""
+    """Return one sentence per violation of an invariant, with the names (broker#n) of the lines that show it."""
     return [
         *_controllers(lines),
         *_fences(lines),
@@ -79,7 +80,7 @@ def _controllers(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _fences(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield multis that do not begin with the check of the epoch node at the version that the term won."""
+    """Yield a violation for each multi that does not check the epoch node's version from the controller's election."""
     versions = {
         line["epoch"]: line["zk_version"]
         for line in lines
@@ -98,7 +99,7 @@ def _fences(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _leaderships(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield lines with an empty ISR, or with a leader outside the ISR."""
+    """Yield a violation for each line with an empty ISR, or with a leader outside the ISR."""
     for line in lines:
         for leader, isr in _told(line):
             if not isr:
@@ -142,7 +143,7 @@ def _written(lines: Sequence[Line]) -> Iterator[tuple[int, Tp, int, int, bool, L
 
 
 def _state_nodes(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield, in zxid order, writes where the leader epoch falls or one epoch gets a second leader."""
+    """Yield a violation for each write, in zxid order, that lowers the leader epoch or adds a second leader to it."""
     last: dict[Tp, tuple[int, int, Line]] = {}
     for _, tp, leader, epoch, new, line in sorted(_written(lines), key=itemgetter(0)):
         known = None if new else last.get(tp)
@@ -157,7 +158,7 @@ def _state_nodes(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _leaders(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield leader epochs in which two brokers became leader, between two creations of the topic."""
+    """Yield a violation for each leader epoch in which two brokers became leader of the same created partition."""
     made: dict[Tp, int] = {}
     leaders: dict[tuple[Tp, int, int], Line] = {}
     for line in lines:
@@ -177,7 +178,7 @@ def _leaders(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _new_replicas(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield requests that tell a New replica to lead, other than the first leader of a new partition (G3)."""
+    """Yield a violation for each request that makes a New replica the leader, first leaders excepted (G3)."""
     new: set[tuple[Any, ...]] = set()
     for line in lines:
         if line["kind"] == DECISION and line["verdict"] == "move" and line["machine"] == "replica":
@@ -193,7 +194,7 @@ def _new_replicas(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _obedience(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield requests of older controllers that a running broker obeyed after one of a newer controller."""
+    """Yield a violation for each request of an older controller that a broker carried out after a newer one's."""
     newest: dict[int, tuple[int, Line]] = {}
     received: defaultdict[tuple[int, str, str], deque[tuple[int, Line]]] = defaultdict(deque)
     for line in lines:

@@ -1,4 +1,4 @@
-"""Ledger lines for tests, each with its own number, and pictures of partitions made from them."""
+"""Numbered ledger lines for tests, and pictures of partitions made from ledger lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = {"t": [0]}
 
 
 class Lines:
-    """A list of ledger lines; every method adds one and returns it. Broker 1 writes them by default."""
+    """A list of ledger lines. Every method adds one line, written by broker 1 by default, and returns the line."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ class Lines:
         )
 
     def assignment(self, cause: str, zxid: int, **lists: list[int]) -> dict[str, Any]:
-        """Add the controller's write of the topic node, with these lists for partition 0."""
+        """Add the controller's write of the topic node, with these lists of brokers for partition 0."""
         data = {name: {"0": brokers} for name, brokers in lists.items()}
         operation = {"op": "set", "path": "/brokers/topics/t", "expected": 1, "actual": 2}
         operation["data"] = json.dumps({"version": 3, **data})
@@ -57,7 +57,7 @@ class Lines:
         return self.add("decision", cause, **decided, partitions=NAMES)
 
     def isr(self, zxid: int, leader: int, epoch: int, before: list[int], isr: list[int]) -> Any:
-        """Add the leader's write of its ISR."""
+        """Add the leader's write of a smaller ISR."""
         fields = {"topic": "t", "partition": 0, "change": "shrink", "leader_epoch": epoch}
         fields |= {"before": before, "isr": isr, "expected": 1, "actual": 2, "zxid": zxid}
         return self.add("isr", "", leader, **fields, outcome="ok", error="")
@@ -76,7 +76,7 @@ def follower(
 
 
 def replica(role: str, leader: int, epoch: int, isr: list[int], **more: Any) -> dict[str, Any]:
-    """Return a replica's report about itself; by default offsets 0 to 10, all below the high watermark."""
+    """Return a broker's report about its replica. By default the log has offsets 0 to 9 and high watermark 10."""
     return {
         "role": role,
         "leader": leader,
@@ -97,7 +97,7 @@ def replica(role: str, leader: int, epoch: int, isr: list[int], **more: Any) -> 
 
 
 def controller(**more: Any) -> dict[str, Any]:
-    """Return the view of the active controller, broker 1 in epoch 4."""
+    """Return the active controller's report: broker 1 is the controller in epoch 4."""
     partition = {
         "status": "OnlinePartition",
         "replicas": [1, 2, 3],
@@ -145,7 +145,7 @@ def answer(broker: int, **more: Any) -> dict[str, Any]:
 
 
 class Scene:
-    """Three brokers, with partition t-0 led by broker 1 in epoch 1 and all in sync; tests change it."""
+    """The reports of three brokers with partition t-0: broker 1 leads in epoch 1, and all replicas are in sync."""
 
     def __init__(self) -> None:
         self.ledger = Lines()
@@ -162,24 +162,24 @@ class Scene:
 
     @property
     def view(self) -> dict[str, Any]:
-        """The controller's view, which tests may change."""
+        """The controller's report. Tests may change it."""
         view: dict[str, Any] = self.answers[1]["controller"]
         return view
 
     @property
     def leader(self) -> dict[str, Any]:
-        """The leader's replica, which tests may change."""
+        """The leader's report about its replica. Tests may change it."""
         found: dict[str, Any] = self.answers[1]["replica"]
         return found
 
     def in_sync(self, *isr: int) -> Scene:
-        """Set the ISR in every source."""
+        """Set the ISR in all reports."""
         self.isr[:] = isr
         self.view["partition"]["isr"] = list(isr)
         return self
 
     def down(self, broker: int, process: str = DOWN) -> Scene:
-        """Make a broker silent; if it has no process, the controller knows that it is dead."""
+        """Remove a broker's answer. If its process is DOWN, also remove it from the controller's live brokers."""
         self.processes[broker] = process
         self.answers.pop(broker, None)
         if process == DOWN and 1 in self.answers:
@@ -187,7 +187,7 @@ class Scene:
         return self
 
     def all_dead(self) -> Scene:
-        """Make all brokers and ZooKeeper silent."""
+        """Remove the answers and processes of all brokers."""
         self.answers.clear()
         self.processes = dict.fromkeys(self.processes, DOWN)
         return self

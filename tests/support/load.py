@@ -1,4 +1,4 @@
-"""A stream of records during a fault, and the check that no acknowledged record is lost."""
+"""Write records during a fault, and check that no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLIENT = ConfluentKafka(in_flight=1)
 
 @asynccontextmanager
 async def load(cluster: LocalCluster, topic: str) -> AsyncIterator[None]:
-    """Write to a new topic while the block injects its fault and the cluster heals, then read everything back."""
+    """Write to a new topic during the block, which injects a fault; then heal the cluster and check all records."""
     await create_topic(cluster, topic, PARTITIONS)
     with Writing(_CLIENT, cluster.bootstrap, topic, "none") as writing:
         await wait_for_records(cluster, [topic])

@@ -1,4 +1,4 @@
-"""Logs and batches for tests of the log."""
+"""Logs and record batches for the tests of `minikafka.log`."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def open_log(
 
 
 def batch(count: int = 1, *, size: int = 10, timestamp: int = 1000, **fields: Any) -> bytearray:
-    """Return a batch with this number of records, each with a value of this size, 1 ms apart."""
+    """Return a batch of `count` records with values of `size` bytes and timestamps 1 ms apart."""
     made = [Record(timestamp=timestamp + i, value=b"%0*d" % (size, i)) for i in range(count)]
     return bytearray(build(made, **fields))
 
 
 def transactional_batch(sequence: int, *, producer: int = 7, epoch: int = 0) -> bytearray:
-    """A batch of one record of a transactional producer."""
+    """Return a transactional batch of one record."""
     return batch(
         producer_id=producer,
         producer_epoch=epoch,
@@ -79,7 +79,7 @@ def end_marker(
     epoch: int = 0,
     timestamp: int = 1000,
 ) -> bytearray:
-    """The control batch with which a transaction coordinator ends a transaction."""
+    """Return the control batch with which a transaction coordinator commits or aborts a transaction."""
     record = Record(
         timestamp=timestamp,
         key=struct.pack(">hh", 0, commit),
@@ -96,21 +96,24 @@ def end_marker(
 
 
 def append(log: Log, data: bytearray | None = None, *, epoch: int = 0, wall_ms: int = 5000) -> int:
-    """Append one batch as leader without flushing; return its base offset."""
+    """Append one batch as leader, without flushing; return the batch's base offset."""
     data = batch() if data is None else data
     header = HEADER.unpack_from(data)
     return log.append(data, memoryview(data), 0, len(data), header, epoch, wall_ms)
 
 
 def produce(log: Log, *counts: int, epoch: int = 0, **fields: Any) -> None:
-    """Append and flush one batch for each of these record counts."""
+    """For each count, append and flush one batch of that number of records."""
     for count in counts:
         append(log, batch(count, **fields), epoch=epoch)
         log.flush()
 
 
 def three_segments(storage: Storage) -> Log:
-    """Return a log with segments [0..10), [10..20), [20..25) of single records; epoch = offset // 8; one producer."""
+    """Return a log of single-record batches in the segments [0..10), [10..20) and [20..25).
+
+    The leader epoch of a record is its offset // 8. All records are from one idempotent producer.
+    """
     size = len(batch())
     log = open_log(storage, segment_bytes=10 * size, index_interval_bytes=2 * size)
     for i in range(25):
@@ -120,13 +123,13 @@ def three_segments(storage: Storage) -> Log:
 
 
 def replicate(log: Log, data: bytes) -> None:
-    """Append whole batches as a follower."""
+    """Append whole batches as a follower does."""
     received = bytearray(data)
     log.append_replicated(received, memoryview(received), 0, len(received))
 
 
 def read_all(log: Log, max_bytes: int = 1 << 20) -> bytes:
-    """Return everything written, over all segments."""
+    """Return all written bytes of the log, over all segments."""
     position, data = log.segments[0].start, b""
     while position < log.written_position:
         chunk, offset, position = log.read(position, log.written_position, max_bytes)
@@ -137,7 +140,7 @@ def read_all(log: Log, max_bytes: int = 1 << 20) -> bytes:
 
 
 def remove_below(log: Log, offset: int) -> None:
-    """Raise the log start offset to the offset, and remove the segments wholly below it."""
+    """Raise the log start offset to `offset`, and remove the segments that lie wholly below."""
     log.advance_log_start_offset(offset)
     log.remove_first_segments(log.segments.count_below(log.log_start_offset))
 
@@ -147,7 +150,7 @@ def offsets(data: bytes) -> list[int]:
 
 
 def state_of(log: Log) -> dict[str, Any]:
-    """Return everything about a log that recovery must bring back unchanged."""
+    """Return the parts of a log's state that recovery must restore unchanged."""
     return {
         "start": log.log_start_offset,
         "end": log.log_end_offset,
@@ -165,7 +168,7 @@ def index_of(log: Log, slot: int) -> tuple[Sequence[int], Sequence[int]]:
 
 
 def compacted(storage: Storage, *kept: int, size: int = 40, **settings: Any) -> Log:
-    """A follower's log of a compacted topic that holds single records at these offsets; it ends behind the last."""
+    """Return a follower's log of a compacted topic, with single-record batches at the offsets `kept` only."""
     log = open_log(storage, cleanup_policy=("compact",), **settings)
     for offset in kept:
         replicate(log, bytes(batch(base_offset=offset, leader_epoch=0, size=size)))
@@ -173,7 +176,7 @@ def compacted(storage: Storage, *kept: int, size: int = 40, **settings: Any) -> 
 
 
 def clean(log: Log, slot: int, keep: Callable[[int], bool]) -> None:
-    """Compact one sealed segment of single-record batches as a log cleaner does: keep some of the offsets."""
+    """Compact one closed segment of single-record batches, as a log cleaner does; keep offsets that `keep` selects."""
     segment = log.segments[slot]
     data = segment.file.pread(segment.file.size(), 0)
     kept = b""
@@ -185,7 +188,7 @@ def clean(log: Log, slot: int, keep: Callable[[int], bool]) -> None:
 
 
 def replace_segments(log: Log, segments: Sequence[Segment]) -> None:
-    """Put the compacted copy in place of the segments, as a log cleaner does."""
+    """Replace the segments with their compacted copy, as a log cleaner does."""
     replacement = Replacement(log, segments)
     replacement.begin()
     replacement.sync()

@@ -1,4 +1,4 @@
-"""A Clock that stands still until a test moves it."""
+"""A Clock whose time changes only when a test calls `advance`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ManualTimer:
 
 
 class ManualClock:
-    """A clock whose `advance` runs the timers that fall due, in order of time."""
+    """A clock whose `advance` runs the timers that become due, in order of their times."""
 
     def __init__(self, wall_ms: int = 1_800_000_000_000) -> None:
         self._now = 0

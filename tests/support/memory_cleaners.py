@@ -1,4 +1,4 @@
-"""The Cleaners port without a process: the same steps, taken on the event loop."""
+"""The Cleaners port without processes: cleanings run on the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minikafka.log.cleaner.task import CleanedGroup, CleaningTask
 
 
 class MemoryCleaners:
-    """Steps on a storage in memory, at the rate of the task by the clock. `tasks` are those begun so far."""
+    """Runs cleanings on an in-memory storage, at the task's rate. `tasks`: all cleaning tasks so far."""
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._storage = storage
@@ -21,12 +21,11 @@ class MemoryCleaners:
         self.tasks: list[CleaningTask] = []
         self.running = 0
         self._due = 0.0
-        """The clock's time (ms) before which the next step must not begin, to keep to the rate."""
+        """Earliest time (ms of the clock) at which the next step may begin within the rate."""
 
     async def clean(
         self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], Awaitable[None]]
     ) -> Mapping[str, Any]:
-        """See Cleaners."""
         given = CleaningTask.decode(task)
         self.tasks.append(given)
         steps = clean(self._storage, given)
@@ -48,4 +47,4 @@ class MemoryCleaners:
             self.running -= 1
 
     async def close(self) -> None:
-        """See Cleaners."""
+        """Do nothing: there are no processes to stop."""

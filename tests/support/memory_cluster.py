@@ -1,7 +1,7 @@
-"""Whole brokers in one event loop with nothing real around them: memory for disk, network and ZooKeeper.
+"""Whole brokers in one event loop, with in-memory stand-ins for disks, network and ZooKeeper.
 
-They are the same `Broker` that production runs, given other ports. Each is a process of its own
-(`seeded_loop.py`), so that in a `SeededLoop` one can be killed, and the seed decides which of them runs next.
+The class `Broker` is the same as in production; only its ports differ. Each broker is a separate simulated process
+(`seeded_loop.py`). In a `SeededLoop`, a test can kill a broker, and the seed decides which broker runs next.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ LOG_DIR = "/data"
 
 
 class InlineExecutor:
-    """Work that blocks, done in place."""
+    """The Executor port without threads: blocking work runs on the event loop."""
 
     async def run(self, function: Callable[[], Any]) -> Any:
         return function()
 
 
 class MemoryServer:
-    """The handler of control-plane calls on one port, in the process that serves there."""
+    """The handler of control-plane calls on one port, with the simulated process that serves the port."""
 
     def __init__(self, servers: dict[int, MemoryServer], handler: Handler, port: int) -> None:
         self.servers = servers
@@ -52,11 +52,10 @@ class MemoryServer:
         servers[port] = self
 
     async def close(self) -> None:
-        """See Listener."""
         self.servers.pop(self.port, None)
 
     def kill(self) -> None:
-        """Close the port and every connection to it, as the kernel does with those of a killed process."""
+        """Close the port and fail every open call, as the kernel closes the sockets of a killed process."""
         self.servers.pop(self.port, None)
         for call in self.calls:
             if not call.done():
@@ -64,7 +63,7 @@ class MemoryServer:
 
 
 class MemoryControlPlane:
-    """Controller requests by plain calls; the network is one table of servers by port."""
+    """The ControlPlane port by plain calls. The network is a dictionary of servers by port."""
 
     def __init__(
         self, servers: dict[int, MemoryServer], delay: Callable[[], float] = lambda: 0
@@ -76,7 +75,6 @@ class MemoryControlPlane:
     async def serve(
         self, handler: Handler, host: str, port: int, metrics: object = None
     ) -> Listener:
-        """See ControlPlane."""
         port = port or 50_000 + len(self.servers) + 1
         while port in self.servers:
             port += 1
@@ -93,7 +91,7 @@ class MemoryControlPlane:
         target_id: int,
         timeout_ms: int,
     ) -> dict[str, Any]:
-        """See ControlPlane. The server handles the call in a task of its own process."""
+        """Send a call and return the answer. The call is handled in a task of the server's process."""
         await asyncio.sleep(self.delay())
         server = self.servers.get(port)
         if server is None:
@@ -112,7 +110,6 @@ class MemoryControlPlane:
                 task.cancel()
 
     async def close(self) -> None:
-        """See ControlPlane."""
         for server in self.mine:
             await server.close()
 
@@ -130,9 +127,9 @@ async def _handle(server: MemoryServer, call: Call, answer: asyncio.Future[dict[
 
 
 class MemoryCluster:
-    """Brokers with the ids of `ids`, or 0 … `brokers` - 1; `async with MemoryCluster() as cluster`.
+    """A cluster of in-memory brokers, used as `async with MemoryCluster() as cluster`.
 
-    Keys of `config` are Kafka's, with underscores for dots.
+    Broker ids are `ids`, by default 0 to `brokers` - 1. Keys of `config` are Kafka's, with underscores for dots.
     """
 
     def __init__(self, brokers: int = 3, *, ids: range | None = None, **config: object) -> None:
@@ -151,7 +148,7 @@ class MemoryCluster:
         self.cleaners: dict[int, MemoryCleaners] = {}
         self.sessions: dict[int, MemoryCoordination] = {}
         self.control_delay: Callable[[], float] = lambda: 0
-        """Seconds until the next request of the controller arrives."""
+        """Returns the delay of the next controller request in seconds."""
         self.killed: list[object] = []
         self.crashes: list[tuple[str, Exception]] = []
 
@@ -212,22 +209,22 @@ class MemoryCluster:
         return broker
 
     def created(self, broker: Broker) -> None:
-        """Called before each start of a broker; a subclass adds its coordinator to the broker here."""
+        """Called before each start of a broker, so that a subclass can change the new broker."""
 
     async def _end_session(self, session_id: int, password: bytes) -> None:
         if session_id in self.ensemble.sessions and password == password_of(session_id):
             self.ensemble.end_session(session_id)
 
     async def stop(self, number: int, *, controlled: bool = True) -> None:
-        """End one broker in good order, in its own process."""
+        """Shut one broker down, in a task of the broker's process."""
         context = context_of(self.processes[number])
         shutdown = self.brokers.pop(number).shutdown(controlled=controlled)
         await asyncio.get_running_loop().create_task(shutdown, context=context)
 
     def kill(self, number: int) -> None:
-        """SIGKILL, in a `SeededLoop`: the broker runs no further line, and its session lives on.
+        """Kill the broker as by SIGKILL (only in a `SeededLoop`): it runs no further code, and its session stays open.
 
-        Its kernel closes its connections; what it had written to its storage is there at its next start.
+        The broker's connections are closed. The data written to its storage is still there at the next start.
         """
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SeededLoop)
@@ -243,16 +240,16 @@ class MemoryCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of all brokers, also of those that do not run."""
+        """Addresses of all brokers, including brokers that do not run."""
         return ",".join(f"127.0.0.1:{9092 + number}" for number in self.storages)
 
     def client(self) -> Client:
-        """Return a native client on the same network."""
+        """Return a native client connected through the cluster's in-memory network."""
         rng = SeededRng(0)
         return Client(self.bootstrap, transport=self.transport, clock=self.clock, rng=rng)
 
     def ledger(self, number: int) -> list[Line]:
-        """Return the ledger lines of one broker, as they are in its storage."""
+        """Return the ledger lines in the storage of one broker."""
         storage, directory = self.storages[number], directory_of(LOG_DIR)
         return [
             json.loads(line)

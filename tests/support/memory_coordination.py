@@ -1,7 +1,7 @@
-"""The Coordination port over a ZooKeeper server in memory, with faults on demand.
+"""The Coordination port over an in-memory ZooKeeper server, with faults on demand.
 
-The server is `Ensemble`; who waits for which watch is kept by the product's own `Watches`. The client never
-waits for time: it loses and regains its connection when a test says so (`suspend`, `attach`, `expire`, …).
+The server is `Ensemble`. Waiters for watches are kept by the production class `Watches`. The client has no timeouts:
+it loses and regains its connection when a test calls `suspend`, `attach`, `expire` and so on.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CONNECTED, SUSPENDED, CLOSED = (
 
 
 class Events:
-    """One consumer's stream of session events; None ends it."""
+    """A stream of session events for one consumer. `put(None)` ends the stream."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
@@ -80,10 +80,11 @@ class Events:
 class MemoryCoordination:
     """One client of an `Ensemble`.
 
-    `faults` are consumed by writes, one each: "unsent" raises NotConnected, "lost" is not applied and raises
-    OutcomeUnknown, "unanswered" is applied and raises OutcomeUnknown, "lagging" too, and reads then return the
-    nodes as they were before the write, until a sync. `failures` are raised by the next calls of any kind,
-    before anything is sent. `before_multi(ops)` runs ahead of each multi; `multis` keeps them all.
+    `faults`: faults of the next writes, one per write. "unsent" raises NotConnected. "lost" raises OutcomeUnknown
+    without applying the write. "unanswered" applies the write and raises OutcomeUnknown. "lagging" does so too, and
+    until the next sync, reads return the nodes as they were before the write.
+    `failures`: exceptions raised by the next calls of any kind, before anything is sent.
+    `before_multi(ops)` is called before each multi. `multis` has all multis so far.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
@@ -100,7 +101,7 @@ class MemoryCoordination:
         self.multis: list[Sequence[MultiOp]] = []
         self.events_received = 0
         self._lagging: dict[str, Node] | None = None
-        """The nodes at a server that lags behind; None if the client's server does not."""
+        """The nodes that reads return while the client's server lags behind; None if the server is up to date."""
         self._watches = Watches()
         self._streams: list[Events] = []
         self._state_changed = asyncio.Event()
@@ -109,15 +110,13 @@ class MemoryCoordination:
 
     @property
     def session_password(self) -> bytes:
-        """See Coordination."""
         return password_of(self.session_id) if self.session_id else b""
 
     async def start(self) -> None:
-        """See Coordination."""
         self.attach()
 
     def attach(self) -> None:
-        """Connect: in the current session while the server keeps it, else in a new one."""
+        """Connect to the server: in the current session if it is still open, else in a new session."""
         if self.session_id and self.session_id not in self.ensemble.sessions:
             self._expired()
         if self.session_id == 0:
@@ -130,29 +129,29 @@ class MemoryCoordination:
         self._watches.resync()
 
     def suspend(self) -> None:
-        """Lose the connection; the session lives on."""
+        """Lose the connection; the session stays open."""
         self.ensemble.drop(self)
         self._enter(SUSPENDED)
 
     def reconnect(self) -> None:
-        """Lose the connection and find another one a moment later."""
+        """Lose the connection, and connect again in the next callback of the loop."""
         self.suspend()
         asyncio.get_running_loop().call_soon(self._attach_again)
 
     def abandon(self) -> None:
-        """Die without a word, as the process does; the server keeps the session until it expires."""
+        """End as a killed process does, without closing the session: it stays open until it expires."""
         self.ensemble.drop(self)
         if self.session_id in self.ensemble.sessions:
             self.ensemble.sessions[self.session_id] = None
         self.state = CLOSED
 
     def lose_lease(self) -> None:
-        """Let the session timeout pass without a word from the server."""
+        """Let the session timeout pass without a response from the server."""
         self.lease = False
         self._enter(SessionState.LEASE_EXPIRED)
 
     def expire(self) -> None:
-        """Lose the session: the server has expired it, and the client learns of it. `attach` begins the next one."""
+        """Let the server expire the session and the client notice. `attach` begins the next session."""
         self.ensemble.end_session(self.session_id, notify=False)
         self._expired()
 
@@ -162,7 +161,7 @@ class MemoryCoordination:
         self._watches.changed(change, path)
 
     def on_session_ended(self) -> None:
-        """The server closed the connection with the session: reconnect, and learn that it is over."""
+        """Handle the end of the session by the server: reconnect, and then notice that the session has expired."""
         if self.state is CONNECTED:
             self.reconnect()
 
@@ -183,11 +182,10 @@ class MemoryCoordination:
         self._state_changed = asyncio.Event()
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """See Coordination. Time does not pass here, so `margin_ms` does not matter."""
+        """True while the client is connected and `lose_lease` was not called. `margin_ms` has no effect."""
         return self.lease and self.state is CONNECTED
 
     def events(self) -> AsyncIterator[SessionEvent]:
-        """See Coordination."""
         stream = Events()
         if self.state is CLOSED:
             stream.put(None)
@@ -195,7 +193,7 @@ class MemoryCoordination:
         return stream
 
     async def connected(self) -> int:
-        """See Coordination. Raises Closed."""
+        """Wait until the client is connected; return the session's generation. Raises Closed."""
         while self.state is not CONNECTED:
             if self.state is CLOSED:
                 raise Closed
@@ -203,7 +201,6 @@ class MemoryCoordination:
         return self.generation
 
     async def close(self) -> None:
-        """See Coordination."""
         if self.state is CLOSED:
             return
         if self.session_id in self.ensemble.sessions:
@@ -214,7 +211,7 @@ class MemoryCoordination:
             stream.put(None)
 
     async def _turn(self, generation: int | None = None) -> None:
-        """Send a request: raises unless there is a connection, in the session of that generation."""
+        """Pretend to send a request. Raises without a connection, or if the session is not of that generation."""
         await asyncio.sleep(0)
         if self.failures:
             raise self.failures.pop(0)
@@ -230,7 +227,7 @@ class MemoryCoordination:
     # Reads.
 
     async def _read(self, *paths: str) -> None:
-        """Send a read: it waits for a connection for at most the session timeout. Raises StaleSession.
+        """Pretend to send a read; wait for a connection for at most the session timeout. Raises StaleSession.
 
         A path that UTF-8 cannot encode raises UnicodeEncodeError, as the real client's encoder does.
         """
@@ -257,14 +254,12 @@ class MemoryCoordination:
         return node
 
     async def get(self, path: str, *, watch: bool = False) -> ports.Node:
-        """See Coordination."""
         await self._read(path)
         node = self._node(path)
         self._arm(self.ensemble.data_watchers, path, watch)
         return ports.Node(node.data, node.stat())
 
     async def get_many(self, paths: Sequence[str]) -> list[ports.Node | None]:
-        """See Coordination."""
         await self._read(*paths)
         nodes = self._nodes
         return [
@@ -273,14 +268,12 @@ class MemoryCoordination:
         ]
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        """See Coordination."""
         await self._read(path)
         self._arm(self.ensemble.data_watchers, path, watch)
         node = self._nodes.get(path)
         return None if node is None else node.stat()
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        """See Coordination."""
         await self._read(path)
         node = self._node(path)
         found = sorted(node.children), node.stat()
@@ -288,13 +281,12 @@ class MemoryCoordination:
         return found
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """See Coordination."""
         await self._read(*paths)
         nodes = self._nodes
         return [sorted(nodes[path].children) if path in nodes else None for path in paths]
 
     async def sync(self, path: str) -> None:
-        """See Coordination. It takes a zxid, as the real client's does."""
+        """Make later reads see all writes so far. As with the real client, a sync uses up a zxid."""
         await self._read()
         self.ensemble.write([])
         self._lagging = None
@@ -310,13 +302,11 @@ class MemoryCoordination:
         sequential: bool = False,
         generation: int | None = None,
     ) -> tuple[str, Stat]:
-        """See Coordination."""
         op = Create(path, data, ephemeral, sequential)
         made, stat = await self._write(op, codec.create(op), generation)
         return made, stat
 
     async def ensure(self, path: str) -> None:
-        """See Coordination."""
         if await self.exists(path) is not None:
             return
         if path != "/":
@@ -325,13 +315,11 @@ class MemoryCoordination:
             await self.create(path, b"")
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:
-        """See Coordination."""
         op = Set(path, data, version)
         stat: Stat = (await self._write(op, codec.set_data(op)))[1]
         return stat
 
     async def delete(self, path: str, version: int) -> None:
-        """See Coordination."""
         op = Delete(path, version)
         await self._write(op, codec.delete(op))
 
@@ -345,7 +333,6 @@ class MemoryCoordination:
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """See Coordination."""
         if not ops:
             return []
         _check_size(codec.multi(ops))
@@ -359,7 +346,7 @@ class MemoryCoordination:
         return await self._answer(write)
 
     async def _answer(self, write: Callable[[], Any]) -> Any:
-        """Apply a write, unless the next fault says otherwise; the answer comes after the watch events."""
+        """Apply a write, or inject the next fault. The caller gets the result after the watch events."""
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "unsent":
             raise NotConnected
@@ -377,7 +364,7 @@ class MemoryCoordination:
     # Watches.
 
     def watch(self, kind: WatchKind, path: str) -> OneShot:
-        """See Coordination. Raises Closed."""
+        """Register a watch. Raises Closed."""
         if self.state is CLOSED:
             raise Closed
         return self._watches.register(kind, path)
@@ -387,7 +374,6 @@ class MemoryCoordination:
             watch(watchers, path, self)
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
-        """See Coordination."""
         self._watches.forget(kind, path)
         await asyncio.sleep(0)
         if kind is WatchKind.CHILDREN:
@@ -398,7 +384,7 @@ class MemoryCoordination:
             unwatch(self.ensemble.data_watchers, path, self)
 
     def watched(self) -> set[tuple[WatchKind, str]]:
-        """Return kind and path of every watch that is registered here and armed at the server."""
+        """Return (kind, path) of every watch that is registered at the client and armed at the server."""
         tables = (
             (WatchKind.DATA, self.ensemble.data_watchers),
             (WatchKind.EXISTS, self.ensemble.data_watchers),
@@ -413,7 +399,7 @@ class MemoryCoordination:
 
 
 def password_of(session_id: int) -> bytes:
-    """Return the password that the server gave with this session."""
+    """Return the password of this session."""
     return session_id.to_bytes(16, "big")
 
 
@@ -423,5 +409,5 @@ def _check_size(call: codec.Call[Any]) -> None:
 
 
 def _conforms(client: MemoryCoordination) -> tuple[Coordination, Connection]:
-    """For the type checker: the stand-in has the shape of the port."""
+    """Let the type checker compare the class with the port and with the server's protocol."""
     return client, client

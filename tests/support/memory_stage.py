@@ -1,4 +1,4 @@
-"""The stage of the crash scenarios over brokers in memory, in virtual time under a seeded schedule."""
+"""The stage of the crash scenarios on in-memory brokers, in virtual time under a seeded schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from minikafka.client import Client
 
 
 class MemoryStage(Stage):
-    """A `MemoryCluster` with the brokers `BROKERS`; every call must be made in the running `SeededLoop`."""
+    """A stage on a `MemoryCluster` of the brokers `BROKERS`. All calls must be made in the running `SeededLoop`."""
 
     poll_seconds = 0.1
 
@@ -109,9 +109,9 @@ Scenario = Callable[..., Coroutine[Any, Any, None]]
 
 
 def on_memory_stage(scenario: Scenario) -> Callable[..., None]:
-    """Make a test of a scenario: it runs on a new cluster under the schedule of each seed of `SEEDS`.
+    """Turn a scenario into a test that runs once for each seed in `SEEDS`, each time on a new cluster.
 
-    The test has the scenario's arguments without the first one, the stage.
+    The test's parameters are `seed` and the scenario's parameters without the first, the stage.
     """
 
     @pytest.mark.parametrize("seed", SEEDS)
@@ -127,7 +127,7 @@ def on_memory_stage(scenario: Scenario) -> Callable[..., None]:
 
 
 def run_on_stage(seed: int, scenario: Callable[[MemoryStage], Coroutine[Any, Any, None]]) -> None:
-    """Run a scenario on a new cluster under the schedule of the seed, and check the invariants of its ledgers."""
+    """Run a scenario on a new cluster under the seed's schedule, and check the invariants of the cluster's ledgers."""
 
     async def run() -> None:
         cluster = MemoryCluster(ids=range(BROKERS[0], BROKERS[-1] + 1), **KEYS)

@@ -1,8 +1,9 @@
-"""The Storage port without a disk, with faults on demand; it passes the same suite as the real one.
+"""The Storage port in memory, with faults on demand. It passes the same conformance suite as the disk storage.
 
-After `fail(path, number)` every change at or below that path raises StorageFailed with the errno; a write then
-leaves half of its bytes, as on a full disk. `clone()` is the storage as a killed process leaves it. `before_change` is
-called with the path before each change, and may raise StorageFailed; an atomic write is several changes, as on a disk.
+After `fail(path, number)`, every change at or below the path raises StorageFailed with the errno `number`, and a write
+leaves half of its bytes, as on a full disk. `clone()` returns the storage as a killed process leaves it.
+`before_change` is called with the path before each change, and may raise StorageFailed. An atomic write consists of
+several changes, as on a disk.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def _parent(path: str) -> str:
 
 
 class MemoryFile:
-    """An open file; like a descriptor it survives renaming and removal of its path."""
+    """An open file. Like a file descriptor, it stays usable after its path is renamed or removed."""
 
     def __init__(self, storage: MemoryStorage, path: str, content: bytearray) -> None:
         self.path = path
@@ -74,7 +75,7 @@ class MemoryFile:
 
 
 class MemoryStorage:
-    """Files by path; `synced` lists the fsynced paths, in order."""
+    """Files and directories in memory. `synced`: the paths of all fsyncs, in order."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}
@@ -90,7 +91,7 @@ class MemoryStorage:
     # ---- for tests
 
     def fail(self, path: str, number: int = errno.ENOSPC) -> None:
-        """Refuse every change at or below the path from now on."""
+        """Fail every later change at or below the path, with the errno `number`."""
         self._failures[path] = number
 
     def heal(self) -> None:
@@ -98,7 +99,7 @@ class MemoryStorage:
         self._failures.clear()
 
     def failure_at(self, path: str) -> int:
-        """Return the errno with which changes of this path fail, or 0."""
+        """Call `before_change`; return the errno with which changes of this path fail, or 0."""
         self.before_change(path)
         below = (
             number for start, number in self._failures.items() if f"{path}/".startswith(f"{start}/")
@@ -106,13 +107,13 @@ class MemoryStorage:
         return next(below, 0)
 
     def check(self, path: str) -> None:
-        """Raise if changes of this path fail."""
+        """Raise StorageFailed if changes of this path fail."""
         number = self.failure_at(path)
         if number:
             raise _failed(path, number)
 
     def clone(self) -> MemoryStorage:
-        """Return the same content without open files, locks and failures."""
+        """Return a copy of the content, without open files, locks and failures."""
         other = MemoryStorage()
         other.files = {path: bytearray(content) for path, content in self.files.items()}
         other.directories = set(self.directories)

@@ -1,8 +1,8 @@
 """The Transport port without sockets: byte streams between handlers in one event loop.
 
-Bytes arrive in the order sent, in pieces of any size, only by callbacks of the running loop, so it runs
-in virtual time too. A stream holds at most `window_bytes` between its ends, as socket buffers do; the rest
-waits in the sender's queue. Each end belongs to the process that listened or connected (`SeededLoop`).
+Bytes arrive in the order sent, in pieces of any size. They are delivered by callbacks of the running loop, also in
+virtual time. Between its two ends a stream holds at most `window_bytes`, as socket buffers do; further bytes wait in
+the sender's queue. Each end belongs to the simulated process that listened or connected (`SeededLoop`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Link, Listener, Strea
 
 
 class MemoryTransport:
-    """One imaginary machine; `piece_bytes` bounds what one read gives."""
+    """The network of one simulated machine. `piece_bytes`: maximum number of bytes per read."""
 
     def __init__(self, *, window_bytes: int = 256 * 1024, piece_bytes: int = 64 * 1024) -> None:
         self._window_bytes = window_bytes
@@ -71,11 +71,11 @@ class MemoryTransport:
         self._listeners.pop(port, None)
 
     def remove(self, link: MemoryLink) -> None:
-        """Forget an end that has closed."""
+        """Remove a closed stream end."""
         self._links.discard(link)
 
     def kill(self, process: Process) -> None:
-        """Close all sockets of a process that was killed, as its kernel does."""
+        """Close all listeners and stream ends of a killed process, as the kernel does."""
         for port, listener in list(self._listeners.items()):
             if listener.context.get(PROCESS) is process:
                 self.forget(port)
@@ -89,7 +89,7 @@ class MemoryTransport:
 
 
 class MemoryListener:
-    """A port of the imaginary machine, in the context of the process that listens there."""
+    """A listening port, with the context of the process that listens."""
 
     def __init__(
         self,
@@ -139,18 +139,18 @@ class MemoryLink:
 
     @property
     def process(self) -> Process | None:
-        """The process at this end."""
+        """The process that owns this end."""
         return self._context.get(PROCESS)
 
     def start(self) -> None:
-        """Tell the handler, in its own context, that it is connected."""
+        """Call the handler's `connected`, in the handler's context."""
         if self._context.get(PROCESS) is PROCESS.get():
             self._handler.connected(self)
         else:
             self._context.run(self._handler.connected, self)
 
     def cut(self) -> None:
-        """End the stream without a callback at this end; the other end reads what was sent, then its end."""
+        """Close this end without a callback here. The other end reads the delivered bytes and then the stream's end."""
         self._closing = self._gone = True
         self._queue.clear()
         self._transport.remove(self)
@@ -193,7 +193,7 @@ class MemoryLink:
         self._loop.call_soon(callback, context=self._context)
 
     def _pump(self) -> None:
-        """Move as many queued bytes to the other end as it has room for."""
+        """Move as many queued bytes to the other end as fit into its window."""
         room = self._window_bytes - len(self.other._inbox)
         if room > 0 and self._queue:
             self.other._inbox += self._queue[:room]
@@ -215,7 +215,7 @@ class MemoryLink:
             self._call_soon(self._read)
 
     def _read(self) -> None:
-        """Pass one piece to the handler; end if there is none and the other end has left."""
+        """Pass one piece of received bytes to the handler. If none is left and the other end is closed, close."""
         self._reading = False
         if self._paused or self._closing:
             return

@@ -1,8 +1,8 @@
-"""A ZooKeeper server in memory: the tree, its transactions and its watches, without network, disk or time.
+"""A ZooKeeper server in memory: node tree, transactions and watches, without network, disk or timeouts.
 
-`MemoryCoordination` is its client. Both together pass the conformance suite of the Coordination port, and
-`tests/conformance/coordination/test_lock_step.py` compares them with Apache ZooKeeper, operation by operation.
-Not modelled, because no broker uses it: ACLs, containers, TTL nodes, quotas and persistent watches.
+The client of this server is `MemoryCoordination`. Server and client together pass the conformance suite of the
+Coordination port, and `tests/conformance/coordination/test_lock_step.py` compares them with Apache ZooKeeper,
+operation by operation. ACLs, containers, TTL nodes, quotas and persistent watches are missing: no broker uses them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from minikafka.runtime.clock import SystemClock
 from minikafka.zk import codec
 
 NOBODY = 0
-"""Session id of writes that a test makes itself, with `put` and `delete`."""
+"""Session id of writes that a test makes directly with `put` and `delete`."""
 
 
 class Node:
-    """One znode. `created` counts the children ever created: sequential names come from it."""
+    """One znode. `created`: number of children ever created, used as the number in sequential names."""
 
     __slots__ = (
         "children",
@@ -55,7 +55,7 @@ class Node:
         self.children: set[str] = set()
 
     def stat(self) -> Stat:
-        """Return the Stat as ZooKeeper reports it: cversion counts creations and deletions of children."""
+        """Return the node's Stat. As in ZooKeeper, cversion counts creations and deletions of children."""
         count = len(self.children)
         cversion = 2 * self.created - count
         return Stat(
@@ -74,23 +74,23 @@ class Node:
 
 
 class Connection(Protocol):
-    """The client's end of a connection, as far as the server calls it."""
+    """The callbacks through which the server notifies a connected client."""
 
     def on_event(self, change: int, path: str) -> None:
-        """Receive a watch event: one of the codec's NODE_CREATED, … and the path."""
+        """Receive a watch event. `change` is a constant of the codec, such as NODE_CREATED."""
 
     def on_session_ended(self) -> None:
-        """The server has closed the connection, because it ended the session."""
+        """Called when the server has ended the session and closed the connection."""
 
 
 Watchers = dict[str, dict[Connection, None]]
-"""Path -> connections that watch it, in the order in which they began to."""
+"""Path -> connections that watch the path, in the order of their registration."""
 Written = tuple[str, Stat | None]
-"""Path of the node, and its Stat after a creation or set."""
+"""(path of the node, its Stat after a create or set, None after other operations)."""
 
 
 class _Transaction:
-    """What one transaction did: how to undo it, and which watches it fires when it succeeds."""
+    """A transaction in progress: its undo steps, and the changes that fire watches if it succeeds."""
 
     def __init__(self, zxid: int, time_ms: int, session: int) -> None:
         self.zxid = zxid
@@ -105,7 +105,7 @@ class _Transaction:
 
 
 class Ensemble:
-    """The server side that all sessions share. `wall_ms` gives the ctime and mtime of nodes."""
+    """The in-memory ZooKeeper server that all clients of a test share. `wall_ms`: source of ctime and mtime."""
 
     def __init__(self) -> None:
         self.zxid = 0
@@ -114,22 +114,22 @@ class Ensemble:
         self.data_watchers: Watchers = {}
         self.child_watchers: Watchers = {}
         self.sessions: dict[int, Connection | None] = {}
-        """Live sessions by id, with their connections while they have one."""
+        """Open sessions by id. The value is the session's connection, None while it has no connection."""
         self._session_ids = itertools.count(1)
 
     # Sessions.
 
     def open_session(self) -> int:
-        """Return the id of a new session; creating one takes a zxid."""
+        """Create a session and return its id. The creation uses up a zxid."""
         self.zxid += 1
         session = next(self._session_ids)
         self.sessions[session] = None
         return session
 
     def end_session(self, session: int, *, notify: bool = True) -> None:
-        """End a session, as by its expiry: one transaction deletes its ephemeral nodes.
+        """End a session, as on its expiry: one transaction deletes the session's ephemeral nodes.
 
-        With `notify` its connection is closed too, and the client learns that the session is over.
+        With `notify`, the session's connection is closed too, and the client is notified.
         """
         connection = self.sessions.pop(session, None)
         if connection is not None:
@@ -139,7 +139,7 @@ class Ensemble:
             connection.on_session_ended()
 
     def close_session(self, session: int) -> None:
-        """End a session for its client, which still gets the watch events of that transaction."""
+        """Close a session on its client's request. The client still gets the watch events of the deleted nodes."""
         connection = self.sessions.pop(session, None)
         self._delete_nodes_of(session)
         if connection is not None:
@@ -152,7 +152,7 @@ class Ensemble:
         self._fire(transaction)
 
     def drop(self, connection: Connection) -> None:
-        """Forget the watches of a connection that ended."""
+        """Remove the watches of a connection that has ended."""
         for watchers in (self.data_watchers, self.child_watchers):
             for path in [path for path, those in watchers.items() if connection in those]:
                 unwatch(watchers, path, connection)
@@ -177,7 +177,7 @@ class Ensemble:
     # Writes.
 
     def write(self, ops: Sequence[MultiOp], session: int = NOBODY) -> list[Written]:
-        """Apply all operations as one transaction. Raises MultiFailed, with nothing applied; both take a zxid."""
+        """Apply all operations as one transaction, or none. Raises MultiFailed. A failure uses up a zxid, too."""
         transaction = self._begin(session)
         written: list[Written] = []
         for index, op in enumerate(ops):
@@ -198,7 +198,7 @@ class Ensemble:
         return written
 
     def put(self, path: str, data: bytes = b"") -> None:
-        """Write as another client would: replace the node's data, or create the node with its parents."""
+        """Write as an external client: replace the node's data, or create the node with its parents."""
         if path in self.nodes:
             self.apply(Set(path, data, -1))
             return
@@ -207,7 +207,7 @@ class Ensemble:
         self.apply(Create(path, data))
 
     def delete(self, path: str) -> None:
-        """Delete as another client would. Raises NoNode, NotEmpty."""
+        """Delete the node as an external client. Raises NoNode, NotEmpty."""
         self.apply(Delete(path, -1))
 
     def _begin(self, session: int) -> _Transaction:
@@ -309,7 +309,7 @@ class Ensemble:
 
 
 def _send(change: int, path: str, *tables: Watchers) -> None:
-    """Send the event once to every connection in the tables; each of its watches ends with it."""
+    """Send the event once to every connection that watches the path in one of the tables; remove these watches."""
     connections: dict[Connection, None] = {}
     for watchers in tables:
         connections.update(watchers.pop(path, {}))
@@ -323,7 +323,7 @@ def watch(watchers: Watchers, path: str, connection: Connection) -> None:
 
 
 def unwatch(watchers: Watchers, path: str, connection: Connection) -> None:
-    """Remove a watch; harmless when there is none."""
+    """Remove a watch if it is registered."""
     those = watchers.get(path, {})
     those.pop(connection, None)
     if not those:
@@ -331,7 +331,7 @@ def unwatch(watchers: Watchers, path: str, connection: Connection) -> None:
 
 
 def parent_of(path: str) -> str:
-    """Return the path of the parent, "/" for a node at the top."""
+    """Return the path of the parent node, "/" for a top-level node."""
     return path.rpartition("/")[0] or "/"
 
 

@@ -1,7 +1,7 @@
-"""The controller's four multi-step operations, each set up so that it passes every one of its steps.
+"""The controller's four multi-step operations, as scenarios that go through all of their steps.
 
-An operation knows how to ask for itself, which brokers matter to it, and which result the documents promise:
-`missing()` names the part of the result that ZooKeeper and the brokers' disks do not show yet.
+Each class requests its operation, names the brokers that the tests kill, and knows the documented result. `missing()`
+returns a part of the result that ZooKeeper and the brokers' disks do not show yet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_STARTING = "broker.leader_and_isr"
 
 
 class Cast(NamedTuple):
-    """Brokers by their role in a scenario. The controller has no other role, unless an operation says so."""
+    """Ids of the brokers by their role in a scenario. The controller has other roles only in some operations."""
 
     controller: int
     leader: int
@@ -37,12 +37,12 @@ class Cast(NamedTuple):
 
 
 class Operation:
-    """An operation on `topic`; the records of the topic `written` must survive it."""
+    """An operation on `topic`. All acknowledged records of the topic `written` must survive the operation."""
 
     name: ClassVar[str]
     victims: ClassVar[tuple[str, ...]]
     waits_for: ClassVar[tuple[str, ...]]
-    """Victims without whom the operation does not end; with the others dead it does."""
+    """Roles of the brokers that must be alive for the operation to end."""
 
     def __init__(self, stage: Stage, cast: Cast, topic: str, step: str) -> None:
         self.stage = stage
@@ -57,22 +57,22 @@ class Operation:
         return {0: (leader, follower, newcomer), 1: (follower, newcomer, leader)}
 
     async def prepare(self) -> None:
-        """Create what must exist before the operation is asked for."""
+        """Create the topics that must exist before the operation is requested."""
         await self.stage.create(self.written, self.bystander)
 
     async def ask(self) -> None:
-        """Ask for the operation; may return before it is done. A retry goes to the next controller."""
+        """Request the operation. May return before the operation is complete. A retry goes to the next controller."""
         raise NotImplementedError
 
     async def resume(self) -> None:
-        """Remove everything that holds the operation up, except the held step."""
+        """Remove other causes that block the operation, apart from the held step."""
 
     def missing(self) -> str:
-        """Return the part of the promised result that does not show yet, "" if all of it does."""
+        """Return a part of the documented result that is still missing, "" if nothing is missing."""
         raise NotImplementedError
 
     async def confirm(self) -> None:
-        """Check what a client finds once all brokers run again."""
+        """Check the result with a client after all brokers have started again."""
 
 
 class Creation(Operation):
@@ -123,14 +123,14 @@ class Deletion(Operation):
         return ""
 
     async def confirm(self) -> None:
-        """Create the topic again: the name is free, and the new topic has no old records."""
+        """Check that the topic can be created again, and that the new topic has no old records."""
         await self.stage.create(self.topic, self.bystander)
         async with self.stage.stream(self.topic, len(self.bystander)) as stream:
             await stream.check()
 
 
 class ControlledShutdown(Operation):
-    """The controlled shutdown of the leader; the follower leads after it."""
+    """The controlled shutdown of the leader, after which the follower leads."""
 
     name = CONTROLLED_SHUTDOWN
     victims = ("controller", "leader", "follower")
@@ -151,7 +151,7 @@ class ControlledShutdown(Operation):
         return ""
 
     async def confirm(self) -> None:
-        """Elect preferred leaders: the broker that left may lead again."""
+        """Elect preferred leaders, and check that the restarted broker leads again."""
         async with self.stage.client() as client:
             outcomes = await client.admin.elect_leaders()
         fine = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
@@ -163,16 +163,16 @@ class ControlledShutdown(Operation):
 
 
 class Reassignment(Operation):
-    """A move of three partitions to the follower and the newcomer.
+    """A reassignment of three partitions to the follower and the newcomer.
 
-    Partition 0 gets another leader, 1 keeps its leader, and 2 gets only new replicas.
+    Partition 0 gets another leader, partition 1 keeps its leader, and partition 2 gets only new replicas.
     """
 
     name = REASSIGNMENT
     victims = ("controller", "leader", "follower", "newcomer")
     waits_for = ("follower", "newcomer")
     by_node = ("U1", "A2", "B1", "B6", "B7")
-    """Steps that are tested with a request in ZooKeeper; the others with one to the controller."""
+    """Steps for which the request is written to ZooKeeper. For other steps, it is sent to the controller."""
 
     def __init__(self, stage: Stage, cast: Cast, topic: str, step: str) -> None:
         super().__init__(stage, cast, topic, step)
@@ -224,7 +224,7 @@ class Reassignment(Operation):
 
 
 class Superseded(Reassignment):
-    """A reassignment back to the first brokers that supersedes one to a newcomer that never starts its replicas."""
+    """A reassignment that replaces an earlier, blocked reassignment and returns to leader and follower."""
 
     @property
     def target(self) -> dict[int, Sequence[int]]:
@@ -245,7 +245,11 @@ class Superseded(Reassignment):
 
 
 def missing_replicas(stage: Stage, topic: str, target: dict[int, Sequence[int]]) -> str:
-    """Return how the topic differs from these replicas, all in sync, led by one of them, and on no other disk."""
+    """Return the first difference from the expected end of an operation, "" for none.
+
+    Expected: each partition is assigned to its target replicas, has a leader among them, has all running ones in the
+    ISR, and has no replica directory on another running broker.
+    """
     for partition, replicas in target.items():
         tp = TopicPartition(topic, partition)
         assignment, state = stage.assignment(tp), stage.leadership(tp)
@@ -268,7 +272,7 @@ OPERATIONS = {kind.name: kind for kind in (Creation, Deletion, ControlledShutdow
 
 
 def staged(stage: Stage, cast: Cast, operation: str, step: str, topic: str) -> Operation:
-    """Return the operation, in a variant that goes through the step."""
+    """Return the scenario of the operation, in a variant that goes through the step."""
     kind = Superseded if (operation, step) == (REASSIGNMENT, "U3") else OPERATIONS[operation]
     return kind(stage, cast, topic, step)
 
@@ -279,14 +283,14 @@ CASES = [
     for step in steps
     for victim in OPERATIONS[operation].victims
 ]
-"""Operation, step and victim: everybody who matters, killed at every step of every operation."""
+"""(operation, step, victim): every relevant broker is killed at every step of every operation."""
 
 
 async def kill_at_step(stage: Stage, operation: str, step: str, victim: str, topic: str) -> None:
-    """Hold the controller at the step, kill the victim, and check that the operation ends as promised.
+    """Hold the controller at the step, kill the victim, and check that the operation ends as documented.
 
-    A victim without whom the operation cannot end comes back first; then every broker runs again, and
-    ZooKeeper, the brokers' disks and a client must show the promised result, with every acknowledged record.
+    A victim that the operation needs is started again first. After all brokers are started again, ZooKeeper, the
+    brokers' disks and a client must show the documented result, with every acknowledged record.
     """
     cast = Cast.of(stage)
     dying = getattr(cast, victim)

@@ -1,7 +1,7 @@
-"""Batches that a client may produce, sound and unsound, each with whether consumers can read it.
+"""Valid and invalid batches that a client may produce, each with a flag whether consumers can read the batch.
 
-The header is always in order: only the records, or their compression, differ. `KAFKA_DIFFERS` names the batches for
-which the verdict of Kafka 3.9.1's LogValidator is another one, and why.
+The batch header is always valid: only the records or their compression are invalid. `KAFKA_DIFFERS` names the batches
+on which LogValidator of Kafka 3.9.1 decides otherwise, with the reason.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SHORT_BY_ONE = varint(8) + record()[1:] + record(1)
 
 
 def _negative(size: int) -> bytes:
-    """Return a negative number in this many bytes, none of which is padding."""
+    """Return the varint encoding, without padding, of a negative number that needs this many bytes."""
     return b"\xff" * (size - 1) + b"\1"
 
 
@@ -65,7 +65,7 @@ def record_batch(value: bytes) -> bytes:
 
 
 def batches() -> dict[str, tuple[bytes, bool]]:
-    """Return (batch, whether consumers can read it) by name."""
+    """Return all cases by name, as (batch, True if consumers can read the batch)."""
     found = dict(_uncompressed())
     for name, codec in CODECS.items():
         if codec:

@@ -1,10 +1,10 @@
-"""An idempotent producer in a storm of kills, stops, pauses and elections, on whole brokers in memory.
+"""An idempotent producer writes while in-memory brokers are killed, stopped and paused and leaders are elected.
 
     run_storm(seed, Librdkafka)
 
-The seed decides the faults and the schedule. Requests of the controller are slow in two runs of three, as on a busy
-machine, so that replaced leaders serve for a while. At the end every record must be in the log once and in order, and
-all brokers must agree.
+The seed decides the faults and the schedule. For two seeds of three, controller requests are slow, as on a busy
+machine, so that replaced leaders continue to serve for a while. At the end, every record must be in the log once and
+in order, and all brokers must agree on leader and ISR.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ RECORDS = 600
 ROUNDS = 14
 GAPS_SECONDS = (0.01, 0.05, 0.1, 0.3, 0.6)
 WAIT_SECONDS = 120
-"""Virtual seconds until the producer must have ended after the last fault."""
+"""Maximum virtual time in seconds from the last fault to the end of the producer."""
 AGREE_SECONDS = 5
 Producing = Callable[[MemoryCluster, int, int], IdempotentProducer]
 
 
 class Storm:
-    """Brokers, one of which is paused or down now and then, and the faults of one seed."""
+    """A cluster, and the random faults that a seed injects into its brokers."""
 
     def __init__(self, cluster: MemoryCluster, seed: int) -> None:
         self.cluster = cluster
@@ -65,7 +65,7 @@ class Storm:
         return loop
 
     def leaders(self) -> list[int]:
-        """Return whom the running brokers take for the leader."""
+        """Return the partition's leader in the metadata of each running broker."""
         views = [broker.metadata.topics[TOPIC] for broker in self.running() if self._knows(broker)]
         return [view[0].leader for view in views if view[0].leader in BROKERS]
 
@@ -78,7 +78,7 @@ class Storm:
         return TOPIC in broker.metadata.topics
 
     async def blow(self) -> None:
-        """Inject one fault into one broker, usually the leader, or heal all of them."""
+        """Inject one random fault into one broker, usually the leader, or heal all brokers."""
         what = self.chance.choice(FAULTS)
         leaders = self.leaders() or list(BROKERS)
         broker = leaders[0] if self.chance.random() < 0.6 else self.chance.choice(BROKERS)
@@ -96,17 +96,17 @@ class Storm:
         self.down.clear()
 
     def freeze(self, broker: int) -> None:
-        """SIGSTOP."""
+        """Pause the broker's process, as SIGSTOP does."""
         self.paused.add(broker)
         self.loop.pause(self.cluster.processes[broker])
 
     def resume(self, broker: int) -> None:
-        """SIGCONT."""
+        """Resume the broker's process, as SIGCONT does."""
         self.paused.discard(broker)
         self.loop.resume(self.cluster.processes[broker])
 
     async def kill(self, broker: int) -> None:
-        """SIGKILL; the session ends soon after."""
+        """Kill the broker, as SIGKILL does, and end its session a moment later."""
         session = self.cluster.sessions[broker].session_id
         self.cluster.kill(broker)
         self.down.add(broker)
@@ -114,25 +114,25 @@ class Storm:
         self.cluster.ensemble.end_session(session)
 
     async def stop(self, broker: int) -> None:
-        """Controlled shutdown, while nobody is paused."""
+        """Resume all brokers, and shut this broker down in a controlled way."""
         for other in sorted(self.paused):
             self.resume(other)
         self.down.add(broker)
         await self.cluster.stop(broker)
 
     async def pause(self, broker: int) -> None:
-        """Stop the process for a while, in which its session may end."""
+        """Pause the broker's process for a moment; in some cases, end its session. The process stays paused."""
         self.freeze(broker)
         await asyncio.sleep(self.chance.choice((0.01, 0.1, 0.5)))
         if self.chance.random() < 0.7:
             await self.expire(broker)
 
     async def expire(self, broker: int) -> None:
-        """End the session of a broker that lives on."""
+        """End the ZooKeeper session of the broker, without ending the broker."""
         self.cluster.ensemble.end_session(self.cluster.sessions[broker].session_id)
 
     async def replace(self, broker: int) -> None:
-        """Pause a leader until another one is elected, kill that one, and let the first go on."""
+        """Pause the broker until another leader is elected; then resume the broker and kill the new leader."""
         await self.pause(broker)
         await self.expire(broker)
         for _ in range(60):
@@ -145,18 +145,18 @@ class Storm:
                 return
 
     async def elect(self, broker: int) -> None:
-        """Elect the preferred leader."""
+        """Request a preferred leader election."""
         with suppress(OSError, KafkaError):
             async with self.cluster.client() as client, asyncio.timeout(5):
                 await client.admin.elect_leaders([TP])
 
     def partitions(self) -> dict[int, Partition | None]:
-        """Return every broker's replica."""
+        """Return every broker's replica of the partition, by broker id."""
         brokers = self.cluster.brokers.items()
         return {id_: broker.replicas.partitions.get(TP) for id_, broker in brokers}
 
     def disagreement(self) -> str:
-        """Return what the brokers do not agree on, "" for nothing: then they are all in the ISR."""
+        """Return how a broker's view differs from the leader's, "" if all agree and all replicas are in the ISR."""
         replicas = self.partitions()
         for broker in self.cluster.brokers.values():
             view = broker.metadata.topics[TOPIC][0]
@@ -170,7 +170,7 @@ class Storm:
         return ""
 
     async def settled(self) -> Partition:
-        """Return the leader once all brokers agree."""
+        """Wait until all brokers agree, and return the leader's replica."""
         for _ in range(AGREE_SECONDS * 10):
             if not self.disagreement():
                 break
@@ -183,7 +183,7 @@ class Storm:
 
 
 def run_storm(seed: int, producing: Producing) -> None:
-    """Let a producer write through a storm, and check what it wrote."""
+    """Run a producer while faults are injected, and check that the log has every record once and in order."""
 
     async def run() -> None:
         cluster = MemoryCluster(ids=range(BROKERS[0], BROKERS[-1] + 1), **KEYS)

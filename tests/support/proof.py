@@ -1,6 +1,6 @@
-"""How much of a cluster a test ran on: noted by the clusters, fixtures and folders that it used.
+"""The level of a test: how much of a real cluster the test used. Cluster classes and fixtures note their level.
 
-A test is a proof of level TABLE unless something that it used notes more.
+A test has level TABLE if nothing that it used notes a higher level.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class Level(IntEnum):
-    """The levels of a proof, the weakest first; docs/conformance.md explains them."""
+    """The levels of tests, in rising order. docs/conformance.md explains the levels."""
 
     TABLE = 1
     MEMORY = 2
@@ -24,13 +24,13 @@ _noted = Level.TABLE
 
 
 def begin() -> None:
-    """Forget what earlier tests used."""
+    """Reset the level at the start of a test."""
     global _noted
     _noted = Level.TABLE
 
 
 def note(level: Level) -> None:
-    """Note that the running test uses a cluster of this level."""
+    """Note that the current test uses a cluster of this level."""
     global _noted
     _noted = max(_noted, level)
 

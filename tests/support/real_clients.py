@@ -1,7 +1,7 @@
 """Unmodified Kafka clients as writers and readers that keep a history: confluent-kafka, aiokafka, kafka-python, kcat.
 
-A writer sends records "0", "1", … until it is stopped, then waits for the outcome of those in flight. A client
-that does not report the offsets of its records (kcat) leaves them acknowledged at an unknown offset.
+A writer sends records "0", "1", … until it is stopped, and then waits for the outcome of the records in flight. kcat
+does not report the offsets of its records: their history has acknowledgements at an unknown offset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scripts.load import high_watermark
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PAUSE_SECONDS = 0.005
 END_SECONDS = 60.0
-"""Maximum time for a writer to end, and for a reader to get its next records."""
+"""Maximum time in seconds for a writer to end, and for a reader to get its next records."""
 
 
 class Client(Protocol):
@@ -37,7 +37,7 @@ class Client(Protocol):
         """Return the compression codecs that the installed client can write and read."""
 
     def write(self, bootstrap: str, topic: str, codec: str, stop: threading.Event) -> History:
-        """Send until stopped; returns when every record's outcome is known or given up."""
+        """Send records until `stop` is set; return after every record is acknowledged, has failed or is given up."""
 
     def read(self, bootstrap: str, topic: str, partitions: int) -> Reading:
         """Return every record that can be read now."""
@@ -51,8 +51,8 @@ def _compression(codec: str) -> str | None:
 class ConfluentKafka:
     """confluent-kafka: librdkafka behind Python, with at most `in_flight` unanswered requests per broker.
 
-    With more than one, an idempotent producer of librdkafka 2.16 uses up two processors from the death of a
-    leader until it knows the next one. So writers with a codec have only one.
+    With more than one request in flight, an idempotent producer of librdkafka 2.16 keeps two CPU cores busy from the
+    death of a leader until it knows the next leader. Writers with a codec therefore have only one request in flight.
     """
 
     name = "confluent-kafka"
@@ -111,7 +111,7 @@ class ConfluentKafka:
 
 
 class Aiokafka:
-    """aiokafka, in an event loop of its own."""
+    """aiokafka, in a separate event loop."""
 
     name = "aiokafka"
 
@@ -259,7 +259,7 @@ CLIENTS: tuple[Client, ...] = (ConfluentKafka(), Aiokafka(), KafkaPython(), Kcat
 
 
 class Writing:
-    """A client that writes in its own thread until `finish`, or until its block ends with an error."""
+    """A client that writes in a separate thread until `finish` is called or the `with` block ends with an error."""
 
     def __init__(self, client: Client, bootstrap: str, topic: str, codec: str) -> None:
         self._stop = threading.Event()
@@ -281,7 +281,7 @@ class Writing:
         self._stop.set()
 
     def finish(self) -> History:
-        """Stop the writer and return the history of everything it sent."""
+        """Stop the writer and return the history of all records that it sent."""
         self._stop.set()
         self._thread.join(2 * END_SECONDS)
         assert self._outcome, "the writer does not end"

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class RecordingLedger:
-    """A ledger whose `lines` are in the order of recording."""
+    """A ledger that appends each recorded line to `lines`."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, Mapping[str, Any]]] = []

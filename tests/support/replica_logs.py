@@ -1,4 +1,4 @@
-"""Log directories of brokers that never ran: replicas written batch by batch, with faults where a test wants them."""
+"""Log directories of brokers that never ran. Tests write the replicas batch by batch, with or without faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def batch(
     sequence: int = -1,
     codec: str = "none",
 ) -> bytes:
-    """Return one batch as a log holds it."""
+    """Return one encoded batch with offset and leader epoch, as in a log file."""
     column = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
     numbers = np.arange(len(column), dtype=np.int64)
     times = np.full(len(column), TIME, dtype=np.int64)
@@ -43,7 +43,7 @@ def batch(
 
 
 def marked(encoded: bytes, attributes: int) -> bytes:
-    """Return the batch with these attributes added, and its checksum."""
+    """Return the batch with these attribute bits set and the checksum recomputed."""
     changed = bytearray(encoded)
     changed[22] |= attributes
     check = checksum.find()
@@ -60,13 +60,13 @@ def with_invalid_record(encoded: bytes) -> bytes:
 
 
 def marker(base_offset: int, producer: Producer, *, commit: bool) -> bytes:
-    """Return the control batch that ends a transaction."""
+    """Return the control batch that commits or aborts a transaction."""
     key = b"\0\0\0\1" if commit else b"\0\0\0\0"
     return marked(batch([bytes(6)], base_offset, keys=[key], producer=producer), 0x30)
 
 
 class ReplicaLogs:
-    """The log directories `broker-N` in one directory."""
+    """The log directories of several brokers: `broker-N` below one directory."""
 
     def __init__(self, path: Path, brokers: Sequence[int] = BROKERS) -> None:
         self.path = path
@@ -91,7 +91,7 @@ class ReplicaLogs:
     def append(
         self, tp: TopicPartition, encoded: bytes, *, on: Sequence[int] | None = None, base: int = 0
     ) -> None:
-        """Append a batch to a segment of these replicas, all by default."""
+        """Append a batch to the segment `base` of the replicas on these brokers, by default on all."""
         for broker in self.brokers if on is None else on:
             with self.segment(broker, tp, base).open("ab") as file:
                 file.write(encoded)

@@ -1,7 +1,6 @@
 """Replicas of one partition connected in memory: real logs, real leader and follower cores, no I/O.
 
-`Replicas` does by hand what the controller and ZooKeeper do, so that a scenario that could lose records can be
-written down step by step.
+`Replicas` takes the part of controller and ZooKeeper: a test calls each step of a scenario that could lose records.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def topic_config(**overrides: str) -> TopicConfig:
 
 
 class Replica:
-    """One broker's replica with its log, storage and follower."""
+    """One broker's replica with its log, storage and fetch state machine."""
 
     def __init__(self, broker_id: int, config: TopicConfig, alive: set[int]) -> None:
         self.id = broker_id
@@ -48,7 +47,7 @@ class Replica:
         self.start(clean=True)
 
     def start(self, *, clean: bool) -> None:
-        """Start, or start again, on the files that exist."""
+        """Start the replica, for the first time or again, on the existing files."""
         self.storage.make_directories("/d/t-0")
         self.log = Log.open(
             self.storage,
@@ -74,7 +73,7 @@ class Replica:
         self.responses: dict[int, Topics] = {}
 
     def new_follower(self) -> Follower:
-        """Return a fetch state machine that follows nothing yet."""
+        """Return a fetch state machine without partitions."""
         return Follower(
             1 << 20, 1000, lambda partition, failure: None, self.purgatory.high_watermark_moved
         )
@@ -87,7 +86,7 @@ class Replica:
         return [record.value or b"" for record in records(data)]
 
     def entries_of_every_segment(self) -> list[tuple[int, bytes]]:
-        """Return (offset, value) of every record in the log, segment by segment."""
+        """Return (offset, value) of every record in the segment files, records below the log start offset included."""
         return [
             (record.offset, record.value or b"")
             for segment in self.log.segments
@@ -95,7 +94,7 @@ class Replica:
         ]
 
     def entries(self) -> list[tuple[int, bytes]]:
-        """Return (offset, value) of every record in the log."""
+        """Return (offset, value) of every record from the log start offset on."""
         data, _, _ = self.log.read(
             self.log.locate(self.log.log_start_offset), self.log.written_position, 1 << 30
         )
@@ -108,23 +107,21 @@ class Replica:
 
 
 class Responses:
-    """Keeps the last response to one follower at the leader."""
+    """A responder that stores the last fetch response for one follower in the leader's `responses`."""
 
     def __init__(self, leader: Replica, follower: int) -> None:
         self.leader = leader
         self.follower = follower
 
     def respond(self, error: int, topics: Topics) -> None:
-        """See Responder."""
         self.leader.responses[self.follower] = topics
 
     def respond_one(self, session_id: int, topic: bytes, answer: ResponseRow) -> None:
-        """See Responder."""
         self.respond(0, [(topic, [answer])])
 
 
 class Replicas:
-    """Replicas by broker id, with the leadership and ISR that ZooKeeper would hold."""
+    """Replicas by broker id, with the leader, leader epoch and ISR that ZooKeeper would hold."""
 
     def __init__(
         self, ids: Iterable[int] = (0, 1, 2), *, isr: Iterable[int] | None = None, **config: str
@@ -145,7 +142,7 @@ class Replicas:
     def elect(
         self, leader: int, *, isr: Iterable[int] | None = None, to: Iterable[int] | None = None
     ) -> None:
-        """Begin a new leader epoch; only the brokers in `to` get the request (default: all alive)."""
+        """Elect a leader in a new leader epoch. Send LeaderAndIsr only to the brokers `to` (default: all alive)."""
         self.epoch += 1
         self.version += 1
         self.leader = leader
@@ -155,11 +152,11 @@ class Replicas:
             self.send_leader_and_isr(broker)
 
     def state(self) -> PartitionState:
-        """Return the partition state that a LeaderAndIsr request carries now."""
+        """Return the current partition state, as in a LeaderAndIsr request."""
         return PartitionState(TP, self.leader, self.epoch, self.isr, self.version, 1, self.ids)
 
     def send_leader_and_isr(self, broker: int) -> None:
-        """Deliver the current LeaderAndIsr to one broker."""
+        """Deliver the current LeaderAndIsr request to one broker."""
         replica, state = self[broker], self.state()
         if state.leader_epoch <= replica.partition.leader_epoch:
             return
@@ -179,7 +176,7 @@ class Replicas:
         acks: int = -1,
         producer: tuple[int, int, int] | None = None,
     ) -> int:
-        """Append one batch at the leader; return the required offset, or minus the error code."""
+        """Append one batch at the leader; return the high watermark to wait for, or minus the error code."""
         replica = self[broker]
         pid, epoch, sequence = producer or (-1, -1, -1)
         rows = [Record(0, 1000, None, value, ()) for value in values]
@@ -210,7 +207,7 @@ class Replicas:
         return required
 
     def ask(self, follower: int, leader: int) -> None:
-        """Carry the follower's OffsetForLeaderEpoch questions to the leader and back."""
+        """Send the follower's OffsetForLeaderEpoch requests to the leader, and the answers back."""
         machine, partition = self[follower].follower, self[leader].partition
         for topic, number, current, asked in machine.epoch_questions():
             error = partition.check_leader_epoch(current)
@@ -218,7 +215,7 @@ class Replicas:
             machine.on_epoch_answer((topic.encode(), number), error, epoch, end)
 
     def fetch(self, follower: int, leader: int, *, lose_answer: bool = False) -> None:
-        """Do one fetch round trip, with OffsetForLeaderEpoch questions first."""
+        """Do one fetch round trip, after any OffsetForLeaderEpoch requests."""
         self.ask(follower, leader)
         self.ask(follower, leader)
         machine, target = self[follower].follower, self[leader]
@@ -267,7 +264,7 @@ class Replicas:
                 )
 
     def retry(self, follower: int) -> None:
-        """Let the retry delay of the follower's partition pass."""
+        """Advance the time past the retry delay of the follower's partition."""
         machine = self[follower].follower
         machine.get_timer(self.now)
         self.now += 2000
@@ -289,14 +286,14 @@ class Replicas:
         self[leader].purgatory.finish_tick(self.now)
 
     def crash(self, broker: int) -> None:
-        """SIGKILL a broker: only what it had written to its files stays."""
+        """Kill a broker as by SIGKILL: only the data in its files remains."""
         self.alive.discard(broker)
         for replica in self.replicas.values():
             replica.sessions.pop(broker, None)
             replica.follower.disconnected()
 
     def restart(self, broker: int, *, checkpoint: int) -> None:
-        """Start again on the same files, with the high watermark that was checkpointed."""
+        """Start a broker again on the same files, with `checkpoint` as the checkpointed high watermark."""
         self.alive.add(broker)
         self[broker].high_watermark_checkpoint = checkpoint
         self[broker].start(clean=False)

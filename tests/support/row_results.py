@@ -1,7 +1,8 @@
 """The recorded outcomes of the tests that claim rows: written by `pytest --record-rows`, read by write_docs.py.
 
-The file is committed, so that docs/conformance.md depends on nothing but files. A recorded run replaces the
-outcomes of the tests that ran, keeps those of the others, and drops tests that no longer claim a row.
+The file with the outcomes is committed, so that docs/conformance.md can be generated without a test run. A recorded
+run replaces the outcomes of the tests that ran, keeps the outcomes of other tests, and removes tests that no longer
+claim a row.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one test, over all its parameters, and the level that it ran on."""
+    """The outcome of one test over all its parameters, and the level of the test."""
 
     outcome: str
     level: Level

@@ -1,4 +1,4 @@
-"""A real cluster shared by all tests of a folder, healed after each test; its ledgers are checked at the end.
+"""A real cluster shared by all tests of a folder. It is healed after each test; ledgers are checked at the end.
 
 from support.running_cluster import cluster, shared_cluster
 """
@@ -24,7 +24,7 @@ from minikafka.cluster.state import brokers_know
 from minikafka.runtime.clock import SystemClock
 from minikafka.zk.coordination import close_session
 
-# A captured log record keeps the frames of its exception, and with them the sockets that kafka-python does not close.
+# A captured log record holds the exception's frames and thus the sockets that kafka-python does not close.
 # After the test, where `cluster` collects them, they would warn outside of the test and fail the run.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
@@ -59,14 +59,14 @@ async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
         yield shared_cluster
     finally:
         await heal(shared_cluster)
-        gc.collect()  # what a client left behind warns in its own test, not in a later one
+        gc.collect()  # leaked objects of a client must warn in its own test, not in a later test
 
 
 async def heal(cluster: LocalCluster) -> None:
-    """Resume and start every process, then wait until every topic is fully replicated and every broker knows it.
+    """Resume and start every process; wait until all replicas are in sync and every broker knows all leaders.
 
-    The last condition is for kafka-python: it repeats a request for end offsets until its timeout, without
-    reading the metadata again.
+    kafka-python needs the last condition: it repeats a request for end offsets until its timeout without reading the
+    metadata again.
     """
     for broker in BROKERS:
         process = cluster.process(broker)
@@ -98,13 +98,13 @@ async def leaders_known_to(cluster: LocalCluster, broker: int) -> dict[TopicPart
 
 
 async def kill(cluster: LocalCluster, broker: int) -> None:
-    """Kill the broker and end its session at once: the failover need not wait until the session expires."""
+    """Kill the broker and end its session at once, so that the failover does not wait for the session timeout."""
     await cluster.kill(broker)
     await end_session(cluster, broker)
 
 
 async def end_session(cluster: LocalCluster, broker: int) -> None:
-    """End the session of a killed or paused broker at once, as ZooKeeper does when it expires."""
+    """End the session of a killed or paused broker at once, with the same effect as an expiry."""
     file = cluster.directory.broker_data(broker) / SESSION_FILE
     session = json.loads(file.read_bytes())
     password = bytes.fromhex(session["password"])
@@ -118,7 +118,7 @@ async def create_topic(cluster: LocalCluster, name: str, partitions: int = 3) ->
 
 
 async def known_everywhere(cluster: LocalCluster, topic: str) -> None:
-    """Wait until every broker's metadata shows the topic: its creation waits for one broker only."""
+    """Wait until every broker's metadata shows the topic. The creation of a topic waits for one broker only."""
     for broker in BROKERS:
 
         async def is_known(broker: int = broker) -> bool:
@@ -129,7 +129,7 @@ async def known_everywhere(cluster: LocalCluster, topic: str) -> None:
 
 
 async def wait_for_records(cluster: LocalCluster, topics: Collection[str]) -> None:
-    """Wait until every topic has committed records: clients need time to connect."""
+    """Wait until every topic has committed records, because clients need time to connect."""
 
     async def have_some() -> bool:
         views = (await cluster.state()).partitions.items()
@@ -139,7 +139,7 @@ async def wait_for_records(cluster: LocalCluster, topics: Collection[str]) -> No
 
 
 async def busiest(cluster: LocalCluster) -> int:
-    """Return the broker that leads most partitions."""
+    """Return the id of the broker that leads the most partitions."""
     leaders = [view.leader for view in (await cluster.state()).partitions.values()]
     return max(BROKERS, key=leaders.count)
 
@@ -147,7 +147,7 @@ async def busiest(cluster: LocalCluster) -> int:
 async def wait_for_leaders(
     cluster: LocalCluster, topics: Collection[str], partitions: int, without: int
 ) -> None:
-    """Wait until every partition of the topics is led by another broker than `without`."""
+    """Wait until every partition of the topics is led by a broker other than `without`."""
 
     async def are_led() -> bool:
         state = await cluster.state()
@@ -158,7 +158,7 @@ async def wait_for_leaders(
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Poll until the condition holds: other processes announce nothing. Raises TimeoutError after 60 s."""
+    """Poll until the condition is true. Raises TimeoutError after 60 s."""
     async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The programs of `scripts/` in a project whose environment exists already, and how to start them."""
+"""A copy of `scripts/` in a project with an existing environment, and functions that start its programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.addaudithook(look)
 def make_project(tmp_path: Path) -> Path:
     """Copy the scripts to a project with an interpreter that sends itself SIGINT when it imports `INTERRUPT_AT`.
 
-    The interpreter reports that it was built with optimizations, so that the scripts choose no other one on PATH.
+    The interpreter reports that it was built with optimizations, so that the scripts do not choose another on PATH.
     """
     for name in ("requirements.lock", "pyproject.toml", "cluster.toml"):
         shutil.copy(ROOT / name, tmp_path)
@@ -44,7 +44,7 @@ def make_project(tmp_path: Path) -> Path:
 def start(
     command: list[str], directory: Path, *, terminal: int | None = None, **environment: str
 ) -> subprocess.Popen[bytes]:
-    """Start a script in a new session; its output goes to a pipe or, with its input, to a terminal."""
+    """Start a script in a new session. Its output goes to a pipe, or input and output to `terminal`."""
     path = f"{directory / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     python_path = os.pathsep.join(map(str, (directory / "site", ROOT)))
     return subprocess.Popen(
@@ -59,7 +59,7 @@ def start(
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Return the command lines of running processes that name the directory, without those just killed."""
+    """Return the command lines of processes that name the directory and are still running after 10 s."""
     found = [""]
     deadline = time.monotonic() + 10
     while found and time.monotonic() < deadline:

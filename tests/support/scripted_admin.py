@@ -1,7 +1,7 @@
-"""An administrator's client without a network: partitions in a dictionary, moved by questions about them.
+"""An admin client without a network: partitions are in a dictionary, and answers are those of a controller.
 
-A reassignment completes at the `looks`-th question about it, unless one of its new brokers is in `paused`; the
-answers are those that a controller would give.
+A reassignment completes when it is listed for the `looks`-th time. It does not complete while one of its new brokers
+is in `paused`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DONE = Outcome(ErrorCode.NONE)
 
 
 class ScriptedAdmin(Admin):
-    """Brokers 1 … n, all alive, 1 being the controller. `sizes`: bytes by (broker, partition)."""
+    """An admin client for brokers 1 to n; broker 1 is the controller. `sizes`: bytes by (broker, partition)."""
 
     def __init__(self, replicas: Mapping[TopicPartition, Sequence[int]], brokers: int = 5) -> None:
         self.replicas = {tp: tuple(r) for tp, r in replicas.items()}
@@ -57,7 +57,7 @@ class ScriptedAdmin(Admin):
 
     @property
     def admin(self) -> ScriptedAdmin:
-        """This object, which stands for the whole client."""
+        """Return this object, which also replaces the client that has an `admin`."""
         return self
 
     async def describe_cluster(self) -> ClusterInfo:
@@ -133,7 +133,7 @@ class ScriptedAdmin(Admin):
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Deleted]:
-        """Set the log start offsets; an offset beyond the end in `ends` is refused."""
+        """Set the log start offsets. An offset beyond the log end offset in `ends` is refused."""
         results = {}
         for tp, offset in before.items():
             end = self.ends.get(tp, 0)

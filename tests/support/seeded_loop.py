@@ -2,10 +2,10 @@
 
     run_seeded(seed, scenario())
 
-What runs in one loop belongs to several processes, as the brokers of a `MemoryCluster` do. Within a process
-callbacks run in the order of asyncio; between processes the seed decides who is next, and now and then it
-holds one of them up until nobody else has anything to do. Nothing sleeps: when no callback is ready, the time is
-that of the next timer. The same seed gives the same run.
+The callbacks in the loop belong to several simulated processes, for example the brokers of a `MemoryCluster`. Within
+a process, callbacks run in asyncio's order. The seed decides which process runs next. Sometimes it delays a process
+until no other process has a ready callback. The loop never sleeps: when no callback is ready, the time jumps to the
+next timer. The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Result = TypeVar("Result")
 Callback = tuple[asyncio.Handle, contextvars.Context]
 
 TURN_SECONDS = 0.000_02
-"""Virtual time that one callback takes."""
+"""Virtual time in seconds that each callback takes."""
 TURNS_MAX = 2_000_000
 """Number of callbacks after which a run is considered endless."""
 HELD_UP = 0.2
-"""Chance, per turn, that another process is held up from now on, or none."""
+"""Probability, per callback, that another process, or none, is chosen to be delayed."""
 
 
 class Process:
-    """The callbacks of one simulated process; after `kill`, and between `pause` and `resume`, none of them runs."""
+    """One simulated process. Its callbacks do not run after `kill`, and not between `pause` and `resume`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class Process:
         self.is_paused = False
         self.tasks: set[asyncio.Task[Any]] = set()
         self.frozen: list[Callback] = []
-        """Callbacks that became ready after its death or during its pause."""
+        """Callbacks that became ready while the process was dead or paused."""
 
     def __repr__(self) -> str:
         return f"<process {self.name}>"
@@ -47,7 +47,7 @@ class Process:
 
 OUTSIDE = Process("outside")
 PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process", default=OUTSIDE)
-"""The process that a callback or task belongs to, inherited by what it starts."""
+"""The process that a callback or task belongs to. Tasks and callbacks that it starts inherit the process."""
 
 
 def context_of(process: Process) -> contextvars.Context:
@@ -58,7 +58,7 @@ def context_of(process: Process) -> contextvars.Context:
 
 
 def run_seeded(seed: int, scenario: Coroutine[Any, Any, Result]) -> Result:
-    """Run the scenario under the schedule of the seed. Fails if an exception was handled by nobody."""
+    """Run the scenario under the seed's schedule; return its result. Raises AssertionError on unhandled exceptions."""
     loop = SeededLoop(seed)
     result = loop.run(scenario)
     assert not loop.errors, f"seed {seed}: {loop.errors}"
@@ -66,11 +66,11 @@ def run_seeded(seed: int, scenario: Coroutine[Any, Any, Result]) -> Result:
 
 
 class NothingReady(Exception):
-    """No callback is ready and no timer is set, but the scenario has not ended."""
+    """The scenario cannot end: no callback is ready and no timer is set, or `TURNS_MAX` callbacks have run."""
 
 
 class SeededLoop(asyncio.AbstractEventLoop):
-    """See the module. `errors` are the contexts of exceptions that no task or callback handled."""
+    """An event loop in virtual time with several processes. `errors`: contexts of unhandled exceptions."""
 
     def __init__(self, seed: int) -> None:
         self.errors: list[dict[str, Any]] = []
@@ -87,7 +87,7 @@ class SeededLoop(asyncio.AbstractEventLoop):
     # Running.
 
     def run(self, scenario: Coroutine[Any, Any, Result]) -> Result:
-        """Run the scenario to its end, then end every task that is left. Raises what the scenario raises."""
+        """Run the scenario to its end and return its result or raise its exception; then end all other tasks."""
         asyncio.set_event_loop(self)
         try:
             return self.run_until_complete(scenario)
@@ -123,7 +123,7 @@ class SeededLoop(asyncio.AbstractEventLoop):
         self._run_one_of(self._choose())
 
     def _choose(self) -> Process:
-        """Return the process whose next callback runs now."""
+        """Choose the process whose callback runs next."""
         if len(self._ready) == 1:
             return next(iter(self._ready))
         ready = list(self._ready)
@@ -149,24 +149,24 @@ class SeededLoop(asyncio.AbstractEventLoop):
             self._ready.setdefault(process, deque()).append((handle, context))
 
     def kill(self, process: Process) -> None:
-        """Run none of its callbacks any more: no `finally` and no `except` of the process sees its end."""
+        """Run no further callback of the process. No `finally` or `except` of the process runs either."""
         process.is_dead = True
         process.frozen += self._ready.pop(process, ())
 
     def pause(self, process: Process) -> None:
-        """SIGSTOP: its callbacks wait until `resume`."""
+        """Pause the process, as SIGSTOP does: its callbacks wait until `resume`."""
         process.is_paused = True
         process.frozen += self._ready.pop(process, ())
 
     def resume(self, process: Process) -> None:
-        """SIGCONT: what became ready during the pause runs now, in its order."""
+        """Resume the process, as SIGCONT does: callbacks that became ready during the pause may run, in their order."""
         process.is_paused = False
         frozen, process.frozen = process.frozen, []
         for callback in frozen:
             self._put(*callback)
 
     def _end_tasks(self) -> None:
-        """Cancel what runs still, dead processes included: nothing is left to the garbage collector."""
+        """Cancel all unfinished tasks, including tasks of dead processes, so that none is garbage-collected pending."""
         errors = list(self.errors)
         for process in self._processes:
             process.is_dead = process.is_paused = False
@@ -191,7 +191,7 @@ class SeededLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Run the callback after those of its process that are ready already."""
+        """Run the callback after the callbacks of its process that are already ready."""
         context = contextvars.copy_context() if context is None else context
         handle = asyncio.Handle(callback, args, self, context)
         self._put(handle, context)
@@ -229,7 +229,7 @@ class SeededLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
-        """Start a task, which belongs to the process of its context."""
+        """Start a task that belongs to the process in its context."""
         context = contextvars.copy_context() if context is None else context
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         process = context.get(PROCESS, self._test)
@@ -242,14 +242,14 @@ class SeededLoop(asyncio.AbstractEventLoop):
         """Return a future of this loop."""
         return asyncio.Future(loop=self)
 
-    # What asyncio asks of a loop.
+    # Methods that asyncio calls on a loop.
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
         return self._now
 
     def get_debug(self) -> bool:
-        """Return False: no debug mode."""
+        """Return False: this loop has no debug mode."""
         return False
 
     def is_running(self) -> bool:
@@ -257,12 +257,12 @@ class SeededLoop(asyncio.AbstractEventLoop):
         return asyncio._get_running_loop() is self
 
     def is_closed(self) -> bool:
-        """Return False: there is nothing to close."""
+        """Return False: this loop has nothing to close."""
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep the context of an exception that nobody handled."""
+        """Record the context of an unhandled exception."""
         self.errors.append(context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Called by asyncio; a cancelled timer is dropped when its time comes."""
+        """Do nothing (called by asyncio): a cancelled timer is removed when it becomes due."""

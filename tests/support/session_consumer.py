@@ -1,7 +1,7 @@
 """A consumer that fetches in an incremental session (KIP-227), over a connection of the native client.
 
-It keeps its side of the session as Kafka's FetchSessionHandler does: a full request first, then only the partitions
-whose fetch position has changed, and a new session after an error.
+It handles the session as Kafka's FetchSessionHandler does: the first request is full, later requests have only the
+partitions whose fetch position has changed, and an error starts a new session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = tuple[str, int]
 
 
 class SessionConsumer:
-    """One consumer of one broker. `positions` is the next offset by partition, `received` the values read."""
+    """A consumer connected to one broker. `positions`: next offset by partition. `received`: values read so far."""
 
     def __init__(self, connection: Connection, *, version: int = 12, rack: str = "") -> None:
         self.connection = connection
@@ -29,7 +29,7 @@ class SessionConsumer:
         self.epoch = 0
         self.positions: dict[Key, int] = {}
         self.sent: dict[Key, int] = {}
-        """Fetch positions that the broker knows."""
+        """Fetch positions that the broker's session holds."""
         self.received: dict[Key, list[bytes]] = {}
         self.high_watermarks: dict[Key, int] = {}
         self.log_starts: dict[Key, int] = {}
@@ -46,7 +46,7 @@ class SessionConsumer:
         return cls(made, **options)
 
     def assign(self, positions: dict[Key, int]) -> None:
-        """Read these partitions, and no others, from these offsets on."""
+        """Replace the partitions to read and their next offsets."""
         self.positions = dict(positions)
 
     async def poll(
@@ -58,7 +58,7 @@ class SessionConsumer:
         partition_max_bytes: int = 1 << 20,
         epoch: int | None = None,
     ) -> int:
-        """Send one fetch and process its response; return the error code of the whole response."""
+        """Send one Fetch request and process the response; return the response's top-level error code."""
         changed = {
             key: offset for key, offset in self.positions.items() if self.sent.get(key) != offset
         }
@@ -106,7 +106,7 @@ class SessionConsumer:
                         self.positions[key] = record.offset + 1
 
     async def close_session(self) -> None:
-        """End the session: a fetch with its final epoch and without partitions."""
+        """End the session with a Fetch request of the final epoch (-1), without partitions."""
         body = request(
             FETCH,
             self.version,

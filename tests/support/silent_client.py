@@ -1,4 +1,4 @@
-"""A client that keeps the broker waiting: it sends requests and never reads."""
+"""A client that sends requests and never reads the responses."""
 
 from __future__ import annotations
 

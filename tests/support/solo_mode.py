@@ -1,4 +1,4 @@
-"""A coordination mode without ZooKeeper, for a cluster of one broker: the least that the Coordinator port needs."""
+"""A coordination mode without ZooKeeper for a cluster of one broker, with the minimum that the ports require."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONTROLLER_EPOCH = BROKER_EPOCH = 1
 
 
 class SoloMode:
-    """The CoordinationMode: every broker is a cluster of its own."""
+    """The CoordinationMode port: every broker is its own cluster."""
 
     async def join(self) -> str:
         return "solo-cluster"
@@ -49,7 +49,7 @@ class SoloMode:
 
 
 class SoloCoordinator:
-    """The Coordinator: the broker is the controller, and sends its requests to itself."""
+    """The Coordinator port: the broker is the controller and sends controller requests to itself."""
 
     session_state = "solo"
     session_timeout_ms = 1_000
@@ -82,7 +82,7 @@ class SoloCoordinator:
     async def send(
         self, states: tuple[PartitionState, ...], topic_ids: Mapping[str, bytes]
     ) -> None:
-        """Send the states as roles and as metadata, in the order of a real controller."""
+        """Send the states in LeaderAndIsr and then in UpdateMetadata, in the order of a real controller."""
         common = (CONTROLLER_EPOCH, BROKER_EPOCH, states, (self._broker,), tuple(topic_ids.items()))
         requests: list[ControllerRequest] = [UpdateMetadataRequest(self._broker.id, *common)]
         if states:
@@ -103,7 +103,7 @@ class SoloCoordinator:
 
 
 class SoloIsrs:
-    """An IsrStore whose only ISR is the leader."""
+    """An IsrStore that accepts every write: the leader is always the only ISR member."""
 
     async def write(
         self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]

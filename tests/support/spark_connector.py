@@ -22,12 +22,12 @@ needs_connector = pytest.mark.skipif(
 
 
 def with_connector() -> dict[str, str]:
-    """Return the settings of a session that put the connector's jars on the class path."""
+    """Return the Spark session settings that put the connector's jars on the class path."""
     return {"spark_jars": ",".join(JARS)} if JARS else {}
 
 
 class Formats:
-    """Reads and writes through `format("kafka")`, the connector, and through `format("minikafka")`."""
+    """Reads and writes through the format `name`: "kafka" is Spark's connector, "minikafka" is our data source."""
 
     def __init__(self, spark: Any, bootstrap: str) -> None:
         self.spark = spark
@@ -38,7 +38,7 @@ class Formats:
         return self.spark.read.format(name).options(**self._servers | given).load()
 
     def rows(self, name: str, **given: str) -> list[dict[str, Any]]:
-        """Return all columns of a batch read, in order of topic, partition and offset."""
+        """Return the rows of a batch read, with all columns, in order of topic, partition and offset."""
         return ordered(self.load(name, **given))
 
     def splits(self, name: str, **given: str) -> list[tuple[str, int, int, int]]:
@@ -51,11 +51,11 @@ class Formats:
         return sorted(tuple(row) for row in found.collect())
 
     def save(self, name: str, frame: Any, **given: str) -> None:
-        """Append a table to topics."""
+        """Append the rows of a DataFrame to topics."""
         frame.write.format(name).mode("append").options(**self._servers | given).save()
 
     def copy(self, source: str, sink: str, checkpoint: Path, given: dict, to: str) -> list[int]:
-        """Stream all records that are there to the topic `to`; return the rows of each micro-batch."""
+        """Stream all existing records to the topic `to`; return the number of rows of each micro-batch."""
         frame = self.spark.readStream.format(source).options(**self._servers | given).load()
         wanted = "key", "value", "headers"
         writer = frame.select(*wanted).writeStream.format(sink).options(**self._servers, topic=to)
@@ -66,6 +66,6 @@ class Formats:
 
 
 def ordered(frame: Any) -> list[dict[str, Any]]:
-    """Return the rows of a table that was read, in order of topic, partition and offset."""
+    """Return the rows of a DataFrame in order of topic, partition and offset."""
     rows = frame.toArrow().to_pylist()
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))

@@ -1,8 +1,8 @@
-"""A cluster on which brokers are killed at named steps, and what can be seen of it from outside.
+"""A cluster for scenarios in which brokers are killed at named steps, with functions that inspect the cluster.
 
-A scenario acts on a `Stage`: `RealStage` has real processes, `MemoryStage` of `memory_stage.py` has brokers in
-memory. Both end the session of a killed broker at once, as its expiry would, so that nothing waits for a
-session timeout. They read ZooKeeper, the brokers' disks and a stream of records.
+A scenario acts on a `Stage`: `RealStage` has real processes, `MemoryStage` in `memory_stage.py` has in-memory brokers.
+Both end the session of a killed broker at once, so that scenarios do not wait for a session timeout. Scenarios can
+read ZooKeeper, the brokers' disks and a stream of records.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ POLL_SECONDS = 0.02
 
 
 class Stage(abc.ABC):
-    """The actions of a scenario on a cluster of the brokers `BROKERS`, and its views of the cluster."""
+    """A cluster of the brokers `BROKERS`: actions for scenarios, and functions that inspect the cluster."""
 
     poll_seconds = POLL_SECONDS
-    """How often a condition is looked at, and how long a stream waits between two records."""
+    """Pause in seconds between two checks of a condition, and between two records of a stream."""
 
     @abc.abstractmethod
     def client(self) -> Client:
@@ -56,35 +56,35 @@ class Stage(abc.ABC):
 
     @abc.abstractmethod
     async def hold(self, step: str, brokers: Sequence[int] | None = None) -> None:
-        """Hold whoever reaches the named step; on all running brokers, or on these."""
+        """Make brokers block when they reach the named step: all running brokers, or only `brokers`."""
 
     @abc.abstractmethod
     async def held(self, step: str) -> int:
-        """Return the broker that stands at the step; wait until there is one."""
+        """Wait until a broker blocks at the step, and return its id."""
 
     @abc.abstractmethod
     async def release(self, step: str, brokers: Sequence[int] | None = None) -> None:
-        """Let whoever stands at the step go on, and hold nobody else there."""
+        """Let brokers that block at the step continue, and no longer hold brokers there."""
 
     @abc.abstractmethod
     async def kill(self, broker: int) -> None:
-        """Kill the broker as by SIGKILL, and end its session at once."""
+        """Kill the broker as by SIGKILL, and end its ZooKeeper session at once."""
 
     @abc.abstractmethod
     async def stop(self, broker: int) -> None:
-        """Shut the broker down in a controlled way; returns when it has ended, also if it was killed."""
+        """Shut the broker down in a controlled way; return when it has ended, even if it is killed meanwhile."""
 
     @abc.abstractmethod
     async def start(self, broker: int | None = None) -> None:
-        """Start the broker, or all that do not run."""
+        """Start the broker; without an id, start all brokers that do not run."""
 
     @abc.abstractmethod
     def is_running(self, broker: int) -> bool:
-        """True if the broker was started and neither ended nor was stopped by a signal."""
+        """True if the broker's process runs and is not paused."""
 
     @abc.abstractmethod
     async def write(self, path: str, data: bytes) -> None:
-        """Create a znode, as an administrator does."""
+        """Create a znode, as an administrator's tool does."""
 
     @abc.abstractmethod
     def node(self, path: str) -> tuple[bytes, int] | None:
@@ -96,7 +96,7 @@ class Stage(abc.ABC):
 
     @abc.abstractmethod
     def directories(self, broker: int, topic: str = "") -> list[str]:
-        """Return the broker's replica directories of the topic ("": of all), those being deleted included."""
+        """Return the broker's replica directories of the topic, or of all topics, including deletions in progress."""
 
     async def create(self, topic: str, assignment: dict[int, Sequence[int]]) -> None:
         """Create a topic and wait until every replica is in sync."""
@@ -114,10 +114,10 @@ class Stage(abc.ABC):
     async def eventually(
         self, condition: Callable[[], object], missing: Callable[[], object] = str
     ) -> None:
-        """Wait until the condition holds. Raises AssertionError with what `missing` returns."""
+        """Poll until the condition is true. Raises AssertionError with the text that `missing` returns."""
         await eventually(condition, missing, self.poll_seconds)
 
-    # What ZooKeeper says.
+    # State in ZooKeeper.
 
     def read(self, path: str) -> bytes | None:
         """Return the data of a znode, None if there is none."""
@@ -134,17 +134,17 @@ class Stage(abc.ABC):
         return int(self.read(layout.CONTROLLER_EPOCH) or b"0")
 
     def assignment(self, tp: TopicPartition) -> ReplicaAssignment | None:
-        """Return the partition's replicas, None if it does not exist."""
+        """Return the partition's replica assignment, None if the partition does not exist."""
         data = self.read(layout.topic_path(tp.topic))
         return None if data is None else layout.decode_topic(data)[1].get(tp.partition)
 
     def leadership(self, tp: TopicPartition) -> LeaderAndIsr | None:
-        """Return leader, epoch and ISR of the partition, None if nobody was ever elected."""
+        """Return leader, leader epoch and ISR of the partition, None if no leader was ever elected."""
         found = self.node(layout.state_path(tp))
         return None if found is None else layout.decode_state(*found)
 
     def tree(self) -> dict[str, tuple[bytes, int]]:
-        """Return data and version of every znode that a controller may write."""
+        """Return (data, version) by path of every znode that a controller may write."""
         found: dict[str, tuple[bytes, int]] = {}
         for root in ("/controller", "/controller_epoch", "/brokers/topics", "/admin", "/config"):
             self._walk(root, found)
@@ -157,11 +157,11 @@ class Stage(abc.ABC):
             for child in self.children(path):
                 self._walk(f"{path}/{child}", found)
 
-    # What clients say.
+    # Clients.
 
     @asynccontextmanager
     async def stream(self, topic: str, partitions: int) -> AsyncIterator[Stream]:
-        """Write records to every partition in the meantime."""
+        """Write records to every partition of the topic during the block."""
         async with self.client() as client:
             stream = Stream(client, topic, partitions, self.poll_seconds)
             await stream.write_everywhere()
@@ -173,7 +173,7 @@ class Stage(abc.ABC):
 
 
 class RealStage(Stage):
-    """A cluster of processes; ZooKeeper is read by an independent client (kazoo)."""
+    """A stage on real processes. ZooKeeper is read by an independent client (kazoo)."""
 
     def __init__(
         self, cluster: LocalCluster, zookeeper: KazooClient, request_timeout_ms: int
@@ -209,7 +209,7 @@ class RealStage(Stage):
         return process is not None and not is_paused(process)
 
     async def end_session(self, broker: int) -> None:
-        """End the session of a broker as its expiry would: its ephemeral nodes go."""
+        """End the session of a broker, with the same effect as an expiry: its ephemeral nodes are deleted."""
         file = self.cluster.directory.broker_data(broker) / SESSION_FILE
         session = json.loads(file.read_bytes())
         password = bytes.fromhex(session["password"])
@@ -220,7 +220,7 @@ class RealStage(Stage):
         await self.cluster.wait_for_isr(topic)
 
     async def heal(self) -> None:
-        """Start and continue every broker, release every step, delete every topic."""
+        """Resume and start every broker, release every step, delete every topic."""
         for broker in BROKERS:
             process = self.cluster.process(broker)
             if process is not None and is_paused(process):
@@ -261,14 +261,14 @@ class RealStage(Stage):
         return sorted(path.name for path in data.glob(f"{topic}*-*") if path.is_dir())
 
     def unread(self, broker: int) -> int:
-        """Return the bytes and connections that wait for the broker at its control port."""
+        """Return the unread bytes and unaccepted connections at the broker's control port, as one number."""
         local = f"0100007F:{self.cluster.record.broker(broker).control_port:04X}"
         rows = (row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:])
         return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1] == local)
 
 
 class Stream:
-    """One producer. A record that could not be delivered has an unknown outcome, and the next one follows."""
+    """One producer. If sending a record fails, its outcome is recorded as unknown, and the next record is sent."""
 
     def __init__(
         self, client: Client, topic: str, partitions: int, poll_seconds: float = POLL_SECONDS
@@ -282,11 +282,11 @@ class Stream:
         self.writers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Write to every partition, one record after the other."""
+        """Start writing to every partition, one record after the other."""
         self.writers = [asyncio.create_task(self.write(n)) for n in range(self.partitions)]
 
     async def stop(self) -> None:
-        """Stop writing, and wait for the outcome of what is in flight."""
+        """Stop writing, and wait for the outcome of the records in flight."""
         self.is_over = True
         await asyncio.gather(*self.writers)
 
@@ -314,7 +314,7 @@ class Stream:
                 pass
 
     async def check(self) -> None:
-        """Stop, write to every partition once more, and check that every acknowledged record is there, in order."""
+        """Stop, write to every partition again, and check that all acknowledged records can be read in order."""
         await self.stop()
         await self.write_everywhere()
         reading: dict[int, list[tuple[int, Any]]] = {n: [] for n in range(self.partitions)}
@@ -330,10 +330,7 @@ async def eventually(
     missing: Callable[[], object] = str,
     poll_seconds: float = POLL_SECONDS,
 ) -> None:
-    """Wait until the condition holds; it asks other processes, which announce nothing.
-
-    Raises AssertionError with what `missing` returns.
-    """
+    """Poll until the condition is true. Raises AssertionError with the text that `missing` returns."""
     try:
         async with asyncio.timeout(WAIT_SECONDS):
             while not condition():  # noqa: ASYNC110 - there is no event
@@ -343,9 +340,9 @@ async def eventually(
 
 
 def running_stage(data: Path, request_timeout_ms: int = 30_000) -> Iterator[RealStage]:
-    """Yield a cluster of four for a fixture, and end it afterwards.
+    """Yield a stage on a cluster of four brokers, for use in a fixture; stop the cluster afterwards.
 
-    Clients wait `request_timeout_ms` for an answer of a broker that is stopped by a signal.
+    Clients wait at most `request_timeout_ms` for a response of a paused broker.
     """
     cluster = LocalCluster(len(BROKERS), data=data, config=KEYS)
     asyncio.run(cluster.start())

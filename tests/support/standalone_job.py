@@ -1,8 +1,8 @@
-"""A job of plain PySpark, as a user submits it: a batch read by SQL, and a stream from topic to topic.
+"""A plain PySpark job, as users submit it: a batch read with SQL, and a stream from topic to topic.
 
     spark-submit --master M --py-files minikafka-spark.zip standalone_job.py BOOTSTRAP CHECKPOINT OUTPUT
 
-Writes what it found to OUTPUT as JSON, with the executors on which each step ran.
+The job writes its results to OUTPUT as JSON, with the executors on which the batch read ran.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType
 
 @f.udf(StringType())
 def where(_: int) -> str:
-    """Return the working directory of the task: each executor has its own."""
+    """Return the working directory of the task, which identifies the executor."""
     return os.getcwd()
 
 

@@ -1,7 +1,7 @@
-"""A few brokers in memory that serve just the Kafka APIs that a client needs, and misbehave on request.
+"""In-memory brokers that serve only the Kafka APIs that a client needs, with faults on request.
 
-Every broker answers from the same state, and only the leader of a partition serves it. Frames are read and made
-with `minikafka.wire`, which has tests of its own.
+All brokers answer from the same state. Only the leader of a partition serves the partition. Frames are decoded and
+encoded with `minikafka.wire`, which has separate tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 
 
 class StubPartition:
-    """A log of batches with their base offsets stamped in, and its leader."""
+    """A partition: its leader, and its batches with their base offsets."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
@@ -40,7 +40,7 @@ class StubPartition:
         return int(header[0] + header[6] + 1)
 
     def append(self, batch: bytes) -> int:
-        """Append a batch and return its base offset; a batch that a producer sent before is not appended again."""
+        """Append a batch and return its base offset. A batch repeated by an idempotent producer is not appended."""
         header = HEADER.unpack_from(batch)
         key = (header[9], header[11])
         if header[9] >= 0 and key in self.sequences:
@@ -55,7 +55,7 @@ class StubPartition:
 
 
 class StubCluster:
-    """Brokers 1 … n. `failures[api]`: error codes that the next answers of that API carry."""
+    """Brokers with the ids 1 to n. `failures[api]`: error codes of the next responses of that API."""
 
     def __init__(self, transport: Transport, brokers: int = 3) -> None:
         self.transport = transport
@@ -107,11 +107,11 @@ class StubCluster:
         led.leader, led.epoch = broker, led.epoch + 1
 
     def asked(self, api: int) -> list[int]:
-        """Return the brokers that got this request, in order."""
+        """Return the ids of the brokers that got requests of this API, in order."""
         return [broker for broker, key in self.requests if key == api]
 
     def answer(self, broker: int, api: int, request: Any) -> Any:
-        """Return the values of a response, or the response as bytes."""
+        """Return the response to a request, as field values or as bytes."""
         return _ANSWERS[api](self, broker, request)
 
     def failure(self, api: int) -> int:

@@ -1,7 +1,7 @@
-"""A `StubCluster` whose brokers coordinate groups of one member each, and misbehave on request.
+"""A `StubCluster` whose brokers coordinate groups of one member each, with faults on request.
 
-Each JoinGroup gets the next generation at once. `failures[api]` are codes of the next answers, as for the
-other requests; `moved` makes the group's coordinator another broker.
+Each JoinGroup is answered at once, with the next generation. `failures[api]`: error codes of the next responses, as in
+`StubCluster`. `moved` makes another broker the coordinator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_OFFSET = OffsetAndMetadata(-1)
 
 
 class StubGroups(StubCluster):
-    """Brokers of which one, `coordinator`, coordinates every group."""
+    """A StubCluster in which the broker `coordinator` coordinates every group."""
 
     coordinator = 1
     generation = 0
@@ -31,7 +31,7 @@ class StubGroups(StubCluster):
         super().__init__(*arguments, **named)
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.epochs: dict[TopicPartition, int] = {}
-        """Leader epochs of the last commits."""
+        """Leader epoch in the last commit of each partition."""
         self.commits: list[dict[TopicPartition, int]] = []
         self.reasons: list[str] = []
         self.left: list[str] = []

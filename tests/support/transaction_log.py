@@ -2,9 +2,9 @@
 
     for transaction in transactions(server.data_dir): ...
 
-Each entry's checksum is verified; the incomplete tail of a file that is being written ends the reading. Writes that
-ZooKeeper refused are in the log too, marked `refused`. The format is that of ZooKeeper 3.6 and later: jute
-records, as `zookeeper.jute` lists them.
+Each entry's checksum is verified. Reading a file ends at an incomplete entry, because the server may still be writing.
+Writes that ZooKeeper refused are also in the log, marked `refused`. The format is the one of ZooKeeper 3.6 and later:
+jute records, as defined in `zookeeper.jute`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SET: Final = "set"
 CHECK: Final = "check"
 SET_ACL: Final = "set_acl"
 REFUSED: Final = "refused"
-"""Stands for an operation that failed, or that was in one multi with it."""
+"""Type of an operation that failed, or whose multi failed."""
 OPEN_SESSION: Final = "open_session"
 CLOSE_SESSION: Final = "close_session"
 
@@ -36,12 +36,12 @@ _TTL_CREATE: Final = 21
 
 
 class TransactionLogError(Exception):
-    """A file that is not a transaction log, or is damaged before its end."""
+    """Raised for a file that is not a transaction log, or that is damaged before its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One change. `version` is the one compared by a check, the new one of a set, else -1."""
+    """One operation. `version`: the expected version of a check, the new version of a set, else -1."""
 
     type: str
     path: str = ""
@@ -52,7 +52,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Operations applied or refused together; the end of a session deletes its ephemeral nodes in one."""
+    """Operations applied or refused together, for example the deletions of ephemeral nodes when a session ends."""
 
     zxid: int
     session: int
@@ -61,18 +61,19 @@ class Transaction:
 
     @property
     def refused(self) -> bool:
-        """True if none of its operations was applied."""
+        """True if no operation of the transaction was applied."""
         return any(op.type == REFUSED for op in self.ops)
 
     def begins_with_check_of(self, path: str) -> bool:
-        """True if its first operation checks the version of that node."""
+        """True if the transaction's first operation checks the version of the node `path`."""
         return self.ops[0].type == CHECK and self.ops[0].path == path
 
 
 def transactions(*data_dirs: Path) -> list[Transaction]:
-    """Return all transactions in the log files below these servers' directories, by zxid. Raises TransactionLogError.
+    """Return all transactions in the servers' log files, in zxid order. Raises TransactionLogError.
 
-    Of an ensemble name every member's directory: a member that was away may get a snapshot instead of what it missed.
+    For an ensemble, pass the directories of all members: a member that was down may have received a snapshot instead of
+    the transactions that it missed.
     """
     files = [file for directory in data_dirs for file in directory.rglob("version-2/log.*")]
     found = {transaction.zxid: transaction for file in files for transaction in _of_file(file)}
@@ -113,7 +114,7 @@ def _operations(kind: int, record: _Record) -> Iterator[Operation]:
 
 
 class _Record:
-    """A jute record that is read from front to back."""
+    """A jute record whose fields are read in order."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -165,7 +166,7 @@ def _set(record: _Record) -> list[Operation]:
 
 
 def _check(record: _Record) -> list[Operation]:
-    # ZooKeeper writes down the version after the one that it compared.
+    # ZooKeeper logs the compared version plus one.
     return [Operation(CHECK, record.string(), record.int() - 1)]
 
 
@@ -201,4 +202,4 @@ _READERS: Final[dict[int, Callable[[_Record], list[Operation]]]] = {
     -10: _open_session,
     -11: _close_session,
 }
-"""By ZooKeeper's number of the operation. A container is created as any node is, a reconfiguration is a set."""
+"""Decoders by ZooKeeper's operation code. A container counts as a create, a reconfiguration as a set."""

@@ -1,4 +1,4 @@
-"""Waiting for a condition that nothing announces."""
+"""Wait for a condition by running the event loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 async def until(condition: Callable[[], object], *, seconds: float = 10) -> None:
-    """Turn the loop until the condition holds. Raises TimeoutError."""
+    """Run the event loop until the condition is true. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  what is watched has no event
             await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""Whole brokers in the process of the test, with sockets, disks and Apache ZooKeeper around them.
+"""Whole brokers in the test's process, with real sockets and disks and Apache ZooKeeper.
 
-They are started as `minikafka broker` starts them; only the process is that of the test. A broker that "dies" stops
-without a controlled shutdown: its session ends while it still leads its partitions.
+The brokers are started by the same code as `minikafka broker`, but in the test's process. `die` ends a broker without
+a controlled shutdown: its session ends while it still leads partitions.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ WAIT_SECONDS = 20
 
 
 class ZooKeeperBrokers:
-    """Brokers with the given ids, and an observer with a ZooKeeper session of its own; an async context manager.
+    """A cluster of brokers with the given ids, as an async context manager. `observer` is the test's own session.
 
-    `connect` is host:port/chroot of a running server; `data` an empty directory.
+    `connect`: host:port/chroot of a running ZooKeeper server. `data`: an empty directory for the brokers' logs.
     """
 
     def __init__(self, connect: str, data: Path, ids: range, **config: object) -> None:
@@ -83,7 +83,7 @@ class ZooKeeperBrokers:
         assert violations(self.history()) == []
 
     async def start(self, number: int) -> Broker:
-        """Start a broker, or start it again with its port and data."""
+        """Start a broker, for the first time or again with the same port and data."""
         config = BrokerConfig.from_mapping(
             {
                 "broker.id": number,
@@ -107,19 +107,19 @@ class ZooKeeperBrokers:
         await self.brokers.pop(number).shutdown(controlled=False)
 
     async def create(self, topic: str, assignment: Mapping[int, tuple[int, ...]]) -> None:
-        """Create a topic; wait until every replica is in sync and the controller has nothing to do."""
+        """Create a topic; wait until every replica is in sync and the controller is idle."""
         async with self.client() as client:
             await client.create_topics(NewTopic(topic, assignment=assignment))
         await self.in_sync(topic)
         await self.settled()
 
-    # What can be seen.
+    # Inspection.
 
     def log_dir(self, number: int) -> str:
         return str(self.data / f"broker-{number}")
 
     def directories(self, number: int, topic: str) -> list[str]:
-        """Return the names of the broker's replica directories of the topic, those being deleted included."""
+        """Return the names of the broker's replica directories of the topic, including deletions in progress."""
         found = Path(self.log_dir(number)).glob(f"{topic}-*")
         return sorted(path.name for path in found if path.is_dir())
 
@@ -141,50 +141,50 @@ class ZooKeeperBrokers:
         return Client(self.bootstrap, **timeouts)
 
     def client_of(self, number: int) -> Client:
-        """Return a client whose bootstrap server is this broker alone."""
+        """Return a client whose only bootstrap server is this broker."""
         return Client(f"127.0.0.1:{self.ports[number]}")
 
     def session(self, number: int) -> tuple[int, bytes]:
-        """Return id and password of the broker's ZooKeeper session, from the file that it keeps."""
+        """Return (id, password) of the broker's ZooKeeper session, from the broker's session file."""
         note = json.loads((Path(self.log_dir(number)) / SESSION_FILE).read_text())
         return note["id"], bytes.fromhex(note["password"])
 
     async def watched(self, server: ManagedZooKeeper) -> list[str]:
-        """Return the paths, with the root, on which the server has data watches."""
+        """Return all watched paths of this cluster at the server, including the chroot."""
         answer = await server.four_letter_word("wchp")
         return [line for line in answer.splitlines() if line.startswith(self.root + "/")]
 
     async def data_watches_of_a_term(self, server: ManagedZooKeeper) -> list[str]:
-        """Return the watched paths other than /controller and /config, which every broker watches."""
+        """Return the paths watched only by the controller: all except /controller and /config."""
         paths = [path.removeprefix(self.root) for path in await self.watched(server)]
         return [
             path for path in paths if path != layout.CONTROLLER and not path.startswith("/config")
         ]
 
     async def node(self, path: str) -> Node | None:
-        """Return data and Stat of a znode, None if there is none."""
+        """Return data and Stat of a znode, None if the znode does not exist."""
         try:
             return await self.observer.get(path)
         except NoNode:
             return None
 
     async def json(self, path: str) -> Any:
-        """Return the content of a znode that exists."""
+        """Return the decoded JSON of a znode. Raises NoNode."""
         data, _ = await self.observer.get(path)
         return json.loads(data)
 
     async def state(self, tp: TopicPartition) -> LeaderAndIsr | None:
-        """Return the partition's state in ZooKeeper, None if there is none."""
+        """Return the partition's leader and ISR in ZooKeeper, None if the state node does not exist."""
         node = await self.node(layout.state_path(tp))
         return None if node is None else layout.decode_state(node.data, node.stat.version)
 
     async def assignment(self, tp: TopicPartition) -> ReplicaAssignment | None:
-        """Return the partition's replicas in ZooKeeper, None if there are none."""
+        """Return the partition's replica assignment in ZooKeeper, None if it has none."""
         node = await self.node(layout.topic_path(tp.topic))
         return None if node is None else layout.decode_topic(node[0])[1].get(tp.partition)
 
     async def has_state(self, tp: TopicPartition, leader: int, *isr: int) -> LeaderAndIsr:
-        """Wait until the partition has this leader and these ISR members in ZooKeeper; return its state."""
+        """Wait until the partition has this leader and exactly these ISR members in ZooKeeper; return the state."""
 
         async def found() -> LeaderAndIsr | None:
             state = await self.state(tp)
@@ -217,7 +217,7 @@ class ZooKeeperBrokers:
         await eventually(is_gone, f"{path} is gone")
 
     async def settled(self) -> None:
-        """Wait until there is a controller, its queue is empty and every broker has answered its requests."""
+        """Wait until there is one controller, its event queue is empty, and brokers have answered all its requests."""
 
         async def is_settled() -> bool:
             active = [b for b in self.brokers.values() if b.controller.is_active]
@@ -235,7 +235,7 @@ class ZooKeeperBrokers:
 
 
 async def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for the first true value of an awaited condition, which nothing announces, and return it."""
+    """Poll until the condition returns a true value, and return that value. `what` is named in the AssertionError."""
     try:
         async with asyncio.timeout(WAIT_SECONDS):
             while not (value := await condition()):  # noqa: ASYNC110
@@ -246,27 +246,27 @@ async def eventually(condition: Callable[[], Any], what: str) -> Any:
 
 
 NewCluster = Callable[..., ZooKeeperBrokers]
-"""Makes a cluster of N brokers; keys of the configuration by name, with underscores for dots."""
+"""A function that makes a cluster of N brokers. Keyword arguments are configuration keys, with `_` for `.`."""
 
 
 class Story:
-    """Ledger lines as short texts: what the controller decided, wrote and sent because of one event."""
+    """Ledger lines, with methods that return the controller's decisions, writes and requests as short texts."""
 
     def __init__(self, lines: list[Line]) -> None:
         self.lines = lines
 
     def since(self, earlier: Story) -> Story:
-        """Return the lines that are not in an earlier story."""
+        """Return the story of the lines that are not in `earlier`."""
         known = {(line["broker"], line["n"]) for line in earlier.lines}
         return Story([line for line in self.lines if (line["broker"], line["n"]) not in known])
 
     def because_of(self, event: str) -> Story:
-        """Return the lines of all events of this name."""
+        """Return the story of all lines caused by events of this name."""
         causes = {line["cause"] for line in self.lines if line.get("event") == event}
         return Story([line for line in self.lines if line["cause"] in causes])
 
     def about(self, tp: TopicPartition) -> Story:
-        """Return the decisions about one partition."""
+        """Return the story of the decisions about one partition."""
         return Story(
             [
                 line
@@ -279,7 +279,7 @@ class Story:
         return [line for line in self.lines if line["kind"] == kind]
 
     def moves(self) -> list[str]:
-        """Return the moves of partitions and replicas, such as `partition New > Online` and `2 Online > Offline`."""
+        """Return the state transitions, such as `partition New > Online`, or `2 Online > Offline` for replica 2."""
         return [
             f"{line.get('replica', 'partition')} {_short(line['from'])} > {_short(line['to'])}"
             for line in self.of("decision")
@@ -287,7 +287,7 @@ class Story:
         ]
 
     def elections(self) -> list[str]:
-        """Return the elections that chose a leader, such as `Offline`."""
+        """Return the kinds of the elections that chose a leader, such as `Offline`."""
         return [
             line["election"].removesuffix("PartitionLeaderElection")
             for line in self.of("decision")
@@ -312,7 +312,7 @@ class Story:
         ]
 
     def became(self) -> list[tuple[int, str]]:
-        """Return what the replicas became as their brokers report it, as (broker, role)."""
+        """Return (broker, role) of every role change that brokers have recorded."""
         return [
             (line["broker"], result["became"])
             for line in self.of("effect")

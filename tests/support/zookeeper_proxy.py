@@ -1,4 +1,4 @@
-"""A TCP proxy before a ZooKeeper server that knows where frames begin, and loses frames on request."""
+"""A TCP proxy in front of a ZooKeeper server. It parses the frames, and drops or changes them on request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN_OPCODE: Final = 9999
 
 @dataclass
 class Frame:
-    """One frame in transit; `opcode` is that of its request, also for a response (0 for the handshake)."""
+    """One request or response frame. `opcode`: the operation of the request, also in a response; 0: handshake."""
 
     opcode: int
     xid: int
@@ -31,9 +31,10 @@ class Frame:
 
 @dataclass
 class Proxy:
-    """`requests` and `answers` see every frame: None passes it on, False drops it, bytes replace it.
+    """A proxy whose callbacks `requests` and `answers` get every frame.
 
-    `accepting` False refuses connections; `flowing` False holds everything back, in new connections too.
+    A callback returns None to pass the frame on, False to drop it, or bytes to replace it. While `accepting` is False,
+    connections are refused. While `flowing` is not set, all frames are held back, also on new connections.
     """
 
     upstream_port: int
@@ -54,23 +55,23 @@ class Proxy:
         return f"127.0.0.1:{self.port}"
 
     def fin(self) -> None:
-        """Close every connection in an orderly way."""
+        """Close every connection with a FIN."""
         for pair in list(self._pairs):
             pair.close(reset=False)
 
     def rst(self) -> None:
-        """Reset every connection."""
+        """Close every connection with a TCP reset."""
         for pair in list(self._pairs):
             pair.close(reset=True)
 
     def heal(self) -> None:
-        """Let everything flow again; earlier connections are gone, as after a long network fault."""
+        """Reset all connections, as after a long network fault, and let frames pass again."""
         self.rst()
         self.flowing.set()
         self.answers_flowing.set()
 
     def lose_answer(self, opcode: int, cut: Callable[[], None] | None) -> None:
-        """Drop the next response to such a request and, unless `cut` is None, end the connection with `cut`."""
+        """Drop the next response to a request with this opcode. Also call `cut`, if given, to end the connection."""
 
         def answers(frame: Frame) -> bool | None:
             if frame.opcode != opcode:
@@ -83,7 +84,7 @@ class Proxy:
         self.answers = answers
 
     def cut_answer_in_the_middle(self, opcode: int) -> None:
-        """Pass half of the next response to such a request, then end the connection."""
+        """Pass only half of the next response to a request with this opcode, then end the connection."""
 
         def answers(frame: Frame) -> bytes | None:
             if frame.opcode != opcode:
@@ -95,7 +96,7 @@ class Proxy:
         self.answers = answers
 
     def rewrite(self, *opcodes: int) -> None:
-        """Replace the opcode of such requests by one that no server knows."""
+        """Replace these opcodes in requests with an opcode that no server knows."""
 
         def requests(frame: Frame) -> bytes | None:
             if frame.opcode not in opcodes:
@@ -127,7 +128,7 @@ class Proxy:
 
 
 class _Pair:
-    """A client's connection and the one that the proxy made for it to the server."""
+    """A client's connection to the proxy, and the proxy's connection to the server for this client."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class _Pair:
             self._pass(self.client_writer, data, verdict)
 
     async def _flows(self, gate: asyncio.Event) -> bool:
-        """Wait for the gate; return False if the connection ended in the meantime."""
+        """Wait until `gate` is set; return False if the connection has ended."""
         if not gate.is_set():
             waits = [asyncio.create_task(event.wait()) for event in (gate, self.closed)]
             try:
@@ -215,7 +216,7 @@ def _end(writer: asyncio.StreamWriter, *, reset: bool) -> None:
 
 @asynccontextmanager
 async def proxy_to(port: int) -> AsyncIterator[Proxy]:
-    """Yield a proxy before the server on that port; all its connections end with the block."""
+    """Yield a proxy in front of the server on that port; close all its connections at the end of the block."""
     proxy = Proxy(port)
     proxy.flowing.set()
     proxy.answers_flowing.set()

@@ -1,4 +1,4 @@
-"""Real ZooKeeper servers for all tests of a folder, and clients of them that end with their test.
+"""Real ZooKeeper servers shared by the tests of a folder, and clients that are closed at the end of each test.
 
 from support.zookeepers import connect, ensemble, server, shared_ensemble, shared_server
 """
@@ -22,7 +22,7 @@ from minikafka.zk.coordination import ZooKeeperCoordination
 from minikafka.zk.managed import ManagedZooKeeper, Member
 
 TICK_MS = 100
-"""Lets a session time out after 200 ms already."""
+"""ZooKeeper's tick time. The minimum session timeout is two ticks, 200 ms."""
 SESSION_MS = 6_000
 MEMBERS = (1, 2, 3)
 
@@ -42,7 +42,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedZ
 
 @pytest.fixture
 async def server(shared_server: ManagedZooKeeper) -> AsyncIterator[ManagedZooKeeper]:
-    """The standalone server, which runs again after the test."""
+    """The shared standalone server. If a test has stopped it, it is started again after the test."""
     yield shared_server
     await heal_servers([shared_server])
 
@@ -63,13 +63,13 @@ def shared_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[M
 async def ensemble(
     shared_ensemble: list[ManagedZooKeeper],
 ) -> AsyncIterator[list[ManagedZooKeeper]]:
-    """Three servers that form one ensemble, all running again after the test."""
+    """The three servers of one ensemble. Servers that a test has stopped are started again after the test."""
     yield shared_ensemble
     await heal_servers(shared_ensemble)
 
 
 def make_ensemble(data: Path, *, tick_time_ms: int = TICK_MS) -> list[ManagedZooKeeper]:
-    """Return three members of one ensemble, none of them running."""
+    """Return the three servers of one ensemble, not started yet."""
     ports = free_ports(3 * len(MEMBERS), SystemRng())
     members = [Member(i, ports[i - 1], ports[i + 2]) for i in MEMBERS]
     return [
@@ -86,7 +86,7 @@ def make_ensemble(data: Path, *, tick_time_ms: int = TICK_MS) -> list[ManagedZoo
 
 
 async def heal_servers(servers: list[ManagedZooKeeper]) -> None:
-    """Start or continue every server, and wait until all serve."""
+    """Start or resume every server, and wait until all servers serve requests."""
     for one in servers:
         one.signal(signal.SIGCONT)
         if not one.is_running():
@@ -96,7 +96,7 @@ async def heal_servers(servers: list[ManagedZooKeeper]) -> None:
 
 
 class Connect(Protocol):
-    """Makes clients of the servers that have a root of their own and are closed with the test."""
+    """A function that returns a started client with the test's own chroot; the client is closed after the test."""
 
     async def __call__(
         self,
@@ -110,7 +110,7 @@ class Connect(Protocol):
 
 
 class Client(ZooKeeperCoordination):
-    """A client that remembers the states of its session, its tasks and its root."""
+    """A ZooKeeper client that also records the states of its session, its tasks and its chroot."""
 
     root: str
     tasks: TaskRegistry
@@ -128,7 +128,7 @@ class Client(ZooKeeperCoordination):
         return [event.state for event in self.seen]
 
     async def until(self, state: SessionState, *, seconds: float = 20) -> None:
-        """Wait until the session has gone through that state since `seen` was cleared."""
+        """Wait until the session enters that state, or has entered it since `seen` was last cleared."""
         async with asyncio.timeout(seconds):
             while state not in self.states():  # noqa: ASYNC110 - the stream is taken by `seen`
                 await asyncio.sleep(0.005)
@@ -172,7 +172,7 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
 
 
 async def in_thread(work: Callable[[KazooClient], object], server: ManagedZooKeeper) -> object:
-    """Return the result of `work`, called with an independent client (kazoo) of the server."""
+    """Call `work` in a thread with an independent client (kazoo) of the server, and return its result."""
 
     def run() -> object:
         kazoo = KazooClient(server.connect)
@@ -187,7 +187,7 @@ async def in_thread(work: Callable[[KazooClient], object], server: ManagedZooKee
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], *, seconds: float = 20) -> None:
-    """Wait until the condition holds; it asks another process, which announces nothing."""
+    """Poll until the condition is true. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Verdicts on small histories, one anomaly at a time."""
+"""Verdicts on small histories of sent and read records, each with one anomaly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sent(*payloads: str) -> History:
 
 
 def acked(*payloads: str) -> History:
-    """Return a history in which every send was acknowledged in partition 0, in order from offset 0."""
+    """Return a history in which every send was acknowledged, in partition 0, at the offsets 0, 1, 2, …"""
     history = sent(*payloads)
     for ticket in range(len(payloads)):
         history.acked(ticket, 0, ticket)
@@ -67,14 +67,14 @@ def test_unknown_send_may_be_read_once_or_never() -> None:
     assert anomalies(sent("a"), log("a", "a")) == {"duplicated": 1}
 
 
-def test_failed_send_that_is_read_is_aborted() -> None:
+def test_failed_record_that_is_read_counts_as_aborted() -> None:
     history = sent("a")
     history.failed(0)
     assert anomalies(history, {}) == {}
     assert anomalies(history, log("a")) == {"aborted": 1}
 
 
-def test_ack_without_an_offset_must_be_found() -> None:
+def test_record_acked_without_an_offset_must_be_read() -> None:
     history = sent("a")
     history.acked(0, 0, -1001)
     assert verdict([history], log("a")).acked == 1
@@ -112,7 +112,7 @@ def test_record_that_was_never_sent_is_invented() -> None:
     assert anomalies(acked("a"), log("a", "z")) == {"invented": 1}
 
 
-def test_histories_of_several_producers_share_one_reading() -> None:
+def test_histories_of_several_producers_are_judged_against_one_reading() -> None:
     other = sent("c")
     other.acked(0, 0, 2)
     assert verdict([acked("a", "b"), other], log("a", "b", "c")).ok
@@ -134,7 +134,7 @@ def test_disagreements_between_two_readings_are_found(
     assert disagreements(log("a", "b"), later) == found
 
 
-def test_rows_are_a_history_that_check_reads():
+def test_rows_of_a_history_are_readable_by_the_check_pipeline():
     history = History()
     for payload in (b"a", (b"key", b"b"), b"c", b"d", None):
         history.sent(payload)

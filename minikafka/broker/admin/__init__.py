@@ -1,9 +1,9 @@
 """Administration requests to a broker: topics, partitions, settings.
 
-`topics.py` creates topics and marks them for deletion, `auto_create.py` creates topics on metadata
-requests, `partitions.py` adds partitions, `configs.py` shows and alters settings. They check
-requests, write through the ports in `broker/coordinator.py`, and wait for results. Reassignments and
-elections do not pass through this package but go directly to the controller.
+`topics.py` creates topics and marks topics for deletion, `auto_create.py` creates topics on metadata
+requests, `partitions.py` adds partitions, `configs.py` reads and alters settings. The modules
+check requests, write through the ports in `broker/coordinator.py`, and wait for the results. Requests for
+reassignments and elections do not use this package: they go directly to the controller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Topics created because a client asked for their metadata (`auto.create.topics.enable`) or for a group's coordinator.
+"""Automatic creation of topics.
 
-Invariant: at most one creation of a topic is in progress. The active controller creates the topic;
-if this broker is not the controller, it asks the controller in a control-plane call.
+A metadata request creates missing topics (`auto.create.topics.enable`), and a coordinator lookup creates
+`__consumer_offsets`. The active controller creates the topics. Any other broker sends the controller a
+control-plane request. Invariant: at most one creation of a topic is in progress.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ AUTO_CREATE_TIMEOUT_MS: Final = 10_000
 class AutoCreate:
     """Creates topics in the background, with the default number of partitions and replicas.
 
-    For `__consumer_offsets` the two numbers come from the `offsets.topic.*` keys, and the topic is compacted.
+    For `__consumer_offsets`, both numbers come from the `offsets.topic.*` settings, and the topic is compacted.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class AutoCreate:
         self._creating: set[str] = set()
 
     def start(self, name: str) -> ErrorCode:
-        """Begin to create the topic if that is possible; return the error for the client.
+        """Start creating the topic if possible; return the error code for the client.
 
         LEADER_NOT_AVAILABLE: the topic is being created. Any other error: the topic cannot be created.
         """
@@ -62,9 +63,11 @@ class AutoCreate:
         return error
 
     def start_all(self, names: Iterable[str]) -> Generator[None, None, dict[str, ErrorCode]]:
-        """Begin to create the topics, in steps; return the errors for the client by topic, as `start` does.
+        """Start creating the topics; return topic -> error code for the client.
 
-        Creates at most `PARTITIONS_MAX` topics, the limit for the partitions of a CreateTopics request.
+        The error codes are those of `start`. Yields after each topic, so that the caller can serve other
+        connections. Creates at most `PARTITIONS_MAX` topics, the same limit as for the partitions of a
+        CreateTopics request.
         """
         errors: dict[str, ErrorCode] = {}
         taken = TakenNames(self._metadata.topics)
@@ -123,7 +126,7 @@ class AutoCreate:
         )
 
     async def handle_create_topics(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Create the topics that another broker asks for; a control-plane call. Raises KafkaError INVALID_REQUEST."""
+        """Handle a broker's control-plane request to create topics. Raises KafkaError INVALID_REQUEST."""
         topics = [
             NewTopic(
                 topic.name, topic.partitions, topic.replication_factor, configs=dict(topic.configs)

@@ -1,7 +1,7 @@
-"""Settings of topics and brokers, shown and altered by any broker (KIP-133, KIP-226, KIP-339).
+"""Reading and altering the settings of topics and brokers (KIP-133, KIP-226, KIP-339).
 
-Invariant: the settings of a resource are checked as a whole before they are written, so that what this broker
-writes is always usable.
+Any broker can read and alter settings, not only the controller. Invariant: the complete settings of a resource
+are checked before they are written, so that this broker never writes invalid settings.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class ResourceType(IntEnum):
-    """Kinds of resources that have settings, by Kafka's numbers."""
+    """Kafka's numbers for the types of resources that have settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -38,7 +38,7 @@ class ResourceType(IntEnum):
 
 
 class Operation(IntEnum):
-    """Changes of one key's value (KIP-339), by Kafka's numbers."""
+    """Kafka's numbers for the operations on the value of one key (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -47,7 +47,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """A change of one key; `operation` is the number that the client sent, not necessarily an `Operation`."""
+    """A change of one key; `operation` is the number in the request, which may be invalid."""
 
     name: str
     value: str | None
@@ -55,9 +55,9 @@ class Change(NamedTuple):
 
 
 class Alteration(NamedTuple):
-    """The changes of one resource.
+    """The changes to the settings of one resource.
 
-    If `replaces` is True, keys that are not named lose their values (KIP-133).
+    If `replaces` is True, every key without a change goes back to its default, as in AlterConfigs (KIP-133).
     """
 
     type: int
@@ -67,7 +67,7 @@ class Alteration(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The outcome for one resource."""
+    """The result of altering one resource."""
 
     type: int
     name: str
@@ -76,7 +76,7 @@ class Result(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """The entity whose settings are altered, its possible keys, and the check of its complete settings."""
+    """The topic or broker to alter, its allowed keys, and the function that checks its complete settings."""
 
     kind: ConfigKind
     name: str
@@ -85,16 +85,19 @@ class _Target(NamedTuple):
 
 
 CHANGES_MAX: Final = 1_000
-"""Maximum number of changes of one resource in one request: several times the number of keys."""
+"""Maximum number of changes of one resource in one request: several times the number of existing keys."""
 _OPERATIONS: Final = frozenset(Operation)
 _ALTERED_AT_ONCE: Final = 16
-"""After this many resources, let other connections be served: refused resources do not wait for ZooKeeper."""
+"""Resources altered before other connections are served.
+
+Refused resources do not wait for ZooKeeper, so many of them would otherwise block the event loop.
+"""
 _READ_AT_ONCE: Final = 64
-"""Topics whose settings are read in one turn of the event loop: about 2 ms."""
+"""Topics whose settings are read in one turn of the event loop, which takes about 2 ms."""
 
 
 class ConfigAdmin:
-    """Reads and changes of settings; `apply_now()` makes this broker apply the settings written so far."""
+    """Reads and alters settings; `apply_now()` makes this broker apply the settings that are in the store."""
 
     def __init__(
         self,
@@ -169,7 +172,7 @@ class ConfigAdmin:
     # ---- what may be altered
 
     def _target(self, item: Alteration) -> _Target:
-        """Return the target of an alteration. Raises KafkaError if this broker cannot alter its settings."""
+        """Return the topic or broker to alter. Raises KafkaError if this broker cannot alter the resource."""
         if item.type == ResourceType.TOPIC:
             return self._topic(item.name)
         if item.type == ResourceType.BROKER:
@@ -205,7 +208,7 @@ class ConfigAdmin:
 
 
 def broker_id(name: str) -> int:
-    """Return the broker id that a resource names. Raises KafkaError INVALID_REQUEST."""
+    """Return a resource name as a broker id. Raises KafkaError INVALID_REQUEST if the name is no integer."""
     try:
         return parse_number(name)
     except ValueError:
@@ -215,7 +218,7 @@ def broker_id(name: str) -> int:
 
 
 def type_name(number: int) -> str:
-    """Return Kafka's name of a resource type."""
+    """Return Kafka's name for the number of a resource type."""
     try:
         return ResourceType(number).name
     except ValueError:
@@ -223,7 +226,7 @@ def type_name(number: int) -> str:
 
 
 def _check_changes(item: Alteration) -> None:
-    """Raise KafkaError INVALID_REQUEST for changes that contradict each other or have no value."""
+    """Raise KafkaError INVALID_REQUEST for too many changes, repeated keys, unknown operations or null values."""
     if len(item.changes) > CHANGES_MAX:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -249,7 +252,7 @@ def _check_changes(item: Alteration) -> None:
 def _changed(
     before: Overrides, keys: Mapping[str, Key], changes: Sequence[Change]
 ) -> dict[str, str]:
-    """Return the settings after the changes. Raises KafkaError INVALID_CONFIG."""
+    """Return the settings `before` with the changes applied. Raises KafkaError INVALID_CONFIG."""
     after = dict(before)
     for name, value, operation in changes:
         if operation == Operation.DELETE:
@@ -264,7 +267,10 @@ def _changed(
 def _edited(
     keys: Mapping[str, Key], stored: str | None, name: str, words: Sequence[str], operation: int
 ) -> str:
-    """Return a LIST value with words appended or subtracted; an unset value starts as the key's default."""
+    """Append words to a LIST value, or subtract words from it; return the new value.
+
+    If no value is stored, start from the key's default. Raises KafkaError INVALID_CONFIG.
+    """
     verb = Operation(operation).name.lower()
     row = keys.get(name)
     if row is None:

@@ -1,6 +1,6 @@
 """The rules for topic names.
 
-Invariant: a name that passes is safe as the name of a directory and of a znode. Pure.
+Invariant: an allowed name is safe as the name of a directory and of a znode. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def name_error(name: str) -> str:
 
 
 def may_exist(name: str) -> bool:
-    """Return False for a name that is too long for a topic, so that it need not be looked up."""
+    """Return False if the name is too long for a topic, so that no lookup is necessary."""
     return len(name) <= NAME_LENGTH_MAX
 
 
 class TakenNames:
-    """The existing topic names, to find one that differs from a new name only in '.' and '_'.
+    """The topic names in use. A new name collides with a name that differs only in '.' and '_'.
 
-    Metric names do not distinguish the two characters.
+    Metric names do not distinguish '.' from '_'.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -44,11 +44,11 @@ class TakenNames:
             self.add(name)
 
     def add(self, name: str) -> None:
-        """Add an existing name."""
+        """Add a topic name that is in use."""
         self._by_flat.setdefault(_flat(name), {})[name] = None
 
     def colliding(self, name: str) -> str | None:
-        """Return a topic that differs from `name` only in '.' and '_'; None if there is none."""
+        """Return a topic name in use that differs from `name` only in '.' and '_', or None."""
         return next((topic for topic in self._by_flat.get(_flat(name), ()) if topic != name), None)
 
 
@@ -57,7 +57,7 @@ def _flat(name: str) -> str:
 
 
 def error_for_unknown(name: str) -> ErrorCode:
-    """Return the error for a topic that does not exist and is not to be created."""
+    """Return the error code for a topic that does not exist: an invalid name, or an unknown topic."""
     if name_error(name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

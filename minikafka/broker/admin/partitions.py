@@ -1,7 +1,7 @@
-"""More partitions for existing topics (I9), by the active controller.
+"""Adding partitions to existing topics, on the active controller (I9).
 
-Invariant: the assignments of a topic's other partitions do not change. A topic that is being reassigned is
-refused, because the controller changes its assignment too.
+Invariant: the assignments of a topic's existing partitions do not change. A request for a topic that is being
+reassigned is refused, because the reassignment writes the same topic node.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Replicas = tuple[BrokerId, ...]
 class MorePartitions(NamedTuple):
     """A request to increase a topic to `total` partitions.
 
-    `assignments`: the replicas of each new partition; None if the controller is to choose them.
+    `assignments`: the replicas of each new partition; None if the controller chooses the replicas.
     """
 
     topic: str
@@ -43,7 +43,7 @@ class MorePartitions(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The outcome for one topic of a request."""
+    """The result for one topic of a CreatePartitions request."""
 
     topic: str
     error: ErrorCode = ErrorCode.NONE
@@ -51,20 +51,23 @@ class Result(NamedTuple):
 
 
 class _Room:
-    """The number of partitions that one request may still create."""
+    """The limit on the number of partitions that one request creates in all its topics."""
 
     def __init__(self) -> None:
         self._counted: dict[str, int] = {}
 
     def count(self, topic: str, partitions: int) -> None:
-        """Count a topic's new partitions, replacing its earlier count. Raises KafkaError POLICY_VIOLATION."""
+        """Record the number of new partitions of a topic, replacing its earlier number.
+
+        Raises KafkaError POLICY_VIOLATION if the request would create too many partitions.
+        """
         self._counted[topic] = 0
         check_room(partitions, PARTITIONS_MAX - sum(self._counted.values()))
         self._counted[topic] = partitions
 
 
 class PartitionAdmin:
-    """Adds partitions while this broker is the controller."""
+    """Adds partitions to topics while this broker is the active controller."""
 
     def __init__(
         self,
@@ -81,9 +84,10 @@ class PartitionAdmin:
     async def create_partitions(
         self, asked: Sequence[MorePartitions], timeout_ms: int, validate_only: bool = False
     ) -> list[Result]:
-        """Add partitions; return a result per topic, once this broker's metadata shows their leaders.
+        """Add partitions, wait for their leaders in this broker's metadata, and return one result per topic.
 
-        A topic that lacks leaders after `timeout_ms` has REQUEST_TIMED_OUT, although it was extended.
+        If a leader is still missing after `timeout_ms`, the result of the topic is REQUEST_TIMED_OUT, although
+        the partitions were added.
         """
         named: dict[str, None] = {}
         repeated: dict[str, None] = {}
@@ -131,7 +135,7 @@ class PartitionAdmin:
     async def _planned(
         self, item: MorePartitions, room: _Room, existing: Assignment
     ) -> dict[int, ReplicaAssignment]:
-        """Return the replicas of the new partitions, by number. Raises KafkaError if they cannot be added."""
+        """Return new partition number -> replicas. Raises KafkaError if the partitions cannot be added."""
         topic, count, given = item
         if topic == GROUP_TOPIC:
             raise KafkaError(
@@ -165,7 +169,7 @@ class PartitionAdmin:
     async def _chosen(
         self, first_replicas: Replicas, count: int, total: int
     ) -> dict[int, ReplicaAssignment]:
-        """Return replicas for the partitions `count` to `total - 1` of a topic, by number."""
+        """Choose replicas for the partitions `count` to `total - 1` of a topic; return number -> replicas."""
         brokers = list(self._metadata.brokers.values())
         added: dict[int, ReplicaAssignment] = {}
         async for numbers in self._give_way.parts(range(count, total)):

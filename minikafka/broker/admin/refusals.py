@@ -1,4 +1,4 @@
-"""The Kafka error for a request that could not be carried out."""
+"""The Kafka error for an administration request that failed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ NOT_CONTROLLER: Final = "this broker is not the controller"
 
 
 def refusal(error: Exception, about: str) -> tuple[ErrorCode, str]:
-    """Return error code and message for a client whose request failed; `about` says in the log what was requested."""
+    """Return the error code and message for a client whose request failed with `error`.
+
+    `about` describes the request in the log.
+    """
     if isinstance(error, KafkaError):
         return error.code, error.detail
     if isinstance(error, ControllerMoved | NotConnected | StaleSession):

@@ -1,7 +1,7 @@
-"""Topics created, and marked for deletion, by the active controller.
+"""Creating topics and marking topics for deletion, on the active controller.
 
-Requests are checked and planned here, and answered when this broker's metadata shows the outcome; the
-TopicStore writes.
+This module checks and plans each request. The TopicStore then writes to ZooKeeper. The client is answered
+when this broker's metadata shows the change.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ from minikafka.broker.side_by_side import AT_ONCE, all_of
 logger = logging.getLogger(__name__)
 
 DEFAULT: Final = -1
-"""A number of partitions or replicas that stands for the broker's default (KIP-464)."""
+"""Stands for the broker's default number of partitions or replicas (KIP-464)."""
 _LOOK_MS: Final = 200
-"""Interval between reads of the store for a marked topic that the metadata has never shown."""
+"""Interval of reads in the store while waiting for the deletion of a topic that was never in the metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create, defined by counts or by a manual assignment of (partition, replicas)."""
+    """A topic to create, with numbers of partitions and replicas or with a manual assignment.
+
+    `assignment` has pairs of (partition, replicas).
+    """
 
     name: str
     partitions: int = DEFAULT
@@ -51,7 +54,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """The outcome for one topic of a request; `plan` is None if the topic failed a check."""
+    """The result for one topic of a request; `plan` is set only if the topic can be created."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -60,7 +63,7 @@ class TopicResult:
 
 
 class TopicAdmin:
-    """Creates topics and marks them for deletion while this broker is the controller."""
+    """Creates topics, and marks topics for deletion, while this broker is the active controller."""
 
     def __init__(
         self,
@@ -83,8 +86,8 @@ class TopicAdmin:
     async def create_topics(
         self, topics: Sequence[NewTopic], timeout_ms: int, validate_only: bool = False
     ) -> list[TopicResult]:
-        """Create topics; return one result per name in order, once this broker's metadata shows
-        their leaders.
+        """Create topics, wait for their leaders in this broker's metadata, and return one result per
+        topic name, in order.
 
         Every result is NOT_CONTROLLER if this broker is not the active controller.
         """
@@ -120,7 +123,7 @@ class TopicAdmin:
         return [self._checked_for_leaders(result) for result in results]
 
     async def _existing(self, names: Sequence[str]) -> set[str]:
-        """Return the names that are topics; a name that no topic can have is not looked up."""
+        """Return the names in `names` that are existing topics. Invalid names are not looked up."""
         found: set[str] = set()
         async for part in self._give_way.parts(names):
             if allowed := [name for name in part if not name_error(name)]:
@@ -158,7 +161,7 @@ class TopicAdmin:
         return results
 
     def _plan(self, topic: NewTopic, exists: bool, taken: TakenNames, room: int) -> TopicPlan:
-        """Return the plan of one topic. Raises KafkaError with the reason if it cannot be created."""
+        """Return the plan for creating one topic. Raises KafkaError if the topic cannot be created."""
         reason = name_error(topic.name)
         if reason:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -216,7 +219,7 @@ class TopicAdmin:
         return assign(brokers, partitions, replication_factor, start, shift)
 
     def _known_brokers(self) -> set[BrokerId]:
-        """Return the live brokers, and the unavailable ones that hold replicas."""
+        """Return the ids of the live brokers and of all brokers that hold replicas, live or not."""
         known = set(self._metadata.brokers)
         for states in self._metadata.topics.values():
             for state in states.values():
@@ -224,8 +227,9 @@ class TopicAdmin:
         return known
 
     def _new_topic_id(self) -> bytes:
-        """Return a random version 4 UUID whose text does not start with "-", which command lines
-        take for an option.
+        """Return a random version 4 UUID whose text does not start with "-".
+
+        A command-line tool would take a text that starts with "-" for an option.
         """
         while True:
             topic_id = version_4_uuid(self._rng.bytes(16))
@@ -254,13 +258,13 @@ class TopicAdmin:
     # ---- delete
 
     async def delete_topics(self, names: Iterable[str], timeout_ms: int) -> dict[str, TopicResult]:
-        """Mark the topics for deletion; the mark stays until a controller has deleted the topic.
+        """Mark the topics for deletion, wait until the controller has deleted them, and return a result per topic.
 
-        Waits until this broker's metadata no longer shows the topics. For a topic that the metadata
-        never showed, waits until ZooKeeper no longer has it. A topic that still exists after the
-        timeout gets REQUEST_TIMED_OUT, although it is marked. As in Kafka, a topic that was marked
-        before this call is waited for only if the metadata shows it when the call begins; otherwise
-        it gets UNKNOWN_TOPIC_OR_PARTITION.
+        A topic counts as deleted when this broker's metadata no longer shows it. A topic that was never
+        in the metadata counts as deleted when ZooKeeper no longer has its node. A topic that still
+        exists after the timeout gets REQUEST_TIMED_OUT. Such a topic stays marked and is deleted later.
+        As in Kafka, a topic gets UNKNOWN_TOPIC_OR_PARTITION if it was already marked when this call
+        began and was not in the metadata.
         """
         wanted = dict.fromkeys(names)
         shown = {name for name in self._metadata.topics if name in wanted}
@@ -292,13 +296,12 @@ class TopicAdmin:
     async def _not_gone(
         self, marked: Iterable[str], fresh: Collection[str], timeout_ms: int
     ) -> set[str]:
-        """Wait until no marked topic exists; return the topics that still exist after the timeout.
+        """Wait until all marked topics are deleted; return the topics that still exist after the timeout.
 
-        A topic that this broker's metadata has shown exists as long as the metadata shows it. A
-        topic in `fresh` was marked by this call, and may be deleted before the metadata ever shows
-        it. Until the metadata shows it, the store is read at an interval. A topic that is neither in
-        the metadata nor in `fresh` counts as deleted: the metadata showed it when `delete_topics`
-        began.
+        A topic that was in this broker's metadata exists as long as the metadata shows it. The topics
+        in `fresh` were marked by this call. A topic in `fresh` may be deleted before it appears in the
+        metadata. Until it appears, the store is read at an interval. A topic that is neither in the
+        metadata nor in `fresh` was in the metadata when `delete_topics` began, so it counts as deleted.
         """
         topics = self._metadata.topic_ids
         shown = {name: topics.get(name) for name in marked if name in self._metadata.topics}
@@ -320,14 +323,14 @@ class TopicAdmin:
         return unseen | self._still_shown(shown)
 
     async def _still_stored(self, names: Collection[str]) -> set[str]:
-        """Return the names that are still topics; all of them if the store cannot be read."""
+        """Return the names of topics that still exist in the store; all names if the store cannot be read."""
         try:
             return await self._existing(list(names))
         except CoordinationError:
             return set(names)
 
     def _still_shown(self, topics: Mapping[str, bytes | None]) -> set[str]:
-        """Return the names of the topics that the metadata still shows with the given id."""
+        """Return the names in `topics` (name -> topic id) that the metadata still shows with that topic id."""
         now = self._metadata
         return {
             name
@@ -336,7 +339,7 @@ class TopicAdmin:
         }
 
     async def _mark(self, name: str, fresh: set[str]) -> TopicResult:
-        """Mark the topic for deletion; add the name to `fresh` if it had no mark."""
+        """Mark the topic for deletion; add its name to `fresh` if the topic was not marked before."""
         try:
             if await self._store.mark_for_deletion(name):
                 fresh.add(name)

@@ -1,23 +1,23 @@
 """Settings of brokers and topics.
 
 DescribeConfigs 32, versions 1–4.
-- Resource type 2 is a topic, which any broker describes; 4 is this broker, or with an empty name the dynamic
-  defaults of all brokers. Other types, and the id of another broker, are INVALID_REQUEST; an unknown topic is
+- Resource type 2 is a topic, which any broker describes. Type 4 is this broker or, with an empty name, the dynamic
+  defaults of all brokers. Other types, and the id of another broker, get INVALID_REQUEST. An unknown topic gets
   UNKNOWN_TOPIC_OR_PARTITION.
-- The response has each key with its value, its source, from version 3 its type and, if requested, its
-  synonyms and documentation. A null or empty list of keys requests all keys. Values of sensitive keys are
-  null.
+- The response has each key with its value and its source. From version 3 it has the type of each key. If
+  requested, it has synonyms and documentation. A null or empty list of keys requests all keys. Values of
+  sensitive keys are null.
 - A resource that the request names twice is described once.
 - A broker's keys include `inter.broker.protocol.version` and `delete.topic.enable`, which UIs read.
 
 AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
-- Any broker alters topics and the dynamic defaults of all brokers (the empty name); a broker's own settings are
-  altered by that broker. Each resource is altered as a whole or not at all. The message of INVALID_CONFIG names the
-  key and its valid values; a key that only the configuration file can set is INVALID_CONFIG too. Log levels (type 8)
-  and other resource types are INVALID_REQUEST.
-- More than 1,000 changes of one resource are INVALID_REQUEST.
-- A key that is unknown to brokers can be set for them, without effect. It is described as a user-defined key:
-  sensitive and read-only, without a type and a value.
+- Any broker alters topics and the dynamic defaults of all brokers (the empty name). Only the broker itself alters its
+  own settings. Each resource is altered as a whole or not at all. The message of INVALID_CONFIG names the key and its
+  valid values. A key that only the configuration file can set gets INVALID_CONFIG too. Log levels (type 8) and other
+  resource types get INVALID_REQUEST.
+- More than 1,000 changes of one resource get INVALID_REQUEST.
+- A key that brokers do not know can be set for a broker, but has no effect. DescribeConfigs shows it as a
+  user-defined key, which is sensitive and read-only and has no type and no value.
 - AlterConfigs replaces all settings of the resource; IncrementalAlterConfigs sets and deletes keys, and appends to
   and subtracts from lists. `validate_only` writes nothing.
 """
@@ -110,7 +110,7 @@ def _result(
 def _entries(
     services: Services, resource: Entity, configs: Mapping[str, TopicConfig]
 ) -> list[ConfigEntry]:
-    """Return the entries of all keys of one resource. Raises KafkaError if this broker cannot describe it."""
+    """Return the entries of all keys of a resource. Raises KafkaError if this broker cannot describe the resource."""
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         return _topic(services, name, configs)
@@ -193,7 +193,10 @@ async def incremental_alter_configs(
 
 
 def _changes(resource: Entity) -> Sequence[Entity]:
-    """Return at most `CHANGES_MAX` + 1 of the resource's changes: `ConfigAdmin` refuses that many."""
+    """Return the changes of one resource, cut to the first `CHANGES_MAX` + 1 changes.
+
+    `ConfigAdmin` refuses a resource with more than `CHANGES_MAX` changes.
+    """
     changes: Sequence[Entity] = resource.configs[: CHANGES_MAX + 1]
     return changes
 

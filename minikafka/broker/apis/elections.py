@@ -1,13 +1,12 @@
-"""Elections that a client requests (KIP-183, KIP-460); only the active controller does them.
+"""Elections that a client requests (KIP-183, KIP-460). Only the active controller handles these requests.
 
 ElectLeaders 43, versions 0–2.
-- Elects preferred leaders (the only kind in version 0) or unclean ones, for the given partitions, or for all
-  if the list is null. The response has one code and message per partition: ELECTION_NOT_NEEDED (omitted if
-  all partitions are requested), PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
-  UNKNOWN_TOPIC_OR_PARTITION.
-- The response is sent when this broker's metadata has all new leaders (R61), at the latest after the
-  request's timeout. A partition whose new leader the metadata lacks at that time gets REQUEST_TIMED_OUT,
-  although the leader is elected.
+- Elects preferred leaders, or from version 1 unclean leaders, for the given partitions. A null list requests all
+  partitions. The response has one code and message per partition: ELECTION_NOT_NEEDED (omitted if all partitions
+  are requested), PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
+- The response is sent when this broker's metadata has all new leaders (R61), or after the request's timeout. If the
+  metadata lacks the new leader of a partition after the timeout, the partition gets REQUEST_TIMED_OUT, although the
+  leader is elected.
 
 Other brokers return NOT_CONTROLLER for the whole request (from version 1) and for every partition.
 """
@@ -69,7 +68,7 @@ async def elect_leaders(services: Services, request: Entity, context: RequestCon
 
 
 async def _asked(services: Services, request: Entity) -> list[TopicPartition] | None:
-    """Return the partitions that the request names, each once; None if it asks for all partitions."""
+    """Return the partitions that the request names, without repetitions; None if it requests all partitions."""
     if request.topic_partitions is None:
         return None
     named = (
@@ -83,7 +82,7 @@ async def _asked(services: Services, request: Entity) -> list[TopicPartition] | 
 async def _elect(
     services: Services, asked: list[TopicPartition] | None, *, unclean: bool
 ) -> Results:
-    """Return the result of each partition; the controller gets the partitions in parts. Raises KafkaError."""
+    """Elect leaders through the controller, part by part. Return the result of each partition. Raises KafkaError."""
     elect = services.controller.elect_leaders
     if asked is None:
         return await elect(unclean=unclean, partitions=None)
@@ -96,7 +95,7 @@ async def _elect(
 
 
 def _is_led(services: Services, tp: TopicPartition, kind: int) -> bool:
-    """Return True if this broker's metadata has the elected leader, or no longer has the partition."""
+    """Return True if this broker's metadata shows the elected leader, or no longer has the partition."""
     state = services.metadata.topics.get(tp.topic, {}).get(tp.partition)
     if state is None:
         return True

@@ -1,38 +1,37 @@
 """Fetch (key 1), versions 4 to 12, for consumers and for followers.
 
-Behaviour: consumers read below the high watermark, or below the last stable offset with isolation level
-read_committed, and wait for min_bytes for at most max_wait_ms; followers read up to the written log end.
-Epochs are fenced as in KIP-320, and divergence is reported as in KIP-595. Version notes: 5 log start offset,
-7 sessions, 9 current leader epoch, 10 topics with compression.type zstd, 11 rack id, 12 flexible and last
-fetched epoch.
+Consumers read below the high watermark, or below the last stable offset with isolation level read_committed. They
+wait for min_bytes, for at most max_wait_ms. Followers read up to the written log end. Epochs are fenced as in
+KIP-320, and divergence is reported as in KIP-595. Version notes: 5 log start offset, 7 sessions, 9 current leader
+epoch, 10 topics with compression.type zstd, 11 rack id, 12 flexible and last fetched epoch.
 
-Incremental sessions (KIP-227): a response names the partitions with records, an error, a preferred read
-replica, or a high watermark or log start offset that has changed since it was last sent. At most
+Incremental sessions (KIP-227): a response contains the partitions that have records, an error, a preferred read
+replica, or a high watermark or log start offset that has changed since the last response. At most
 `max.incremental.fetch.session.cache.slots` sessions are kept, including the sessions of followers. A consumer
-that gets no session is answered with session 0 and sends all partitions each time. When all slots are taken,
-a new session replaces one that was not used for two minutes, or else a smaller one that has been in use for
-more than two minutes; a follower's session may replace any consumer's. Sessions of followers end with their
-connection.
+that gets no session receives session id 0, and sends all partitions in each request. When all slots are taken,
+a new session replaces a session that was not used for two minutes. If there is none, it replaces a smaller session
+that has been in use for more than two minutes. A follower's session may replace the session of any consumer. The
+session of a follower ends with its connection.
 
-Reads from followers (KIP-392): from version 11 a follower answers too, up to the high watermark that it
-knows. With `replica.selector.class` set, the leader names a follower in the ISR and in the client's rack that
-has the offset, unless the leader is in that rack itself. A leader that has named a follower sends it each new
-high watermark at once.
+Reads from followers (KIP-392): from version 11, a follower also answers consumers, up to the high watermark that it
+knows. If `replica.selector.class` is set, the leader returns a preferred read replica: a follower that is in the ISR
+and in the client's rack, and has the offset. It returns none if the leader itself is in the client's rack. A leader
+that has named a follower sends this follower each new high watermark at once.
 
-Records beyond the first 64 KiB of a response are read when the client's socket takes them, in pieces of at most
-256 KiB. All clients of a broker together have a budget of 64 MiB for such pieces: the more of it is used, the smaller
-they get, down to 16 KiB. Until a client has received a response with more than 64 KiB of records, its further requests
-are not read. If the records are deleted or truncated meanwhile, its connection is closed.
+Records beyond the first 64 KiB of a response are read when the client's socket can take them, in pieces of at most
+256 KiB. All clients of a broker share a budget of 64 MiB for such pieces. As the budget is used up, the pieces get
+smaller, down to 16 KiB. Until a client has received a response with more than 64 KiB of records, its further requests
+are not read. If the records are deleted or truncated before they are sent, the connection is closed.
 
-A fetch of more than 64 partitions is handled in steps, between which the broker handles other connections; in
-a session, only partitions that may have changed count. The connection's next request is handled after such a
-fetch is answered. While 16 fetches of a connection wait for records, its next request waits too.
+A fetch of more than 64 partitions is handled in steps. Between steps, the broker handles other connections. In a
+session, only partitions that may have changed count. The connection's next request is handled after such a fetch is
+answered. While 16 fetches of a connection wait for records, its next request waits too.
 
-A consumer's request of 8 KiB or more is decoded in steps too, and a follower's of 16 KiB or more; the broker
-handles one such request at a time. A request may have at most 1 MiB, which is enough for 30,000 partitions; a
-larger one closes the connection, as does a follower's session of more than 10,000 partitions. The sessions of
-all consumers together have at most 100,000 partitions; beyond that, sessions are replaced as when all slots
-are taken. A fetch of more than 4,096 partitions without a session does not wait for records.
+A consumer's request of 8 KiB or more and a follower's request of 16 KiB or more are also decoded in steps. The broker
+handles one such request at a time. A request may have at most 1 MiB, which is enough for 30,000 partitions. A larger
+request closes the connection. So does a follower's session of more than 10,000 partitions. The sessions of all
+consumers together have at most 100,000 partitions; beyond this number, sessions are replaced as when all slots are
+taken. A fetch of more than 4,096 partitions without a session does not wait for records.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class FetchApi:
         self.now = 0
         self.session: Session | None = None
         self.slot = Slot()
-        """The queue entry of the response to a follower: a session has at most one fetch in flight."""
+        """The queue entry of the response to a follower, whose session has at most one fetch in flight."""
         self.correlation = 0
 
     def on_request(
@@ -130,9 +129,9 @@ class FetchApi:
         body: int,
         end: int,
     ) -> bool:
-        """Begin a fetch. It is answered at the end of this tick, or waits for min_bytes up to max_wait_ms.
+        """Begin a fetch, which is answered at the end of this tick or waits for min_bytes, at most max_wait_ms.
 
-        Return True if the connection must not parse a further request yet. Raises ProtocolViolation.
+        Return True if the connection must not parse further requests yet. Raises ProtocolViolation.
         """
         if self.session is not None and version == FOLLOWER_VERSION:
             single = single_request(buf, body, end)
@@ -152,7 +151,7 @@ class FetchApi:
         return self.consumers.rows > ROWS_MAX or self.is_full()
 
     def _is_of_follower(self, buf: bytearray, body: int, version: int) -> bool:
-        """True if the request has a broker's replica id; brokers send no tagged fields before that id."""
+        """True if the request has the replica id of a broker. A broker sends no tagged fields before this id."""
         return version == FOLLOWER_VERSION and buf[body] == 0 and buf[body + 1] < 0x80
 
     def _begin_large(self, body: memoryview, version: int, correlation: int) -> None:
@@ -165,9 +164,9 @@ class FetchApi:
         self.consumers.begin_large(LargeRequest(self.consumers, steps, self.refused))
 
     def _large_steps(self, body: bytearray, version: int, correlation: int) -> Steps:
-        """Decode a request in steps. Then return a consumer's fetch, which the caller begins.
+        """Decode a request in steps. Then return a consumer's fetch, which the caller must begin.
 
-        A follower's fetch is handled here, in steps, and None is returned. Raises ProtocolViolation.
+        A follower's fetch is also handled in steps, and None is returned. Raises ProtocolViolation.
         """
         now = self.consumers.clock.now()
         request = yield from decode_in_steps(body, memoryview(body), 0, len(body), version)
@@ -190,12 +189,12 @@ class FetchApi:
     def is_full(self) -> bool:
         """True while no further request may be parsed.
 
-        That is so while a large fetch is in progress, too many fetches wait, or too many bytes are unsent.
+        A large fetch is in progress, too many fetches wait, or too many bytes of records are unsent.
         """
         return self.consumers.is_full()
 
     def close(self) -> None:
-        """Forget all fetches: the connection has ended."""
+        """Drop all fetches and the follower's session, because the connection has ended."""
         self.consumers.close()
         if self.session is not None:
             self.replicas.fetch_sessions.close(self.session)
@@ -204,7 +203,7 @@ class FetchApi:
     # ---- followers
 
     def _follower_again(self, session: Session, single: SingleRequest, correlation: int) -> bool:
-        """Handle a follower's fetch of one partition of its session; return False for any other request."""
+        """Handle a follower's fetch of one partition of its session. Return False for any other request."""
         (
             _,
             replica_id,
@@ -239,7 +238,7 @@ class FetchApi:
         return True
 
     def _begin_follower(self, request: FetchRequest, correlation: int) -> int:
-        """Queue an entry for the response, open or continue the session; return the error code or 0."""
+        """Queue an entry for the response, and open or continue the session. Return the error code, 0 on success."""
         self._await_response(correlation)
         return self._open_or_continue(request)
 
@@ -265,7 +264,7 @@ class FetchApi:
         self.answers.entries.append(self.slot)
 
     def _open_or_continue(self, request: FetchRequest) -> int:
-        """Open or continue the session that the request names; return the error code, 0 on success."""
+        """Open or continue the follower's session. Return the error code, 0 on success."""
         session = self.session
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session is not None:
@@ -281,7 +280,7 @@ class FetchApi:
         return 0
 
     def respond(self, error: int, topics: Topics) -> None:
-        """Answer the follower's fetch with the error code or, if it is 0, with these partitions."""
+        """Answer the follower's fetch with an error code, or with these partitions if the code is 0."""
         self.requests.follower_fetches.value += 1
         session_id = self.session.id if self.session is not None and not error else 0
         response = encode_response(self.correlation, FOLLOWER_VERSION, error, session_id, topics)
@@ -297,6 +296,6 @@ class FetchApi:
             self.answers.answer(self.slot, response)
 
     def release_parked(self) -> None:
-        """Answer a parked follower fetch without records, so that it does not delay the next request."""
+        """Answer a waiting follower fetch without records, so that it does not delay the next request."""
         if self.session is not None and self.session.parked:
             self.session.answer_now([])

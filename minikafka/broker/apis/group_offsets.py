@@ -1,10 +1,10 @@
 """The committed offsets of consumer groups.
 
 OffsetCommit 8, versions 2–8.
-- Answered when the offsets are on all in-sync replicas of the group's partition of `__consumer_offsets`, at most
-  `offsets.commit.timeout.ms` later (REQUEST_TIMED_OUT). A topic or partition that does not exist is
-  UNKNOWN_TOPIC_OR_PARTITION; metadata longer than `offset.metadata.max.bytes` is OFFSET_METADATA_TOO_LARGE.
-- The offsets of more than 256 partitions are written in several batches, and some of these may fail.
+- Answered when the offsets are on all in-sync replicas of the group's partition of `__consumer_offsets`. After
+  `offsets.commit.timeout.ms` the response is REQUEST_TIMED_OUT. A topic or partition that does not exist gets
+  UNKNOWN_TOPIC_OR_PARTITION. Metadata longer than `offset.metadata.max.bytes` gets OFFSET_METADATA_TOO_LARGE.
+- The offsets of more than 256 partitions are written in several batches, and some of these batches may fail.
 - Version notes: 2–4 the client's retention time (-1: the default), 6 leader epochs (KIP-320), 7 static
   members (KIP-345).
 
@@ -85,7 +85,7 @@ def _count(named: Iterable[tuple[str, Sequence[Any]]]) -> int:
 def _existing(
     services: Services, named: Iterable[tuple[str, Sequence[Entity]]]
 ) -> list[tuple[str, list[OffsetToCommit]]]:
-    """Return the offsets to commit by topic, without those of partitions that do not exist."""
+    """Return the offsets to commit, by topic, without offsets of partitions that do not exist."""
     known = services.metadata.topics
     topics = [
         (name, [_offset(row) for row in rows if row.partition_index in known.get(name, ())])
@@ -116,7 +116,10 @@ def _errors_of_parts(
     version: int,
     outcomes: Sequence[CommitResponse | DeleteOffsetsResponse],
 ) -> Steps:
-    """Return the response as `Steps`; a partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the response to a large OffsetCommit or OffsetDelete request as `Steps`.
+
+    A partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION.
+    """
     errors: dict[tuple[str, int], int] = {}
     for outcome in outcomes:
         if isinstance(outcome, DeleteOffsetsResponse) and outcome.error:
@@ -173,7 +176,7 @@ def _committed(
 
 @lru_cache(maxsize=1024)
 def _encoded(version: int, topics: PartitionErrors) -> bytes:
-    """Return the encoded response, from a cache: consumers commit the same few partitions again and again."""
+    """Return the encoded response to OffsetCommit. It is cached: consumers commit the same partitions repeatedly."""
     return encode_body(response(OFFSET_COMMIT, version, topics=_error_rows(topics)))
 
 
@@ -193,7 +196,10 @@ def offset_fetch(services: Services, request: Entity, context: RequestContext) -
 def _fetch_in_parts(
     services: Services, request: Entity, groups: Sequence[Entity], context: RequestContext
 ) -> Steps:
-    """Return the response as `Steps`; in each step the coordinator answers one part synchronously."""
+    """Return the response to a large OffsetFetch request as `Steps`.
+
+    In each step, the coordinator answers one part of the request synchronously.
+    """
     require_stable = getattr(request, "require_stable", False)
     fetched: list[FetchedGroup] = []
     for group in groups:
@@ -292,7 +298,7 @@ def offset_delete(services: Services, request: Entity, context: RequestContext) 
 def _delete_request(
     services: Services, request: Entity, named: Iterable[tuple[str, Sequence[Entity]]]
 ) -> DeleteOffsetsRequest:
-    """Return the coordinator's request to delete these offsets, without partitions that do not exist."""
+    """Return the request that tells the coordinator to delete these offsets, without unknown partitions."""
     known = services.metadata.topics
     existing = [
         (name, [row.partition_index for row in rows if row.partition_index in known.get(name, ())])

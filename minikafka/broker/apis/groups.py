@@ -1,17 +1,18 @@
 """Consumer groups: their coordinators, members and rebalances.
 
 FindCoordinator 10, versions 0–4.
-- Names the broker that leads the group's partition of `__consumer_offsets`. A request has one key up to
+- Returns the broker that leads the group's partition of `__consumer_offsets`. A request has one key up to
   version 3, a list of keys from version 4 (KIP-699). The first request creates `__consumer_offsets`.
-- COORDINATOR_NOT_AVAILABLE, which clients retry, until the topic exists and has a leader: it is not created before
-  `offsets.topic.replication.factor` brokers are live.
-- INVALID_REQUEST for a transactional id (key type 1), as transactions are not supported yet, and for unknown
-  key types. For a transactional id librdkafka gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead: after
-  INVALID_REQUEST it would retry until the timeout of init_transactions.
+- Until this topic exists and has a leader, the response is COORDINATOR_NOT_AVAILABLE, which clients retry. The topic
+  is not created before `offsets.topic.replication.factor` brokers are live.
+- INVALID_REQUEST for unknown key types, and for a transactional id (key type 1), because transactions are not
+  supported yet. For a transactional id, librdkafka gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead, because it
+  would retry after INVALID_REQUEST until the timeout of init_transactions.
 
 JoinGroup 11, versions 0–9.
-- Answered when all members have joined or the rebalance has timed out; until then the connection is parked.
-- More than 100 protocols, or more than 1 MiB of metadata, which no record of a group can hold, are INVALID_REQUEST.
+- Answered when all members have joined or the rebalance has timed out. Until then, later requests of the connection
+  get no response.
+- More than 100 protocols get INVALID_REQUEST. So does more than 1 MiB of metadata, which no group record can hold.
 - Version 4 and later: a new dynamic member first gets MEMBER_ID_REQUIRED and its id (KIP-394). 5: static members
   (KIP-345). 8: reasons, which go into the ledger (KIP-800). 9: the leader may be told to skip the assignment (KIP-814).
 
@@ -23,8 +24,8 @@ Heartbeat 12, versions 0–4. LeaveGroup 13, versions 0–5: several members fro
 
 DescribeGroups 15, versions 0–5. ListGroups 16, versions 0–4: filter by state from version 4 (KIP-518).
 DeleteGroups 42, versions 0–2.
-- ListGroups lists the groups of the partitions that this broker leads. Authorized operations, if requested, are all
-  operations: there is no authorizer.
+- ListGroups lists the groups that this broker coordinates. If authorized operations are requested, all operations are
+  returned, because there is no authorizer.
 
 Any request about a group gets NOT_COORDINATOR if another broker coordinates the group, and
 COORDINATOR_LOAD_IN_PROGRESS while this broker reads the group's partition after an election.
@@ -90,13 +91,13 @@ _NOT_ASKED: Final = -(2**31)
 
 _COORDINATORS_SINCE: Final = 4
 _GROUP: Final = 0
-"""Key type in FindCoordinator for a consumer group; version 0 has no other type."""
+"""Key type of a consumer group in FindCoordinator. Version 0 has only this type."""
 _TRANSACTION: Final = 1
 _CLIENT_ID_MAX: Final = 1_000
-"""Characters of the client id that go into a member id, so that the id fits into every response."""
+"""Maximum number of characters of the client id in a member id, so that the member id fits into every response."""
 _PROTOCOLS_MAX: Final = 100
 _METADATA_BYTES_MAX: Final = 1 << 20
-"""Maximum bytes of metadata in one JoinGroup request: the coordinator keeps them as long as the member."""
+"""Maximum bytes of metadata in one JoinGroup request. The coordinator keeps the metadata in memory."""
 _MEMBER_ID_REQUIRED_SINCE: Final = 4
 _PROTOCOL_NULLABLE_SINCE: Final = 7
 _SKIP_ASSIGNMENT_SINCE: Final = 9
@@ -107,7 +108,7 @@ _SEVERAL_LEAVE_SINCE: Final = 3
 def find_coordinator(
     services: Services, request: Entity, context: RequestContext
 ) -> Entity | Steps:
-    """Return the response to a FindCoordinator request, from version 4 (several keys) as `Steps`."""
+    """Return the response to a FindCoordinator request. From version 4 (several keys), return it as `Steps`."""
     key_type = getattr(request, "key_type", _GROUP)
     if context.version < _COORDINATORS_SINCE:
         found = _coordinator(services, request.key, key_type, context.connection)
@@ -122,7 +123,7 @@ def find_coordinator(
 def _coordinator(
     services: Services, key: str, key_type: int, connection: ClientConnection
 ) -> dict[str, Any]:
-    """Return the response's fields for one key: the broker that coordinates it, or an error."""
+    """Return the response fields for one key: the coordinator of the key, or an error."""
     if key_type == _GROUP:
         node, reason = services.groups.topic.locate(key, connection.listener)
         if node is not None:
@@ -245,7 +246,7 @@ def heartbeat(services: Services, request: Entity, context: RequestContext) -> L
 
 @lru_cache(maxsize=64)
 def _beat(version: int, answer: HeartbeatResponse) -> bytes:
-    """Return the encoded response, from a cache: heartbeats are frequent, and few responses differ."""
+    """Return the encoded response to Heartbeat. It is cached: heartbeats are frequent and have few responses."""
     return encode_body(response(HEARTBEAT, version, error_code=answer.error))
 
 
@@ -280,7 +281,10 @@ def _left(version: int, left: LeaveResponse) -> Steps:
 
 
 def _left_in_parts(version: int, outcomes: Sequence[LeaveResponse]) -> Steps:
-    """Return the response as `Steps`; its top-level error is that of the first part that has one."""
+    """Return the response to a large LeaveGroup request as `Steps`.
+
+    The top-level error is the error of the first part that failed.
+    """
     error = next((left.error for left in outcomes if left.error), 0)
     members = () if error else chain.from_iterable(left.members for left in outcomes)
     return (

@@ -1,25 +1,25 @@
 """Brokers, topics and partitions, as clients see them.
 
 Metadata 3, versions 0–12.
-- Served from this broker's metadata snapshot; the controller is one of the listed brokers or -1. The encoded bytes
-  of a topic are cached until the snapshot is replaced.
-- Brokers are listed with their endpoint on the client's listener; brokers without that listener are omitted, and
-  a partition led by one of them is LISTENER_NOT_FOUND (before version 6: LEADER_NOT_AVAILABLE).
-- Null, and in version 0 an empty list, requests all topics; from version 1 an empty list requests none.
+- Served from this broker's metadata snapshot. The controller is one of the listed brokers, or -1. The encoded bytes
+  of a topic are cached until the topic or a broker changes.
+- Brokers are listed with their endpoint on the client's listener. Brokers without this listener are omitted. A
+  partition led by such a broker gets LISTENER_NOT_FOUND (before version 6: LEADER_NOT_AVAILABLE).
+- A null list requests all topics. An empty list requests all topics in version 0, and no topic from version 1.
 - An unknown topic is created in the background if `auto.create.topics.enable` and the request (from version 4)
-  allow it, and is LEADER_NOT_AVAILABLE until the controller's update arrives; otherwise it is
-  UNKNOWN_TOPIC_OR_PARTITION. An invalid topic name is INVALID_TOPIC_EXCEPTION.
+  allow this. The topic gets LEADER_NOT_AVAILABLE until the controller's update arrives. If creation is not allowed,
+  it gets UNKNOWN_TOPIC_OR_PARTITION. An invalid topic name gets INVALID_TOPIC_EXCEPTION.
 - `__consumer_offsets` and `__transaction_state` are marked as internal. `__consumer_offsets` is created with
   the numbers of partitions and replicas that the `offsets.topic.*` keys set.
 - Topic ids are in responses from version 10 and in requests from version 12 (UNKNOWN_TOPIC_ID); before
   version 12, a request by id or without a name is INVALID_REQUEST.
-- Authorized operations, if requested, are all operations: there is no authorizer.
-- A broker without metadata from a controller delays the response: it would list no broker and no topic, and
-  librdkafka forgets every broker that is not listed.
+- If authorized operations are requested, all operations are returned, because there is no authorizer.
+- A broker that has no metadata from a controller yet delays the response. Otherwise the response would list no
+  broker and no topic, and librdkafka forgets every broker that is not listed.
 
 DescribeCluster 60, versions 0–1.
-- The same brokers and controller, with the same delay. Version 1 may request the endpoints of controllers (KIP-919),
-  which only a cluster without ZooKeeper has: MISMATCHED_ENDPOINT_TYPE.
+- Returns the same brokers and controller as Metadata, with the same delay. A request of version 1 for the endpoints
+  of controllers (KIP-919) gets MISMATCHED_ENDPOINT_TYPE, because only a cluster without ZooKeeper has such endpoints.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def metadata(
 ) -> Steps | Awaitable[Steps]:
     """Return the response to a Metadata request as `Steps`, one step for each topic.
 
-    Until the broker has received metadata, return an awaitable of the `Steps` instead.
+    If the broker has not received any metadata yet, return an awaitable of the `Steps` instead.
     """
     if not services.metadata.version:
         return _first_metadata(services, request, context)
@@ -67,7 +67,7 @@ async def _first_metadata(services: Services, request: Entity, context: RequestC
 
 
 async def _first_update(services: Services) -> None:
-    """Wait at most 30 s for the first metadata; raise KafkaError, which closes the connection, after that."""
+    """Wait for the first metadata. After 30 s, raise KafkaError, which closes the connection."""
     if not await services.metadata.wait_until(
         lambda: services.metadata.version > 0, _FIRST_UPDATE_MS
     ):
@@ -134,7 +134,10 @@ def _by_id(snapshot: Snapshot, topic_id: bytes, request: Entity, context: Reques
 def _created(
     services: Services, version: int, request: Entity, names: dict[str, None]
 ) -> Generator[None, None, dict[str, ErrorCode]]:
-    """Begin to create these topics; return their error codes, or {} if request or broker forbids creation."""
+    """Begin to create these topics and return their error codes.
+
+    Return {} if the request or the broker's settings do not allow automatic creation.
+    """
     may_create = version < _AUTO_CREATE_ASKED_SINCE or request.allow_auto_topic_creation
     if names and may_create and services.config.auto_create_topics_enable:
         return (yield from services.admin.auto_create.start_all(names))
@@ -175,7 +178,7 @@ def _failed(
 
 
 def _controller_id(services: Services, nodes: Sequence[Node]) -> int:
-    """Return the controller's id, or -1 if it is not in `nodes`: some clients fail on an unlisted id."""
+    """Return the controller's id, or -1 if it is not in `nodes`. Some clients fail if the id is not listed."""
     listed = {node.id for node in nodes}
     for controller_id in (services.controller.controller_id, services.metadata.controller_id):
         if controller_id in listed:

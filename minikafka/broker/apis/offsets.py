@@ -1,20 +1,20 @@
 """Offsets of a partition: its start and end, by timestamp and by leader epoch.
 
 ListOffsets 2, versions 1–7.
-- Timestamp -2: log start offset. -1: high watermark, or last stable offset for read_committed. -3
-  (version 7): the record with the largest timestamp. Any other: the first record with this timestamp or a later
-  one. Without such a record, offset and timestamp are -1. Records that the client may not read are ignored;
-  with a replica id other than -1 it may read up to the log end.
-- Served by the leader, and by a follower only for replica id -2 (debugging). Fenced by the current leader epoch from
-  version 4 (KIP-320).
-- Right after an election the high watermark may be lower than one that clients have seen. Meanwhile the latest
-  offset is OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207); otherwise a client would see
-  the end of the partition go backwards.
-- A partition that the request names twice is INVALID_REQUEST.
+- Timestamp -2 requests the log start offset. -1 requests the high watermark, or the last stable offset for
+  read_committed. -3 (version 7) requests the record with the largest timestamp. Any other timestamp requests the
+  first record with this timestamp or a later one. If there is no such record, offset and timestamp are -1. Records
+  that the client may not read are ignored. With a replica id other than -1, a client may read up to the log end.
+- Served by the leader. A follower answers only requests with replica id -2 (debugging). Requests are fenced by the
+  current leader epoch from version 4 (KIP-320).
+- Right after an election, the high watermark may be lower than the high watermark that clients have seen. During this
+  time, a request for the latest offset gets OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207).
+  Otherwise a client would see the end of the partition go backwards.
+- A partition that the request names twice gets INVALID_REQUEST.
 
 OffsetForLeaderEpoch 23, versions 2–4.
-- The largest epoch that is at most the requested one, with its end offset; (-1, -1) if there is none (R38).
-  Fenced by the current leader epoch (R41). Followers and consumers get the same response.
+- Returns the largest epoch that is not above the requested epoch, with its end offset; (-1, -1) if there is no such
+  epoch (R38). Requests are fenced by the current leader epoch (R41). Followers and consumers get the same response.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ MAX_TIMESTAMP: Final = -3
 READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 _DEBUGGING: Final = -2
-"""Replica id of debugging tools, which followers answer too; consumers have the id `_CONSUMER`."""
+"""Replica id of debugging tools. Followers answer only ListOffsets requests with this id."""
 _NO_EPOCH: Final = -1
 _NOT_AVAILABLE_SINCE: Final = 5
 _MAX_TIMESTAMP_SINCE: Final = 7
 
 
 class Found(NamedTuple):
-    """The result of ListOffsets for one partition; -1 where a value is absent."""
+    """The result of ListOffsets for one partition. The value of an absent field is -1."""
 
     error: int
     timestamp: int = -1
@@ -141,7 +141,7 @@ def _error_if_not_hosted(services: Services, tp: TopicPartition) -> int:
 
 
 def _repeated(request: Entity) -> Generator[None, None, set[tuple[str, int]]]:
-    """Return the partitions that the request names twice; yield after each topic and every 64 partitions."""
+    """Return the partitions that the request names twice. Yields after each topic and every 64 partitions."""
     named: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
     for topic in request.topics:

@@ -1,21 +1,22 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
-Behaviour: acks 0, 1, -1; min.insync.replicas (R34); idempotent sequences per partition; one record batch of
-magic 2 per partition. A batch is refused (LEADER_NOT_AVAILABLE) while an earlier batch of its producer may
-still arrive: for five seconds and, unless the leader is alone in the ISR, after that until a follower fetches
-again. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a fatal error.
-For one minute after an election, the batches of a producer that the log does not know are refused in the same
-way: its first batch may still be waiting at the former leader. After a retriable error for a producer's first
-batch, its later batches on that connection get the same error until the first one arrives again, for at most
-five seconds. Version notes: 5 log start offset, 8 record errors (always empty), 9
-flexible. A transactional batch is refused (INVALID_TXN_STATE): no transaction can be open yet. A batch for
-`__consumer_offsets` or `__transaction_state`, which only coordinators write, is INVALID_TOPIC_EXCEPTION.
-Records that a consumer could not read are INVALID_RECORD: bytes that the codec cannot decompress (Kafka:
-UNKNOWN_SERVER_ERROR), more or fewer records than the header counts, fields that do not fit into their record,
-more than 256 MiB of records when decompressed, or a missing key in a compacted topic. A request whose records
-take long to read, or that has more than 255 topics and partitions or more than 4 MiB, is handled piece by
-piece; the connection's further requests wait for it. A request of more than 10,240 topics and partitions
-closes the connection. Deliberately ignored: transactional ids, and the offsets inside of a batch.
+- Supported: acks 0, 1 and -1, min.insync.replicas (R34), idempotent producers, one batch of magic 2 per partition.
+- While an earlier batch of the same producer may still arrive, a batch is refused with LEADER_NOT_AVAILABLE: for five
+  seconds and then, if the ISR has followers, until a follower fetches again. Kafka answers
+  OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a fatal error.
+- For one minute after an election, batches of a producer that the log does not know are refused in the same way. The
+  producer's first batch may still be waiting at the former leader.
+- After a retriable error for a producer's first batch, the producer's later batches on the connection get the same
+  error until the first batch arrives again, for at most five seconds.
+- A transactional batch gets INVALID_TXN_STATE, because no transaction can be open yet. A batch for
+  `__consumer_offsets` or `__transaction_state`, which only coordinators write, gets INVALID_TOPIC_EXCEPTION.
+- Unreadable records get INVALID_RECORD: bytes that the codec cannot decompress (Kafka: UNKNOWN_SERVER_ERROR), more or
+  fewer records than the header counts, fields that do not fit into their record, more than 256 MiB of decompressed
+  records, or a missing key in a compacted topic.
+- A request whose records take long to read, or that has more than 64 partitions or 4 MiB, is handled in steps. The
+  connection's next requests wait. A request with more than 10,000 topics and partitions closes the connection.
+- Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible.
+Deliberately ignored: transactional ids, and the offsets inside of a batch.
 """
 
 from __future__ import annotations
@@ -68,32 +69,32 @@ _ATTRIBUTES_LOW: Final = 22
 """Position in a batch of the low byte of its attributes, which holds the compression codec."""
 _MEMO_MAX: Final = 4096
 _WALKED_MAX: Final = 256 << 10
-"""When this many bytes of records were walked in a tick, further records are walked piece by piece. A receive
-buffer holds no more bytes than this, so that usual batches without compression do not reach the limit."""
+"""When this many bytes of records were walked (checked) in a tick, further records are walked in steps. A receive
+buffer holds no more bytes than this, so usual batches without compression do not reach the limit."""
 _WALK_MS: Final = 3
-"""When a tick has taken this long (ms), further records are walked piece by piece in later turns."""
+"""When a tick has taken this long (ms), further records are walked in steps in later turns."""
 _TIMED_BYTES: Final = 8 << 10
-"""After the walk over a batch of more bytes than this, the clock is read to apply `_WALK_MS`."""
+"""The clock is read to apply `_WALK_MS` only after the walk over a batch of more bytes than this."""
 _LARGE_BYTES: Final = 4 << 20
 """A request of more bytes than this is handled in steps, whatever its number of partitions."""
 _PARTS_MAX: Final = 64
 """A request that raises `ProduceApi.parts` above this number is handled in steps."""
 _LARGE_STEP: Final = 4
-"""Partitions that one step of a large request handles: up to 3 ms if their logs have no files yet."""
+"""Number of partitions that one step of a large request handles. A step takes up to 3 ms if log files are created."""
 WALL_UNKNOWN: Final = -1
-"""Value of `ProduceApi.wall_ms` before the first produce of a tick: ticks without one need no wall clock."""
+"""Value of `ProduceApi.wall_ms` until the first Produce request of a tick reads the wall clock."""
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 _INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 Held: TypeAlias = Literal[Again.AGAIN] | None
-"""Result of `on_request`: AGAIN if the frame must be given again after `resume()`, None if handled."""
+"""Result of `on_request`: None if the request was handled, AGAIN if the frame must be passed again after `resume()`."""
 Steps: TypeAlias = Generator[None, None, None]
 
 
 class SingleHead:
-    """The decoded head of a request for one partition: from the client id to the partition number."""
+    """The decoded head of a Produce request for one partition, from the client id to the partition number."""
 
     __slots__ = ("acks", "pack", "partition", "timeout_ms", "version")
 
@@ -108,23 +109,22 @@ class SingleHead:
 
 
 class ProduceApi:
-    """Produce on one connection.
+    """The handler of Produce requests on one connection.
 
     The fast path is for a request to one partition whose first bytes were seen before on this connection:
     `memo` maps these bytes to the decoded head. The fast path saves 5.4 of 7.5 µs per request (259 B, 64 per
     tick) and shares `Purgatory.append` and the refusals with the general path. `memo` is bounded and is
     emptied after every error. Topics with LogAppendTime take the general path: their response holds a time.
 
-    After a retriable error for one batch, later batches of the partition get the same error (`Refusal`): all
-    of them until the response with the error has been sent. If the refused batch was its producer's first
-    one, this producer's later batches are refused even after that, until the first one arrives again, for at
-    most five seconds. The client sends the refused batch again before those that it sent in the meantime.
-    (Kafka reads the next request once the response has been sent. It may then append a later batch before the
-    refused one.)
+    After a retriable error for one batch, all later batches of the partition get the same error (`Refusal`)
+    until the response with the error has been sent. If the refused batch was the first batch of its producer,
+    the producer's later batches are refused until the first batch arrives again, for at most five seconds. The
+    client then sends the refused batch before the later batches. (Kafka reads the next request after it has
+    sent the response, and may append a later batch before the refused batch.)
 
     Records are checked by walks (`record/walk.py`) before the request's first batch is appended. If the walks
-    take long, the connection keeps the frame in its buffer and handles no later frame. When the walks have
-    ended, `resume()` makes the connection give the frame to `on_request` again.
+    take long, the connection keeps the frame in its buffer and handles no later frame. After the walks,
+    `resume()` makes the connection pass the frame to `on_request` again.
     """
 
     __slots__ = (
@@ -170,15 +170,15 @@ class ProduceApi:
             turns, clock, self.purgatory, self._large_done, self._large_failed
         )
         self.is_handled = False
-        """True if the frame that is held back was handled in steps and needs no further work."""
+        """True if the frame that was held back has been handled in steps and needs no further work."""
         self.pending: PendingWalks | LargeProduce | None = None
         """The work that must end before the held-back frame is handled; None if no frame is held back."""
         self.verdicts: dict[int, int | Walk] = {}
-        """The error code of a batch's records, or their walk, by the position of the batch in the buffer."""
+        """Position of a batch in the buffer -> the error code of its records, or the walk that checks them."""
         self.parts = 0
-        """Partitions that took the general path in this tick."""
+        """Number of partitions that took the general path in this tick."""
         self.walked = 0
-        """Bytes of records walked in this tick."""
+        """Number of bytes of records that were walked in this tick."""
         self.answers = answers
         self.clock = clock
         self.memo: dict[bytes, SingleHead] = {}
@@ -201,13 +201,13 @@ class ProduceApi:
     ) -> Held:
         """Append the batches of one request and queue its response.
 
-        With acks=0 there is no response, and an error closes the connection. Return AGAIN if the request
-        is not handled yet: keep the frame where it is, and give it again after `resume()`. Raises
-        ProtocolViolation.
+        With acks=0 there is no response, and an error closes the connection. Return AGAIN if the request is
+        not handled yet. The caller then keeps the frame in place, and passes it again after `resume()`.
+        Raises ProtocolViolation.
         """
         if self.wall_ms == WALL_UNKNOWN:
             self.wall_ms = self.clock.wall_ms()
-            if self.refused:  # within a tick no response is sent
+            if self.refused:  # once per tick: no response is sent during a tick
                 self._forget_sent_refusals()
         head_end = start + CLIENT_ID + self.head_size
         head = self.memo.get(view[start + CLIENT_ID : head_end].tobytes())
@@ -219,11 +219,11 @@ class ProduceApi:
         return self._append_any(buf, view, version, correlation, start, body, end)
 
     def end_connection(self) -> None:
-        """Forget the work in progress: the connection has ended."""
+        """Drop the work in progress, because the connection has ended."""
         if self.pending is not None:
             self.pending.cancel()
             self.pending = None
-        self.refused.clear()  # they keep responses, and are part of a cycle
+        self.refused.clear()  # they refer to responses, in a reference cycle
 
     def _append_one(
         self,
@@ -234,7 +234,7 @@ class ProduceApi:
         correlation: int,
         head: SingleHead,
     ) -> Held:
-        """Append the only batch of a request; return AGAIN if its records must be walked first."""
+        """Append the only batch of a request. Return AGAIN if the batch's records must be walked first."""
         partition = head.partition
         acks = head.acks
         size = end - start
@@ -414,7 +414,7 @@ class ProduceApi:
         correlation: int,
         version: int,
     ) -> Steps:
-        """Decode the request, queue an entry for its response, then append partition by partition."""
+        """Decode a large request, queue an entry for its response, then append partition by partition."""
         while (request := next(decoding)) is None:
             yield
         topics: Topics = [(topic, []) for topic, _ in request.topics]
@@ -481,7 +481,7 @@ class ProduceApi:
     # ---- the walk over the records
 
     def _verdict(self, partition: Partition, view: memoryview, start: int, end: int) -> int | Walk:
-        """Return the error code of a batch's records, 0 if valid, or their walk, which may not be done."""
+        """Return the error code of a batch's records (0 if valid), or the walk that checks them in steps."""
         known = self.verdicts.pop(start, None) if self.verdicts else None
         if known is not None:
             return known
@@ -502,7 +502,7 @@ class ProduceApi:
             self.walked = _WALKED_MAX
 
     def _walk_all(self, view: memoryview, request: ProduceRequest) -> bool:
-        """Walk the records for all partitions of a request; return False if some walks are not done yet."""
+        """Walk the records of all partitions of a request. Return False if a walk is not done yet."""
         verdicts: dict[int, int | Walk] = {}
         for topic, parts in request.topics:
             for number, start, end in parts:
@@ -520,7 +520,7 @@ class ProduceApi:
         self._are_done([walk])
 
     def _are_done(self, walks: Sequence[Walk]) -> bool:
-        """Return True if all walks are done; else hold the frame back while the broker continues them."""
+        """Return True if all walks are done. Otherwise hold the frame back until the walks are done."""
         left = [walk for walk in walks if not walk.is_done]
         if left:
             self.pending = PendingWalks(left, self._walks_done)
@@ -536,7 +536,7 @@ class ProduceApi:
     def _queue(
         self, topics: Topics, acks: int, timeout_ms: int, correlation: int, version: int
     ) -> None:
-        """Queue the response of a request whose batches are appended or refused."""
+        """Queue the response to a request whose batches have been appended or refused."""
         refused = [(topic, part) for topic, parts in topics for part in parts if part.error]
         if refused:
             self.memo.clear()
@@ -564,14 +564,14 @@ class ProduceApi:
     def _refuse(
         self, topic: bytes, number: int, error: int, buf: bytearray, start: int, end: int
     ) -> PendingPartition:
-        """Return the error as the batch's result; if it is retriable, begin a `Refusal` for later batches."""
+        """Return the error as the batch's result. If the error is retriable, also refuse later batches (`Refusal`)."""
         if error in RETRIABLE:
             refusal = Refusal(error, producer_of(buf, start, end), self.now)
             self.refused.setdefault((topic, number), refusal)
         return PendingPartition(number, error)
 
     def _forget_sent_refusals(self) -> None:
-        """Note which refusals' responses have been sent; drop the refusals that apply to no further batch."""
+        """Mark the refusals whose response has been sent. Drop the refusals that no longer apply to any batch."""
         waiting = set(map(id, self.answers.entries))
         for refusal in self.refused.values():
             refusal.is_sent = id(refusal.response) not in waiting
@@ -581,7 +581,7 @@ class ProduceApi:
 
 
 def _count_refusal(partition: Partition, error: int, size: int) -> None:
-    """Count a refused batch; `size` is the bytes that the producer sent."""
+    """Count a refused batch in the traffic metrics. `size` is the number of bytes that the producer sent."""
     traffic = partition.log.traffic
     traffic.failed_produce_requests += 1
     if error == _TOO_LARGE:

@@ -1,17 +1,18 @@
-"""Idempotent producers: their ids, and what partitions remember of them (KIP-98, KIP-360).
+"""Idempotent producers: their ids, and their state in partitions (KIP-98, KIP-360).
 
 InitProducerId 22, versions 0–4.
 - Without a transactional id: a unique producer id with epoch 0, from any broker. A producer that sends its old id
   and epoch (from version 3) gets a new id: its sequence numbers restart at 0, and its unacknowledged batches
   cannot be mistaken for batches of the new id.
-- With a transactional id: INVALID_REQUEST, as transactions are not supported yet. librdkafka would repeat the
+- With a transactional id: INVALID_REQUEST, because transactions are not supported yet. librdkafka would repeat the
   request after this error, so it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead.
-- ZooKeeper not reachable: COORDINATOR_NOT_AVAILABLE, which producers retry.
+- If ZooKeeper is not reachable: COORDINATOR_NOT_AVAILABLE, which producers retry.
 Deliberately ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
 
 DescribeProducers 61, version 0.
-- The producer state of a replica, leader or not (KIP-664), with the start of an open transaction. A partition
-  without a replica on this broker is NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION.
+- Returns the producer state of a replica, which may be a leader or a follower (KIP-664), with the start of an open
+  transaction. A partition without a replica on this broker gets NOT_LEADER_OR_FOLLOWER or
+  UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 logger = logging.getLogger(__name__)
 
 _NONE: Final = -1
-"""Value of both the id and the epoch in the request of a producer that has no id yet."""
+"""Value of both id and epoch in the InitProducerId request of a producer that has no id yet."""
 
 
 async def init_producer_id(services: Services, request: Entity, context: RequestContext) -> Entity:

@@ -1,14 +1,15 @@
-"""Moving replicas between brokers (KIP-455); only the active controller does it.
+"""Moves of replicas between brokers (KIP-455). Only the active controller handles these requests.
 
 AlterPartitionReassignments 45, version 0.
-- Target replicas of each partition, null to cancel; a later request replaces an earlier one. The response is sent
-  when the reassignment is written, with one code and message per partition: INVALID_REPLICA_ASSIGNMENT,
-  NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION. A partition named twice is INVALID_REQUEST, and a
-  partition with more than 1,000 replicas is INVALID_REPLICA_ASSIGNMENT. The broker logs no refusal.
+- Sets the target replicas of each partition. Null cancels a reassignment. A later request replaces an earlier one. The
+  response is sent when the reassignment is written, with one code and message per partition:
+  INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION. A partition that is named twice
+  gets INVALID_REQUEST, and a partition with more than 1,000 replicas gets INVALID_REPLICA_ASSIGNMENT. The broker does
+  not log refusals.
 Deliberately ignored: the timeout.
 
 ListPartitionReassignments 46, version 0.
-- The partitions that are being reassigned, among the requested ones or all.
+- Returns the requested partitions that are being reassigned. A null list requests all partitions.
 
 Other brokers return NOT_CONTROLLER, and clients find the controller with Metadata.
 """
@@ -27,8 +28,8 @@ from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITIO
 
 Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
 REPLICAS_MAX: Final = 1_000
-"""Largest number of replicas that a request may give to one partition, more than any cluster has. Without a
-limit, a list of any length would be checked, and repeated in the ledger and the response."""
+"""Maximum number of replicas that a request may assign to one partition: more than any cluster has. Without this
+limit, a list of any length would be checked, and copied to the ledger and the response."""
 _UNKNOWN: Final = PartitionResult(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
 )
@@ -74,7 +75,10 @@ def _too_many(replicas: int) -> PartitionResult:
 async def _alter(
     services: Services, named: Sequence[TopicPartition], targets: Targets
 ) -> dict[TopicPartition, PartitionResult]:
-    """Return the result of each partition; the controller gets the partitions in parts. Raises KafkaError."""
+    """Alter reassignments through the controller, part by part. Return the result of each partition.
+
+    Raises KafkaError.
+    """
     results: dict[TopicPartition, PartitionResult] = {}
     async for part in services.give_way.parts(named):
         wanted = {tp: targets[tp] for tp in part}
@@ -147,7 +151,7 @@ def list_partition_reassignments(
 
 
 def _asked(request: Entity, topics: Collection[str]) -> Generator[None, None, set[TopicPartition]]:
-    """Return the partitions of `topics` that the request names; yield after each topic of the request."""
+    """Return the requested partitions whose topic is in `topics`. Yields after each topic of the request."""
     asked: set[TopicPartition] = set()
     for topic in request.topics:
         if topic.name in topics:

@@ -1,12 +1,14 @@
 """Deletion of the oldest records of a partition at a client's request.
 
 DeleteRecords 21, versions 0–2.
-- Served by the leader. The log then starts at the requested offset, -1 being the high watermark. An offset below the
-  current log start changes nothing; one below -1 or above the high watermark is OFFSET_OUT_OF_RANGE.
-- A partition is answered when its low watermark, the smallest log start offset of its live replicas, has reached the
-  offset. After the timeout it gets REQUEST_TIMED_OUT, although the leader's log does start at the offset.
-- As in Kafka, the new start is kept in memory and written every `log.flush.offset.checkpoint.interval.ms` and when the
-  broker stops. A broker that is killed before that uses the start offset of its last checkpoint again.
+- Served by the leader. The log then starts at the requested offset; -1 means the high watermark. An offset below the
+  current log start changes nothing. An offset below -1 or above the high watermark gets OFFSET_OUT_OF_RANGE.
+- The low watermark of a partition is the smallest log start offset of its live replicas. A partition is answered when
+  its low watermark has reached the offset. After the timeout it gets REQUEST_TIMED_OUT, although the leader's log
+  already starts at the offset.
+- As in Kafka, the new start offset is kept in memory. It is written every
+  `log.flush.offset.checkpoint.interval.ms` and when the broker stops. A broker that is killed before the write uses
+  the start offset of its last checkpoint again.
 - POLICY_VIOLATION for a topic whose `cleanup.policy` lacks `delete`, INVALID_TOPIC_EXCEPTION for internal topics.
 """
 
@@ -36,11 +38,11 @@ from minikafka.wire.versions import DELETE_RECORDS
 
 _HIGH_WATERMARK: Final = -1
 _UNKNOWN: Final = -1
-"""Low watermark in the response for a partition that was refused."""
+"""Value of the low watermark in the response for a partition that was refused."""
 
 
 def delete_records(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Delete records as leader; the `Steps` return the response, or LATER while a follower lags."""
+    """Delete records as leader. The `Steps` return the response, or LATER if the response must wait for followers."""
     rows: defaultdict[str, dict[int, Row]] = defaultdict(dict)
     waiting: dict[TopicPartition, Row] = {}
     for topic in request.topics:
@@ -60,9 +62,10 @@ def delete_records(services: Services, request: Entity, context: RequestContext)
 
 
 class Row:
-    """The result for one partition, final when it has failed or its low watermark has reached `required`.
+    """The result for one partition.
 
-    `partition` is None when the result is final.
+    The result is final when the partition has failed or its low watermark has reached `required`. `partition`
+    is None when the result is final.
     """
 
     __slots__ = ("error", "low_watermark", "partition", "required")
@@ -77,7 +80,7 @@ class Row:
 
 
 def _delete(services: Services, tp: TopicPartition, offset: int) -> Row:
-    """Raise the partition's log start offset if this broker leads it; return the result or an error."""
+    """Raise the partition's log start offset if this broker is the leader. Return the result, or an error."""
     partition = services.replicas.partition(tp)
     error = _refusal(services, tp, partition)
     if error or partition is None:
@@ -105,9 +108,9 @@ def _refusal(services: Services, tp: TopicPartition, partition: Partition | None
 
 
 class Deletion:
-    """One DeleteRecords request until it is answered.
+    """One DeleteRecords request, until it is answered.
 
-    It is registered as a `Waiter` with the partitions whose followers lag behind.
+    While the request waits for followers, it is registered as a `Waiter` of the followers' partitions.
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class Deletion:
         self._waited: list[Partition] = []
 
     def is_complete(self) -> bool:
-        """Return True if every partition has failed, or its low watermark has reached the required offset."""
+        """Return True if each partition has either failed or a low watermark that has reached the offset."""
         for row in self._waiting:
             if row.partition is not None:
                 self._check(row, row.partition)
@@ -139,14 +142,14 @@ class Deletion:
             row.error, row.partition = error, None
 
     def wait(self, timeout_ms: int) -> None:
-        """Register to answer when the request is complete, or after the timeout."""
+        """Wait until the request is complete or the timeout has passed; then answer the request."""
         self._waited = [row.partition for row in self._waiting if row.partition is not None]
         for partition in self._waited:
             partition.waiting[self] = None
         self._timer = self._services.clock.call_later(max(timeout_ms, 1), self._expire)
 
     def attempt(self) -> None:
-        """Answer if the request is complete."""
+        """Answer the request if it is complete."""
         if self._timer is not None and self.is_complete():
             self._answer()
 

@@ -1,25 +1,27 @@
-"""Creating and deleting topics and adding partitions; only the active controller does it.
+"""Creation and deletion of topics, and addition of partitions. Only the active controller handles these requests.
 
 CreateTopics 19, versions 2–7.
-- -1 for partitions or replication factor means the broker's default (KIP-464); a manual assignment needs
-  neither number. One error code and message per topic; a name given twice is INVALID_REQUEST. The response is
-  sent when this broker knows the leaders, or after the request's timeout with REQUEST_TIMED_OUT, although the
-  topic exists. `validate_only` creates nothing.
+- -1 for partitions or replication factor means the broker's default (KIP-464). A manual assignment needs
+  neither number. The response has one error code and message per topic. A name that is given twice gets
+  INVALID_REQUEST. The response is sent when this broker knows the leaders. After the request's timeout, it is
+  sent with REQUEST_TIMED_OUT, although the topic exists. `validate_only` creates nothing.
 - Version 5 adds partitions, replication factor and settings to the response (KIP-525), version 7 the topic id.
 
 DeleteTopics 20, versions 1–6.
-- By name, from version 6 also by id. Marks the topic for deletion and waits until this broker's metadata no longer
-  has it, at most for the request's timeout, then REQUEST_TIMED_OUT (the mark stays). Files are deleted later.
-  TOPIC_DELETION_DISABLED (before version 3 INVALID_REQUEST) when `delete.topic.enable` is false.
+- Topics are given by name, from version 6 also by id. A topic is marked for deletion. The response is sent when this
+  broker's metadata no longer has the topic. After the request's timeout, it is sent with REQUEST_TIMED_OUT, although
+  the topic stays marked. Files are deleted later.
+- TOPIC_DELETION_DISABLED (before version 3 INVALID_REQUEST) if `delete.topic.enable` is false.
 
 CreatePartitions 37, versions 0–3.
-- The new number of partitions, with or without a manual assignment of the added ones; `validate_only` adds nothing.
-  One request adds at most 10,000 partitions, POLICY_VIOLATION beyond that.
-  INVALID_PARTITIONS unless the number grows, and always for `__consumer_offsets`, whose number of partitions
-  decides which of them holds a group (Kafka's brokers add partitions to it: after their next start they look
-  for a group in a partition that does not hold the group's offsets); REASSIGNMENT_IN_PROGRESS for a topic
-  that is being reassigned, INVALID_TOPIC_EXCEPTION for a topic that is marked for deletion. The response
-  waits for leaders, as the response to CreateTopics does.
+- The request has the new number of partitions, with or without a manual assignment of the added partitions.
+  `validate_only` adds nothing. The response waits for leaders, as in CreateTopics.
+- POLICY_VIOLATION if one request adds more than 10,000 partitions. INVALID_PARTITIONS if the number does not grow.
+  REASSIGNMENT_IN_PROGRESS for a topic that is being reassigned. INVALID_TOPIC_EXCEPTION for a topic that is marked
+  for deletion.
+- INVALID_PARTITIONS always for `__consumer_offsets`, because its number of partitions determines the partition of
+  each group. (Kafka adds partitions to it. After their next start, Kafka's brokers look for a group in a partition
+  that does not hold the group's offsets.)
 
 Other brokers return NOT_CONTROLLER for every topic, and clients find the controller with Metadata.
 """

@@ -1,11 +1,11 @@
 """The APIs and versions that this broker serves (KIP-35, KIP-511).
 
 ApiVersions 18, versions 0–3.
-- The response has the table in `wire/versions.py`; its header never has tagged fields.
-- A request of a higher version gets a response of version 0 with UNSUPPORTED_VERSION and the whole table; the
-  request is not decoded. Clients then repeat it in a version that the table has for key 18.
+- The response has the table in `wire/versions.py`. The response header never has tagged fields.
+- A request of a higher version is not decoded. It gets a response of version 0 with UNSUPPORTED_VERSION and the whole
+  table. Clients then repeat the request in a version that the table has for key 18.
 - From version 3, a client software name or version with characters other than letters, digits, dots and dashes
-  is INVALID_REQUEST.
+  gets INVALID_REQUEST.
 - The name and version of the client software decide how transactional ids are refused (`transactional_ids.py`).
 Deliberately omitted: features (KIP-584).
 """
@@ -35,7 +35,7 @@ def api_versions(services: Services, request: Entity, context: RequestContext) -
 
 
 def unsupported(correlation: int) -> bytes:
-    """Return the response frame, in version 0, to an ApiVersions request of an unserved version."""
+    """Return the response frame, of version 0, to an ApiVersions request of a version that is not served."""
     return encode_response(correlation, API_VERSIONS, 0, _table(0, ErrorCode.UNSUPPORTED_VERSION))
 
 

@@ -1,4 +1,7 @@
-"""The group coordinator of a broker: `minikafka.groups` with the logs, clients, clock and ledger of the broker."""
+"""The group coordinator of a broker: it runs the logic in `minikafka.groups`.
+
+The logic is pure. This package connects it to the broker's logs, clients, clock and ledger.
+"""
 
 from minikafka.broker.group_coordinator.offsets_topic import OffsetsTopic
 from minikafka.broker.group_coordinator.service import GroupService

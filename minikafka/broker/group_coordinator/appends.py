@@ -1,8 +1,8 @@
 """The group coordinator's appends: all appends to a partition in one turn of the event loop become one batch.
 
 Invariants: the records of a partition are appended in the order of `add`. Every append is reported exactly once:
-committed, failed, or timed out. If a batch of several appends is refused, each of them is appended in a batch
-of its own, so that an append that is too large, for example, does not fail the others.
+committed, failed, or timed out. If a batch of several appends is refused, each append is tried again in a batch
+of its own. Otherwise one append that is too large would make all appends of the batch fail.
 """
 
 from __future__ import annotations
@@ -27,20 +27,24 @@ _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 
 
 class Log(Protocol):
-    """The part of the replica manager that appends."""
+    """The methods of the replica manager that append to logs."""
 
     def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
-        """Append a batch as leader; the future is done when it is committed or has failed."""
+        """Append a batch as leader; the future is done when the batch is committed or the append has failed."""
 
     def before_write(self, append: Callable[[], None]) -> None:
         """Call `append` once, just before logs are written.
 
-        That is at the end of this tick; outside of a tick, in the next turn of the event loop.
+        Logs are written at the end of the current tick. If no tick is in progress, they are written in the
+        next turn of the event loop.
         """
 
 
 class Batch(NamedTuple):
-    """A batch that is not committed yet: the tokens of its appends, and the monotonic ms at which it is given up."""
+    """A batch that is not committed yet.
+
+    `tokens` are the ids of the appends in the batch. At `deadline` (monotonic ms) the appends time out.
+    """
 
     tokens: Sequence[int]
     done: asyncio.Future[int]
@@ -48,10 +52,10 @@ class Batch(NamedTuple):
 
 
 class Appends:
-    """The appends that are not reported yet. `report(token, error)` is called once for each; 0 is success.
+    """The appends in progress. `report(token, error)` is called once for each append; error 0 means success.
 
-    Batches are compressed with `codec`. After `timeout_ms` a batch is given up, although it may be committed
-    later.
+    Batches are compressed with `codec`. The appends of a batch that is not committed after `timeout_ms` are
+    reported as timed out, although the batch may be committed later.
     """
 
     def __init__(
@@ -68,18 +72,18 @@ class Appends:
         self._timeout_ms = timeout_ms
         self._report = report
         self._gathered: dict[int, list[Append]] = {}
-        """The appends of this turn of the event loop, by partition."""
+        """Appends queued in this turn of the event loop, by partition."""
         self._batches: dict[int, Batch] = {}
-        """The batches that are not committed yet, by their first token, in the order of the deadlines."""
+        """First token -> batch, for the batches that are not committed yet, in the order of their deadlines."""
 
     def add(self, append: Append) -> None:
-        """Queue the records: they are appended at the end of this turn of the event loop."""
+        """Queue the append for the batch that is written at the end of this turn of the event loop."""
         if not self._gathered:
             self._log.before_write(self._append_gathered)
         self._gathered.setdefault(append.partition, []).append(append)
 
     def next_deadline(self) -> int | None:
-        """Return the time (monotonic ms) at which to call `give_up`; None if nothing waits."""
+        """Return the time (monotonic ms) at which to call `give_up`; None if no append is in progress."""
         for batch in self._batches.values():
             return batch.deadline
         return self._clock.now() + self._timeout_ms if self._gathered else None
@@ -93,7 +97,7 @@ class Appends:
             self._report_all(batch.tokens, _TIMED_OUT)
 
     def drop(self, partition: int) -> None:
-        """Report NOT_LEADER_OR_FOLLOWER for the queued appends to a partition that is no longer led here."""
+        """Report NOT_LEADER_OR_FOLLOWER for queued appends to a partition that this broker no longer leads."""
         self._report_all(
             [append.token for append in self._gathered.pop(partition, ())], _NOT_LEADER
         )
@@ -125,7 +129,7 @@ class Appends:
 
     def _appended(self, first: int, done: asyncio.Future[int]) -> None:
         batch = self._batches.pop(first, None)
-        if batch is not None:  # else it was given up before
+        if batch is not None:  # otherwise the appends have timed out already
             self._report_all(batch.tokens, _error_of(done))
 
     def _report_all(self, tokens: Sequence[int], error: int) -> None:

@@ -14,7 +14,10 @@ _BEAN: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
 
 
 class GroupGauges:
-    """The numbers of groups by state and of committed offsets, counted once for each reading of the metrics."""
+    """Gauges for the number of groups, in total and by state, and for the number of committed offsets.
+
+    The groups are counted once each time the metrics are read.
+    """
 
     def __init__(self, metrics: Metrics, core: GroupCoordinator) -> None:
         self._core = core

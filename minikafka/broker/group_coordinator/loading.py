@@ -1,8 +1,8 @@
 """Loading of groups: a new coordinator reads its partitions of `__consumer_offsets` in the background.
 
 One task reads all partitions that this broker has begun to lead. Invariants: no step of the task decodes
-more than `_STEP_RECORDS` records, and the event loop does other work between two steps; a load ends only when
-every record that a former leader acknowledged has been read.
+more than `_STEP_RECORDS` records, and the event loop does other work between two steps. A load ends only when
+every record that an earlier leader acknowledged has been read.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from minikafka.replication.reader import PartitionReader
 logger = logging.getLogger(__name__)
 
 _STEP_RECORDS: Final = 200
-"""Records that one step decodes: about two milliseconds."""
+"""Records that are decoded in one step, which takes about two milliseconds."""
 _WAIT_MS: Final = 10
-"""Pause while every load waits for the followers of its partition to fetch."""
+"""Pause (ms) while all loads wait for the followers of their partitions to fetch."""
 
 
 class Target(Protocol):
-    """The receiver of the records: the group coordinator."""
+    """The receiver of the loaded records: the group coordinator."""
 
     def load(self, partition: int, epoch: int, records: Any) -> None:
         """Process the next records of the partition."""
 
 
 class Load:
-    """One partition that is being read in one leader epoch."""
+    """The load of one partition in one leader epoch."""
 
     def __init__(self, partition: int, epoch: int, begun: int) -> None:
         self.partition = partition
         self.epoch = epoch
         self.begun = begun
-        """Monotonic ms."""
+        """Start of the load, in monotonic ms."""
         self.tp = TopicPartition(GROUP_TOPIC, partition)
         self.reader: PartitionReader | None = None
         self.committed = CommittedRecords()
@@ -51,8 +51,9 @@ class Load:
 class Loader:
     """The task that loads partitions.
 
-    `chunk_bytes`: bytes read at once. `may_finish()` is False while the topic is not in the metadata; no load
-    ends while it is False. `on_loaded(partition, epoch)` is called in the step that sees the partition's end.
+    Each read returns about `chunk_bytes`. No load ends while `may_finish()` is False, which means that
+    `__consumer_offsets` is not in the metadata yet. `on_loaded(partition, epoch)` is called as soon as the
+    end of a partition is reached.
     """
 
     def __init__(
@@ -76,14 +77,14 @@ class Loader:
         self._is_running = False
 
     def start(self, partition: int, epoch: int) -> None:
-        """Load the partition for this leader epoch, from its beginning."""
+        """Start loading the partition from its beginning, for this leader epoch."""
         self._loads[partition] = Load(partition, epoch, self._clock.now())
         if not self._is_running:
             self._is_running = True
             self._tasks.spawn(self._run(), "load groups")
 
     def cancel(self, partition: int) -> None:
-        """Give up the load of a partition, if there is one."""
+        """Cancel the load of a partition, if one is in progress."""
         self._loads.pop(partition, None)
 
     async def _run(self) -> None:
@@ -97,7 +98,10 @@ class Loader:
             self._is_running = False
 
     async def _advance(self, load: Load) -> bool:
-        """Read the next chunk of a partition, or end its load; return False if neither is possible yet."""
+        """Load the next chunk of the partition, or finish the load at the partition's end.
+
+        Return False if the load must wait.
+        """
         try:
             if load.reader is None:
                 load.reader = self._open_reader(load.tp)
@@ -106,7 +110,7 @@ class Loader:
                 await self._decode(load, chunk)
                 return True
             is_whole = load.reader.at_end() and self._may_finish()
-        except KafkaError as error:  # the epoch is over; the next one is loaded from the beginning
+        except KafkaError as error:  # the leader epoch has ended; the next epoch loads again
             logger.info("stopped loading groups from %s: %s", load.tp, error)
             self._drop(load)
             return True
@@ -115,7 +119,7 @@ class Loader:
         return is_whole
 
     async def _decode(self, load: Load, chunk: bytes) -> None:
-        """Give the coordinator the records of a chunk, step by step."""
+        """Pass the records of a chunk to the coordinator, in steps of `_STEP_RECORDS` records."""
         records = load.committed.records(chunk)
         while self._is_current(load):
             step = list(islice(records, _STEP_RECORDS))

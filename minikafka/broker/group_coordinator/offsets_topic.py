@@ -1,7 +1,7 @@
-"""Where the groups are stored: the partitions of `__consumer_offsets`, and the broker that leads each.
+"""Finding the coordinator of a group: the leader of the `__consumer_offsets` partition that stores the group.
 
-Invariant: the partition of a group depends only on its id and on the number of partitions of the topic, so that
-every broker names the same coordinator.
+Invariant: the partition depends only on the group id and on the number of partitions of the topic, so that
+every broker returns the same coordinator.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from minikafka.groups.partitions import partition_of
 
 
 class Located(NamedTuple):
-    """The coordinator of a group, or the reason why there is none at the moment."""
+    """The coordinator of a group, or the reason why the group has no coordinator now."""
 
     node: Node | None
     reason: str = ""
 
 
 class OffsetsTopic:
-    """`__consumer_offsets` as this broker's metadata shows it; the first coordinator lookup creates it."""
+    """`__consumer_offsets` in this broker's metadata; the first coordinator lookup creates the topic."""
 
     def __init__(
         self, config: BrokerConfig, metadata: MetadataCache, auto_create: AutoCreate
@@ -36,17 +36,17 @@ class OffsetsTopic:
 
     @property
     def exists(self) -> bool:
-        """True if the metadata shows the topic."""
+        """True if this broker's metadata shows `__consumer_offsets`."""
         return GROUP_TOPIC in self._metadata.topics
 
     @property
     def partition_count(self) -> int:
-        """Number of partitions of the topic; before it exists, the number with which it will be created."""
+        """Number of partitions of the topic; the configured number if the topic does not exist yet."""
         states = self._metadata.topics.get(GROUP_TOPIC)
         return len(states) if states else self._config.offsets_topic_num_partitions
 
     def locate(self, group_id: str, listener: str) -> Located:
-        """Return the group's coordinator as clients of this listener see it; create the topic if it is missing."""
+        """Return the group's coordinator, with its address for this listener; create the topic if it is missing."""
         states = self._metadata.topics.get(GROUP_TOPIC)
         if not states:
             return Located(None, self._create())
@@ -61,7 +61,7 @@ class OffsetsTopic:
         return Located(node)
 
     def _create(self) -> str:
-        """Begin to create the topic, unless that is in progress; return why there is no coordinator yet."""
+        """Start creating `__consumer_offsets`; return the reason why the group has no coordinator yet."""
         if not self._metadata.version:
             return "this broker has no metadata yet"
         error = self._auto_create.start(GROUP_TOPIC)

@@ -1,8 +1,10 @@
-"""The runner of the group coordinator core: it carries out the commands of `minikafka.groups`.
+"""The runner of the group coordinator.
 
-Invariants: after each event the commands are carried out in their order, before anything else reaches the core.
-Every append is reported back exactly once: committed, failed, or timed out. The groups of a partition are dropped
-in the call that ends this broker's leadership, so that no request is answered from a former epoch.
+It passes requests to the logic in `minikafka.groups` and carries out the commands that the logic returns.
+Invariants: all commands of one event (a request, a timer or a finished append) are carried out in order before the
+next event is handled. Every append is reported back exactly once: committed, failed, or timed out. The groups of a
+partition are dropped in the same call that ends this broker's leadership, so that no request is answered from the
+state of an earlier epoch.
 """
 
 from __future__ import annotations
@@ -44,21 +46,21 @@ logger = logging.getLogger(__name__)
 
 _LATE_MS: Final = 1_000
 _GRACE_MS: Final = 500
-"""If the process wakes up more than `_LATE_MS` late, timers wait this long, so that heartbeats come first."""
+"""Extra wait (ms) after a timer that fires more than `_LATE_MS` late: pending heartbeats are handled first."""
 
 Respond: TypeAlias = Callable[[Any], None]
-"""Sends one response of `minikafka.groups.responses`; called exactly once."""
+"""A callback that sends a response from `minikafka.groups.responses`. It is called exactly once."""
 
 
 class Partitions(Log, Protocol):
-    """The part of the replica manager that the coordinator uses."""
+    """The methods of the replica manager that the group coordinator uses."""
 
     def reader(self, tp: TopicPartition) -> PartitionReader:
-        """Return a reader of a led partition. Raises KafkaError."""
+        """Return a reader of a partition that this broker leads. Raises KafkaError."""
 
 
 class GroupService:
-    """The group coordinator of one broker; a RoleListener of the partitions of `__consumer_offsets`."""
+    """The group coordinator of one broker, and a RoleListener for the partitions of `__consumer_offsets`."""
 
     def __init__(
         self,
@@ -140,22 +142,22 @@ class GroupService:
         self._carry_out(self._core.delete_groups(request, respond))
 
     def explain(self, group_id: str) -> dict[str, Any]:
-        """Return what this broker knows about a group (`GroupCoordinator.explain`)."""
+        """Return the state of a group for diagnosis, in the format of `GroupCoordinator.explain`."""
         return self._core.explain(group_id, self._clock.now())
 
     def group(self, group_id: str) -> Group | None:
-        """Return a group that this broker coordinates, for reading only."""
+        """Return a group that this broker coordinates, or None. The caller must not change the group."""
         return self._core.groups.get(group_id)
 
     # ---- roles and topics
 
     def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Load the groups of a partition that this broker leads from now on."""
+        """Start loading the groups of a partition that this broker has begun to lead."""
         if tp.topic == GROUP_TOPIC and self._core.begin_load(tp.partition, leader_epoch):
             self._loader.start(tp.partition, leader_epoch)
 
     def became_follower(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Drop the groups of a partition that this broker leads no longer."""
+        """Drop the groups of a partition that this broker no longer leads."""
         if tp.topic == GROUP_TOPIC:
             self._loader.cancel(tp.partition)
             self._carry_out(self._core.unload(tp.partition))
@@ -164,7 +166,7 @@ class GroupService:
     stopped = became_follower
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """Remove the offsets of deleted topics."""
+        """Remove the committed offsets of deleted topics."""
         self._carry_out(self._core.delete_topics(topics))
 
     def _loaded(self, partition: int, epoch: int) -> None:
@@ -201,7 +203,7 @@ class GroupService:
     # ---- time
 
     def _set_timer(self) -> None:
-        """Set the timer for the first deadline, unless it is already set for that time or an earlier one."""
+        """Set the timer for the next deadline. A timer that fires earlier is kept."""
         deadline = self._core.next_deadline()
         appended = self._appends.next_deadline()
         if appended is not None:
@@ -217,7 +219,7 @@ class GroupService:
         self._timer = None
         now = self._clock.now()
         if now - self._wakes_at > _LATE_MS:
-            # The process was paused: heartbeats that came meanwhile must be handled before sessions expire.
+            # The process was paused: handle the heartbeats received meanwhile before any session expires.
             self._wakes_at = now + _GRACE_MS
             self._timer = self._clock.call_later(_GRACE_MS, self._wake)
             return
@@ -230,7 +232,7 @@ class GroupService:
 
 
 def _answer(command: Answer) -> None:
-    """Send a response. An error in its encoding is only logged, so that the next responses are still sent."""
+    """Send a response. If that fails, only log the error, so that the next responses are still sent."""
     respond: Any = command.caller
     try:
         respond(command.response)
@@ -239,7 +241,7 @@ def _answer(command: Answer) -> None:
 
 
 def settings_of(config: BrokerConfig) -> GroupSettings:
-    """Return the settings of the core from a broker's configuration."""
+    """Return the settings of the group coordinator from a broker's configuration."""
     return GroupSettings(
         group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,

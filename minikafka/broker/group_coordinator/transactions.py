@@ -1,7 +1,7 @@
-"""A filter of the records of `__consumer_offsets`: those of a transaction count only after its commit marker.
+"""A filter for the records of `__consumer_offsets`: it drops the records of uncommitted transactions.
 
-Kafka writes offsets that a producer commits in a transaction (TxnOffsetCommit) to the same partitions. This broker
-does not write them yet, but it reads a log that Kafka wrote.
+Kafka also writes offsets that a producer commits in a transaction (TxnOffsetCommit) to `__consumer_offsets`.
+This broker does not write transactional offsets yet, but it can read a log that Kafka wrote.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 
 KeyValue: TypeAlias = tuple[bytes | None, bytes | None]
 _MARKER: Final = Struct(">hh")
-"""Key of a marker: its version, and its type."""
+"""Format of the key of a transaction marker: version and type."""
 _COMMIT: Final = 1
 
 
 class CommittedRecords:
-    """Reads whole batches in the order of the log and yields (key, value) of each record that is committed.
+    """Reads whole batches in log order and yields (key, value) of each committed record.
 
     A corrupt batch is logged and skipped, so that the groups in the other batches stay available.
     """
@@ -43,7 +43,10 @@ class CommittedRecords:
         """Records of open transactions, by producer id."""
 
     def records(self, chunk: bytes) -> Iterator[KeyValue]:
-        """Yield the records in `chunk`; hold back a transaction's records until its commit marker is read."""
+        """Yield (key, value) of the records in `chunk`.
+
+        The records of a transaction are yielded only when its commit marker is read.
+        """
         view = memoryview(chunk)
         at = 0
         while len(view) - at >= HEADER_BYTES:
@@ -67,7 +70,7 @@ class CommittedRecords:
                 yield record.key, record.value
 
     def _ended(self, producer_id: int, batch: memoryview) -> list[KeyValue]:
-        """Return the records of the producer's transaction if the marker commits it, else an empty list."""
+        """Return the records of the producer's open transaction if the marker is a commit, else an empty list."""
         found = self._open.pop(producer_id, [])
         for record in records(batch, control=True):
             key = record.key or b""

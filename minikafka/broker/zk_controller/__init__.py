@@ -1,8 +1,9 @@
-"""The controller over ZooKeeper: every broker takes part in elections, and one runs the controller core.
+"""The controller in ZooKeeper mode: every broker takes part in elections, and the winner is the active controller.
 
-`controller.py` campaigns and runs the terms that were won; `term.py` is one term, from the election to the
-resignation; `store.py` has the term's reads and writes in ZooKeeper. A later controller fences these writes. The
-decisions are in `minikafka.controller`, which never waits. Invariant: a term that has ended writes and sends nothing.
+`controller.py` takes part in elections, and runs a term after each election that this broker wins. `term.py` is
+one term, from the election to the resignation. `store.py` reads and writes in ZooKeeper for the term. The writes of
+a term fail as soon as another controller is elected. The decisions are made in `minikafka.controller`, which does
+no I/O. Invariant: a term that has ended writes and sends nothing.
 """
 
 from minikafka.broker.zk_controller.controller import ZooKeeperController

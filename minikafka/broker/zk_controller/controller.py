@@ -1,10 +1,10 @@
-"""The controller of one broker over ZooKeeper: it takes part in every election, and runs the terms that it wins.
+"""The controller of one broker in ZooKeeper mode: takes part in elections and runs the terms that the broker wins.
 
-One loop: read `/controller`. If there is no controller, campaign; if elected, run the term to its end. If
-there is a controller, wait until something changes. A broker campaigns only while it is registered in the
-same session, so that the controller always belongs to the cluster (R9). Invariants: at most one term at a
-time; the end of a session ends the term before the next session is used; a machine is dropped with its term
-and never repaired.
+A loop reads `/controller`. If the node is absent, the broker campaigns. If the broker is elected, it runs a
+term to its end. If the node exists, the broker waits for a change. A broker campaigns only while it is
+registered in the same session, so that the controller always belongs to the cluster (R9). Invariants: there is
+at most one term at a time. When a session ends, its term ends before the next session is used. A
+ControllerMachine is dropped at the end of its term and never reused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 _REGISTRATION_POLL_MS: Final = 50
 _AFTER_FAILURE_MS: Final = 500
-"""Pause after a term that failed, in which another broker may win the next election."""
+"""Pause (ms) after a failure, so that another broker can win the next election."""
 _FIRST_REBALANCE_MS: Final = 5_000
 _PLAN_TIMEOUT_MS: Final = 5_000
 _PLAN_POLL_MS: Final = 10
@@ -62,7 +62,7 @@ Result = TypeVar("Result")
 
 
 class ZooKeeperController:
-    """The Controller port of one broker, in ZooKeeper mode."""
+    """ZooKeeper implementation of the Controller port, for one broker."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class ZooKeeperController:
         self._changed = asyncio.Event()
         self._is_closing = False
         self._may_close = asyncio.Event()
-        """Set while no campaign runs, and if a campaign cannot end because ZooKeeper is unreachable."""
+        """Set when `resign` may return: the election loop has ended, or ZooKeeper is unreachable."""
         self._may_close.set()
 
     # Who the controller is.
@@ -105,7 +105,7 @@ class ZooKeeperController:
 
     @property
     def is_active(self) -> bool:
-        """True if this broker is the controller; False as soon as the session of the term has ended."""
+        """True if this broker is the active controller and its ZooKeeper session has not ended."""
         return (
             self._term is not None
             and not self._term.over
@@ -119,7 +119,10 @@ class ZooKeeperController:
         return self._won.epoch
 
     def fence(self) -> Check:
-        """Return the check that every write of the controller carries (R2). Raises KafkaError NOT_CONTROLLER."""
+        """Return the check of the controller epoch, for a multi of the controller (R2).
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
         self._active_term()
         return election.fence(self._won.epoch_version)
 
@@ -135,7 +138,7 @@ class ZooKeeperController:
     async def controlled_shutdown(
         self, broker_id: BrokerId, broker_epoch: int
     ) -> list[TopicPartition]:
-        """Move the leaderships of a broker elsewhere; return the partitions it still leads (R23)."""
+        """Move a broker's leaderships to other brokers; return the partitions that the broker still leads (R23)."""
         event = partial(ControlledShutdownRequested, broker_id=broker_id, broker_epoch=broker_epoch)
         remaining: list[TopicPartition] = await self._active_term().ask(event)
         return remaining
@@ -143,13 +146,19 @@ class ZooKeeperController:
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
     ) -> dict[TopicPartition, PartitionResult]:
-        """Start, replace or (None) cancel reassignments (KIP-455). Raises KafkaError NOT_CONTROLLER."""
+        """Start or replace reassignments; a target of None cancels a reassignment (KIP-455).
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
         event = partial(ReassignmentsRequested, targets=dict(targets))
         results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
         return results
 
     def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """Return the partitions being reassigned. Raises KafkaError NOT_CONTROLLER, also while the term loads."""
+        """Return the partitions that are being reassigned, with their assignments.
+
+        Raises KafkaError NOT_CONTROLLER if this broker is not the controller, or is still loading the cluster.
+        """
         term = self._active_term()
         if term.state == Signal.CONTROLLER.value:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller is loading")
@@ -159,19 +168,25 @@ class ZooKeeperController:
     async def elect_leaders(
         self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, PartitionResult]:
-        """Elect preferred or unclean leaders, for all partitions if None. Raises KafkaError NOT_CONTROLLER."""
+        """Elect preferred or unclean leaders; `partitions` None means all partitions.
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
         chosen = None if partitions is None else tuple(partitions)
         event = partial(ElectionRequested, unclean=unclean, partitions=chosen)
         results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
         return results
 
     def unclean_election_enabled(self, topics: Sequence[str] | None) -> None:
-        """Elect leaders at once for topics (None: all) that now allow unclean elections (R63)."""
+        """Elect leaders for topics that now allow unclean elections (R63); None means all topics."""
         if self._term is not None and self.is_active:
             self._term.put(UncleanElectionEnabled(None if topics is None else tuple(topics)))
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
-        """Replace the settings that topics inherit; start unclean elections if they become allowed (R63)."""
+        """Replace the broker settings that topics inherit.
+
+        If the new settings allow unclean elections and the old settings did not, elect leaders at once (R63).
+        """
         was_unclean = self._config.unclean_leader_election_enable
         self._config = config
         if self._term is not None:
@@ -187,7 +202,7 @@ class ZooKeeperController:
     # Status.
 
     def summary(self) -> dict[str, Any]:
-        """Return the controller's state and counts; the counts are 0 on other brokers."""
+        """Return the state and the counts of the controller; on any other broker the counts are 0."""
         summary: dict[str, Any] = {
             "controller_id": self.controller_id,
             "is_active": self.is_active,
@@ -205,19 +220,22 @@ class ZooKeeperController:
         return summary
 
     def view(self, tp: TopicPartition) -> dict[str, Any] | None:
-        """Return the active controller's knowledge of a partition, None on other brokers."""
+        """Return the controller's state of a partition for diagnosis; None if this broker is not the controller."""
         if self._term is None or not self.is_active:
             return None
         return view_of(self._term, tp)
 
     def backlog(self) -> dict[str, int]:
-        """Return the number of unanswered requests of each broker; empty on other brokers."""
+        """Return broker id -> number of requests that the broker has not answered to this controller.
+
+        Empty if this broker is not the controller.
+        """
         if not self.is_active:
             return {}
         return {str(id_): count for id_, count in self._channels.backlog().items()}
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the ledger lines of what the controller would do; `Planner.plan` describes `question`."""
+        """Return what the controller would do, as ledger lines. `Planner.plan` describes `question`."""
         deadline = self._clock.now() + _PLAN_TIMEOUT_MS
         while self._active_term().machine.is_busy:
             if self._clock.now() >= deadline:
@@ -233,16 +251,16 @@ class ZooKeeperController:
         )
         return await planner.plan(question)
 
-    # Life.
+    # Start and resignation.
 
     async def start(self) -> None:
-        """Begin to take part in elections; return at once (D2)."""
+        """Start taking part in elections; return at once (D2)."""
         self._may_close.clear()
         self._tasks.spawn(self._follow_session(), "controller-session")
         self._tasks.spawn(self._run(), "controller")
 
     async def resign(self) -> None:
-        """Resign, so that another broker can be elected at once, and take part in no further election."""
+        """Resign if this broker is the controller, and take part in no further election."""
         self._is_closing = True
         if self._term is not None:
             self._term.end()
@@ -251,7 +269,7 @@ class ZooKeeperController:
             await self._may_close.wait()
 
     async def _follow_session(self) -> None:
-        """End the term at once when the session, or the lease on it, has ended (R9, S19)."""
+        """End the term as soon as the session has ended or its lease has expired (R9, S19)."""
         async for event in self._coordination.events():
             if event.state in _SESSION_OVER and self._term is not None:
                 logger.warning("resigning as controller: the session is %s", event.state.value)
@@ -301,16 +319,16 @@ class ZooKeeperController:
                 self._won, self.generation = won, generation
                 self._tasks.spawn(self._report_former(former), "former-controller")
                 await self._run_term()
-        elif self._election.is_held(stat):  # by this session, but no term of it runs
+        elif self._election.is_held(stat):  # this session created the node, but no term is running
             await self._election.resign(generation, stat)
         else:
             await self._changed.wait()
 
     async def _report_former(self, former: BrokerId) -> None:
-        """Warn if `former`, the last controller that this broker knew of, has died.
+        """Warn if `former`, the previous controller, has died.
 
-        It has died if it is not registered now, just after the election: a controller that shuts down deletes
-        `/controller` first and its registration at the end.
+        The previous controller has died if it is not registered just after the election. A controller that
+        shuts down is still registered, because it deletes `/controller` first and its registration last.
         """
         if former in (NOBODY, self._id):
             return
@@ -321,10 +339,10 @@ class ZooKeeperController:
     # One term.
 
     async def _run_term(self) -> None:
-        """Run a term to its end, then remove its watches and delete `/controller`, whatever ended the term (D10)."""
+        """Run a term until it ends for any reason, then remove its watches and delete `/controller` (D10)."""
         self._term = term = self._new_term()
-        term.put(Signal.CONTROLLER)  # the creation of the node has used up the watch on it
-        if self._is_closing:  # since the election began
+        term.put(Signal.CONTROLLER)  # the creation of the node fired its watch: set it again
+        if self._is_closing:  # `resign` was called during the election
             term.end()
         broke = False
         reason = "asked to"
@@ -352,7 +370,7 @@ class ZooKeeperController:
             await self._clock.sleep(_AFTER_FAILURE_MS)
 
     def _new_term(self) -> Term:
-        """Return the Term of the election that was won, with a new ControllerMachine."""
+        """Return a new Term, with a new ControllerMachine, for the election that this broker won."""
         session = TermSession(
             self._coordination,
             self.generation,
@@ -375,23 +393,23 @@ class ZooKeeperController:
         )
 
     async def _rebalance(self, term: Term) -> None:
-        """Have the machine check the balance of leaders 5 s after the election, then at every interval (D7, X20)."""
+        """Check the leader imbalance 5 s after the election, then at the configured interval (D7, X20)."""
         if not self._config.auto_leader_rebalance_enable:
             return
         interval_ms = self._config.leader_imbalance_check_interval_seconds * 1000
         pause_ms = _FIRST_REBALANCE_MS
-        with suppress(KafkaError):  # the term has ended
+        with suppress(KafkaError):  # raised when the term ends
             while True:
                 await term.controllership.wait_for(self._clock.sleep(pause_ms))
                 term.put(RebalanceDue())
                 pause_ms = interval_ms
 
     async def _still_holds_node(self) -> bool:
-        """Read `/controller` again; True if it still names this broker in this session (D8, D9)."""
+        """Read `/controller` again; return True if it still names this broker in this session (D8, D9)."""
         return self._election.is_held(await self._election.look())
 
     async def _delete_own_node(self) -> None:
-        """Delete `/controller` if this broker still holds it, so that another broker can be elected."""
+        """Delete `/controller` if this session still owns it, so that another broker can be elected."""
         stat = await self._election.look()
         if stat is not None and self._election.is_held(stat):
             await self._election.resign(self.generation, stat)

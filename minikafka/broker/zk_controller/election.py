@@ -1,7 +1,7 @@
-"""Controller elections as one broker takes part in them.
+"""Controller elections from the view of one broker.
 
-Whoever creates `/controller` and raises `/controller_epoch`, in one multi, is the controller (R1). Invariant: the
-watch on `/controller` is set before the node is read, so that no change is missed.
+The broker that creates `/controller` and raises `/controller_epoch`, in one multi, is the controller (R1).
+Invariant: the watch on `/controller` is set before the node is read, so that no change is missed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOBODY: Final = -1
 
 
 class EpochNotReadable(MinikafkaError):
-    """`/controller_epoch` holds no number: no broker can be elected before an administrator repairs it."""
+    """`/controller_epoch` holds no number: no broker can be elected before an administrator repairs the node."""
 
 
 class Won(NamedTuple):
@@ -44,7 +44,7 @@ class Won(NamedTuple):
 
 
 class Election:
-    """The elections as one broker sees them; `on_change()` is called when `/controller` has changed."""
+    """Elections from the view of one broker; `on_change()` is called when `/controller` has changed."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Election:
         faults: Faults,
     ) -> None:
         self.controller_id: BrokerId = NOBODY
-        """The controller at the last read of `/controller`, -1 if there was none."""
+        """Id of the controller at the last read of `/controller`, -1 if there was none."""
         self.controllership = Controllership()
-        """The controllership of the broker `controller_id`; it ends when `controller_id` changes."""
+        """The controllership of the current controller. It ends when `controller_id` changes."""
         self._id = broker_id
         self._coordination = coordination
         self._clock = clock
@@ -77,7 +77,7 @@ class Election:
         return await registrations.stat(self._coordination, broker_id) is None
 
     async def look(self) -> Stat | None:
-        """Watch and read `/controller`, note the controller id; return the node's Stat, None if absent."""
+        """Watch and read `/controller`, and set `controller_id`; return the node's Stat, None if absent."""
         if not self._is_watching:
             self._is_watching = True
             watch = self._coordination.watch(WatchKind.EXISTS, election.CONTROLLER)
@@ -96,7 +96,7 @@ class Election:
         return None if found is None else found.stat
 
     async def _read_epoch(self) -> tuple[int, int]:
-        """Return the controller epoch and the node's version. Raises EpochNotReadable, CoordinationError."""
+        """Return the controller epoch and the version of its node. Raises EpochNotReadable, CoordinationError."""
         try:
             found = await election.read_epoch(self._coordination)
         except ValueError as fault:
@@ -126,8 +126,9 @@ class Election:
     # Campaign.
 
     async def campaign(self, generation: int) -> Won | None:
-        """Try once to become the controller, in the session of this generation; return None if not elected.
+        """Try once to become the controller; return None if this broker was not elected.
 
+        The attempt is made only in the session with the number `generation`.
         Raises EpochNotReadable, CoordinationError.
         """
         epoch, version = await self._read_epoch()
@@ -163,8 +164,8 @@ class Election:
     async def _read_back(self, wanted: Won) -> Won | None:
         """Read the nodes after a lost response or a lost race, to find out whether this broker won (S17).
 
-        It won if `/controller` belongs to the current session and the epoch is the one that it
-        tried to write. A node of an earlier session of this broker does not count.
+        This broker won if `/controller` belongs to its current session and `/controller_epoch` has the
+        epoch in `wanted`. A node of an earlier session of this broker does not count.
         """
         await self._coordination.connected()
         await self._coordination.sync(election.EPOCH)
@@ -182,7 +183,7 @@ class Election:
     # Resignation.
 
     async def resign(self, generation: int, stat: Stat) -> None:
-        """Delete `/controller`, read with this Stat, so that another broker can be elected (D4, R12)."""
+        """Delete `/controller` at the version in `stat`, so that another broker can be elected (D4, R12)."""
         logger.info("broker %d resigns: deleting %s", self._id, election.CONTROLLER)
         _, version = await self._read_epoch()
         operations = election.resignation(stat.version, version)

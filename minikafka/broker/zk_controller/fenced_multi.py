@@ -1,6 +1,7 @@
-"""Writes that carry the check of the controller epoch: each one is a single multi, and one line of the ledger.
+"""Writes to ZooKeeper that check the controller epoch.
 
-Invariant: a write is carried out before the election of the next controller or not at all, and always as a whole.
+Each write is one multi, and is recorded as one line of the ledger. Invariant: a write takes effect as a whole and
+before the next controller is elected, or not at all.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ async def fenced_multi(
     generation: int | None = None,
     cause: str = "",
 ) -> list[Stat | None]:
-    """Send one multi that begins with the check; return the Stats of the operations.
+    """Send one multi of the check and the operations; return the Stats of the operations.
 
-    `cause`: id of the controller event behind the write, for the ledger. Raises ControllerMoved when the check
-    fails, CoordinationError.
+    `cause`: id of the controller event that caused the write, for the ledger. Raises ControllerMoved if the
+    check fails, CoordinationError.
     """
     try:
         stats = await coordination.multi([check, *operations], generation=generation)
@@ -45,7 +46,7 @@ async def fenced_multi(
 
 
 def _is_fenced(error: CoordinationError) -> bool:
-    """True if the check, the first operation, was refused because of the node's version."""
+    """True if the multi failed because of its first operation, the check of the controller epoch."""
     return (
         isinstance(error, MultiFailed)
         and error.index == 0

@@ -1,9 +1,9 @@
 """An imagined ZooKeeper and imagined brokers, for a plan: reads are real, writes stay in memory.
 
-`ImaginedStore` is a Coordination whose multis always succeed. Written nodes are kept in memory, and a read
-prefers them to the real ones. The store checks none of ZooKeeper's rules; a set raises the node's version by
-one. `ImaginedChannels` accepts every request and answers as healthy brokers would. Invariant: nothing reaches
-ZooKeeper, a broker or the controller's log.
+`ImaginedStore` is a Coordination whose multis always succeed. It keeps written nodes in memory, and a read
+returns a written node instead of the real node. It does not check versions, parents or children.
+`ImaginedChannels` accepts every request and answers every request with success. Invariant: nothing is written
+to ZooKeeper or to the controller's log, and nothing is sent to brokers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNKNOWN: Final = 0
 
 
 class _Watch:
-    """A watch that never fires: the plan gives each change to its machine as an event."""
+    """A watch that never fires, because a plan passes each change to its machine as an event."""
 
     async def wait(self) -> NoReturn:
         raise NotImplementedError("a plan waits for no watch")
@@ -49,7 +49,10 @@ class _Watch:
 
 
 class ImaginedStore:
-    """A Coordination over a real one; methods that a term never calls raise NotImplementedError."""
+    """A Coordination that reads from a real Coordination and keeps all writes in memory.
+
+    Methods that a term never calls raise NotImplementedError.
+    """
 
     def __init__(self, real: Coordination) -> None:
         self._real = real
@@ -69,7 +72,7 @@ class ImaginedStore:
 
     @property
     def session_password(self) -> bytes:
-        """No password: a plan opens no session."""
+        """Empty password, because a plan opens no session."""
         return b""
 
     @property
@@ -89,11 +92,11 @@ class ImaginedStore:
     # Real nodes with the plan's changes.
 
     def put(self, path: str, data: bytes, version: int = 0) -> None:
-        """Create or replace a node, as a broker or administrator would."""
+        """Create or replace a node in memory: an assumed write of a broker or administrator."""
         self._changed[path] = Node(data, _stat(version, len(data)))
 
     def remove(self, path: str) -> None:
-        """Delete a node, as a broker or ZooKeeper would."""
+        """Delete a node in memory: an assumed deletion by a broker or by ZooKeeper."""
         self._changed[path] = None
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
@@ -101,26 +104,26 @@ class ImaginedStore:
         return True
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return the nodes as the plan has changed them, None where there is no node."""
+        """Return the nodes with the plan's changes applied, None for each absent node."""
         unchanged = [path for path in paths if path not in self._changed]
         nodes = await self._real.get_many(unchanged) if unchanged else []
         found = dict(zip(unchanged, nodes, strict=True)) | self._changed
         return [found[path] for path in paths]
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
-        """Return a node as the plan has changed it. Raises NoNode."""
+        """Return a node with the plan's changes applied. Raises NoNode."""
         (node,) = await self.get_many([path])
         if node is None:
             raise NoNode(path)
         return node
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        """Return the Stat of a node, None if it does not exist after the plan's changes."""
+        """Return the Stat of a node with the plan's changes applied, None for an absent node."""
         (node,) = await self.get_many([path])
         return node.stat if node else None
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Return the children of each node after the plan's changes, None where there is no node."""
+        """Return the children of each node with the plan's changes applied, None for each absent node."""
         found = await self._real.children_many(paths)
         return [self._children(path, names) for path, names in zip(paths, found, strict=True)]
 
@@ -135,7 +138,7 @@ class ImaginedStore:
         return None if real is None and path not in self._changed else sorted(names)
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        """Return the children of a node after the plan's changes. Raises NoNode."""
+        """Return the children of a node with the plan's changes applied. Raises NoNode."""
         (names,) = await self.children_many([path])
         if names is None:
             raise NoNode(path)
@@ -144,7 +147,7 @@ class ImaginedStore:
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """Apply all operations without checks; each node that is set gets the expected version plus one."""
+        """Apply all operations in memory, without checks. A Set raises the version of its node by one."""
         return [self._apply(operation) for operation in ops]
 
     def _apply(self, operation: MultiOp) -> Stat | None:
@@ -171,11 +174,11 @@ class ImaginedStore:
     # Not used by a term.
 
     async def start(self) -> None:
-        """Raise NotImplementedError: a term does not call it."""
+        """Raise NotImplementedError: a term never calls this method."""
         raise NotImplementedError
 
     def events(self) -> AsyncIterator[SessionEvent]:
-        """Raise NotImplementedError: a term does not call it."""
+        """Raise NotImplementedError: a term never calls this method."""
         raise NotImplementedError
 
     async def create(
@@ -187,23 +190,23 @@ class ImaginedStore:
         sequential: bool = False,
         generation: int | None = None,
     ) -> tuple[str, Stat]:
-        """Raise NotImplementedError: a term does not call it."""
+        """Raise NotImplementedError: a term never calls this method."""
         raise NotImplementedError
 
     async def ensure(self, path: str) -> None:
-        """Raise NotImplementedError: a term does not call it."""
+        """Raise NotImplementedError: a term never calls this method."""
         raise NotImplementedError
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:
-        """Raise NotImplementedError: a term does not call it."""
+        """Raise NotImplementedError: a term never calls this method."""
         raise NotImplementedError
 
     async def delete(self, path: str, version: int) -> None:
-        """Raise NotImplementedError: a term does not call it."""
+        """Raise NotImplementedError: a term never calls this method."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Raise NotImplementedError: a term does not call it."""
+        """Raise NotImplementedError: a term never calls this method."""
         raise NotImplementedError
 
 
@@ -213,7 +216,7 @@ def _stat(version: int, size: int) -> Stat:
 
 
 class ImaginedChannels:
-    """Channels to imagined brokers: `answer` responds as if they had carried out every request."""
+    """Channels to imagined brokers: requests are kept until `answer` answers them with success."""
 
     def __init__(self) -> None:
         self._unanswered: deque[tuple[BrokerId, ControllerRequest, OnResponse]] = deque()
@@ -222,13 +225,13 @@ class ImaginedChannels:
         """Do nothing: requests are accepted for any broker."""
 
     def remove(self, broker_id: BrokerId) -> None:
-        """Drop the unanswered requests of a broker."""
+        """Drop the unanswered requests to a broker."""
         self._unanswered = deque(kept for kept in self._unanswered if kept[0] != broker_id)
 
     def send(
         self, broker_id: BrokerId, request: ControllerRequest, on_response: OnResponse
     ) -> None:
-        """Keep the request until `answer`."""
+        """Keep the request until `answer` is called."""
         self._unanswered.append((broker_id, request, on_response))
 
     def stop(self) -> None:
@@ -236,15 +239,15 @@ class ImaginedChannels:
         self._unanswered.clear()
 
     def waiting(self, broker_id: BrokerId) -> int:
-        """Return 0: the plan shows no queues."""
+        """Return 0: a plan does not show queue lengths."""
         return 0
 
     def backlog(self) -> dict[BrokerId, int]:
-        """Return an empty mapping: the plan shows no queues."""
+        """Return an empty mapping: a plan does not show queue lengths."""
         return {}
 
     def answer(self) -> bool:
-        """Answer every request with success; return True if there were any."""
+        """Answer all kept requests with success; return True if there were any requests."""
         requests, self._unanswered = self._unanswered, deque()
         for broker_id, request, on_response in requests:
             named = () if isinstance(request, UpdateMetadataRequest) else request.partitions

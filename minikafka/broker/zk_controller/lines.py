@@ -1,6 +1,7 @@
 """The ledger lines of the controller's events, decisions, writes and answers (`ledger/record.py`).
 
-Invariant: a line depends only on the value it describes, so that a plan and a real term give equal lines.
+Invariant: a line depends only on the event, decision, write or answer that the line describes. A plan and a real
+term therefore produce equal lines.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Fields: TypeAlias = dict[str, Any]
 
 
 def event_lines(event: ExternalEvent) -> Iterator[Fields]:
-    """Yield the lines of an event, at least one."""
+    """Yield the ledger lines of an event, at least one line."""
     head: Fields = {"event": type(event).__name__}
     lines = _LINES_OF.get(type(event))
     if lines is not None:
@@ -136,7 +137,7 @@ def _controlled_shutdown(event: ControlledShutdownRequested) -> Iterator[Fields]
 def _targets(
     targets: Sequence[tuple[TopicPartition, tuple[int, ...] | None]],
 ) -> list[list[object]]:
-    """Return [topic, partition, replicas] of each reassignment; replicas are None if it is cancelled."""
+    """Return [topic, partition, replicas] of each reassignment; replicas are None for a cancelled reassignment."""
     return [[tp.topic, tp.partition, replicas] for tp, replicas in targets]
 
 
@@ -185,14 +186,14 @@ _LINES_OF: Final[dict[type, Callable[[Any], Iterator[Fields]]]] = {
 
 
 def step_lines(step: StepReached) -> Iterator[Fields]:
-    """Yield the lines of a named step."""
+    """Yield the ledger lines of a step that an operation has reached."""
     for run, part in in_parts(step.partitions):
         head = {"operation": step.operation, "step": step.step}
         yield {**head, "partitions": by_topic(run), **part}
 
 
 def decision_lines(decisions: Mapping[Decision, Sequence[TopicPartition]]) -> Iterator[Fields]:
-    """Yield the lines of state machine decisions; a field that does not apply is left out."""
+    """Yield the ledger lines of state machine decisions; fields without a value are left out."""
     for decision, partitions in decisions.items():
         named = {
             "verdict": decision.verdict,
@@ -223,9 +224,9 @@ def write_line(
     stats: Sequence[Stat | None] = (),
     error: CoordinationError | None = None,
 ) -> Fields:
-    """Return the line of a multi that contained the check and the operations.
+    """Return the ledger line of a multi that contained the check and the operations.
 
-    `stats`: the Stats of the operations if the multi was carried out; `error`: its error otherwise.
+    `stats`: the Stats of the operations if the multi succeeded. `error`: the error if the multi failed.
     """
     zxid = next((stat.mzxid for stat in stats if stat is not None), None)
     found = stats or [None] * len(operations)
@@ -271,7 +272,10 @@ def _operation(operation: MultiOp, stat: Stat | None) -> Fields:
 
 
 def answer_lines(answer: AnswerAdmin | AnswerControlledShutdown) -> Iterator[Fields]:
-    """Yield the lines of an answer; for a controlled shutdown they name the partitions that could not be moved."""
+    """Yield the ledger lines of an answer.
+
+    For a controlled shutdown, the lines list the partitions that the broker still leads.
+    """
     if isinstance(answer, AnswerControlledShutdown):
         for run, part in in_parts(answer.remaining):
             result = {"code": answer.error.name, "message": "", "partitions": by_topic(run)}

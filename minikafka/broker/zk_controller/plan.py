@@ -1,10 +1,10 @@
-"""Plans: what the controller would do, found by running its own code over an imagined ZooKeeper and brokers.
+"""Plans: what the controller would do, found by running the controller's code with an imagined ZooKeeper and brokers.
 
-A copy of the active machine gets the event that the question stands for. The plan consists of the ledger
-lines of this event and its consequences. The code of a real term writes these lines, so they differ
-from a real term's lines only in time, zxid and ids. A plan assumes, in lines of kind `assumed`, that every
-write succeeds, that every broker does what a request says, and that new replicas of a reassignment catch up.
-Invariant: the active machine, ZooKeeper and the brokers are only read.
+A copy of the active machine handles the event that the question describes. The plan consists of the ledger
+lines of this event and its consequences. A real term writes its lines with the same code, so that only the
+times, zxids and ids differ. A plan assumes that every write succeeds, that every broker carries out every
+request, and that the new replicas of a reassignment catch up. Lines of the kind `assumed` state what the plan
+assumes. Invariant: a plan changes neither the active machine nor ZooKeeper nor a broker.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, STEP, WRIT
 from minikafka.zk.nodes import admin_requests, election, partition_states, registrations
 
 ASSUMED: Final = "assumed"
-"""Kind of the plan's lines that say what brokers are assumed to do, in `text`."""
+"""Kind of the lines that state an assumption of the plan, in the field `text`."""
 KILL_BROKER: Final = "kill-broker"
 REASSIGN: Final = "reassign"
 DELETE_TOPIC: Final = "delete-topic"
@@ -50,13 +50,13 @@ _TICKET: Final = 0
 
 
 class _Lines:
-    """The ledger of a plan, in memory. It keeps only lines of the kinds in `_SHOWN`."""
+    """The ledger of a plan, in memory. Only lines of the kinds in `_SHOWN` are kept."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
 
     def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
-        """Keep the line if plans show its kind, without the fields that only a real term has."""
+        """Add a line if its kind is in `_SHOWN`, without the fields that only a real term has."""
         if kind in _SHOWN:
             shown = {name: value for name, value in fields.items() if name not in _ONLY_REAL}
             self.lines.append({"kind": kind, "cause": cause, **shown})
@@ -67,10 +67,13 @@ class _Lines:
 
 
 class _SilentMachine(ControllerMachine):
-    """A ControllerMachine that logs nothing, because the events of a plan do not happen."""
+    """A ControllerMachine that logs nothing, because the events of a plan do not really happen."""
 
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
-        """Handle the event with all logging turned off, which is safe because this call never awaits."""
+        """Handle the event with all logging turned off.
+
+        No log line of another task is lost, because this call never awaits.
+        """
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
@@ -80,7 +83,7 @@ class _SilentMachine(ControllerMachine):
 
 
 class Planner:
-    """The maker of one plan, from the current state of the active machine."""
+    """Makes one plan, from the current state of the active controller's machine."""
 
     def __init__(
         self,
@@ -111,10 +114,10 @@ class Planner:
 
         `question` has the key `operation`; the other keys depend on its value:
         - kill-broker: `broker`.
-        - reassign: `targets`, a list of [topic, partition, brokers]. None in place of the brokers cancels.
+        - reassign: `targets`, a list of [topic, partition, brokers]. If brokers is None, the reassignment is cancelled.
         - delete-topic: `topics`.
-        - elect: `unclean`, and `partitions`, a list of [topic, partition]. None stands for all partitions of
-          `topics`, or of the cluster if `topics` is absent.
+        - elect: `unclean`, and `partitions`, a list of [topic, partition]. If `partitions` is None, the election
+          is for all partitions of `topics`, or of the cluster if `topics` is absent.
 
         Raises KafkaError: INVALID_REQUEST for a malformed question, BROKER_NOT_AVAILABLE for a broker that is
         not alive, UNKNOWN_TOPIC_OR_PARTITION.
@@ -195,7 +198,7 @@ class Planner:
     # Running.
 
     def _twin(self) -> Term:
-        """Return a term with a copy of the active machine's state."""
+        """Return an imagined term with a copy of the active machine."""
         context = self._machine.context
         machine = _SilentMachine(context.controller_id, context.epoch, self._machine.settings)
         machine.copy_from(self._machine)
@@ -226,7 +229,10 @@ class Planner:
             await term.process_queue()
 
     async def _fail_over(self, dead: BrokerId) -> None:
-        """Plan the death of the controller: another broker, assumed to be the lowest id, is elected and loads."""
+        """Plan the death of the controller.
+
+        The other live broker with the lowest id is assumed to be elected; it loads the cluster.
+        """
         context = self._machine.context
         others = sorted(id_ for id_ in context.brokers if id_ != dead)
         if not others:
@@ -243,7 +249,7 @@ class Planner:
         await self._run(term, await term.reader.load())
 
     async def _catch_up(self, term: Term, partitions: Sequence[TopicPartition]) -> None:
-        """Let the replicas that are being added join the ISR one by one, if their brokers are alive."""
+        """Assume that the target replicas of the partitions join the ISR one by one, if their brokers are alive."""
         context = term.machine.context
         for tp in partitions:
             state, assignment = context.leadership.get(tp), context.assignments.get(tp)

@@ -1,8 +1,8 @@
-"""The controller's reads in ZooKeeper, and the watches that make it read again (E1-E10).
+"""The controller's reads in ZooKeeper, and the watches that cause these reads (E1-E10).
 
-A signal names a part of ZooKeeper; `read` turns its current content into events. Watches fire once, and each is set
-before the read that it guards (T8, S31). Invariants: a watch is set at most once at a time; after `disarm` none of
-this term's watches is left on the server (D10).
+A signal names a part of ZooKeeper. `read` returns the current content of that part as events. A watch fires only
+once, so each read first sets its watch again and misses no later change (T8, S31). Invariants: a watch is set at
+most once at a time. After `disarm`, no watch of this term is left on the server (D10).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _READS_IN_FLIGHT: Final = 256
 
 
 class Signal(Enum):
-    """A part of ZooKeeper to read again; the value names the controller's state during this read (D14)."""
+    """A part of ZooKeeper to read again. The value is the controller's state during the read (D14)."""
 
     CONTROLLER = "ControllerChange"
     BROKERS = "BrokerChange"
@@ -95,17 +95,17 @@ class Reader:
         self._put = put
         self._armed: dict[tuple[WatchKind, str], tuple[Watch, Signal]] = {}
         self._topics: dict[str, int] = {}
-        """The czxid of each known topic's node; a topic that is created again has another czxid."""
+        """Known topic -> czxid of its node. A topic that is deleted and created again has another czxid."""
         self._dirty_topics: dict[str, None] = {}
         self._reassigning: dict[str, TopicPartition] = {}
-        """Partitions whose state nodes are watched, by the path of the node."""
+        """Path of a state node -> partition, for the partitions that are being reassigned."""
         self._dirty_states: dict[TopicPartition, None] = {}
         self._is_over = False
 
     async def load(self) -> ControllerElected:
-        """Read the whole cluster, after setting all watches (D5, D6, T8) and deleting old notifications (T9).
+        """Set all watches, delete old notifications (T9), and read the whole cluster (D5, D6, T8).
 
-        The topic names are read after the deletion marks, so that they include every marked topic.
+        The topic names are read after the deletion marks, so that the names include every marked topic.
         """
         reassignments = await self._read_reassignments()
         for signal in (Signal.ISR_CHANGES, Signal.LOG_DIRS):
@@ -126,7 +126,7 @@ class Reader:
         return ControllerElected(brokers, images, leadership, deletions, reassignments, elections)
 
     async def read(self, signal: Signal) -> list[ExternalEvent]:
-        """Read the part of ZooKeeper that the signal names; return its current content as events."""
+        """Read the part of ZooKeeper that the signal names; return the content as events."""
         if signal is Signal.BROKERS:
             return [BrokersChanged(await self._read_brokers())]
         if signal is Signal.TOPICS:
@@ -164,7 +164,10 @@ class Reader:
         return [TopicsChanged(added, gone)] if added or gone else []
 
     async def _read_assignments(self) -> list[ExternalEvent]:
-        """Read topic nodes whose data changed; a node with another czxid is a topic that was created again."""
+        """Read the topic nodes whose watch has fired; return their content as events.
+
+        If a node has another czxid than before, the topic was deleted and created again.
+        """
         dirty, self._dirty_topics = list(self._dirty_topics), {}
         before = {topic: self._topics.get(topic) for topic in dirty}
         images = await self._read_topics(dirty)
@@ -180,19 +183,20 @@ class Reader:
         return events
 
     async def _read_deletions(self) -> list[ExternalEvent]:
-        """Read topic names, assignments and deletion marks; return their events.
+        """Read deletion marks, topic names and changed topic nodes; return the content as events.
 
-        The events of new and changed topics come first, because the machine drops the mark of a topic that
-        it does not know (R65).
+        The events of new and changed topics come first, because the machine removes the deletion mark of an
+        unknown topic (R65).
         """
         marked = frozenset(await self._children(Signal.DELETIONS))
         changed = await self._read_topic_names()
         return [*changed, *await self._read_assignments(), DeletionsChanged(marked)]
 
     async def _read_topics(self, names: Sequence[str]) -> dict[str, TopicImage]:
-        """Return the readable topic nodes; remember their czxids, and forget those of absent nodes.
+        """Return the content of the readable topic nodes, and update the known czxids.
 
-        A forgotten topic that is created again counts as new when the names are read next.
+        A topic without a node is forgotten. If such a topic is created later, the next read of the topic
+        names reports a new topic.
         """
         images = {}
         nodes = await self.read_watched(Signal.ASSIGNMENTS, list(map(topics.path_of, names)))
@@ -211,7 +215,7 @@ class Reader:
         return images
 
     async def _read_reassignments(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-        """Return the reassignments in `/admin/reassign_partitions`; delete the node if it contains none."""
+        """Return the reassignments in `/admin/reassign_partitions`; delete a node without reassignments."""
         node = await self._node(Signal.REASSIGNMENTS, admin_requests.REASSIGNMENTS)
         targets = admin_requests.targets(node, self._faults)
         if node is not None and not targets:
@@ -235,7 +239,7 @@ class Reader:
         return [IsrChanged((), states)] if dirty else []
 
     async def watch_states(self, partitions: Iterable[TopicPartition]) -> None:
-        """Watch the state nodes of partitions that are being reassigned; also queue a first read (E10)."""
+        """Queue a read of the state nodes of partitions being reassigned; the read sets their watches (E10)."""
         for tp in partitions:
             self._reassigning[partition_states.path_of(tp)] = tp
             self._dirty_states[tp] = None
@@ -262,14 +266,14 @@ class Reader:
     # Watches.
 
     async def _children(self, signal: Signal) -> list[str]:
-        """Set the watch on the node of the signal; return the names of its children."""
+        """Watch the children of the signal's node; return the names of the children."""
         path = _CHILDREN[signal]
         arm = self._arm(WatchKind.CHILDREN, path, signal)
         names, _ = await self._session.steady(lambda: self._coordination.children(path, watch=arm))
         return names
 
     async def read_watched(self, signal: Signal, paths: Sequence[str]) -> list[Node | None]:
-        """Return data and Stat of each node, None where there is no node; set the watches of those that exist."""
+        """Return data and Stat of each node, None for an absent node. Also watch each existing node."""
         nodes: list[Node | None] = []
         for start in range(0, len(paths), _READS_IN_FLIGHT):
             window = paths[start : start + _READS_IN_FLIGHT]
@@ -286,7 +290,7 @@ class Reader:
             return None
 
     async def _node(self, signal: Signal, path: str) -> Node | None:
-        """Set a watch that also fires when the node is created; return the node, None if absent."""
+        """Set a watch that fires when the node is created or changed; return the node, None if absent."""
         arm = self._arm(WatchKind.EXISTS, path, signal)
         stat = await self._session.steady(lambda: self._coordination.exists(path, watch=arm))
         if stat is None:
@@ -295,9 +299,9 @@ class Reader:
         return node
 
     def _arm(self, kind: WatchKind, path: str, signal: Signal) -> bool:
-        """Register the watch and return True: the next read must set it on the server.
+        """Return True if the next read must set the watch on the server, False if the watch is already set.
 
-        False if it is set already.
+        If True, the callback of the watch has been registered.
         """
         if (kind, path) in self._armed:
             return False
@@ -317,7 +321,7 @@ class Reader:
         self._put(signal)
 
     async def disarm(self) -> None:
-        """Remove every watch of the term from the server, in the order that D10 gives for a resignation."""
+        """Remove every watch of the term from the server, in the order of `_RESIGNATION` (D10)."""
         self._is_over = True
         armed, self._armed = self._armed, {}
         for signal in _RESIGNATION:
@@ -336,21 +340,21 @@ class Reader:
 
 
 class _WatchingReader:
-    """A NodeReader that sets the watch of the signal on every node that it reads."""
+    """A NodeReader that watches every node that it reads. Each watch queues the given signal."""
 
     def __init__(self, reader: Reader, signal: Signal) -> None:
         self._reader = reader
         self._signal = signal
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return data and Stat of each path, None where there is no node, after setting the watches."""
+        """Return data and Stat of each node, None for an absent node. Also watch each existing node."""
         return await self._reader.read_watched(self._signal, paths)
 
 
 def _image(topic: str, data: bytes) -> TopicImage:
-    """Return the content of a topic's node. Raises ValueError, also if the topic's name is not allowed.
+    """Return the content of a topic's node. Raises ValueError if the content or the topic's name is invalid.
 
-    Brokers refuse a whole request if one topic in it has such a name.
+    The controller skips such topics: brokers refuse a whole request if one topic in it has an invalid name.
     """
     parse_topic(topic)
     return TopicImage(*topics.decode(data))

@@ -1,7 +1,7 @@
-"""Partition states written in multis of limited size, each at the node version that the decision used.
+"""Writing partition states in multis of limited size, each state at the node version that the decision used.
 
-Invariants: versions are those that ZooKeeper returned, never predicted (X23); a state that conflicts or fails
-does not keep the others of its multi from being written (R3).
+Invariants: versions are taken from ZooKeeper's answers, never predicted (X23). If one state of a multi conflicts
+or fails, the other states of the multi are still written (R3).
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ _MULTIS_IN_FLIGHT: Final = 4
 
 @dataclass(slots=True)
 class _Tally:
-    """The outcomes so far: by partition the written version, the conflicts, and the reasons of failures."""
+    """The outcomes so far.
+
+    `ok`: partition -> written version. `conflicts`: partitions whose node was changed by another program.
+    `failed`: partition -> reason.
+    """
 
     ok: dict[TopicPartition, int] = field(default_factory=dict)
     conflicts: list[TopicPartition] = field(default_factory=list)
@@ -41,7 +45,7 @@ class _Tally:
 async def write_states(
     session: TermSession, states: Mapping[TopicPartition, LeaderAndIsr]
 ) -> LeaderAndIsrWritten:
-    """Create or replace state nodes, each at its version. Raises ControllerMoved, StaleSession."""
+    """Create state nodes, or replace them by compare-and-set. Raises ControllerMoved, StaleSession."""
     tally = _Tally()
     creates = any(state.zk_version == ABSENT for state in states.values())
     size = OPERATIONS_MAX // (_OPERATIONS_PER_CREATION if creates else 1)
@@ -57,10 +61,10 @@ async def write_states(
 
 
 class _Batch:
-    """States that one multi writes; those without an outcome yet are `pending`.
+    """The states that one multi writes; `pending` has the states without an outcome yet.
 
-    `parents`: parent nodes that are absent, one set shared by all batches. The first batch that needs a
-    parent creates it, and ZooKeeper carries out the other batches afterwards.
+    `parents`: the absent parent nodes, in one set that all batches share. The first batch that needs a parent
+    creates it. ZooKeeper carries out later batches afterwards, so they need not create the parent.
     """
 
     def __init__(
@@ -76,10 +80,10 @@ class _Batch:
         self._parents = parents
         self._attempt = 0
         self._written: list[tuple[TopicPartition, MultiOp]] = []
-        """The operations of the current attempt, and the partition that each is for."""
+        """The operations of the current attempt, each with its partition."""
 
     async def write(self) -> None:
-        """Send the multi again until every state of the batch has an outcome."""
+        """Send the multi, with retries, until every state of the batch has an outcome."""
         try:
             stats = await self._session.compare_and_set(self._operations, self._before_retry)
         except TooLarge:
@@ -88,7 +92,7 @@ class _Batch:
         if stats:
             for (tp, _), stat in zip(self._written, stats, strict=True):
                 if stat is not None:
-                    # The last operation of a partition is its state.
+                    # Parents are created first: the last operation of a partition writes its state.
                     self._tally.ok[tp] = stat.version
 
     async def _operations(self) -> list[MultiOp]:
@@ -103,7 +107,7 @@ class _Batch:
         return [operation for _, operation in self._written]
 
     def _claim_parents(self, tp: TopicPartition) -> list[str]:
-        """Return the missing parents of a partition's node, and reserve their creation for this batch."""
+        """Return the absent parents of a partition's node; from now on, no other batch creates these parents."""
         claimed = [path for path in partition_states.parents_of(tp) if path in self._parents]
         self._parents.difference_update(claimed)
         return claimed
@@ -114,13 +118,13 @@ class _Batch:
         elif refused is not None and not self._is_about_parent(refused, error):
             left = len(self._pending)
             await self._read_back()
-            if len(self._pending) == left:  # nothing explains the refusal
+            if len(self._pending) == left:  # the nodes do not explain the refusal
                 tp = next(tp for tp, operation in self._written if operation is refused)
                 self._tally.failed[tp] = f"{type(error).__name__} {error}"
                 del self._pending[tp]
 
     def _is_about_parent(self, refused: MultiOp, error: CoordinationError) -> bool:
-        """True if the refusal concerns a parent that another batch has created, or should have created."""
+        """True if the refusal is about a parent node that another batch has created, or should have created."""
         if not isinstance(refused, Create):
             return False
         if isinstance(error, NodeExists):
@@ -137,7 +141,10 @@ class _Batch:
             await _Batch(self._session, dict(half), self._tally, parents).write()
 
     async def _read_back(self) -> None:
-        """Move states that are written already, or can no longer be written, from `pending` to the tally."""
+        """Read the nodes of the pending states, and record the outcomes that the nodes show.
+
+        A pending state has an outcome if it has been written, or can no longer be written.
+        """
         partitions = list(self._pending)
         nodes = await self._session.get_many(list(map(partition_states.path_of, partitions)))
         found: list[tuple[MultiOp, Stat]] = []
@@ -170,7 +177,7 @@ class _Batch:
 async def _absent_parents(
     session: TermSession, states: Mapping[TopicPartition, LeaderAndIsr]
 ) -> set[str]:
-    """Return the missing parents of the state nodes that are to be created."""
+    """Return the absent parents of the state nodes that must be created."""
     created = [tp for tp, state in states.items() if state.zk_version == ABSENT]
     paths = list(dict.fromkeys(path for tp in created for path in partition_states.parents_of(tp)))
     if not paths:

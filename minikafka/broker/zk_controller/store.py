@@ -1,6 +1,6 @@
 """The reads and writes of the active controller in ZooKeeper: one method for each question or effect.
 
-Invariant: every write goes through the term's session, so that a later controller fences it.
+Invariant: every write goes through the term's session, so that it fails after another controller was elected.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _NotWritten(MinikafkaError):
 
 
 class ControllerStore:
-    """The reads and writes of one term, over its session; `config` holds the settings that topics inherit."""
+    """The reads and writes of one controller term; `config` has the broker settings that topics inherit."""
 
     def __init__(self, session: TermSession, config: BrokerConfig) -> None:
         self.session = session
@@ -68,7 +68,7 @@ class ControllerStore:
     async def write_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
     ) -> LeaderAndIsrWritten:
-        """Create or replace state nodes, each at its version. Raises ControllerMoved, StaleSession."""
+        """Create state nodes, or replace them by compare-and-set. Raises ControllerMoved, StaleSession."""
         return await write_states(self.session, states)
 
     async def read_unclean_settings(self, names: Sequence[str]) -> dict[str, bool]:
@@ -81,7 +81,7 @@ class ControllerStore:
         }
 
     def _is_unclean(self, topic: str, stored: Mapping[str, str]) -> bool:
-        """Return `unclean.leader.election.enable` with these overrides; False, the safe value, if invalid."""
+        """Return `unclean.leader.election.enable` of a topic with these overrides; False if they are invalid."""
         overrides, _ = usable(TopicConfig.keys(), stored)
         try:
             config = TopicConfig.from_broker(self._config, overrides)
@@ -97,9 +97,10 @@ class ControllerStore:
         changes: Mapping[str, Mapping[int, ReplicaAssignment | None]],
         submitted: Mapping[TopicPartition, tuple[BrokerId, ...]],
     ) -> AssignmentsWritten:
-        """Set or (None) remove these partitions in each topic's node. Raises ControllerMoved, StaleSession.
+        """Write the assignments of partitions to topic nodes. An assignment of None removes the partition.
 
-        A topic with partitions in `submitted` is written only while `/admin/reassign_partitions` asks for them.
+        A topic with targets in `submitted` is written only if `/admin/reassign_partitions` still has these
+        targets. Raises ControllerMoved, StaleSession.
         """
         failed: dict[str, str] = {}
 
@@ -114,9 +115,9 @@ class ControllerStore:
         return AssignmentsWritten(failed)
 
     async def give_topic_ids(self, ids: Mapping[str, bytes | None]) -> TopicIdsGiven:
-        """Write an id into topic nodes without an id: `ids[topic]` or, for None, one derived from the node.
+        """Write an id into topic nodes that have no id: `ids[topic]`, or a derived id if `ids[topic]` is None.
 
-        A topic with None gets no id if its partitions exist already. Raises ControllerMoved, StaleSession.
+        No id is derived for a topic whose partitions exist already. Raises ControllerMoved, StaleSession.
         """
         parents = await self.session.get_many(list(map(partition_states.partitions_path, ids)))
         given: dict[str, bytes] = {}
@@ -147,9 +148,10 @@ class ControllerStore:
         change: Callable[[Topic, Stat], Topic],
         submitted: Mapping[TopicPartition, tuple[BrokerId, ...]] | None = None,
     ) -> Topic:
-        """Replace a topic's node by what `change` returns for it; return the new content. Raises _NotWritten.
+        """Replace the content of a topic's node by `change(content, Stat)`; return the new content.
 
-        `submitted`: as in `write_assignments`, for this topic.
+        If `submitted` has targets, the node is written only if `/admin/reassign_partitions` still has these
+        targets. Raises _NotWritten.
         """
         content = Topic(None, {})
 
@@ -187,7 +189,7 @@ class ControllerStore:
     async def trim_reassignments(
         self, finished: Mapping[TopicPartition, tuple[BrokerId, ...]]
     ) -> None:
-        """Remove finished reassignments from `/admin/reassign_partitions`, then the node if empty (A11)."""
+        """Remove finished reassignments from `/admin/reassign_partitions`; delete the node if it is empty (A11)."""
 
         async def operations() -> list[MultiOp]:
             node = await get_one(self.session, admin_requests.REASSIGNMENTS)
@@ -219,10 +221,11 @@ class ControllerStore:
         return TopicNodesDeleted(failed)
 
     async def _delete_topic(self, topic: str) -> None:
-        """Delete all nodes below the topic's node, settings and deletion mark, then these three in one multi.
+        """Delete the topic's node, its settings, its deletion mark, and all nodes below these three nodes.
 
-        The topic can therefore be created again as soon as its node is gone. After a lost answer, a topic node with
-        a new czxid shows that the topic was deleted and created again.
+        The three nodes are deleted last and in one multi, so that the topic can be created again as soon as its
+        node is gone. After a lost answer, a topic node with another czxid shows that the deletion succeeded and
+        the topic was created again.
         """
         paths = [
             topics.path_of(topic),
@@ -230,7 +233,7 @@ class ControllerStore:
             admin_requests.deletion_path(topic),
         ]
         seen: list[Node | None] = []
-        """The topic's own node as read at each attempt."""
+        """The topic's node as it was read at each attempt."""
 
         async def operations() -> list[MultiOp]:
             nodes = await self.session.get_many(paths)
@@ -254,7 +257,7 @@ def _decoded(node: Node) -> Topic:
 
 
 def _merged(node: Topic, changes: Mapping[int, ReplicaAssignment | None]) -> Topic:
-    """Return the node's content with the changed partitions; `node` itself if it has them already."""
+    """Return the topic node with the changes applied; return `node` itself if nothing changes."""
     if all(node.assignment.get(number) == wanted for number, wanted in changes.items()):
         return node
     merged = {**node.assignment, **changes}
@@ -264,5 +267,5 @@ def _merged(node: Topic, changes: Mapping[int, ReplicaAssignment | None]) -> Top
 
 
 def _was_created_since(node: Node | None, before: Node | None) -> bool:
-    """True if the node was created after its path was read with the result `before` (None: no node)."""
+    """True if `node` was created after the earlier read that returned `before` (None: no node)."""
     return node is not None and (before is None or node.stat.czxid != before.stat.czxid)

@@ -1,10 +1,11 @@
-"""One term of the controller: loading the cluster, the queue of events, the machine and its effects.
+"""One term of the controller, from its election to its end: the queue of events, the machine and its effects.
 
-The queue holds signals (a path must be read again) and events that carry their data. One task handles them in
-order. For a signal the task reads ZooKeeper, which gives events. It gives each event to the machine and
-carries out the effects; if the last effect is a question, the machine gets the outcome before the next item
-is handled. Signals are level-triggered: equal signals in the queue are one, and each read sets its watch
-first (S31). Invariant: once `over`, a term sends nothing to brokers or ZooKeeper.
+The queue holds signals (a part of ZooKeeper must be read again) and events (which carry their data). One task
+handles the queue in order. For a signal, the task reads ZooKeeper and makes events of the content. The task
+passes each event to the machine and carries out the effects that the machine returns. If the last effect is a
+question, the task passes the outcome to the machine before the next item is handled. A signal is in the queue
+at most once, and each read sets its watch first, so that no change is missed (S31). Invariant: a term that is
+`over` sends nothing to brokers or ZooKeeper.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ logger = logging.getLogger(__name__)
 
 
 class Channels(Protocol):
-    """The ordered queues to the brokers (`rpc/channels.py`)."""
+    """The ordered queues of requests to brokers (`rpc/channels.py`)."""
 
     def add(self, broker: Broker) -> None:
         """Open the channel to a registered broker."""
@@ -107,9 +108,9 @@ class Channels(Protocol):
 
 
 class Term:
-    """The runner of one `ControllerMachine`, from its election until it resigns or `end` is called.
+    """The runner of one `ControllerMachine`, from the election until the controller resigns or `end` is called.
 
-    `holds_node()` reads `/controller` again, sets its watch, and returns True if the node is still this session's.
+    `holds_node()` sets the watch on `/controller`, reads the node, and returns True if this session still owns it.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Term:
         self._filled = asyncio.Event()
         self.reader = Reader(coordination, store, self.put)
         self._answers: dict[int, asyncio.Future[Any]] = {}
-        """Answers that callers of `ask` wait for, by ticket."""
+        """Ticket -> answer that a caller of `ask` waits for."""
         self._tickets = 0
 
     @property
@@ -165,14 +166,14 @@ class Term:
     # The queue.
 
     def put(self, item: Signal | ExternalEvent) -> None:
-        """Add an item to the queue, unless it is a signal that is in the queue already."""
+        """Add an item to the queue. A signal that is already in the queue is not added again."""
         if self.over or (isinstance(item, Signal) and item in self._queue):
             return
         self._queue.append(item)
         self._filled.set()
 
     async def ask(self, event: Callable[[int], ExternalEvent]) -> Any:
-        """Queue the event that `event(ticket)` makes; return the machine's answer for the ticket. Raises KafkaError."""
+        """Queue `event(ticket)` with a new ticket; return the machine's answer to this event. Raises KafkaError."""
         self._tickets += 1
         ticket = self._tickets
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -206,7 +207,7 @@ class Term:
                 await self._filled.wait()
 
     async def process_queue(self) -> None:
-        """Process queued items, and the events they cause, until the queue is empty."""
+        """Process queued items, and the items that they add to the queue, until the queue is empty."""
         while self._queue:
             await self._process(self._queue.popleft())
 
@@ -223,7 +224,10 @@ class Term:
             await self.handle(event)
 
     async def handle(self, event: ExternalEvent) -> None:
-        """Give one event to the machine, and carry out all effects and outcomes that follow."""
+        """Pass one event to the machine and carry out its effects.
+
+        The outcome of a question is passed back to the machine, which may return more effects.
+        """
         self._raise_if_over()
         self._events += 1
         self._cause = self._session.cause = f"{self.machine.context.epoch}-{self._events}"
@@ -239,7 +243,7 @@ class Term:
             effects = self._decide(outcome)
 
     def _decide(self, event: Event) -> list[Effect]:
-        """Return the machine's effects for the event; its decisions are in the ledger before they are carried out."""
+        """Pass the event to the machine, write its decisions to the ledger, and return its effects."""
         effects = self.machine.handle(event, self._clock.now(), self._cause)
         self._note(DECISION, decision_lines(self.machine.drain_decisions()))
         return effects
@@ -255,7 +259,7 @@ class Term:
     # Effects.
 
     async def _execute(self, effect: Effect) -> Outcome | None:
-        """Carry out one effect; return its outcome if the machine waits for one, else None."""
+        """Carry out one effect; return the outcome if the effect is a question, else None."""
         if isinstance(effect, SendRequest):
             await self._wait_for_lease()
             self._send(effect.broker_id, effect.request)
@@ -284,10 +288,7 @@ class Term:
         return None
 
     async def _clean_up(self, effect: Effect) -> None:
-        """Carry out an effect that deletes admin requests or notifications.
-
-        Also carry out an effect that adds or removes watches on the state nodes of partitions.
-        """
+        """Carry out an effect that deletes admin requests or notifications, or changes the watched state nodes."""
         if isinstance(effect, DeleteIsrChanges):
             await self._delete_notifications(notifications.ISR_CHANGES, effect.names)
         elif isinstance(effect, DeleteLogDirEvents):
@@ -342,7 +343,7 @@ class Term:
     def _on_response(
         self, broker_id: BrokerId, request: ControllerRequest, response: ControllerResponse
     ) -> None:
-        """Record a broker's response; queue it as an event if the machine needs its content (R16)."""
+        """Record a broker's response; also queue an event if the machine needs the response (R16)."""
         fields = {"from": broker_id, **response_line(request, response)}
         self._ledger.record(RESPONSE, request.cause, fields)
         if response.error:
@@ -363,7 +364,7 @@ class Term:
                 self.put(StopReplicaAnswered(broker_id, request.broker_epoch, deleted))
 
     def summary(self) -> dict[str, Any]:
-        """Return the state of the controller and counts of the cluster, without single partitions."""
+        """Return the controller's state, the cluster's counts, and the deletions and reassignments in progress."""
         context = self.machine.context
         to_delete = context.replicas_to_delete()
         return {

@@ -1,8 +1,7 @@
-"""The ZooKeeper session of one controller term: reads across reconnects, and writes that check the controller epoch.
+"""The ZooKeeper session of one controller term: it repeats reads after a reconnect, and fences writes.
 
 Invariants: every write is a multi that begins with the check of `/controller_epoch` and is sent only in the
-session of the term (R2, S15); after a write without an answer, nothing is written before the nodes were read
-again.
+session of the term (R2, S15). After a write without an answer, the nodes are read again before the next write.
 """
 
 from __future__ import annotations
@@ -32,7 +31,10 @@ from minikafka.zk.nodes.faults import Faults
 logger = logging.getLogger(__name__)
 
 OPERATIONS_MAX: Final = 199
-"""Operations of one multi besides the check; 199 state nodes of about 100 bytes are far below ZooKeeper's limit."""
+"""Maximum number of operations in one multi, not counting the check.
+
+199 state nodes of about 100 bytes each are far below ZooKeeper's limit.
+"""
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -58,14 +60,14 @@ class TermSession:
         self.cause = ""
         """Id of the event being handled, for the ledger."""
         self.faults = faults or Faults()
-        """The malformed nodes that this term and earlier ones have skipped."""
+        """The malformed nodes that this term and earlier terms have skipped."""
         self._fence = election.fence(epoch_version)
         self._ledger = ledger
 
     # Reads.
 
     async def steady(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return the result of `call`, which is repeated after each lost connection or lost answer.
+        """Return the result of `call`; repeat the call after each lost connection or lost answer.
 
         Raises StaleSession when the session has ended, and any ServerVerdict of `call`.
         """
@@ -81,7 +83,7 @@ class TermSession:
             raise StaleSession(f"the session of generation {self.generation} has ended")
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return data and Stat of each path, None where there is no node. Raises StaleSession."""
+        """Return data and Stat of each node, None for an absent node. Raises StaleSession."""
         return await self.steady(lambda: self._coordination.get_many(paths))
 
     # Writes.
@@ -91,12 +93,13 @@ class TermSession:
         operations: Callable[[], Awaitable[list[MultiOp]]],
         before_retry: Callable[[CoordinationError, MultiOp | None], Awaitable[None]],
     ) -> list[Stat | None]:
-        """Write the operations that `operations` returns, with retries; return their Stats, [] if none.
+        """Write the operations that `operations()` returns, with retries; return their Stats.
 
-        `operations` reads the nodes it depends on, and returns operations at the versions it read. After a
-        failed write `before_retry(error, operation)` is called, then `operations` again, unless
-        `before_retry` raises. `error` is the refusal of `operation`. After a lost connection or answer,
-        `error` is NotConnected or OutcomeUnknown, `operation` is None, and the session has reconnected and
+        Returns [] when `operations()` returns an empty list: nothing is left to write. Otherwise,
+        `operations()` reads nodes and returns operations at the versions of these nodes. After a failed
+        write, `before_retry(error, operation)` is called: it raises, or `operations()` is called again.
+        If ZooKeeper refused `operation`, `error` is the reason. After a lost connection or answer, `error`
+        is NotConnected or OutcomeUnknown, and `operation` is None. The session has then reconnected and
         synced.
         Raises ControllerMoved, StaleSession, TooLarge.
         """
@@ -123,7 +126,7 @@ class TermSession:
         )
 
     def note_found(self, operations: Sequence[MultiOp], stats: Sequence[Stat | None]) -> None:
-        """Write the ledger line of operations that a read has shown to be carried out after a lost answer."""
+        """After a lost answer, write the ledger line of operations that a read has found carried out."""
         if operations:
             fields = write_line(self._fence, operations, stats=stats)
             self._ledger.record(WRITE, self.cause, fields | {"read_back": True})
@@ -131,7 +134,7 @@ class TermSession:
     # Deletions.
 
     async def delete_nodes(self, paths: Iterable[str]) -> None:
-        """Delete these nodes at any version, with the nodes below them; nodes that are gone already are ignored."""
+        """Delete the nodes at any version, and all nodes below them. Absent nodes are ignored."""
         for batch in batches(paths, OPERATIONS_MAX):
             await self._delete_batch(list(batch))
 
@@ -152,11 +155,11 @@ class TermSession:
         await self.compare_and_set(operations, before_retry)
 
     async def delete_below(self, paths: Sequence[str]) -> None:
-        """Delete all nodes below these, whoever created them, but not these nodes themselves."""
+        """Delete all nodes below the nodes at `paths`, but not the nodes at `paths` themselves."""
         await self.delete_nodes(reversed(await self._nodes_below(paths)))
 
     async def _nodes_below(self, paths: Sequence[str]) -> list[str]:
-        """Return the paths of all nodes below these, parents before children."""
+        """Return the paths of all nodes below the nodes at `paths`, parents before children."""
         found: list[str] = []
         level = list(paths)
         while level:
@@ -171,7 +174,7 @@ class TermSession:
 
 
 def raise_unless(error: CoordinationError, *expected: type[ServerVerdict]) -> None:
-    """Raise `error` unless it is of an expected type, or a lost connection or lost answer."""
+    """Return if `error` has an expected type or means a lost connection or answer; otherwise raise `error`."""
     if not isinstance(error, (NotConnected, OutcomeUnknown, *expected)):
         raise error
 

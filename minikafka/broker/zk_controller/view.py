@@ -1,4 +1,4 @@
-"""The active controller's knowledge of one partition and its topic, for `minikafka why`. Read only."""
+"""The state of one partition and its topic in the active controller, for the command `minikafka why`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_DELETED_YET: Final = (
 
 
 def view_of(term: Term, tp: TopicPartition) -> dict[str, Any]:
-    """Return the controller's state and its knowledge of the partition, JSON-able."""
+    """Return the state of the controller and of the partition, in types that JSON can represent."""
     context = term.machine.context
     return {
         "broker": context.controller_id,
@@ -55,9 +55,9 @@ def _partition(context: Context, tp: TopicPartition) -> dict[str, Any]:
 
 
 def _deletion(context: Context, topic: str) -> dict[str, Any]:
-    """Return why the deletion waits, the remaining replicas, and the partitions being reassigned.
+    """Return why the topic's deletion waits, its remaining replicas, and its partitions being reassigned.
 
-    A replica is [broker, partition, state].
+    Each replica is a list [broker, partition, state].
     """
     left = [
         [broker, tp.partition, status.value]

@@ -1,7 +1,7 @@
-"""The ZooKeeper coordination mode: the Coordinator port over Kafka's znodes.
+"""The ZooKeeper coordination mode: implements the Coordinator port with Kafka's znodes.
 
-`mode.py` is where a broker begins: it joins a cluster and gives the broker its `coordinator.py`. The election
-and the work of the active controller are in `broker/zk_controller/`.
+`mode.py` joins the cluster when a broker starts, and creates the broker's coordinator (`coordinator.py`). The
+election and the work of the active controller are in `broker/zk_controller/`.
 """
 
 from minikafka.broker.zookeeper.mode import ZooKeeperMode

@@ -1,8 +1,9 @@
 """Change notifications under `/config/changes`, read by every broker and purged by the controller (R71).
 
-A notification names the entity whose settings were written; the settings themselves are read again, so
-reading them too often does no harm. Invariants: the watch is set before the names are read, and the names
-before the settings, so that no change is missed; a notification counts as seen only once it was applied.
+A notification names the entity whose settings were written, but does not contain the settings. Each broker reads
+the settings from their own node. Invariants: the watch is set before the names of the notifications are read, and
+the names are read before the settings, so that no change is missed. A notification that could not be applied is
+read again.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from minikafka.zk.nodes.faults import Faults
 logger = logging.getLogger(__name__)
 
 KEPT_MS: Final = 15 * 60_000
-"""Age at which the controller deletes a notification; Kafka's `DefaultChangeExpirationMs`."""
+"""Age at which the controller deletes a notification, the same as Kafka's `DefaultChangeExpirationMs`."""
 _PURGED_AT_ONCE: Final = 500
 _RETRY_MS: Final = 200
 _UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 class ZooKeeperConfigChanges:
-    """The ConfigChanges port: follows the notifications for one broker."""
+    """ZooKeeper implementation of the ConfigChanges port: applies changed settings to one broker."""
 
     def __init__(
         self,
@@ -53,12 +54,12 @@ class ZooKeeperConfigChanges:
         self._faults = faults
         self._own_entities = configs.entities_of_broker(broker_id)
         self._applied: dict[str, int] = {}
-        """Names of the applied notifications, and when each was created (Unix milliseconds)."""
+        """Name of each applied notification -> time of its creation (Unix milliseconds)."""
         self._applying = asyncio.Lock()
         self._has_started = asyncio.Event()
 
     async def start(self) -> None:
-        """Follow the notifications from now on; return once this broker's settings are applied."""
+        """Start following the notifications; return when the current settings have been applied."""
         self._tasks.spawn(self._run(), "config-changes")
         await self._has_started.wait()
 
@@ -78,13 +79,13 @@ class ZooKeeperConfigChanges:
                 await self._coordination.connected()
 
     async def _follow(self, signal: WatchSignal) -> WatchSignal:
-        """Apply the new notifications; wait for the next signal and return it.
+        """Apply the new notifications, then wait for the next watch signal and return that signal.
 
         `signal` is the previous signal. If it is RESYNC, apply all settings first.
         """
         watch = self._coordination.watch(WatchKind.CHILDREN, configs.CHANGES)
         names, _ = await self._coordination.children(configs.CHANGES, watch=True)
-        if signal is WatchSignal.RESYNC:  # notifications may have come and gone unseen
+        if signal is WatchSignal.RESYNC:  # notifications may have been created and deleted unseen
             async with self._applying:
                 await self._read_broker_settings()
                 await self._listener.topics_configured(None)
@@ -121,7 +122,7 @@ class ZooKeeperConfigChanges:
         self._listener.brokers_configured(cluster, own)
 
     async def _report_unclean(self, topics: Sequence[str]) -> None:
-        """Have the controller elect leaders at once for topics that now allow unclean elections (R63)."""
+        """If this broker is the controller, elect leaders for topics that now allow unclean elections (R63)."""
         if not self._controller.is_active:
             return
         entities = [configs.Entity(configs.TOPICS, topic) for topic in topics]
@@ -135,7 +136,7 @@ class ZooKeeperConfigChanges:
             self._controller.unclean_election_enabled(enabled)
 
     async def _purge(self) -> None:
-        """Delete the notifications that every broker must have seen, if this broker is the controller."""
+        """If this broker is the controller, delete the notifications that are older than `KEPT_MS`."""
         oldest = self._clock.wall_ms() - KEPT_MS
         old = [name for name, made in self._applied.items() if made < oldest][:_PURGED_AT_ONCE]
         if not old or not self._controller.is_active:

@@ -1,7 +1,7 @@
-"""Dynamic settings in ZooKeeper: read, altered by compare-and-set, and followed (R71).
+"""Dynamic settings in ZooKeeper: reading, altering by compare-and-set, and following changes (R71).
 
-Any broker may write settings, so each write is one multi of the node at the version read, the check of the
-controller epoch, and the notification that tells all brokers.
+Any broker may write settings. Each write is one multi with three operations: the check of the controller epoch,
+the write of the settings node at the version that was read, and the notification for all brokers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ATTEMPTS: Final = 5
 
 
 class ZooKeeperConfigs:
-    """The ConfigStore port over the nodes below `/config`."""
+    """ZooKeeper implementation of the ConfigStore port, with the nodes below `/config`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ZooKeeperConfigs:
     async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
         """Return the overrides of each topic, in the order of `names`.
 
-        `latest`: sync first, because this broker's ZooKeeper server may be behind the controller's.
+        `latest`: sync first, because this broker's ZooKeeper server may lag behind the controller's server.
         """
         if latest:
             await self._coordination.sync(configs.TOPIC_CONFIGS)
@@ -67,7 +67,7 @@ class ZooKeeperConfigs:
         return list(await configs.read(self._coordination, entities, self._faults))
 
     def changes(self, listener: ConfigListener) -> ZooKeeperConfigChanges:
-        """Return the follower of change notifications that will call `listener`."""
+        """Return the object that follows change notifications and passes changed settings to `listener`."""
         return ZooKeeperConfigChanges(
             self._coordination,
             self._clock,
@@ -87,7 +87,7 @@ class ZooKeeperConfigs:
         *,
         validate_only: bool,
     ) -> None:
-        """Replace an entity's overrides by `change(current overrides)`, and notify brokers, in one multi."""
+        """Replace an entity's overrides by `change(current overrides)`, and notify all brokers, in one multi."""
         entity = _entity(kind, name)
         path = configs.path_of(entity)
         for _ in range(_ATTEMPTS):

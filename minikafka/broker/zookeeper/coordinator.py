@@ -1,4 +1,4 @@
-"""The Coordinator port over one ZooKeeper session."""
+"""ZooKeeper implementation of the Coordinator port, with one ZooKeeper session."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from minikafka.broker.zookeeper.topic_store import ZooKeeperTopics
 from minikafka.zk.nodes import ids, notifications
 
 PRODUCER_ID_BLOCK: Final = 1000
-"""Producer ids that a broker claims at a time, as in Kafka."""
+"""Number of producer ids that a broker claims at a time, as in Kafka."""
 
 
 class ZooKeeperCoordinator:
-    """One broker's part in the cluster whose state is in ZooKeeper."""
+    """One broker's access to the cluster state in ZooKeeper."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ZooKeeperCoordinator:
         return self._coordination.session_timeout_ms
 
     async def start(self, broker: Broker, on_registered: Callable[[int], None]) -> None:
-        """Register the broker, now and in each later session, and let it become the controller."""
+        """Register the broker, now and in each later session, and take part in controller elections."""
         registration = Registration(
             self._coordination,
             self._session_file,
@@ -87,7 +87,7 @@ class ZooKeeperCoordinator:
         self._tasks.spawn(self._report_log_dir_failure(), "log-dir-failure")
 
     async def _report_log_dir_failure(self) -> None:
-        """Write the notification; repeat that after a lost connection, answer or session."""
+        """Write the notification; retry after a lost connection, a lost answer or a lost session."""
         while True:
             try:
                 await self._coordination.connected()

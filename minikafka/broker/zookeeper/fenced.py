@@ -1,6 +1,7 @@
-"""Writes of administrators: sent only by the active controller, and read back when their answer was lost.
+"""Writes to ZooKeeper that carry out administrators' requests.
 
-Each write is a `fenced_multi`.
+Only the active controller sends these writes, each as a `fenced_multi`. After a lost answer, `read_back` shows
+whether the write succeeded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from minikafka.zk.nodes.reader import get_one
 async def read_back(coordination: Coordination, path: str) -> bytes | None:
     """Return the data of a node after a write whose answer was lost; None if there is no node.
 
-    Sync first, because the server of a new connection may not have the write yet. Raises OutcomeUnknown.
+    Sync first, because the server of a new connection may not have the write yet. Raises OutcomeUnknown if the
+    node cannot be read.
     """
     try:
         await coordination.sync(path)
@@ -26,7 +28,7 @@ async def read_back(coordination: Coordination, path: str) -> bytes | None:
 
 
 class FencedWrites:
-    """Writes of the active controller; those of other brokers are refused before they are sent."""
+    """Writes that only the active controller may send. A write of any other broker is refused before sending."""
 
     def __init__(
         self, coordination: Coordination, controller: ZooKeeperController, ledger: Ledger
@@ -38,7 +40,7 @@ class FencedWrites:
     async def write(self, *operations: MultiOp) -> None:
         """Write all operations or none. Raises KafkaError NOT_CONTROLLER, CoordinationError.
 
-        After OutcomeUnknown the operations may have been carried out.
+        If this method raises OutcomeUnknown, ZooKeeper may have carried out the operations.
         """
         await fenced_multi(
             self._coordination,

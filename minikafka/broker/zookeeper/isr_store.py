@@ -1,6 +1,6 @@
 """ISRs in Kafka's state znodes: one compare-and-set per change, announced to the controller (R26, S29).
 
-Invariant: a write whose answer was lost is read back until it is certain whether ZooKeeper has it.
+Invariant: after a lost answer, the node is read until it is certain whether the write succeeded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANNOUNCE_AFTER_MS: Final = 100
 
 
 class ZooKeeperIsrs:
-    """The IsrStore port over state znodes and `/isr_change_notification`."""
+    """ZooKeeper implementation of the IsrStore port, with state znodes and `/isr_change_notification`."""
 
     def __init__(self, coordination: Coordination, clock: Clock, tasks: Tasks) -> None:
         self._coordination = coordination
@@ -43,9 +43,12 @@ class ZooKeeperIsrs:
     async def write(
         self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
     ) -> IsrWrite:
-        """Replace a state node at its version, and announce the ISR; return once the outcome is certain."""
+        """Write a state node by compare-and-set and announce the new ISR to the controller.
+
+        Returns when the outcome is certain, or ABANDONED when `is_wanted()` is False before that.
+        """
         operation = partition_states.write(tp, state)
-        assert isinstance(operation, Set)  # a leader only changes what the controller created
+        assert isinstance(operation, Set)  # not Create: the controller has created the node
         while is_wanted():
             try:
                 stat = await self._coordination.set(*operation)
@@ -80,7 +83,7 @@ class ZooKeeperIsrs:
         return IsrWrite(IsrOutcome.WRITTEN, version, zxid)
 
     async def _announce(self) -> None:
-        """Notify the controller of written ISRs until all are announced; repeat failed notifications."""
+        """Notify the controller of all ISRs that were written; retry failed notifications."""
         with suppress(Closed):
             while self._to_announce:
                 await self._clock.sleep(ANNOUNCE_AFTER_MS)

@@ -22,9 +22,9 @@ from minikafka.zk.nodes import ids, tree
 
 
 class ZooKeeperMode:
-    """The CoordinationMode port over a ZooKeeper session that is not started yet.
+    """ZooKeeper implementation of the CoordinationMode port; `join` starts the session.
 
-    `close_session(id, password)` ends an older session of this broker.
+    `close_session(id, password)` ends the session of an earlier process of this broker.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ZooKeeperMode:
         self._session_file = SessionFile(storage, config.log_dirs[0])
 
     async def join(self) -> str:
-        """End the session of a former process of this broker, open a new session, and return the cluster id."""
+        """End the session of this broker's earlier process, open a new session, and return the cluster id."""
         await self._session_file.end_former(self._close_session)
         await self.coordination.start()
         self._session_file.write(self.coordination)
@@ -56,7 +56,7 @@ class ZooKeeperMode:
     def coordinator(
         self, control_plane: ControlPlane, ledger: Ledger, gate: Gate
     ) -> ZooKeeperCoordinator:
-        """Return the broker's part in the cluster, over the session that `join` started."""
+        """Return the broker's Coordinator, which uses the session that `join` started."""
         listener = self._config.endpoints.control.name
         channels = Channels(control_plane, self._clock, self._tasks, self._rng, ledger, listener)
         return ZooKeeperCoordinator(

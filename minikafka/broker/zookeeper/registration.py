@@ -1,6 +1,6 @@
-"""The registration of one broker under `/brokers/ids`, made again in every new session (A1, R10, C35).
+"""The registration of one broker under `/brokers/ids`, repeated in every new session (A1, R10, C35).
 
-The broker epoch is the czxid of the node. Invariant: the node of another living broker is never deleted.
+The broker epoch is the czxid of the registration node. Invariant: the node of another living broker is never deleted.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 _POLL_MS: Final = 100
 _MORE_THAN_A_SESSION_MS: Final = 2_000
-"""Added to the session timeout when waiting for the session of a predecessor to expire."""
+"""Milliseconds added to the session timeout when waiting for another session of this broker id to expire."""
 
 
 class Registration:
-    """The registration of `broker`; calls `on_registered(broker_epoch)` after each time it is made."""
+    """Registers `broker` in every session, and calls `on_registered(broker_epoch)` after each registration."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Registration:
         self._former_sessions: set[int] = set()
 
     async def start(self) -> None:
-        """Register now and in every later session. Raises ConfigError when another broker has the id."""
+        """Register now and in every later session. Raises ConfigError if another broker has the same id."""
         self._tasks.spawn(self._follow_session(), "session-events")
         await self._register()
 
@@ -90,7 +90,10 @@ class Registration:
             return
 
     async def _create_or_find(self, generation: int) -> int | None:
-        """Return the czxid of this broker's node, created if needed; None if another session has the id."""
+        """Create the registration, unless this session has created it already; return its czxid.
+
+        None if another session has registered the id.
+        """
         try:
             stat = await registrations.create(
                 self._coordination, self._broker, self._clock.wall_ms(), generation
@@ -100,9 +103,9 @@ class Registration:
         return stat.czxid
 
     async def _find_own(self) -> int | None:
-        """Return the czxid of the node if it is this session's; None if it is gone or another session's.
+        """Return the czxid of the registration if this session made it, else None.
 
-        A node of a former session of this broker is deleted.
+        A registration from an earlier session of this broker is deleted.
         """
         stat = await registrations.stat(self._coordination, self._broker.id)
         if stat is None:
@@ -117,7 +120,7 @@ class Registration:
         return None
 
     async def _wait_until_gone(self) -> bool:
-        """Wait for a predecessor's session to expire; return True if its node is still there at the end."""
+        """Wait for the session that registered this broker id to expire; return True if the wait timed out."""
         longest_ms = self._coordination.session_timeout_ms + _MORE_THAN_A_SESSION_MS
         deadline = self._clock.now() + longest_ms
         while self._clock.now() < deadline:

@@ -1,7 +1,7 @@
 """A file with the id and password of a broker's ZooKeeper session.
 
-A broker that starts again after a crash uses them to end its former session. Without the file it waits until
-that session expires.
+A broker that restarts after a crash uses the id and password to end its former session. Without the file, the
+broker waits until that session expires.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PASSWORD_BYTES: Final = 16
 
 
 class SessionFile:
-    """The file with id and password of the session, in the given directory."""
+    """The file with the id and password of the current session, in the given directory."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self._path = f"{directory}/{SESSION_FILE}"
 
     async def end_former(self, close_session: Callable[[int, bytes], Awaitable[None]]) -> None:
-        """End the session of a former process of this broker, if the file names one."""
+        """End the session of this broker's former process, if the file exists and is readable."""
         try:
             if self._storage.exists(self._path):
                 await close_session(*_session(self._storage.read(self._path)))
@@ -40,7 +40,7 @@ class SessionFile:
             logger.warning("%s is not readable, the former session will expire", self._path)
 
     def write(self, coordination: Coordination) -> None:
-        """Write the current session to the file. A disk failure is only logged: the file is not necessary."""
+        """Write the current session to the file. A disk failure is only logged, because the file is optional."""
         session = {
             "id": coordination.session_id,
             "password": coordination.session_password.hex(),
@@ -53,7 +53,7 @@ class SessionFile:
 
 
 def _session(note: bytes) -> tuple[int, bytes]:
-    """Return id and password from the file's content. Raises ValueError, KeyError, TypeError if malformed."""
+    """Return the id and password in the file's content. Raises ValueError, KeyError, TypeError if malformed."""
     former = parse_json(note)
     session_id, password = former["id"], bytes.fromhex(former["password"])
     if type(session_id) is not int or session_id == 0 or session_id not in _SESSION_IDS:

@@ -1,7 +1,7 @@
-"""Topics in ZooKeeper for administrators: created, marked for deletion and extended by fenced writes.
+"""Creating topics, marking topics for deletion and adding partitions, in ZooKeeper.
 
-Invariant: a topic's assignment and its settings appear together or not at all (C20); a topic node is
-replaced only at the version at which it was read.
+Every write checks the controller epoch. Invariants: a topic's assignment and settings are written together or
+not at all (C20). A topic node is replaced only if its version is still the version that was read.
 """
 
 from __future__ import annotations
@@ -30,32 +30,38 @@ from minikafka.zk.nodes import admin_requests, configs, topics
 logger = logging.getLogger(__name__)
 
 _CREATED_AT_ONCE: Final = 100
-"""Topics of one request that are written in one turn of the event loop: about 5 ms."""
+"""Topics of one request that are written in one turn of the event loop, which takes about 5 ms."""
 _ATTEMPTS: Final = 5
 """Compare-and-set attempts on one topic node before giving up."""
 
 
 class ZooKeeperTopics:
-    """The TopicStore port over topic nodes."""
+    """ZooKeeper implementation of the TopicStore port."""
 
     def __init__(self, coordination: Coordination, writes: FencedWrites) -> None:
         self._coordination = coordination
         self._writes = writes
         self._extending = asyncio.Lock()
-        """One topic is extended at a time: decoding an assignment of 10,000 partitions takes megabytes."""
+        """Held while partitions are added to a topic.
+
+        A decoded assignment of 10,000 partitions takes megabytes, so only one topic is changed at a time.
+        """
 
     async def names(self) -> list[str]:
         """Return the names of all topics. Raises CoordinationError."""
         return await topics.names(self._coordination)
 
     async def existing(self, names: Sequence[str]) -> set[str]:
-        """Return those of `names` that are topics. Raises CoordinationError."""
+        """Return the names in `names` that are existing topics. Raises CoordinationError."""
         return await topics.existing(self._coordination, names)
 
     # Creation.
 
     async def create(self, plans: Sequence[TopicPlan]) -> dict[str, Exception]:
-        """Create topics; their settings replace those left by deleted topics. Return the errors by topic."""
+        """Create topics; return topic -> error for the topics that were not created.
+
+        The settings that a deleted topic of the same name left in ZooKeeper are replaced.
+        """
         entities = [configs.Entity(configs.TOPICS, plan.name) for plan in plans]
         try:
             left_behind = await configs.existing(self._coordination, entities)
@@ -73,7 +79,7 @@ class ZooKeeperTopics:
         return errors
 
     async def _create(self, plan: TopicPlan, entity: configs.Entity, *, replaces: bool) -> None:
-        """Write the topic and its settings. Raises KafkaError, CoordinationError."""
+        """Write the topic and its settings in one multi. Raises KafkaError, CoordinationError."""
         assignment = {
             partition: ReplicaAssignment(replicas)
             for partition, replicas in plan.assignment.items()
@@ -94,7 +100,7 @@ class ZooKeeperTopics:
         logger.info("created topic %s with %d partitions", plan.name, len(assignment))
 
     async def _has_created(self, plan: TopicPlan) -> bool:
-        """True if a write whose answer was lost has created the topic: its node has the topic id of the plan.
+        """After a lost answer, return True if the topic's node exists with the topic id of the plan.
 
         Raises OutcomeUnknown if the node cannot be read.
         """
@@ -102,7 +108,7 @@ class ZooKeeperTopics:
         try:
             return data is not None and topics.decode(data).topic_id == plan.topic_id
         except ValueError:
-            return False  # the node of another writer
+            return False  # another program wrote the node
 
     # Deletion.
 
@@ -119,7 +125,7 @@ class ZooKeeperTopics:
     # More partitions.
 
     async def add_partitions(self, topic: str, plan: PartitionPlan, *, validate_only: bool) -> None:
-        """Add the partitions that `plan` returns for the topic's assignment, by compare-and-set."""
+        """Add partitions by compare-and-set; `plan(current assignment)` returns the new partitions."""
         for _ in range(_ATTEMPTS):
             data, stat = await self._read(topic)
             async with self._extending:
@@ -133,7 +139,7 @@ class ZooKeeperTopics:
         )
 
     async def _read(self, topic: str) -> Node:
-        """Return the topic's node. Raises KafkaError if there is none, or it is queued for deletion."""
+        """Return the topic's node. Raises KafkaError if the topic is unknown or marked for deletion."""
         if not topic or "/" in topic:
             raise _unknown(topic)
         paths = [topics.path_of(topic), admin_requests.deletion_path(topic)]
@@ -145,7 +151,7 @@ class ZooKeeperTopics:
         return node
 
     async def _replace(self, topic: str, content: topics.Topic, version: int) -> bool:
-        """Write the topic's node; return False if it no longer has this version.
+        """Replace the topic's node; return False if the node no longer has this version.
 
         If the answer is lost, read the node to find out whether the write succeeded.
         """

@@ -1,4 +1,4 @@
-"""`minikafka pipeline archive`: topics to Parquet files."""
+"""`minikafka pipeline archive`: write topics to Parquet files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minikafka pipeline check`: histories compared with the logs of all replicas."""
+"""`minikafka pipeline check`: compare producers' histories with the logs of all replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minikafka.cli.pipeline.launch import Launch, launch_options
 
 HISTORY = "FILE|DIR|topic:NAME"
 _NOT_CHECKED: Final = 2
-"""Exit code of a check without a verdict: a script must not mistake a wrong path for a lost record."""
+"""Exit code if the check could not be made: a script must not mistake a wrong path for a lost record."""
 
 
 @click.command(short_help="Check producers' histories against the logs of all replicas.")

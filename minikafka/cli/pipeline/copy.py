@@ -1,4 +1,4 @@
-"""`minikafka pipeline copy`: topics to a topic, of the same cluster or another."""
+"""`minikafka pipeline copy`: copy topics to a topic of the same cluster or of another cluster."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`minikafka pipeline`: the table of its commands, which are imported when they run.
+"""The command group `minikafka pipeline`. A command's module is imported when the command runs.
 
-A command is a function of the module that the table names. The function has the name of the command, with
-`_` in place of `-`. Commands that run a pipeline are decorated with `launch.launch_options`, which gives them
-a `Launch`.
+A command is a function in the module that `_COMMANDS` names. The function has the name of the command, with
+`_` in place of `-`. Commands that run a pipeline are decorated with `launch.launch_options`, which passes a
+`Launch` to the function.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Pipelines(Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the summaries of the table."""
+        """Write the summaries of the commands in `_COMMANDS`."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
 

@@ -1,4 +1,4 @@
-"""`minikafka pipeline lag`: the lag of consumer groups over time."""
+"""`minikafka pipeline lag`: measure the lag of consumer groups over time."""
 
 from __future__ import annotations
 

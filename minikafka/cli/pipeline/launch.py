@@ -1,4 +1,4 @@
-"""What all commands of `minikafka pipeline` share: options, the start of Spark, and the output.
+"""The common part of all commands of `minikafka pipeline`: options, the start of Spark, and the output.
 
 This module imports neither Spark nor `minikafka.pipeline`: every `--help` loads it.
 """
@@ -50,7 +50,7 @@ def _master(context: click.Context, option: click.Parameter, value: str) -> str:
 
 @dataclass(frozen=True)
 class Launch:
-    """The common options of a command; `run` runs its pipeline with them."""
+    """The common options of a command. `run` runs a pipeline with these options."""
 
     bootstrap: str | None
     data: str | None
@@ -68,8 +68,8 @@ class Launch:
         """Run a pipeline, print its summary, and end with exit code 1 unless the summary is `ok`.
 
         `brokers`: the bootstrap servers of each cluster that must answer before Spark starts. Without this
-        check a wrong address would be noticed only after a minute, the time for which a stream waits for
-        brokers that restart.
+        check, a wrong address would be noticed only after a minute, because a stream waits for restarting
+        brokers that long.
         """
         for servers in dict.fromkeys(brokers):
             run_with_client(lambda client: client.describe_cluster(), servers)
@@ -97,7 +97,7 @@ class Launch:
 
 
 def launch_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the common options; they become `launch`. Without pyspark the command fails with one line."""
+    """Decorate a command with the common options, passed as `launch`. Raises MinikafkaError without pyspark."""
 
     @bootstrap_option
     @data_option

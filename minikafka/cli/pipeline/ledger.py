@@ -1,4 +1,4 @@
-"""`minikafka pipeline ledger`: what the ledgers of brokers tell about elections, ISRs and controllers."""
+"""`minikafka pipeline ledger`: count elections, ISR changes and controller terms in brokers' ledgers."""
 
 from __future__ import annotations
 

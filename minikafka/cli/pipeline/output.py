@@ -1,4 +1,4 @@
-"""The progress and the result of a pipeline, as a person reads them."""
+"""The output of a pipeline on a terminal: progress, tables and the summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minikafka.runtime.clock import SystemClock
 
 
 class TerminalDisplay:
-    """Progress on standard error: bars on a terminal, else lines; nothing unless `shown`.
+    """Progress on standard error: bars on a terminal, else lines. Nothing is shown if `shown` is false.
 
     Tables go to standard output. With `as_json` they go to standard error, because the JSON document goes to
     standard output.
@@ -35,11 +35,11 @@ class TerminalDisplay:
         self._progress.__exit__()
 
     def show(self, bars: Sequence[Bar]) -> None:
-        """Show the running steps."""
+        """Show the progress of the running steps."""
         self._progress.update({bar.name: Amount(bar.done, bar.total, bar.note) for bar in bars})
 
     def note(self, text: str) -> None:
-        """Print a line."""
+        """Print a line on standard error, if `shown` is set."""
         if self._shown:
             click.echo(text, err=True)
 
@@ -52,7 +52,7 @@ class TerminalDisplay:
 
 
 def print_summary(summary: Summary) -> None:
-    """Print title, facts and tables to standard output."""
+    """Print the title, facts and tables of a summary to standard output."""
     click.echo(summary.title)
     width = max((len(name) for name in summary.facts), default=0)
     for name, fact in summary.facts.items():
@@ -75,7 +75,7 @@ def _grid(table: Table, names: Sequence[str], text: Callable[[Fact], str]) -> Gr
 
 
 def _data(fact: Fact) -> str:
-    """Return a value as text of one line, without characters that control a terminal."""
+    """Return a value as one line of text, with control characters escaped."""
     if fact is None or isinstance(fact, bool):
         return {None: "null", True: "true", False: "false"}[fact]
     return "".join(

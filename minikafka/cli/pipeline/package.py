@@ -1,4 +1,4 @@
-"""`minikafka pipeline package`: the archives for a Spark cluster that has no minikafka."""
+"""`minikafka pipeline package`: write archives for a Spark cluster without an installed minikafka."""
 
 from __future__ import annotations
 

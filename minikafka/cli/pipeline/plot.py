@@ -1,4 +1,4 @@
-"""The option `--plot` of the commands that can draw their result."""
+"""The option `--plot`, for commands that can plot their result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minikafka pipeline restore`: an archived topic back into a topic."""
+"""`minikafka pipeline restore`: write an archived topic back into a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minikafka pipeline run`: a pipeline that a TOML file describes."""
+"""`minikafka pipeline run`: run a pipeline that a TOML file describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minikafka pipeline window`: counts per window of time."""
+"""`minikafka pipeline window`: count records per window of time."""
 
 from __future__ import annotations
 

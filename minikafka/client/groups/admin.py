@@ -1,7 +1,8 @@
 """The administrator's side of consumer groups: list, describe, delete; read, change and delete offsets.
 
-Invariant: each group or partition of a request has its own `Outcome`; a refused one does not stop the others.
-KafkaError is raised only when no coordinator answered in time, or the request as a whole was refused.
+Invariant: each group or partition of a request has its own `Outcome`; if one is refused, the others are still
+processed. KafkaError is raised only when no coordinator answered in time, or when the request as a whole was
+refused.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _MOVED: Final = (
 
 
 class GroupListing(NamedTuple):
-    """A group as its coordinator lists it; `protocol_type` is empty for a group with offsets only."""
+    """A group in a list of groups. `protocol_type` is empty for a group that has only committed offsets."""
 
     group: str
     protocol_type: str
@@ -48,7 +49,7 @@ class GroupListing(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
-    """A member of a group, with its partitions if it is a consumer."""
+    """A member of a group. `partitions` is empty if the member is not a consumer."""
 
     id: str
     instance_id: str | None
@@ -58,7 +59,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group; `state` is Dead if it does not exist. `assignor` is empty unless the group is Stable."""
+    """A group. `state` is Dead if the group does not exist. `assignor` is set only while `state` is Stable."""
 
     group: str
     state: str
@@ -69,7 +70,7 @@ class GroupDescription(NamedTuple):
 
 
 class GroupAdmin:
-    """Requests about groups, available as `client.groups`."""
+    """The administrative requests about groups, available as `client.groups`."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class GroupAdmin:
     async def list_groups(self, states: Sequence[str] = ()) -> list[GroupListing]:
         """Return the consumer groups of all brokers, sorted by name. `states`: only groups in these states.
 
-        Raises KafkaError when a broker does not answer: its groups would be missing.
+        Raises KafkaError if a broker does not answer, because the groups of this broker would be missing.
         """
         found = await self._retries(partial(self._list, states))
         return sorted(g for g in found if g.protocol_type in (PROTOCOL_TYPE, ""))
@@ -146,7 +147,7 @@ class GroupAdmin:
     async def offsets(
         self, group: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of these partitions (None: of all that have one). Raises KafkaError."""
+        """Return the committed offsets of these partitions (None: all partitions). Raises KafkaError."""
 
         async def attempt(coordinator: Coordinator) -> dict[TopicPartition, OffsetAndMetadata]:
             body = fetch_request(group, partitions)
@@ -196,7 +197,7 @@ class GroupAdmin:
     async def _with_coordinator(
         self, group: str, attempt: Callable[[Coordinator], Awaitable[T]]
     ) -> T:
-        """Return the result of an attempt, which is repeated while the coordinator moves or loads."""
+        """Call `attempt` with the coordinator of a group; retry while the coordinator moves or loads."""
         coordinator = Coordinator(group, self._network, self._metadata, self._timeout_ms)
 
         async def again() -> T:
@@ -217,7 +218,7 @@ class GroupAdmin:
     ) -> dict[str, Outcome]:
         """Send one request to each coordinator of these groups; return the outcomes by group.
 
-        Groups whose coordinator has moved are sent again.
+        The request is sent again for groups whose coordinator has moved.
         """
         wanted = list(dict.fromkeys(groups))
         found: dict[str, Outcome] = {}
@@ -245,7 +246,7 @@ class GroupAdmin:
         return {name: found[name] for name in wanted}
 
     async def _find(self, groups: Sequence[str]) -> list[Node]:
-        """Return the coordinators of these groups, in order. Raises the KafkaError of the first group without one."""
+        """Return the coordinators of these groups, in order. Raises KafkaError if a group has no coordinator."""
         body = request(versions.FIND_COORDINATOR, key_type=0, coordinator_keys=groups)
         address = await self._metadata.any_address()
         api = versions.FIND_COORDINATOR
@@ -272,7 +273,7 @@ def _description(group: Any, node: Node) -> GroupDescription:
 
 
 def _partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Return the partitions in a member's assignment; none if it is not in the format of consumers."""
+    """Return the partitions in a member's assignment; () if the bytes are not in the format of consumers."""
     try:
         return tuple(sorted(decode_assignment(assignment).partitions))
     except ProtocolViolation:
@@ -280,7 +281,7 @@ def _partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
 
 
 def _outcomes(codes: Mapping[TopicPartition, ErrorCode]) -> dict[TopicPartition, Outcome]:
-    """Return the outcomes by partition. Raises KafkaError if the coordinator must be found again."""
+    """Return the outcomes of these error codes. Raises KafkaError if the coordinator has moved or is loading."""
     for tp, code in codes.items():
         if code in _MOVED:
             raise KafkaError(code, str(tp))

@@ -1,11 +1,13 @@
 """Assignors: how the leader of a group divides partitions among the members (Kafka's names and rules).
 
 An assignor gets the subscription of every member and the number of partitions of every topic, and returns
-the partitions of each member. `range` and `roundrobin` give exactly what Kafka's assignors of these names
-give. The sticky ones move as few partitions as a balanced result allows, but not always the partitions that
-Kafka's would move; librdkafka's also differ from Kafka's. Under the eager protocol members give up everything
-before they join; `cooperative-sticky` lets them keep what does not move, and moves a partition in two
-rebalances: its owner gives it up in the first one and its new owner gets it in the second one (KIP-429).
+the partitions of each member. `range` and `roundrobin` return exactly the same partitions as in Kafka.
+`sticky` and `cooperative-sticky` move as few partitions as a balanced result allows, but not always the same
+partitions as in Kafka. (The sticky assignors of librdkafka differ from Kafka too.)
+
+With the first three assignors, members give up all their partitions before they join. With
+`cooperative-sticky`, members keep their partitions while they join. A partition then moves in two rebalances:
+the old owner gives up the partition in the first, and the new owner gets it in the second (KIP-429).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _GENERATION: Final = Struct(">i")
 
 
 class Member(NamedTuple):
-    """A member as the leader sees it; `instance_id` is that of a static member."""
+    """A member of the group; `instance_id` is None for a dynamic member."""
 
     id: str
     instance_id: str | None
@@ -37,13 +39,13 @@ class Member(NamedTuple):
 
 Members: TypeAlias = Sequence[Member]
 Counts: TypeAlias = Mapping[str, int]
-"""Number of partitions by topic; a topic that does not exist is left out."""
+"""Number of partitions by topic; topics that do not exist are left out."""
 Shares: TypeAlias = dict[str, list[TopicPartition]]
 """Partitions by member id, with an entry for every member."""
 
 
 class Owned(NamedTuple):
-    """The partitions that a member has, and the generation in which it got them."""
+    """The partitions that a member has, and the generation in which they were assigned."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int
@@ -53,10 +55,10 @@ NOTHING_OWNED: Final = Owned((), NO_GENERATION)
 
 
 class Assignor(NamedTuple):
-    """An assignor under its Kafka name.
+    """An assignor with its Kafka name.
 
-    `user_data`: what a member with these partitions adds to its subscription. `is_cooperative`: members keep
-    their partitions while they join.
+    `user_data`: returns the bytes that a member with these partitions adds to its subscription.
+    `is_cooperative`: members keep their partitions while they join.
     """
 
     name: str
@@ -66,7 +68,7 @@ class Assignor(NamedTuple):
 
 
 def assign_ranges(members: Members, counts: Counts) -> Shares:
-    """Return shares of consecutive partitions of each topic; if uneven, the first members get one more."""
+    """Assign each member consecutive partitions of each topic; if uneven, the first members get one more."""
     shares: Shares = {member.id: [] for member in members}
     for topic, count in sorted(counts.items()):
         readers = _in_order(m for m in members if topic in m.subscription.topics)
@@ -79,7 +81,7 @@ def assign_ranges(members: Members, counts: Counts) -> Shares:
 
 
 def assign_in_turn(members: Members, counts: Counts) -> Shares:
-    """Return shares made by dealing out partitions one by one to members that subscribe to their topic."""
+    """Assign the partitions one by one, in turn, to the members that subscribe to the partition's topic."""
     shares: Shares = {member.id: [] for member in members}
     circle = _in_order(members)
     turn = 0
@@ -92,12 +94,12 @@ def assign_in_turn(members: Members, counts: Counts) -> Shares:
 
 
 def assign_sticky(members: Members, counts: Counts) -> Shares:
-    """Return balanced shares that keep as many as possible of the partitions named in the user data."""
+    """Assign balanced shares; members keep as many as possible of the partitions in their user data."""
     return _balanced(members, counts, {member.id: _previous(member) for member in members})
 
 
 def assign_cooperatively(members: Members, counts: Counts) -> Shares:
-    """Return balanced shares like `assign_sticky`, but without partitions that another member still owns."""
+    """Assign balanced shares like `assign_sticky`, but without partitions that another member still owns."""
     owned = {member.id: _still_owned(member) for member in members}
     shares = _balanced(members, counts, owned)
     owners = {tp: id_ for id_, had in owned.items() for tp in had.partitions}
@@ -108,12 +110,12 @@ def assign_cooperatively(members: Members, counts: Counts) -> Shares:
 
 
 def _in_order(members: Iterable[Member]) -> list[Member]:
-    """Return members in Kafka's order: static ones by instance id, then the others by member id."""
+    """Return members in Kafka's order: static members by instance id, then dynamic members by member id."""
     return sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or "", m.id))
 
 
 def _all_partitions(members: Members, counts: Counts) -> list[TopicPartition]:
-    """Return the partitions of every topic that some member reads, sorted."""
+    """Return the partitions of all topics to which a member subscribes, sorted."""
     topics = {topic for member in members for topic in member.subscription.topics}
     return [
         TopicPartition(topic, number)
@@ -123,19 +125,19 @@ def _all_partitions(members: Members, counts: Counts) -> list[TopicPartition]:
 
 
 def _previous(member: Member) -> Owned:
-    """Return the partitions that a `sticky` member had before, and their generation, from its user data."""
+    """Read a `sticky` member's previous partitions, and their generation, from the member's user data."""
     try:
         reader = Reader(member.subscription.user_data or b"")
         partitions = reader.partitions() if reader.left else ()
         return Owned(partitions, reader.int32() if reader.left else NO_GENERATION)
-    except ProtocolViolation:  # another client's data: this member begins without partitions
+    except ProtocolViolation:  # data of another client library: no partitions are known
         return NOTHING_OWNED
 
 
 def _still_owned(member: Member) -> Owned:
     """Return the partitions that a cooperative member owns, and their generation.
 
-    The generation comes from the user data if the subscription has none, as with old clients.
+    Subscriptions of old clients have no generation; the generation is then read from the user data.
     """
     subscription = member.subscription
     generation = subscription.generation
@@ -153,7 +155,7 @@ def _balanced(members: Members, counts: Counts, owned: Mapping[str, Owned]) -> S
             readers[topic].append(member.id)
     taken = {tp for share in shares.values() for tp in share}
     unowned = [tp for tp in _all_partitions(members, counts) if tp not in taken]
-    # Partitions that few members can take come first: later ones fill the gaps that these leave.
+    # Assign the partitions with the fewest possible owners first: the others can balance the shares.
     for tp in sorted(unowned, key=lambda tp: (len(readers[tp.topic]), tp)):
         least = min(readers[tp.topic], key=lambda id_: len(shares[id_]))
         shares[least].append(tp)
@@ -163,10 +165,10 @@ def _balanced(members: Members, counts: Counts, owned: Mapping[str, Owned]) -> S
 
 
 def _kept(members: Members, counts: Counts, owned: Mapping[str, Owned]) -> Shares:
-    """Return the partitions that members may keep.
+    """Return by member id the partitions that the member may keep.
 
-    Of two members that claim the same partition, the one with the higher generation keeps it; with equal
-    generations neither does, because either may have been fenced.
+    If two members claim a partition, the member with the higher generation keeps it. If the generations are
+    equal, neither member keeps the partition, because either one may have been fenced.
     """
     claims: defaultdict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for member in members:
@@ -185,9 +187,10 @@ def _kept(members: Members, counts: Counts, owned: Mapping[str, Owned]) -> Share
 
 
 def _move_one(shares: Shares, readers: Mapping[str, Collection[str]]) -> bool:
-    """Move one partition from a member to one that has at least two fewer; return False if there is none.
+    """Move one partition to a member that has at least two partitions fewer than the partition's owner.
 
-    Each move makes the sum of the squared sizes smaller, so the moves come to an end.
+    Return False if there is no such member. Each move decreases the sum of the squared share sizes, so the
+    number of moves is finite.
     """
     for giver in sorted(shares, key=lambda id_: -len(shares[id_])):
         size = len(shares[giver])
@@ -207,7 +210,7 @@ def _move_one(shares: Shares, readers: Mapping[str, Collection[str]]) -> bool:
 
 
 def _sticky_user_data(owned: Owned) -> bytes | None:
-    """Return version 1 of the user data of Kafka's StickyAssignor; None for a member that had nothing."""
+    """Return version 1 of the user data of Kafka's StickyAssignor; None before the first assignment."""
     if owned.generation == NO_GENERATION:
         return None
     return encode_partitions(owned.partitions) + _GENERATION.pack(owned.generation)
@@ -227,16 +230,16 @@ ASSIGNORS: Final = {
         Assignor("cooperative-sticky", assign_cooperatively, _cooperative_user_data, True),
     )
 }
-"""Every assignor by its name."""
+"""All assignors by name."""
 
 
 def is_cooperative(assignors: Iterable[Assignor]) -> bool:
-    """True if a member with these assignors keeps its partitions while it joins: all are cooperative."""
+    """True if all these assignors are cooperative: then a member keeps its partitions while it joins."""
     return all(assignor.is_cooperative for assignor in assignors)
 
 
 def choose_assignors(names: Sequence[str]) -> list[Assignor]:
-    """Return the assignors with these names. Raises ConfigError for an unknown name or no name."""
+    """Return the assignors with these names. Raises ConfigError for an unknown name or an empty list."""
     unknown = [name for name in names if name not in ASSIGNORS]
     if unknown or not names:
         known = ", ".join(ASSIGNORS)

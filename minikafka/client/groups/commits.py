@@ -1,4 +1,7 @@
-"""The commits of one consumer: in order, retried, refused once the partitions belong to others."""
+"""Offset commits of one group member.
+
+Commits are sent in order and retried. They are refused while the member is not in the group.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Commits:
-    """Writes and reads the committed offsets of one group as one of its members.
+    """Writes and reads the committed offsets of a group, for one member of the group.
 
     Invariant: commits reach the coordinator in the order in which they began, so an older offset cannot
     replace a newer one.
@@ -69,7 +72,7 @@ class Commits:
     ) -> tuple[KafkaError | None, Reaction]:
         sent = self._membership.identity
         if self._membership.state is not State.STABLE:
-            # Without a generation, an empty group would take the commit of a member that was removed.
+            # An empty group accepts commits without a generation, also from a member that was removed.
             return self._not_a_member(), Reaction.FAIL
         body = commit_request(self._coordinator.group, sent, self._membership.instance_id, offsets)
         try:
@@ -95,7 +98,7 @@ class Commits:
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets; a partition without one is left out. Raises KafkaError."""
+        """Return the committed offsets; partitions without a committed offset are left out. Raises KafkaError."""
         if not partitions:
             return {}
         began = self._clock.now()

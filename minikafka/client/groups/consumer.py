@@ -1,9 +1,9 @@
 """A consumer in a group: `async for record in consumer`, with commits and rebalances.
 
-The application's task does what Kafka's `poll` does: while it waits for the next record, the consumer joins
-the group, calls the rebalance callbacks, commits and fetches. Only heartbeats run in the background. A record
-counts as processed when the application asks for the next one, or leaves the `async with` block without an
-exception; only processed records are committed automatically, so none is lost by a crash.
+While the application waits for the next record, the consumer does the work of Kafka's `poll`: it joins the
+group, calls the rebalance callbacks, commits and fetches. Heartbeats are sent in the background. A record
+counts as processed when the application asks for the next record, or leaves the `async with` block without an
+exception. Automatic commits cover only processed records, so a crash loses no record.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ CLOSE_TIMEOUT_MS: Final = 10_000
 MISSING_TOPIC_MS: Final = 1_000
 """Interval at which metadata is refreshed while a subscribed topic does not exist."""
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Topics that no pattern matches."""
+"""Topics that a subscription by pattern ignores."""
 
 Callback: TypeAlias = Callable[[list[TopicPartition]], Awaitable[None] | None]
-"""Called with partitions, in the task that reads; may be a coroutine function."""
+"""A rebalance callback, called with partitions in the task that reads. It may be a coroutine function."""
 Topics: TypeAlias = Iterable[str] | re.Pattern[str]
 
 
@@ -51,7 +51,7 @@ def _ignore(partitions: list[TopicPartition]) -> None:
 
 
 class GroupConsumer:
-    """One member of a group, made by `Client.group_consumer`. One task reads from it."""
+    """One member of a group, created by `Client.group_consumer`. Only one task may read from it."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class GroupConsumer:
         self._awake = asyncio.Event()
         self._resets: dict[TopicPartition, int] = {}
         self._unfinished: ConsumedRecord | None = None
-        """The record that the application was given last, until it asks for the next one."""
+        """The last returned record, until the application asks for the next record."""
         self._returned_at: int | None = None
         self._metadata_due = 0
         self._positions_due = 0
@@ -130,7 +130,7 @@ class GroupConsumer:
         return self
 
     async def __anext__(self) -> ConsumedRecord:
-        """Return the next record of any assigned partition; wait for one. Raises KafkaError and NoOffset."""
+        """Wait for the next record of any assigned partition, and return it. Raises KafkaError and NoOffset."""
         self._unfinished = None
         while not self._is_closed:
             self._returned_at = None
@@ -148,7 +148,7 @@ class GroupConsumer:
     # Subscription and positions
 
     def subscribe(self, topics: Topics) -> None:
-        """Read these topics from now on, or those whose whole name matches a pattern."""
+        """Change the subscription to these topics, or to the topics whose whole name matches a pattern."""
         self._pattern = topics if isinstance(topics, re.Pattern) else None
         self._topics = [] if isinstance(topics, re.Pattern) else sorted(set(topics))
         self._metadata_due = 0
@@ -161,12 +161,12 @@ class GroupConsumer:
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator gave this member; empty while it is in no group."""
+        """The member id from the coordinator; empty while this consumer is not in the group."""
         return self._member.membership.member_id
 
     @property
     def generation(self) -> int:
-        """The group's generation in which this member got its partitions; -1 while it is in no group."""
+        """The group generation that this member has joined; -1 while this consumer is not in the group."""
         return self._member.membership.generation
 
     async def position(self, tp: TopicPartition) -> int:
@@ -185,7 +185,7 @@ class GroupConsumer:
         return await self._retries(find)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Read an assigned partition from this offset. Raises ValueError if it is not assigned."""
+        """Continue an assigned partition at this offset. Raises ValueError if `tp` is not assigned."""
         if offset < 0:
             raise ValueError(f"an offset must not be negative, got {offset}")
         self._require(tp)
@@ -194,11 +194,11 @@ class GroupConsumer:
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Read these assigned partitions (none named: all) from their first record. Raises ValueError."""
+        """Continue at the first record of these assigned partitions (no argument: all). Raises ValueError."""
         self._reset(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Read these assigned partitions (none named: all) from their end. Raises ValueError."""
+        """Continue at the end of these assigned partitions (no argument: all). Raises ValueError."""
         self._reset(partitions, LATEST)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -224,9 +224,9 @@ class GroupConsumer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None
     ) -> None:
-        """Commit offsets and wait for the response. None: those after the last returned record of each partition.
+        """Commit offsets and wait for the response. None: commit the position of each assigned partition.
 
-        Raises KafkaError, for example ILLEGAL_GENERATION when the partitions have gone to other members.
+        Raises KafkaError, for example ILLEGAL_GENERATION if the partitions may belong to other members.
         """
         await self._commits.commit(self._offsets(offsets))
 
@@ -235,9 +235,9 @@ class GroupConsumer:
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
         on_done: Callable[[KafkaError | None], None] | None = None,
     ) -> None:
-        """Commit offsets in the background, without retries. `on_done` gets the error or None.
+        """Commit offsets in the background, without retries. `on_done` is called with the error or None.
 
-        Without `on_done` an error is logged. Commits are done in the order of the calls.
+        Without `on_done` an error is logged. Commits are sent in the order of the calls.
         """
         wanted = self._offsets(offsets)
 
@@ -257,13 +257,13 @@ class GroupConsumer:
     async def committed(
         self, *partitions: TopicPartition
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's committed offsets; a partition without one is left out. Raises KafkaError."""
+        """Return the committed offsets; partitions without a committed offset are left out. Raises KafkaError."""
         return await self._commits.committed(partitions)
 
     async def close(self) -> None:
-        """Commit what was processed, if commits are automatic, and leave the group.
+        """Commit the processed records if automatic commits are enabled, then leave the group.
 
-        A static member (`group_instance_id`) does not leave: it may come back within its session timeout.
+        A static member (`group_instance_id`) does not leave, so that it can rejoin within the session timeout.
         """
         if self._is_closed:
             return
@@ -283,7 +283,7 @@ class GroupConsumer:
             self._parking.close()
 
     async def _give_up_all(self) -> None:
-        """Commit and call the callbacks for the last time."""
+        """Before closing, commit and call `on_revoked`; call only `on_lost` if the generation was lost."""
         owned = sorted(self._fetching.places)
         if not owned:
             return
@@ -293,10 +293,10 @@ class GroupConsumer:
         await self._commit_processed()
         await _call(self._on_revoked, owned)
 
-    # What happens while the application waits
+    # Work done while the application waits
 
     async def _keep_up(self) -> None:
-        """Look for new partitions, join the group, commit, and look up positions: each only if it is due."""
+        """Do the tasks that are due: check the metadata, join the group, commit, look up positions."""
         member = self._member
         if member.failure is not None:
             raise member.failure
@@ -316,7 +316,7 @@ class GroupConsumer:
             await self._find_positions()
 
     async def _fetch(self) -> None:
-        """Receive the responses that have arrived. Without records, wait for a response or a due task."""
+        """Process fetch responses and send new fetches. Without records, wait for a response or a due task."""
         outside = self._fetching.receive()
         if outside:
             self._reset_by_policy(outside, "its position is outside of the log")
@@ -339,7 +339,7 @@ class GroupConsumer:
         self._awake.set()
 
     def _is_late(self) -> bool:
-        """True if the application has worked on its last record for longer than the poll interval."""
+        """True if the application has processed its last record for longer than `max_poll_interval_ms`."""
         since = self._returned_at
         limit = self._settings.max_poll_interval_ms
         return since is not None and self._clock.now() - since > limit
@@ -347,7 +347,7 @@ class GroupConsumer:
     async def _look_at_metadata(self, now: int) -> None:
         """Request a rejoin if the topics that match the pattern have changed.
 
-        The leader also requests one if the number of partitions of an assigned topic has changed.
+        The leader also requests a rejoin if the number of partitions of a subscribed topic has changed.
         """
         self._metadata_due = now + self._settings.metadata_max_age_ms
         member = self._member
@@ -373,13 +373,13 @@ class GroupConsumer:
     # Rebalances
 
     async def _rejoin(self) -> None:
-        """Join the group once, after giving up the partitions that a member must not keep while it joins."""
+        """Give up the partitions that may not be kept during a join, then try once to join the group."""
         member = self._member
         if not self._is_joining:
             await self._prepare_to_join()
             self._is_joining = True
             self._background.spawn(self._try_to_join(), "group-join")
-        # A caller that stops waiting does not stop the join: the coordinator has the request.
+        # If the caller is cancelled, the join continues: the coordinator already has the request.
         while not self._joined:
             self._awake.clear()
             await self._awake.wait()
@@ -440,7 +440,7 @@ class GroupConsumer:
             await self._revoke(gone)
 
     async def _revoke(self, partitions: list[TopicPartition]) -> None:
-        """Call the callback, in which the application may still commit, then stop reading the partitions."""
+        """Call `on_revoked`, which may still commit, then stop reading the partitions."""
         try:
             await _call(self._on_revoked, partitions)
         finally:
@@ -454,7 +454,7 @@ class GroupConsumer:
     # Positions and offsets
 
     async def _find_positions(self) -> None:
-        """Look up the position of every assigned partition that has none."""
+        """Look up the positions of assigned partitions without a position."""
         missing = sorted(self._fetching.without_position)
         if not missing:
             return
@@ -473,7 +473,7 @@ class GroupConsumer:
         for error in errors.values():
             if not error.code.retriable:
                 raise error
-        if errors:  # a partition without a leader does not hold up the others
+        if errors:  # retry later: a partition without leader must not delay the others
             self._positions_due = self._clock.now() + RETRY_BACKOFF_MS
 
     def _reset_by_policy(self, partitions: Sequence[TopicPartition], why: str) -> None:
@@ -506,7 +506,7 @@ class GroupConsumer:
         }
 
     def _processed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return, by partition, the offset after its last processed record, if it is not committed yet."""
+        """Return by partition the offset after the last processed record; leave out committed offsets."""
         positions = self._fetching.positions()
         if self._unfinished is not None:
             tp = TopicPartition(self._unfinished.topic, self._unfinished.partition)
@@ -518,7 +518,7 @@ class GroupConsumer:
         }
 
     async def _commit_processed(self) -> None:
-        """Commit before partitions are given up, if commits are automatic; a failure is only logged."""
+        """Commit the processed records if automatic commits are enabled; a failure is only logged."""
         if not self._settings.enable_auto_commit:
             return
         try:

@@ -1,4 +1,4 @@
-"""The coordinator of a group: found by FindCoordinator, used until it fails or answers NOT_COORDINATOR."""
+"""The coordinator of a group: found by FindCoordinator, and used until it fails or returns NOT_COORDINATOR."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Coordinator:
     """The broker that coordinates one group.
 
     `parking`: separate connections for heartbeats and for the requests that the coordinator may hold (JoinGroup,
-    SyncGroup). Commits would otherwise queue behind a JoinGroup, because a broker answers in order.
+    SyncGroup). On a shared connection a commit would wait behind a JoinGroup, because responses come in order.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Coordinator:
         self._node: Node | None = None
 
     def forget(self) -> None:
-        """Find the coordinator again before the next request."""
+        """Forget the coordinator, so that the next request finds it again."""
         self._node = None
 
     async def node(self) -> Node:
-        """Return the coordinator's broker. Raises KafkaError (COORDINATOR_NOT_AVAILABLE and others), OSError."""
+        """Return the broker that coordinates the group. Raises KafkaError and OSError."""
         if self._node is None:
             self._node = await self._find()
         return self._node
@@ -46,8 +46,8 @@ class Coordinator:
     async def call(self, api: int, body: Any, *, wait_ms: int = 0) -> Any:
         """Send a request and return its response. Raises KafkaError if no coordinator is found, and OSError.
 
-        `wait_ms`: how long the coordinator may hold the request. After an OSError the coordinator is found
-        again.
+        `wait_ms`: how long the coordinator may hold the request. After an OSError the next call finds the
+        coordinator again.
         """
         node = await self.node()
         parks = api in (versions.JOIN_GROUP, versions.SYNC_GROUP, versions.HEARTBEAT)

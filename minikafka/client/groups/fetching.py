@@ -1,8 +1,9 @@
 """The assigned partitions of a consumer: positions, fetches in flight, and records not yet returned.
 
-Invariant: the records of a partition are returned in offset order, each once, from its position on; a seek
-or a new assignment drops what was fetched before. At most one fetch per leader is in flight; when its
-response is received, the next fetch is sent, so that records arrive while the application works on others.
+Invariant: the records of a partition are returned once each, in offset order, from the partition's position
+on. A seek or a new assignment drops the records that were fetched before. At most one fetch per leader is in
+flight. The next fetch is sent when the response is received, so that records arrive while the application
+processes earlier records.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from minikafka.wire.versions import FETCH
 logger = logging.getLogger(__name__)
 
 BUFFERED_BYTES_MAX: Final = 2 * PARTITION_BYTES
-"""A partition with this many unread bytes, those of two responses, is not fetched."""
+"""A partition is not fetched while this many of its fetched bytes (two full responses) wait to be returned."""
 UNKNOWN: Final = -1
-"""Position of a partition whose offset was not looked up."""
+"""Position of a partition whose offset was not looked up yet."""
 
 
 class Place:
     """The progress of the consumer in one partition, and the records that it has fetched but not returned.
 
-    `position`: offset of the next record to return. `fetch_offset`: that of the next fetch. `epoch`: leader epoch of
-    the batch that ends before `position`, -1 if unknown; `former_epoch`: `epoch` before the last returned record.
+    `position`: offset of the next record to return. `fetch_offset`: offset of the next fetch. `epoch`: leader epoch
+    of the batch before `position`, -1 if unknown. `former_epoch`: value of `epoch` before the last returned record.
     """
 
     __slots__ = (
@@ -71,7 +72,7 @@ class Place:
         """Add the records of a response. Raises CorruptBatch."""
         for found, behind, epoch in consumed_batches(tp, data, self.fetch_offset):
             self.records += [(record, record.offset + 1, epoch) for record in found]
-            # Offsets at the end of a batch may have no record: control batches, compaction.
+            # The last offsets of a batch may have no record (control batches, compaction).
             self.records.append((None, behind, epoch))
             self.fetch_offset = behind
         self.buffered_bytes += len(data or b"")
@@ -89,14 +90,14 @@ class Place:
 
 
 class _Fetch(NamedTuple):
-    """One request in flight; `offsets`: the fetch offset of each partition."""
+    """One Fetch request in flight; `offsets`: the fetch offset of each partition."""
 
     answer: asyncio.Future[bytes]
     offsets: dict[TopicPartition, int]
 
 
 class Fetching:
-    """The reader of the assigned partitions. It starts no task; responses arrive in callbacks."""
+    """The reader of the assigned partitions. It starts no background task; `receive` processes the responses."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class Fetching:
         self._in_flight: dict[Address, _Fetch] = {}
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin to read partitions once they have a position."""
+        """Add partitions; each partition is fetched as soon as its position is known."""
         for tp in partitions:
             self.places[tp] = Place()
             self.without_position.add(tp)
@@ -133,7 +134,7 @@ class Fetching:
         self.without_position.difference_update(partitions)
 
     def move(self, tp: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Continue a partition at this offset, if it is still assigned; UNKNOWN: the offset must be looked up.
+        """Set the position of a partition that is still assigned. UNKNOWN: the position must be looked up.
 
         `epoch`: leader epoch of the record before the offset.
         """
@@ -146,7 +147,7 @@ class Fetching:
                 self.without_position.discard(tp)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the known positions in the form in which they are committed."""
+        """Return the known positions, as offsets to commit."""
         return {
             tp: OffsetAndMetadata(place.position, leader_epoch=place.epoch)
             for tp, place in self.places.items()
@@ -154,19 +155,19 @@ class Fetching:
         }
 
     def position_before(self, record: ConsumedRecord) -> OffsetAndMetadata:
-        """Return the position before `record`.
+        """Return the position before `record`, as an offset to commit.
 
-        `record` must be the last record returned from its partition, which must still be assigned.
+        `record` must be the last record returned from its partition. The partition must still be assigned.
         """
         place = self.places[TopicPartition(record.topic, record.partition)]
         return OffsetAndMetadata(record.offset, leader_epoch=place.former_epoch)
 
     def has_records(self) -> bool:
-        """True if records were received that `next_record` may return."""
+        """True if `next_record` may have a record to return."""
         return bool(self._turn)
 
     def next_record(self) -> ConsumedRecord | None:
-        """Return the next record of a partition that is not paused; None if none was fetched."""
+        """Return the next fetched record of a partition that is not paused; None if there is no such record."""
         turn = self._turn
         while turn:
             place = self.places.get(turn[0])
@@ -178,21 +179,21 @@ class Fetching:
         return None
 
     def offer(self, tp: TopicPartition) -> None:
-        """Add a partition, such as a resumed one, to the queue of `next_record` if it has fetched records."""
+        """Let `next_record` return the fetched records of this partition, for example after a resume."""
         if tp in self.places and self.places[tp].records and tp not in self._turn:
             self._turn.append(tp)
 
     def close(self) -> None:
-        """Drop all fetches."""
+        """Cancel all fetches and drop all partitions."""
         for fetch in self._in_flight.values():
             fetch.answer.cancel()
         self._in_flight.clear()
         self.drop(list(self.places))
 
     def receive(self) -> list[TopicPartition]:
-        """Take the records of the responses that have arrived.
+        """Store the records of the responses that have arrived.
 
-        Return the partitions whose position lies outside of their log. Raises KafkaError and CorruptBatch.
+        Return the partitions whose fetch offset is out of range. Raises KafkaError and CorruptBatch.
         """
         outside: list[TopicPartition] = []
         for address, fetch in list(self._in_flight.items()):
@@ -215,10 +216,10 @@ class Fetching:
         return outside
 
     def _take(self, tp: TopicPartition, answer: Any, offset: int) -> bool:
-        """Take one partition of a response; return False if the offset lies outside of the log."""
+        """Store the records of one partition in a response; return False if the fetch offset is out of range."""
         place = self.places.get(tp)
         if place is None or place.fetch_offset != offset:
-            return True  # it was given up, or its position was changed by a seek
+            return True  # the partition was given up, or a seek changed its position
         code = error_code(answer.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             return False
@@ -230,7 +231,7 @@ class Fetching:
         return True
 
     async def send(self) -> None:
-        """Send a fetch to each leader without one in flight, for its partitions that need records."""
+        """For each leader without a fetch in flight, send a fetch for its partitions that need records."""
         now = self._clock.now()
         busy = {tp for fetch in self._in_flight.values() for tp in fetch.offsets}
         wanted: defaultdict[Address, dict[TopicPartition, tuple[int, int]]] = defaultdict(dict)
@@ -266,7 +267,7 @@ class Fetching:
         answer.add_done_callback(lambda _: self._on_change())
 
     async def _leader(self, tp: TopicPartition) -> Leader | None:
-        """Return the leader of a partition, or None if it cannot be found at the moment."""
+        """Return the leader of a partition, or None if the leader is currently unknown."""
         try:
             return await self._metadata.leader(*tp)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""One member at its coordinator: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""The requests of one group member to its coordinator: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-`Membership` decides what each response means; this module sends the requests. A join is one attempt at a
-time, so that the consumer can give up its partitions between two attempts if it has lost them.
+This module sends the requests; `Membership` decides how to react to each response. `try_to_join` makes only one
+attempt, so that the consumer can give up lost partitions between two attempts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ JOIN_GRACE_MS: Final = 5_000
 
 
 class GroupMember:
-    """The member's requests. `late`: returns True if the application has not asked for a record for too long."""
+    """The requests of one member. `late`: returns True if the application exceeds `max_poll_interval_ms`."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class GroupMember:
         late: Callable[[], bool],
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change`: called when the member must join again, or has failed for good."""
+        """`on_change`: called when the member must join again, or when `failure` is set."""
         self.membership = Membership(settings.group_instance_id)
         self.failure: KafkaError | None = None
         self.led: Mapping[str, int] | None = None
-        """The partition counts by topic that this member, as the leader, based its assignment on (0: the topic does
-        not exist); None if it does not lead.
+        """Partition counts by topic when this member, as the leader, assigned the partitions; 0 if the topic does
+        not exist. None if this member is not the leader.
         """
         self._coordinator = coordinator
         self._metadata = metadata
@@ -80,7 +80,7 @@ class GroupMember:
     async def try_to_join(
         self, topics: Sequence[str], owned: Sequence[TopicPartition]
     ) -> tuple[TopicPartition, ...] | None:
-        """Join the group once and return the assignment; None if another attempt is needed.
+        """Try once to join the group; return the assignment, or None if another attempt is needed.
 
         `owned`: the partitions that a cooperative member still has. Raises KafkaError for an error that is
         not retriable.
@@ -108,7 +108,7 @@ class GroupMember:
         return None
 
     async def _retry_join(self, reason: str) -> None:
-        """Wait for the backoff before another attempt; warn once if attempts have failed for some time."""
+        """Wait for the backoff before another attempt; warn once if attempts have failed for WARN_AFTER_MS."""
         self.membership.abort_join()
         now = self._clock.now()
         if self._failing_since is None:
@@ -120,7 +120,7 @@ class GroupMember:
         await self._clock.sleep(RETRY_BACKOFF_MS)
 
     async def _join(self, topics: Sequence[str], owned: Sequence[TopicPartition]) -> Any | None:
-        """Return a successful JoinGroup response; None if the join must begin again."""
+        """Send JoinGroup; return the successful response, or None if another attempt is needed."""
         while True:
             sent = self.membership.identity
             response = await self._coordinator.call(
@@ -138,7 +138,7 @@ class GroupMember:
                 return None
             if code is ErrorCode.UNKNOWN_MEMBER_ID and owned:
                 self.membership.abort_join()
-                return None  # the consumer gives its partitions up before it joins as a new member
+                return None  # the consumer must first give up its partitions
 
     def _join_request(self, topics: Sequence[str], owned: Sequence[TopicPartition]) -> Any:
         membership = self.membership
@@ -161,9 +161,9 @@ class GroupMember:
         )
 
     async def _sync(self, joined: Any) -> Assignment | None:
-        """Send SyncGroup, with the shares of all members if this one leads; return this member's assignment.
+        """Send SyncGroup and return this member's assignment; None if the member must join again.
 
-        Return None if the member must join again.
+        If this member is the leader, the request contains the assignments of all members.
         """
         membership = self.membership
         sent = membership.identity
@@ -199,7 +199,7 @@ class GroupMember:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"assignment: {error}") from error
 
     async def _assign(self, joined: Any) -> dict[str, bytes]:
-        """Return, as the leader, every member's encoded share by id; {} if the members keep their shares."""
+        """As the leader, return the encoded assignments by member id; {} if the assignments do not change."""
         members = [
             Member(m.member_id, m.group_instance_id, decode_subscription(m.metadata))
             for m in joined.members
@@ -213,15 +213,15 @@ class GroupMember:
         return {id_: encode_assignment(Assignment(tuple(share))) for id_, share in shares.items()}
 
     async def partition_counts(self, topics: Collection[str] | None) -> dict[str, int]:
-        """Return the number of partitions of these topics (None: all) that exist. Raises OSError."""
+        """Return the partition counts of these topics (None: all); missing topics are left out. Raises OSError."""
         _, found = await self._metadata.describe(topics)
         return {info.name: len(info.partitions) for info, code in found if code is ErrorCode.NONE}
 
     async def _after(self, reaction: Reaction, code: ErrorCode) -> None:
-        """Prepare another attempt to join after this reaction to an error.
+        """Prepare the next attempt to join, after an error.
 
-        FIND_COORDINATOR forgets the coordinator and waits for the backoff; BACK_OFF only waits. Raises
-        KafkaError for FAIL.
+        FIND_COORDINATOR: forget the coordinator, and wait for the backoff. BACK_OFF: only wait. FAIL: raise
+        KafkaError.
         """
         if reaction is Reaction.FAIL:
             self._fail(code)
@@ -235,7 +235,7 @@ class GroupMember:
         raise KafkaError(code, f"group {self._coordinator.group}")
 
     async def send_heartbeats(self) -> None:
-        """Send heartbeats while the member is in the group; leave it if the application is too slow."""
+        """Send heartbeats while the member is in the group; leave the group if the application is too slow."""
         delay = self._settings.heartbeat_interval_ms
         while self.failure is None:
             await self._clock.sleep(delay)
@@ -258,7 +258,7 @@ class GroupMember:
                 self._on_change()
 
     async def _heartbeat(self) -> bool:
-        """Send one heartbeat; return False if another one must follow at once."""
+        """Send one heartbeat; return False if the next heartbeat must be sent after only RETRY_BACKOFF_MS."""
         membership = self.membership
         sent = membership.identity
         body = request(
@@ -283,9 +283,9 @@ class GroupMember:
         return reaction is Reaction.GO_ON
 
     async def leave(self, reason: str, *, always: bool = False) -> None:
-        """Leave the group. A static member stays for its session timeout, unless `always`.
+        """Leave the group. A static member sends LeaveGroup only if `always` is set.
 
-        A coordinator that does not answer is left alone: it removes the member at its session timeout.
+        Errors are ignored, because the coordinator removes the member after the session timeout.
         """
         membership = self.membership
         identity = membership.identity

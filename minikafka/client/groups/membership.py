@@ -1,12 +1,12 @@
-"""One member's view of its group: member id, generation, state, and what each error code means for it.
+"""One member's view of its group: member id, generation, state, and the reaction to each error code.
 
-Pure: the consumer sends requests and passes in each outcome; the returned `Reaction` is the next step. The
-rules are those of Kafka's ConsumerCoordinator:
+This module does no I/O: the consumer sends the requests, and passes the error code of each response to
+`Membership.react`, which returns the next step. The rules are the same as in Kafka's ConsumerCoordinator:
 
-- A member that the coordinator does not know (UNKNOWN_MEMBER_ID) forgets its id, its generation and its
-  partitions; after ILLEGAL_GENERATION it keeps its id.
-- A rebalance does not end a generation: until the member joins again, its commits and heartbeats
-  name that generation.
+- After UNKNOWN_MEMBER_ID a member forgets its id, its generation and its partitions. After ILLEGAL_GENERATION
+  a member keeps its id.
+- A rebalance does not end a generation: until the member joins again, its commits and heartbeats contain the
+  old generation.
 - The response to a request of an earlier generation changes nothing.
 """
 
@@ -22,7 +22,7 @@ NO_MEMBER_ID: Final = ""
 
 
 class State(Enum):
-    """The stages of a member on its way to an assignment."""
+    """The states of a member, from not joined to having an assignment."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"
@@ -31,7 +31,7 @@ class State(Enum):
 
 
 class Call(Enum):
-    """The requests whose errors concern the membership."""
+    """The requests whose errors can change the membership."""
 
     JOIN = "JoinGroup"
     SYNC = "SyncGroup"
@@ -87,13 +87,13 @@ REACTIONS: Final[dict[Call, dict[ErrorCode, Reaction]]] = {
 }
 """The reaction to each code; FAIL for codes that are not listed.
 
-A commit with a membership error fails, since the partition may belong to another member by now; the member
-joins again afterwards.
+A commit with a membership error fails, because the partition may already belong to another member. The member
+then joins again.
 """
 
 
 class Generation(NamedTuple):
-    """The generation and member id that a request names; the coordinator refuses those of an old generation."""
+    """The generation and member id in a request. The coordinator refuses requests of an old generation."""
 
     number: int
     member_id: str
@@ -103,7 +103,7 @@ class Membership:
     """The membership of one consumer in one group."""
 
     def __init__(self, instance_id: str | None = None) -> None:
-        """`instance_id`: that of a static member (KIP-345), None for a dynamic one."""
+        """`instance_id`: the group.instance.id of a static member (KIP-345), None for a dynamic member."""
         self.instance_id = instance_id
         self.state = State.UNJOINED
         self.member_id = NO_MEMBER_ID
@@ -118,43 +118,43 @@ class Membership:
         return Generation(self.generation, self.member_id)
 
     def request_rejoin(self, reason: str) -> None:
-        """Note that the member must join again; `reason` goes into JoinGroup (KIP-800)."""
+        """Record that the member must join again. `reason` is sent in JoinGroup (KIP-800)."""
         if not self.must_rejoin:
             self.must_rejoin = True
             self.reason = reason
 
     def begin_join(self) -> None:
-        """Note that JoinGroup is sent. A rejoin that is requested from now on needs another JoinGroup."""
+        """Record that JoinGroup is being sent. A rejoin requested after this call needs another JoinGroup."""
         self.state = State.JOINING
         self.must_rejoin = False
 
     def joined(self, member_id: str, generation: int) -> None:
-        """Note a successful JoinGroup: this is the member's new generation."""
+        """Record a successful JoinGroup: the member has a new generation."""
         self.member_id = member_id
         self.generation = generation
         self.has_lost_generation = False
         self.state = State.SYNCING
 
     def synced(self) -> None:
-        """Note a successful SyncGroup: the member has its assignment."""
+        """Record a successful SyncGroup: the member has its assignment."""
         self.state = State.STABLE
 
     def abort_join(self) -> None:
-        """Note that the join did not succeed; the next JoinGroup gives the same reason."""
+        """Record that the join failed. The next JoinGroup has the same reason."""
         self.state = State.UNJOINED
         self.must_rejoin = True
 
     def leave(self, reason: str) -> None:
-        """Note that the member left: its partitions are no longer its own."""
+        """Record that the member has left the group and lost its partitions."""
         self._forget(ErrorCode.UNKNOWN_MEMBER_ID)
         self.request_rejoin(reason)
 
     def react(
         self, call: Call, code: ErrorCode, sent: Generation, member_id: str = NO_MEMBER_ID
     ) -> Reaction:
-        """Return the reaction to a response, and change the membership as its code demands.
+        """Return the reaction to the error code of a response, and update the membership.
 
-        `sent`: the identity that the request had. `member_id`: the id in a MEMBER_ID_REQUIRED response.
+        `sent`: the identity in the request. `member_id`: the id in a MEMBER_ID_REQUIRED response.
         """
         if code is ErrorCode.NONE:
             return Reaction.GO_ON
@@ -170,7 +170,7 @@ class Membership:
         return reaction
 
     def _forget(self, code: ErrorCode) -> None:
-        """Drop the generation, and the member id unless only the generation was wrong."""
+        """Forget the generation. After UNKNOWN_MEMBER_ID, also forget the member id."""
         self.has_lost_generation = self.has_lost_generation or self.generation != NO_GENERATION
         self.generation = NO_GENERATION
         if code is ErrorCode.UNKNOWN_MEMBER_ID:

@@ -1,4 +1,4 @@
-"""Committed offsets: the requests that write, read and delete them, and what their responses say."""
+"""Committed offsets: requests that write, read and delete them, and the parsing of the responses."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from minikafka.client.network import request
 from minikafka.wire import versions
 
 NOT_A_MEMBER = Generation(NO_GENERATION, NO_MEMBER_ID)
-"""The identity of a commit from outside of the group; only an empty group takes it."""
+"""The identity in a commit by a client that is not a member. Only an empty group accepts such a commit."""
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: that of the next record to read. `metadata` is any text of the consumer."""
+    """A committed offset: the offset of the next record to read. `metadata` is any text."""
 
     offset: int
     metadata: str = ""
@@ -27,7 +27,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class NoOffset(MinikafkaError):
-    """A partition has no committed offset, or a position outside its log, and `auto_offset_reset` is none."""
+    """`auto_offset_reset` is none, and a partition has no committed offset or a position outside the log."""
 
 
 def commit_request(
@@ -58,7 +58,7 @@ def commit_request(
 
 
 def fetch_request(group: str, partitions: Iterable[TopicPartition] | None) -> Any:
-    """Return an OffsetFetch request for these partitions; None: all that have a committed offset."""
+    """Return an OffsetFetch request for these partitions (None: all with a committed offset)."""
     topics = None
     if partitions is not None:
         topics = [
@@ -82,7 +82,7 @@ def delete_request(group: str, partitions: Iterable[TopicPartition]) -> Any:
 
 
 def partition_codes(response: Any) -> dict[TopicPartition, ErrorCode]:
-    """Return the code of each partition in a response of OffsetCommit or OffsetDelete."""
+    """Return the error code of each partition in an OffsetCommit or OffsetDelete response."""
     return {
         TopicPartition(topic.name, p.partition_index): error_code(p.error_code)
         for topic in response.topics
@@ -91,7 +91,7 @@ def partition_codes(response: Any) -> dict[TopicPartition, ErrorCode]:
 
 
 def read_committed(response: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the committed offsets in an OffsetFetch response; a partition without one is left out.
+    """Return the committed offsets in an OffsetFetch response; partitions without one are left out.
 
     Raises KafkaError with the error code of the group, or of the first partition with an error.
     """
@@ -110,7 +110,7 @@ def read_committed(response: Any) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return partition numbers by topic."""
+    """Return the partition numbers by topic."""
     grouped: defaultdict[str, list[int]] = defaultdict(list)
     for topic, number in partitions:
         grouped[topic].append(number)

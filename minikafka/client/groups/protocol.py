@@ -1,8 +1,8 @@
 """The bytes that members of a consumer group exchange through the coordinator (Kafka's ConsumerProtocol).
 
 A *subscription* is a member's metadata in JoinGroup; an *assignment* is what the leader sends to each member
-in SyncGroup. Brokers store both and do not read them, so every client must encode them alike. Each
-begins with its version. Version 1 of subscriptions added the owned partitions, version 2 the generation,
+in SyncGroup. Brokers store these bytes without reading them, so all clients must use the same encoding. The
+bytes begin with a version. Version 1 of subscriptions added the owned partitions, version 2 the generation,
 version 3 the rack; versions 1 to 3 of assignments have the same fields as version 0. A reader ignores the
 bytes after the fields that it knows.
 """
@@ -18,7 +18,7 @@ from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
-"""The protocol type of consumers in JoinGroup; Kafka Connect and others have types of their own."""
+"""The protocol type of consumers in JoinGroup; Kafka Connect, for example, uses another type."""
 SUBSCRIPTION_VERSION: Final = 3
 ASSIGNMENT_VERSION: Final = 3
 NO_GENERATION: Final = -1
@@ -43,14 +43,14 @@ class Subscription(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """The partitions of one member, and data of the assignor."""
+    """The partitions of one member. `user_data` belongs to the assignor."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Return a subscription of version 3."""
+    """Return the bytes of a subscription, in version 3."""
     topics = sorted(subscription.topics)
     return b"".join(
         (
@@ -78,13 +78,13 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """Return an assignment of version 3."""
+    """Return the bytes of an assignment, in version 3."""
     head = _INT16.pack(ASSIGNMENT_VERSION)
     return head + encode_partitions(assignment.partitions) + _bytes(assignment.user_data)
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Return the assignment in `data`, of any version; no bytes at all mean no partitions.
+    """Return the assignment in `data`, of any version. Empty `data` means no partitions.
 
     Raises ProtocolViolation.
     """
@@ -96,7 +96,7 @@ def decode_assignment(data: bytes) -> Assignment:
 
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """Return partitions as an array of topics, each with an array of partition numbers, in order."""
+    """Return partitions encoded as a sorted array of topics, each with a sorted array of partition numbers."""
     by_topic: defaultdict[str, list[int]] = defaultdict(list)
     for topic, number in sorted(partitions):
         by_topic[topic].append(number)
@@ -115,7 +115,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Number of bytes that were not read."""
+        """Number of bytes that were not read yet."""
         return len(self._data) - self._at
 
     def int16(self) -> int:
@@ -134,16 +134,16 @@ class Reader:
         return max(found, 0)
 
     def string(self) -> str | None:
-        """Return a string, None for null."""
+        """Return a string; None if the field is null."""
         size = self.int16()
         return None if size < 0 else self._text(size)
 
     def text(self) -> str:
-        """Return a string that must not be null."""
+        """Return a string; null is a ProtocolViolation."""
         return self._text(self.int16())
 
     def data(self) -> bytes | None:
-        """Return a field of bytes; None for null, and where an old writer left it out."""
+        """Return a field of bytes; None if the field is null, or missing at the end of the data."""
         if not self.left:
             return None
         size = self.int32()

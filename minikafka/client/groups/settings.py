@@ -13,12 +13,12 @@ OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """How a consumer takes part in its group; times are in milliseconds. Raises ConfigError.
+    """The settings of a consumer in its group; times are in milliseconds. Raises ConfigError.
 
-    `assignors`: in order of preference; all members of a group need one in common. With cooperative ones
-    only, members keep their partitions during a rebalance. `group_instance_id`: makes the member static, so
-    that it keeps its partitions when it comes back within the session timeout. `auto_offset_reset`: where to
-    begin in a partition without a committed offset; none raises `NoOffset`.
+    `assignors`: in order of preference; all members of a group need one assignor in common. If all are
+    cooperative, members keep their partitions during a rebalance. `group_instance_id`: makes the member
+    static: it keeps its partitions if it rejoins within the session timeout. `auto_offset_reset`: where to
+    begin in a partition without a committed offset; "none" raises `NoOffset`.
     """
 
     session_timeout_ms: int = 45_000

@@ -1,1 +1,1 @@
-"""The history of a consumer group, and what holds it up."""
+"""The history of a consumer group, and the causes of its problems."""

@@ -1,6 +1,6 @@
-"""Collection of a `GroupPicture`: from running brokers, the group's commits, and the ledgers of all brokers.
+"""Collection of a `GroupPicture` from running brokers, the group's commits, and the ledgers of all brokers.
 
-Invariant: nothing is written, and no step waits longer than the time limit of one call.
+Invariant: the module writes nothing, and no step waits longer than the time limit of one call.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from minikafka.ledger.reader import Line, read_group
 from minikafka.rpc.messages import EXPLAIN_GROUP
 
 TIMEOUT_MS: Final = 3_000
-"""Maximum time to read the lags; also the delivery timeout of the client."""
+"""Maximum time for reading the lags, and delivery timeout of the client."""
 _AWAY_MAX: Final = 20
-"""Maximum number of pictures that are collected of partitions without an answering leader."""
+"""Maximum number of partitions without an answering leader whose pictures are collected."""
 _LAGS_MAX: Final = 100
-"""Maximum number of partitions whose earlier lags are read: those with the largest current lags."""
+"""Maximum number of partitions whose earlier lags are read. Those with the largest lags are chosen."""
 _RECORDS_MAX: Final = 200_000
 """Maximum number of records, of any group, that are read from a partition of `__consumer_offsets`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of the picture."""
+    """The sources of a `GroupPicture`."""
 
     ask: Callable[[str, dict[str, Any]], Awaitable[Mapping[int, Any]]]
-    """Calls the control plane of all brokers that run; returns the answer or the exception, by broker id."""
+    """Calls the control plane of all running brokers; returns the answer or the exception by broker id."""
     lines: Callable[[], list[Line]]
-    """Returns the ledger lines about the group."""
+    """Returns the lines about the group in the ledgers of all brokers."""
     partition: Callable[[TopicPartition], Awaitable[Picture]]
     """Returns the picture of a partition."""
     client: Client
@@ -62,7 +62,7 @@ class Sources:
 
 
 async def gather_group(found: LocalCluster, group: str, clock: Clock, rng: Rng) -> GroupPicture:
-    """Collect everything known about the group. Raises ClusterError if there is no cluster."""
+    """Collect and return all data about the group. Raises ClusterError if there is no cluster."""
     async with Client(found.bootstrap, delivery_timeout_ms=TIMEOUT_MS) as client:
         sources = Sources(
             found.ask,
@@ -75,14 +75,14 @@ async def gather_group(found: LocalCluster, group: str, clock: Clock, rng: Rng) 
 
 
 def group_lines(found: LocalCluster, group: str) -> list[Line]:
-    """Return the ledger lines of all brokers about the group."""
+    """Return the lines about the group in the ledgers of all brokers."""
     return read_group(
         [found.directory.broker_ledger(broker.id) for broker in found.record.brokers], group
     )
 
 
 async def collect(sources: Sources, group: str) -> GroupPicture:
-    """Collect everything known about the group."""
+    """Collect and return all data about the group."""
     answers = await ask_brokers(sources.ask, group)
     past = history(sources.lines())
     known = GroupPicture(group, sources.clock.wall_ms(), answers, past)
@@ -107,13 +107,16 @@ async def collect(sources: Sources, group: str) -> GroupPicture:
 async def ask_brokers(
     ask: Callable[[str, dict[str, Any]], Awaitable[Mapping[int, Any]]], group: str
 ) -> dict[int, Answer]:
-    """Return, by broker id, the answer to the call `explain_group` of each broker that answers."""
+    """Call `explain_group` on all brokers; return the answers by broker id, without the failed calls."""
     answers = await ask(EXPLAIN_GROUP, {"group": group})
     return {id_: found for id_, found in answers.items() if not isinstance(found, Exception)}
 
 
 def _last_partition(past: Iterable[Entry]) -> int | None:
-    """Return the partition of `__consumer_offsets` in the last line that names one; None if no line does."""
+    """Return the group's partition of `__consumer_offsets` according to the last line with a partition.
+
+    Return None if no line has a partition.
+    """
     lines = [line for entry in past for line in entry.lines]
     return next((line["partition"] for line in reversed(lines) if "partition" in line), None)
 
@@ -127,17 +130,17 @@ def _commits_in(value: bytes | None) -> list[Commit]:
 
 
 class OffsetsReader:
-    """The lags of one group, from its commits and the ends of its partitions."""
+    """A reader of the lags of one group, from the group's commits and the log end offsets of its partitions."""
 
     def __init__(self, client: Client, group: str, number: int, wall_ms: int) -> None:
         self._client = client
         self._group = group
         self._number = number
-        """Partition of `__consumer_offsets` that holds the group."""
+        """Number of the partition of `__consumer_offsets` that holds the group."""
         self._now = wall_ms
 
     async def lags(self, report: Answer, readable: Collection[TopicPartition]) -> list[Lag] | None:
-        """Return the lags of the readable partitions with a committed offset; None if they cannot be read in time."""
+        """Return the lags of the readable partitions with a committed offset; None if reading fails."""
         try:
             async with asyncio.timeout(TIMEOUT_MS / 1000):
                 return await self._lags(report, readable)
@@ -174,14 +177,14 @@ class OffsetsReader:
     async def _offsets(
         self, partitions: Iterable[TopicPartition], at: int
     ) -> dict[TopicPartition, int]:
-        """Return the offset of each partition at a timestamp, Unix ms or LATEST (see `LogOffsets`)."""
+        """Return the offset of each partition at a timestamp. `at`: Unix ms, or LATEST (see `LogOffsets`)."""
         wanted = dict.fromkeys(partitions, at)
         return await self._client.log_offsets(wanted) if wanted else {}
 
     async def _commits(
         self, wanted: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[Commit]]:
-        """Return the commits of the last WINDOW_MS, oldest first."""
+        """Return the group's commits of the last WINDOW_MS by partition, oldest first."""
         home = TopicPartition(GROUP_TOPIC, self._number)
         start = (await self._offsets([home], self._now - WINDOW_MS))[home]
         end = (await self._offsets([home], LATEST))[home]
@@ -201,7 +204,7 @@ class OffsetsReader:
     async def _past_ends(
         self, commits: Mapping[TopicPartition, list[Commit]]
     ) -> dict[TopicPartition, dict[int, int]]:
-        """Return, by partition and sample time, the offset of the first record written from then on."""
+        """Return the offset of the first record at or after each sample time, by partition and sample time."""
         found: defaultdict[TopicPartition, dict[int, int]] = defaultdict(dict)
         times = sample_times(commits)
         for number in range(SAMPLES):

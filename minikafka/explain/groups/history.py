@@ -1,6 +1,7 @@
-"""The history of a consumer group: its rebalances, and the other facts that its coordinators recorded.
+"""The history of a consumer group: its rebalances, and other facts from the ledgers of its coordinators.
 
-Pure over the lines that `ledger.reader.read_group` returns. Invariant: every line belongs to exactly one entry.
+The input is the lines from `ledger.reader.read_group`. The module does no I/O. Invariant: every line belongs to
+exactly one entry.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ _SAME_CALL_MS: Final = 50
 
 @dataclass(slots=True)
 class Entry:
-    """A rebalance with all its lines, or one other fact."""
+    """A rebalance with all its ledger lines, or one other fact."""
 
     lines: list[Line]
     interrupted: str = ""
-    """Why the rebalance did not end; "" if it ended or is in progress."""
+    """The reason why the rebalance was interrupted; "" if it was not interrupted."""
     start: Line | None = field(init=False)
-    """The line that says why the rebalance was started; None for other facts, or if the ledger no longer has it."""
+    """The line about the start of the rebalance; None for other facts, or if the line is lost."""
 
     def __post_init__(self) -> None:
         self.start = self.find(commands.PREPARING)
 
     @property
     def time(self) -> int:
-        """Unix milliseconds of the first line."""
+        """Unix milliseconds at which the rebalance started, or of the fact."""
         return int((self.start or self.lines[0])["time"])
 
     @property
@@ -62,15 +63,15 @@ class Entry:
 
     @property
     def generation(self) -> int:
-        """The generation at the end of the entry."""
+        """The group's generation in the last line of the entry."""
         return int(self.lines[-1]["generation"])
 
     def find(self, fact: str) -> Line | None:
-        """Return the first line of this kind; None if there is none."""
+        """Return the entry's first line with this fact; None if there is no such line."""
         return next((line for line in self.lines if line["fact"] == fact), None)
 
     def summary(self) -> str:
-        """Return the entry as one sentence."""
+        """Return one sentence about the entry."""
         if not self.is_rebalance:
             return describe(self.lines[0])
         start = self.start
@@ -79,7 +80,7 @@ class Entry:
         return "; ".join([*causes, *self._outcome()])
 
     def _other_members(self) -> Iterable[Line]:
-        """Yield the changes of members other than the member that caused the rebalance."""
+        """Yield the lines about added, removed or replaced members, except the rebalance's cause."""
         cause = self.start["member"] if self.start is not None else ""
         return (line for line in self.lines if line["fact"] in _MEMBERS and line["member"] != cause)
 
@@ -97,7 +98,7 @@ class Entry:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry as JSON-able values, each line with all its fields, its name and its text."""
+        """Return the entry as JSON-able values. Each line has all its fields, its name and its description."""
         stable, joined = self.find(commands.STABLE), self.find(commands.COMPLETING)
         return {
             "time": self.time,
@@ -130,11 +131,11 @@ def _phases(joined: Line, stable: Line) -> str:
 
 
 def history(lines: Iterable[Line]) -> list[Entry]:
-    """Return the entries of one group, oldest first."""
+    """Return the rebalances and the other facts in the lines about one group, oldest first."""
     entries: list[Entry] = []
     rebalance: list[Line] = []
     waiting: list[Line] = []
-    """Changes of the members since the last rebalance, which may be the cause of the next one."""
+    """Changes of the members since the last rebalance. They may be the cause of the next rebalance."""
 
     def close(interrupted: str = "") -> None:
         if rebalance:
@@ -144,7 +145,7 @@ def history(lines: Iterable[Line]) -> list[Entry]:
     for line in lines:
         fact = line["fact"]
         if fact == commands.PREPARING:
-            while rebalance and rebalance[-1]["fact"] in _MEMBERS:  # perhaps the cause of this one
+            while rebalance and rebalance[-1]["fact"] in _MEMBERS:  # may be the new cause
                 waiting.insert(0, rebalance.pop())
             close("the next one began")
             causes = [each for each in waiting if _caused(each, line)]

@@ -1,9 +1,9 @@
-"""The lag of a group by partition: records that are written and not committed, and how their number changes.
+"""The lag of a consumer group by partition, and its growth.
 
-The lags at earlier times follow from the commits in `__consumer_offsets` and the timestamps of the records,
-so the offsets need not be observed over time. Pure. Invariant: the lag at a time is the end of the partition
-at that time minus the committed offset at that time. If one of the two is unknown, there is no lag for that
-time.
+The lags at earlier times are computed from the commits in `__consumer_offsets` and the timestamps of the
+records, so nothing has to be observed over time. The module does no I/O. Invariant: the lag at a time is the
+log end offset at that time minus the committed offset at that time. If either offset is unknown, there is no
+lag for that time.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from minikafka.base.model import TopicPartition
 WINDOW_MS: Final = 10 * 60_000
 """Maximum age of the commits that are read."""
 SAMPLES: Final = 6
-"""Number of moments whose lags are compared."""
+"""Maximum number of points in time whose lags are compared."""
 QUIET_MS: Final = 30_000
-"""A partition with lag and without a commit for this long is stuck. Consumers commit every 5 s by default."""
+"""A partition that has lag but no commit for this long is stuck. Consumers commit every 5 s by default."""
 _TREND_MIN: Final = 3
-"""A trend needs this number of known lags."""
+"""Minimum number of known lags for a trend."""
 
 
 class Commit(NamedTuple):
-    """A commit of one partition: Unix milliseconds, and the offset."""
+    """A commit for one partition: the time in Unix milliseconds, and the committed offset."""
 
     time: int
     offset: int
@@ -40,25 +40,25 @@ class Past(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The lag of one partition. `past`: earlier lags, oldest first."""
+    """The lag of one partition. `past`: earlier lags, oldest first. Times are Unix milliseconds."""
 
     tp: TopicPartition
     committed: int
     committed_at: int
     end: int
     former_end: int
-    """The end of the partition QUIET_MS ago."""
+    """The log end offset QUIET_MS ago."""
     now: int
     past: tuple[Past, ...] = ()
 
     @property
     def records(self) -> int:
-        """Number of offsets from the committed offset to the end of the partition."""
+        """Number of offsets from the committed offset to the log end offset."""
         return max(self.end - self.committed, 0)
 
     @property
     def is_stuck(self) -> bool:
-        """True if there were records to read, and no commit, during the last QUIET_MS."""
+        """True if the partition had lag but no commit during the last QUIET_MS."""
         return self.former_end > self.committed and self.now - self.committed_at >= QUIET_MS
 
     @property
@@ -72,7 +72,7 @@ class Lag:
 
 
 def sample_times(commits: Mapping[TopicPartition, Sequence[Commit]]) -> dict[str, list[int]]:
-    """Return, by topic, at most SAMPLES times at which to compare lags, from the first commit to the last."""
+    """Return at most SAMPLES times (Unix ms) per topic for comparing lags, from the first to the last commit."""
     found = {}
     for topic in {tp.topic for tp in commits}:
         times = [
@@ -87,9 +87,9 @@ def sample_times(commits: Mapping[TopicPartition, Sequence[Commit]]) -> dict[str
 def past_lags(
     commits: Sequence[Commit], ends: Mapping[int, int], current_end: int
 ) -> tuple[Past, ...]:
-    """Return the lags of a partition at the times of `ends`.
+    """Return the lags of a partition at the times in `ends`.
 
-    `ends`: time → offset of the first record written at or after that time, -1 if there is none.
+    `ends`: time → offset of the first record written at or after that time, -1 if there is no such record.
     """
     found = []
     for time, end in sorted(ends.items()):
@@ -100,8 +100,8 @@ def past_lags(
 
 
 def end_at(offset: int, current_end: int) -> int:
-    """Return the log end offset that a partition had at a time.
+    """Return the log end offset that a partition had at an earlier time.
 
-    `offset`: the offset of the first record written at or after that time, -1 if there is none.
+    `offset`: the offset of the first record written at or after that time, -1 if there is no such record.
     """
     return current_end if offset < 0 else offset

@@ -1,4 +1,4 @@
-"""Everything known about one consumer group at one moment, as plain values.
+"""All data about one consumer group at one moment, as plain values.
 
 Invariant: an unknown value is None or absent, never guessed.
 """
@@ -22,13 +22,12 @@ Answer = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class GroupPicture:
-    """Everything known about one group. `wall_ms`: when it was collected, in Unix milliseconds.
+    """All data about one consumer group. `wall_ms`: when the data was collected, in Unix milliseconds.
 
-    `answers`: the answers of the brokers to the call `explain_group`, by broker id. `history`: the entries in
-    the ledgers. `home`: the partition of `__consumer_offsets` that holds the group. It is None if the
-    partition is unknown, or cannot be the cause of a problem because the coordinator reports the group and
-    waits for no write. `away`: the partitions that the group reads and whose leader is missing or does not
-    answer. `lags`: None if unknown.
+    `answers`: the brokers' answers to the call `explain_group`, by broker id. `history`: the group's history in
+    the ledgers. `home`: the picture of the partition of `__consumer_offsets` that holds the group; None if this
+    partition is unknown, or if the coordinator works and waits for no write. `away`: the pictures of the group's
+    partitions whose leader is missing or does not answer. `lags`: None if unknown.
     """
 
     group: str
@@ -41,18 +40,18 @@ class GroupPicture:
 
     @cached_property
     def coordinator(self) -> int | None:
-        """Id of the broker that coordinates the group; None if no answering broker coordinates it."""
+        """Id of the broker that coordinates the group; None if no answering broker is the coordinator."""
         return next((id_ for id_, answer in self.answers.items() if not answer["error"]), None)
 
     @cached_property
     def loading(self) -> int | None:
-        """Id of the broker that is loading the group; None if none does."""
+        """Id of the broker that is loading the group; None if no answering broker is loading the group."""
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return next((id_ for id_, answer in self.answers.items() if answer["error"] == code), None)
 
     @property
     def report(self) -> Answer | None:
-        """Return the coordinator's report of the group (`groups/report.py`); None if it has no such group."""
+        """Return the coordinator's report of the group (`groups/report.py`); None without such a report."""
         if self.coordinator is None:
             return None
         found: Answer | None = self.answers[self.coordinator]["group"]
@@ -65,9 +64,9 @@ class GroupPicture:
 
     @property
     def is_known(self) -> bool:
-        """True if the coordinator has the group.
+        """True if the group exists at the coordinator.
 
-        If no answering broker coordinates the group: true if a ledger names the group.
+        If no answering broker is the coordinator: true if a ledger contains lines about the group.
         """
         return self.report is not None or (self.coordinator is None and bool(self.history))
 
@@ -84,7 +83,7 @@ class GroupPicture:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the group's state as JSON-able values; None where no broker knows it."""
+        """Return the group's state as JSON-able values. Unknown values are None."""
         report = self.report
         return {
             "group": self.group,
@@ -110,7 +109,7 @@ class GroupPicture:
         }
 
     def owner(self, tp: TopicPartition) -> Answer | None:
-        """Return the member to which the partition is assigned; None if there is none."""
+        """Return the member to which the partition is assigned; None if no member has the partition."""
         for member in self.report["members"] if self.report else ():
             if tp.partition in (member["assigned"] or {}).get(tp.topic, ()):
                 found: Answer = member

@@ -1,7 +1,7 @@
-"""What holds a consumer group up: findings, each with its causes, down to members, brokers and ledger lines.
+"""Explanations of a consumer group's problems: findings, each with causes: members, brokers and ledger lines.
 
-Pure: `explain_group` depends only on a `GroupPicture`. Invariant: a finding states a fact and its source; a guess is
-worded as a guess.
+`explain_group` depends only on a `GroupPicture`. Invariant: a finding states a fact and the source of the fact.
+A guess is worded as a guess.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from minikafka.explain.why import Finding, explain
 from minikafka.groups import commands
 
 SLOW_MS: Final = 5_000
-"""A longer rebalance is a problem: members learn of a rebalance by their next heartbeat, within 3 s."""
+"""A longer rebalance is a problem. Members learn of a rebalance with their next heartbeat, within 3 s."""
 UNWRITTEN_MS: Final = 30_000
-"""A commit that could not be written is reported for this time, unless a later commit was written."""
+"""A failed write of a commit is reported for this long, or until a later commit is written."""
 RECENT_MS: Final = 5 * 60_000
 """Maximum age of the rebalances and refused commits that are explained."""
 _RETURNS_MIN: Final = 2
-"""A client that was removed and joined again this often is in a loop."""
+"""A client that was removed and joined again at least this number of times is in a loop."""
 _REPEATS_MIN: Final = 3
-"""A client that stays and causes this number of rebalances, all for one reason, is in a loop."""
+"""A member that causes at least this number of rebalances for one reason is in a loop."""
 _SHOWN: Final = 5
-"""Maximum number of members and partitions of one finding."""
+"""Maximum number of members, partitions or clients about which one kind of finding is reported."""
 _PREPARING: Final = "PreparingRebalance"
 _COMPLETING: Final = "CompletingRebalance"
 _STABLE: Final = "Stable"
 _EMPTY: Final = "Empty"
 _COMINGS_AND_GOINGS: Final = (commands.MEMBER_ADDED, commands.MEMBER_REMOVED)
 _STEADY: Final = (commands.JOINED, commands.LEFT)
-"""Causes that are normal unless the same client leaves and joins again and again."""
+"""Causes of normal rebalances. They are a problem only if the same client leaves and joins repeatedly."""
 
 
 def explain_group(picture: GroupPicture) -> list[Finding]:
-    """Return the findings about the group; [] if all is well."""
+    """Return the findings about the group; [] if there is no problem."""
     found = [*_coordinator(picture)]
     if picture.report is not None:
         found += [*_rebalance(picture, picture.report), *_members(picture, picture.report)]
@@ -96,7 +96,7 @@ def _partition(picture: Picture) -> tuple[Finding, ...]:
 
 
 def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
-    """Yield a finding about the current rebalance, if any; its causes say what the rebalance waits for."""
+    """Yield a finding about the current rebalance, if any. Its causes are what the rebalance waits for."""
     if report["state"] not in (_PREPARING, _COMPLETING):
         return
     started = _start_of(picture.history, report["since"])
@@ -115,9 +115,9 @@ def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
 
 
 def _start_of(history: Sequence[Entry], since: int) -> Line | None:
-    """Return the line that started the rebalance whose current phase began at `since` (Unix ms).
+    """Return the line about the start of the rebalance whose current phase began at `since` (Unix ms).
 
-    None if the ledger does not have it, for example because the coordinator has not written it yet.
+    Return None if no ledger contains this line, for example because the coordinator has not written it yet.
     """
     last = next((entry for entry in reversed(history) if entry.is_rebalance), None)
     if last is None or not (last.is_open or last.lines[-1]["time"] >= since):
@@ -209,7 +209,7 @@ def _away(picture: GroupPicture) -> Iterator[Finding]:
 
 
 def _loop(picture: GroupPicture) -> Iterator[Finding]:
-    """Yield a finding about repeated rebalances, if clients cause them by returning or by staying."""
+    """Yield a finding about repeated rebalances, if the same clients cause them again and again."""
     recent = [
         entry
         for entry in rebalances(picture.history)
@@ -224,7 +224,7 @@ def _loop(picture: GroupPicture) -> Iterator[Finding]:
 def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
     """Yield a finding for each client that was removed and joined again at least _RETURNS_MIN times.
 
-    A client that leaves on its own as the only member is not counted: no other member has to wait.
+    A departure of the only member with LeaveGroup is not counted, because no other member has to wait.
     """
     causes: defaultdict[str, list[Line]] = defaultdict(list)
     returns: Counter[str] = Counter()
@@ -247,7 +247,7 @@ def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _disturbs(entry: Entry, removal: Line) -> bool:
-    """True unless the member left on its own and was the only one, so that no other member had to wait."""
+    """True if other members had to wait for the removal, or the member did not leave with LeaveGroup."""
     has_others: bool = entry.start is not None and entry.start["members"] > 0
     return has_others or removal["trigger"] != commands.LEFT
 
@@ -263,7 +263,7 @@ def _said(line: Line) -> str:
 
 
 def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
-    """Yield a finding for each client that stays and caused _REPEATS_MIN rebalances for one reason."""
+    """Yield a finding for each client that stayed a member and caused _REPEATS_MIN rebalances for one reason."""
     starts = [entry.start for entry in recent if entry.start is not None]
     found = Counter(
         (client_of(line["member"]), line["trigger"])
@@ -285,7 +285,7 @@ def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _refusals(picture: GroupPicture) -> Iterator[Finding]:
-    """Yield findings about the last refused commit of each member and error, and about unwritten commits."""
+    """Yield findings about refused commits (the last per member and error), and about failed writes."""
     lines = _recent(picture, [entry.lines[0] for entry in picture.history])
     refused: dict[tuple[str, int], Line] = {}
     for line in lines:
@@ -305,7 +305,7 @@ def _refusals(picture: GroupPicture) -> Iterator[Finding]:
 
 
 def _unwritten(picture: GroupPicture, lines: Sequence[Line]) -> Iterator[Finding]:
-    """Yield a finding if commits failed in the last UNWRITTEN_MS, and no later commit was written."""
+    """Yield a finding if writes of commits failed in the last UNWRITTEN_MS, and no later commit was written."""
     report = picture.report
     written = max((time for *_, time in report["offsets"]), default=-1) if report else -1
     since = max(written, picture.wall_ms - UNWRITTEN_MS)
@@ -325,7 +325,7 @@ def _unwritten(picture: GroupPicture, lines: Sequence[Line]) -> Iterator[Finding
 
 
 def _why_refused(picture: GroupPicture, line: Line) -> Iterator[Finding]:
-    """Yield the cause of a refusal: an earlier removal of the member, else the cause implied by the error."""
+    """Yield the cause of a refused commit: an earlier removal of the member, or a cause implied by the error."""
     removals = [
         each
         for entry in picture.history

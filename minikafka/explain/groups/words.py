@@ -1,6 +1,6 @@
-"""The facts about a consumer group in words.
+"""Descriptions of the facts about a consumer group.
 
-Pure over lines of the kind `group` (`ledger/record.py`, `groups/commands.py`).
+The input is ledger lines of the kind `group` (`ledger/record.py`, `groups/commands.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ID: Final = re.compile(
 
 
 def member_name(member_id: str, instance_id: str | None = None) -> str:
-    """Return a short name: the instance id, or the member id with the first part of its UUID."""
+    """Return a short name of a member: the instance id, or the member id with a shortened UUID."""
     if instance_id is not None:
         return f"static member {instance_id}"
     found = _ID.fullmatch(member_id)
@@ -33,19 +33,19 @@ def client_of(member_id: str) -> str:
 
 
 def duration(ms: int) -> str:
-    """Format a duration: minutes from 2 min on, tenths of a second from 1 s on, else milliseconds."""
+    """Format a duration: in minutes from 2 min on, in seconds from 1 s on, else in milliseconds."""
     if ms >= 120_000:
         return f"{ms // 60_000} min"
     return f"{ms / 1000:.1f} s" if ms >= 1000 else f"{max(ms, 0)} ms"
 
 
 def count(number: int, noun: str) -> str:
-    """Return the number with the noun, which takes an s in the plural."""
+    """Return the number and the noun as text, with the plural of the noun if the number is not 1."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def cause_of(line: Line) -> str:
-    """Return the words that say why a rebalance was started."""
+    """Return a description of the cause in the line about the start of a rebalance."""
     member = member_name(line["member"], line.get("instance"))
     cause: str = line["trigger"]
     words: dict[str, str] = {
@@ -90,12 +90,12 @@ def _started(line: Line) -> str:
 
 
 def last_of(line: Line) -> str:
-    """Return a clause that names the member that joined last; "" if none is recorded."""
+    """Return a phrase with the member that joined last; "" if the line does not contain this member."""
     return f", {member_name(line['last'], line.get('last_instance'))} last" if line["last"] else ""
 
 
 def leader_of(line: Line) -> str:
-    """Return the name of the leader of a generation."""
+    """Return the name of the group's leader in the line's generation."""
     return member_name(line["leader"], line.get("leader_instance"))
 
 
@@ -144,6 +144,6 @@ _DESCRIBE: Final[Mapping[str, Callable[[Line], str]]] = {
 
 
 def describe(line: Line) -> str:
-    """Return a fact in words, without its time and broker."""
+    """Return a description of the fact in the line, without the time and the broker of the line."""
     describe_fact = _DESCRIBE.get(line["fact"])
     return describe_fact(line) if describe_fact else line["fact"]

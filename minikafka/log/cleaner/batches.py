@@ -1,6 +1,6 @@
-"""The records that a cleaning keeps of one batch, by the rules of Kafka's Cleaner and MemoryRecords.filterTo.
+"""The choice of the records in one batch that a cleaning keeps, as in Kafka's Cleaner and MemoryRecords.filterTo.
 
-A record stays if it is the latest of its key. A delete marker (a record without a value) stays only until its
+A record stays if it is the latest record of its key. A delete marker (a record without a value) stays only until its
 delete horizon. The horizon is set when a cleaning first keeps the marker: bit 6 of the attributes is set, and
 the base timestamp of the batch becomes the horizon. A batch keeps its base offset, last offset, leader epoch,
 producer fields and codec, so that offsets and sequence numbers stay the same. The last batch of an active
@@ -54,9 +54,9 @@ class LastBatch(NamedTuple):
 
 
 class KeepRules(NamedTuple):
-    """The conditions, besides the map of keys, by which records and batches stay. Times are Unix ms.
+    """The rules by which a cleaning keeps records and batches, apart from the map of keys. Times are Unix ms.
 
-    `kept_end`: a batch that ends at this offset stays even without records; -1: none.
+    `kept_end`: the batch that ends at this offset stays even without records; -1: no such batch.
     """
 
     now_ms: int
@@ -66,7 +66,7 @@ class KeepRules(NamedTuple):
 
 
 class BatchFilter:
-    """The second pass of a cleaning: `kept` is called for every batch, in order."""
+    """The filter for batches in the second pass of a cleaning; call `kept` for every batch, in order."""
 
     def __init__(self, offsets: OffsetMap, transactions: Transactions, rules: KeepRules) -> None:
         self._offsets = offsets
@@ -75,7 +75,7 @@ class BatchFilter:
         self.records_read = self.records_kept = 0
 
     def kept(self, batch: memoryview, header: Header) -> Buffer:
-        """Return the batch with the records that stay, b"" if all of it is removed. Raises CorruptBatch.
+        """Return the batch with only the records that stay, b"" if the batch is removed. Raises CorruptBatch.
 
         At least `PADDING` bytes must follow the batch in memory, for `entries_of`.
         """
@@ -107,7 +107,7 @@ class BatchFilter:
         return self._transactions.is_aborted(header)
 
     def _must_stay(self, header: Header) -> bool:
-        """Return True if the batch stays even without records: an active producer or the log end needs it."""
+        """Return True if an active producer or the log end needs the batch, even without records."""
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         if last_offset == self._rules.kept_end:
             return True
@@ -119,7 +119,7 @@ class BatchFilter:
         return is_control(header) and header[PRODUCER_EPOCH] == last.epoch
 
     def _kept_records(self, header: Header, entries: Entries, needless: bool) -> Sequence[bool]:
-        """Return for each record whether it stays."""
+        """Return one flag for each record: True if the record stays."""
         has_horizon = bool(header[ATTRIBUTES] & DELETE_HORIZON)
         is_past_horizon = has_horizon and header[BASE_TIMESTAMP] <= self._rules.now_ms
         if is_control(header):
@@ -147,7 +147,7 @@ def check_crc(batch: memoryview, header: Header) -> None:
 
 
 def emptied(header: Header) -> bytes:
-    """Return the batch as a header only: producer, sequence numbers, offsets and largest timestamp."""
+    """Return the batch without records: a header with the same producer, sequence, offsets and largest timestamp."""
     attributes = header[ATTRIBUTES] & ~(CODEC_MASK | DELETE_HORIZON)
     return _sealed(header, attributes, NO_TIMESTAMP, header[MAX_TIMESTAMP], 0, b"")
 
@@ -210,7 +210,7 @@ def _sealed(
     count: int,
     body: bytes,
 ) -> bytes:
-    """Return the batch with new attributes, timestamps and records, and the CRC of the result."""
+    """Return the batch with new attributes, timestamps and records, and with a new CRC."""
     fields = list(header)
     fields[BATCH_LENGTH] = HEADER_BYTES - OVERHEAD + len(body)
     fields[ATTRIBUTES] = attributes

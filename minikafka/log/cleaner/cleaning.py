@@ -1,8 +1,8 @@
 """The cleaning of one log, as steps that a separate process carries out (`CleaningTask`).
 
-The first pass maps the keys of the dirty records, the second one copies every group of segments without the
-records that the map makes obsolete. A group is reported when all of it is copied; the broker then
-replaces the segments of the group by their copy (`log/swap.py`).
+The first pass maps the keys of the dirty records. The second pass copies every group of segments, without the
+records that are obsolete according to the map. After copying a group, the process reports the group, and the
+broker replaces the segments of the group by their copy (`log/swap.py`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from minikafka.record.batch import (
 from minikafka.record.entries import PADDING, entries_of
 
 Steps = Generator[int | CleanedGroup, None, CleaningOutcome]
-"""Each step is the number of bytes read or written since the last step, or a finished group."""
+"""A step is the number of bytes read and written since the last step, or a finished group."""
 
 _IO_BYTES_MIN: Final = 16 << 10
 _unpack_header: Final = HEADER.unpack_from
@@ -123,7 +123,7 @@ class _Cleaning:
 
         Every transaction with such batches has ended: these segments lie below the last stable offset, where
         the first open transaction begins. The marker of an ended transaction may be in a later segment, even
-        above that offset.
+        above the last stable offset.
         """
         scan = AbortedScan()
         for base in self._bases:
@@ -150,7 +150,7 @@ class _Cleaning:
     # ---- the second pass
 
     def _groups(self, end_offset: int) -> list[list[int]]:
-        """Return the base offsets of the segments below `end_offset`, in groups that become one segment."""
+        """Return the base offsets of the segments below `end_offset`; each group becomes one segment."""
         task = self._task
         sizes = [
             Size(
@@ -171,9 +171,9 @@ class _Cleaning:
             file.close()
 
     def _copy(self, bases: list[int], kept: BatchFilter) -> Generator[int | CleanedGroup]:
-        """Write the kept batches of these segments to one new segment, with its indexes, and fsync it.
+        """Write the kept batches of these segments to one new segment with indexes, and fsync the files.
 
-        The copy gets the modification time of the last segment, which retention uses if no record is left.
+        The copy gets the modification time of the last segment. Retention uses this time if no record is left.
         """
         path = self._path(bases[0], LOG + CLEANED)
         self._storage.remove(path)
@@ -200,7 +200,7 @@ class _Cleaning:
         yield CleanedGroup(bases, size)
 
     def _write_indexes(self, base: int, file: File) -> None:
-        """Read the written copy again, check it, and write its index files. Raises CorruptBatch."""
+        """Read and check the written copy, and write its index files. Raises CorruptBatch."""
         task = self._task
         segment = Segment(
             self._storage, task.directory, base, 0, task.index_interval_bytes, file=file
@@ -218,7 +218,7 @@ class _Cleaning:
     def _read(self, base: int, *, is_growing: bool = False) -> Batches:
         """Yield the batches of a segment, about `io_bytes` at a time. Raises CorruptBatch, StorageFailed.
 
-        `is_growing`: the segment is still written, so a partial batch at its end is left out, not refused.
+        `is_growing`: the segment is still being written, so a partial batch at the end is ignored.
         """
         path = self._path(base, LOG)
         file = self._storage.open(path)
@@ -243,7 +243,7 @@ class _Cleaning:
 
 
 def _batches_of(data: bytes) -> tuple[list[tuple[memoryview, Header]], int]:
-    """Return the whole batches at the beginning of the data, each with its header, and their total bytes."""
+    """Return the whole batches at the beginning of the data, each with its header, and their total size."""
     view = memoryview(data + PADDING)
     found = []
     at, end = 0, len(data)
@@ -258,17 +258,17 @@ def _batches_of(data: bytes) -> tuple[list[tuple[memoryview, Header]], int]:
 
 
 def _size_of_first(data: bytes) -> int:
-    """Return the bytes that the first batch claims to have, 0 if the data is shorter than a header."""
+    """Return the size of the first batch according to its header, 0 if the data is shorter than a header."""
     if len(data) < HEADER_BYTES:
         return 0
     return int(OVERHEAD + _unpack_header(data)[BATCH_LENGTH])
 
 
 def _kind_of(batch: memoryview, header: Header) -> int | None:
-    """Return the type of a control batch, None if it has no record."""
+    """Return the type of a control batch, such as `ABORT`, or None if the batch has no record."""
     decoded = entries_of(batch, header).decoded if header[COUNT] else ()
     return marker_type(decoded[0].key) if decoded else None
 
 
 def _no_action(header: Header) -> None:
-    """Ignore a batch of the copy: only its indexes are wanted."""
+    """Ignore a batch of the copy: `Segment.recover` has added it to the indexes."""

@@ -15,9 +15,9 @@ from minikafka.record.batch import HEADER, HEADER_BYTES, MAX_TIMESTAMP
 
 
 class Dirt(NamedTuple):
-    """The part of a log that a cleaning would map: offsets from `first_dirty_offset` to `uncleanable_offset`.
+    """The dirty part of a log: a cleaning maps the keys from `first_dirty_offset` to `uncleanable_offset`.
 
-    `overdue_ms`: by how much the oldest dirty record is older than `max.compaction.lag.ms`, at least 0.
+    `overdue_ms`: by how much the age of the oldest dirty record exceeds `max.compaction.lag.ms`, at least 0.
     """
 
     first_dirty_offset: int
@@ -28,7 +28,7 @@ class Dirt(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The share of dirty bytes, 0 to 1."""
+        """The share of dirty bytes in all clean and dirty bytes, from 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -61,7 +61,7 @@ def dirt_of(log: Log, last_stable_offset: int, wall_ms: int) -> Dirt:
 
 
 def first_dirty_offset(log: Log) -> int:
-    """Return the offset at which the next cleaning begins to look for new keys."""
+    """Return the offset from which the next cleaning maps keys."""
     return max(log.gaps.first_dirty_offset or 0, log.log_start_offset)
 
 
@@ -73,7 +73,7 @@ def is_due(log: Log, dirt: Dirt) -> bool:
 
 
 def _first_young(log: Log, first_dirty: int, wall_ms: int) -> Segment | None:
-    """Return the first dirty sealed segment with a record younger than the minimum lag, None if there is none."""
+    """Return the first dirty sealed segment with a record younger than `min.compaction.lag.ms`, or None."""
     lag = log.config.min_compaction_lag_ms
     if not lag:
         return None
@@ -84,7 +84,7 @@ def _first_young(log: Log, first_dirty: int, wall_ms: int) -> Segment | None:
 
 
 def _overdue_ms(log: Log, first_slot: int, wall_ms: int) -> int:
-    """Return by how many ms the age of the oldest dirty sealed segment exceeds the maximum lag, at least 0.
+    """Return the age of the oldest dirty sealed segment minus `max.compaction.lag.ms`, at least 0 ms.
 
     The age of a segment is the age of its first batch.
     """

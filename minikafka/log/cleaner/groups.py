@@ -1,4 +1,7 @@
-"""Which neighbouring segments a cleaning joins, so that segments do not become ever smaller, as in Kafka."""
+"""The choice of neighbouring segments that a cleaning joins to one segment, as in Kafka.
+
+Without joining, the segments would become smaller with every cleaning.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class Size(NamedTuple):
 def grouped(
     sizes: Sequence[Size], segment_bytes: int, index_bytes: int, end_offset: int
 ) -> list[list[int]]:
-    """Return the segments' base offsets in groups; each group fits into one segment even before cleaning.
+    """Return the base offsets in groups. The segments of a group fit into one segment even before cleaning.
 
     `end_offset` is the offset after the last segment.
     """

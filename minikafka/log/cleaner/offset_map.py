@@ -1,9 +1,9 @@
 """The map of a cleaning: key → offset of its latest record, in a bounded amount of memory.
 
 Kafka's map takes 24 bytes for each key, so the size of its buffer bounds the number of keys that one cleaning
-can map. The same settings give the same bound here. While the keys are few they are in a dict, which is fast
-and takes ten times as much memory. When the dict would take half of the buffer, the keys move to buckets of
-24 bytes for each key.
+can map. This map has the same bound for the same settings. A small number of keys is kept in a dict, which is
+fast but takes ten times as much memory. When the dict would take more than half of the buffer, the keys are
+moved to buckets, which take 24 bytes for each key.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ ENTRY_BYTES: Final = 24
 _DICT_ENTRY_BYTES: Final = 264
 """Upper bound of the memory for one key in the dict: key, offset, and share of the hash table."""
 _KEY_MAX: Final = 64
-"""The dict holds a hash in place of a key with more bytes than this."""
+"""For a key of more bytes than this, the dict holds a hash of the key."""
 _BUCKET_ENTRIES: Final = 48
 _SHORT: Final = 15
-"""Keys of at most this many bytes identify themselves; a hash of this many bytes identifies a longer key."""
+"""A bucket holds keys of at most this many bytes as they are, and a hash of this many bytes of longer keys."""
 _HASHED: Final = b"\xff"
 _PAD: Final = [bytes(_SHORT - size) + bytes((size,)) for size in range(_SHORT + 1)]
 _OFFSET: Final = Struct(">q")
 
 
 class OffsetMap:
-    """The latest offset of each key. `latest_offset` is the last offset up to which the log was mapped."""
+    """The latest offset of each key. `latest_offset`: the records up to this offset are in the map."""
 
     __slots__ = ("_buckets", "_count", "_dict_max", "_latest", "_mask", "capacity", "latest_offset")
 
     def __init__(self, memory: int, load_factor: float) -> None:
         self.capacity = int(memory // ENTRY_BYTES * load_factor)
-        """The number of keys after which the map is full."""
+        """Maximum number of keys in the map."""
         self.latest_offset = -1
         self._latest: dict[bytes | int, int] = {}
         self._dict_max = memory // 2 // _DICT_ENTRY_BYTES
@@ -48,7 +48,7 @@ class OffsetMap:
         return len(self._latest) + self._count
 
     def put_all(self, entries: Iterable[Entry], count: int, start_offset: int) -> bool:
-        """Map the keys of `count` records in rising order of offset; skip records below `start_offset`.
+        """Map the keys of `count` records, which are in offset order; skip records below `start_offset`.
 
         Return True if the map was full before the last of these records; `latest_offset` is then the
         offset of the last mapped record.
@@ -93,7 +93,7 @@ class OffsetMap:
         ]
 
     def _latest_in_buckets(self, keys: Iterable[bytes | None]) -> list[int]:
-        """Return the offsets as `latest` does. `_identity` is inlined: calls would take half of the time."""
+        """Do what `latest` does, for keys in buckets. `_identity` is inlined, which halves the time."""
         buckets, mask, unpack = self._buckets, self._mask, _OFFSET.unpack_from
         found = []
         for key in keys:
@@ -120,7 +120,7 @@ class OffsetMap:
             key, offset = self._latest.popitem()
             identity = _identity(key) if isinstance(key, bytes) else _of_hash(key)
             self._put_in_buckets(((identity, offset),))
-        self._latest = {}  # the emptied dict still has its table
+        self._latest = {}  # frees the memory that the emptied dict still holds
 
     def _put_in_buckets(self, entries: Iterable[tuple[bytes, int]]) -> None:
         buckets, mask, pack, pack_into = self._buckets, self._mask, _OFFSET.pack, _OFFSET.pack_into
@@ -144,7 +144,7 @@ def _identity(key: bytes) -> bytes:
 
 
 def _short(key: bytes) -> bytes | int:
-    """Return the key itself, or the hash of a long key as an int, which never equals a key."""
+    """Return the key for the dict: `key`, or the hash of a long key as an int, which never equals a bytes key."""
     if len(key) <= _KEY_MAX:
         return key
     return int.from_bytes(blake2b(key, digest_size=_SHORT).digest(), "big")

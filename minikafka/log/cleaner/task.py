@@ -9,12 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class CleaningTask:
-    """The cleaning of the segments of one log below `uncleanable_offset`, which is the base offset of a segment.
+    """The task to clean the segments of one log below `uncleanable_offset`, the base offset of a segment.
 
-    `segments`: base offsets of these segments; `later_segments`: those of all segments after them. Records
-    from `first_dirty_offset` on are new since the last cleaning. `producers`: [id, last offset or -1, epoch]
-    of every active producer. `kept_end`: the batch that ends at this offset stays; -1: none. Sizes are bytes,
-    times Unix ms.
+    `segments`: base offsets of the segments to clean. `later_segments`: base offsets of all later segments.
+    Records from `first_dirty_offset` on are new since the last cleaning. `producers`: [id, last offset or -1,
+    epoch] of every active producer. `kept_end`: the batch that ends at this offset stays; -1: no such batch.
+    Sizes are bytes, times Unix ms.
     """
 
     directory: str
@@ -35,12 +35,12 @@ class CleaningTask:
     bytes_per_second: float
 
     def encode(self) -> dict[str, Any]:
-        """Return the task as values that JSON can hold."""
+        """Return the task as a JSON-compatible dict."""
         return asdict(self)
 
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> CleaningTask:
-        """Return the task that `encode` turned into these values."""
+        """Return the task from a dict that `encode` returned."""
         return cls(**fields)
 
 
@@ -54,7 +54,7 @@ class CleanedGroup:
 
 @dataclass(frozen=True, slots=True)
 class CleaningOutcome:
-    """The end of a cleaning: the offset below which the log is clean, and counts of bytes and records.
+    """The result of a cleaning: the offset below which the log is clean, and counts of bytes and records.
 
     `is_full`: the map was full before all dirty records below the uncleanable offset were mapped.
     """

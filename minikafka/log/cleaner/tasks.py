@@ -1,4 +1,4 @@
-"""The task of cleaning one log, made from its state."""
+"""Creation of the `CleaningTask` of one log from the state of the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def task_of(
     io_bytes: int,
     bytes_per_second: float,
 ) -> CleaningTask:
-    """Return the task of cleaning the log up to the uncleanable offset at this time (Unix ms)."""
+    """Return the task that cleans the log up to the uncleanable offset; `wall_ms` is the current Unix time."""
     bases = [segment.base_offset for segment in log.segments]
     return CleaningTask(
         directory=log.directory,
@@ -44,8 +44,8 @@ def task_of(
 def _kept_end(log: Log) -> int:
     """Return the last offset of the log if the active segment is empty, else -1.
 
-    A follower's log ends after the last batch that it copied, and it joins the ISR only at the leader's log
-    end. The batch before an empty active segment therefore stays, even if all its records are removed.
+    A follower's log ends after the last batch that the follower copied, and the follower joins the ISR only when
+    it reaches the leader's log end. Therefore the batch before an empty active segment stays, even without records.
     """
     is_empty = log.log_end_offset == log.segments[-1].base_offset
     return log.log_end_offset - 1 if is_empty else _NONE

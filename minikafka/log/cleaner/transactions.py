@@ -1,4 +1,4 @@
-"""The transactions that a cleaning passes: which batches were aborted, and which markers are no longer needed.
+"""The transactions in a log that is cleaned: which batches were aborted, and which markers are no longer needed.
 
 A marker stays while batches of its transaction are in the log, and then for the delete retention time.
 """
@@ -33,7 +33,7 @@ class Aborted(NamedTuple):
 
 
 def marker_type(key: bytes | None) -> int | None:
-    """Return the type of a control record from its key (int16 version, int16 type), None for another key."""
+    """Return the type in the key of a control record (int16 version, int16 type), None if the key is too short."""
     if key is None or len(key) < 4:
         return None
     kind: int = struct.unpack_from(">h", key, 2)[0]
@@ -41,7 +41,7 @@ def marker_type(key: bytes | None) -> int | None:
 
 
 class AbortedScan:
-    """Finds the aborted transactions of a log that is read from its beginning, batch by batch."""
+    """A search for aborted transactions in a log, which is read batch by batch from the beginning."""
 
     def __init__(self) -> None:
         self.aborted: list[Aborted] = []
@@ -57,7 +57,7 @@ class AbortedScan:
         self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
 
     def marker(self, header: Header, kind: int | None) -> None:
-        """Note a control batch; `kind` is None if it has no record."""
+        """Note a control batch; `kind` is its type, None if the batch has no record."""
         first_offset = self._open.pop(header[PRODUCER_ID], None)
         if kind == ABORT and first_offset is not None:
             self.aborted.append(Aborted(header[PRODUCER_ID], first_offset, header[BASE_OFFSET]))
@@ -72,7 +72,7 @@ class Transactions:
     def __init__(self, find_aborted: Callable[[], Iterable[Aborted]]) -> None:
         self._find_aborted = find_aborted
         self._coming: list[Aborted] | None = None
-        """Aborted transactions that the pass has not reached yet, by falling first offset."""
+        """Aborted transactions that the pass has not reached yet, in decreasing order of first offset."""
         self._aborted: dict[int, bool] = {}
         """Producer id of each aborted transaction in progress → True if the pass has met a batch of it."""
         self._committed: set[int] = set()
@@ -90,7 +90,7 @@ class Transactions:
         return False
 
     def is_marker_needless(self, header: Header, kind: int | None) -> bool:
-        """Return True if the marker can be removed: no batch of the transaction that it ends is left.
+        """Return True if the marker can be removed, because no batch of its transaction is left.
 
         `kind`: `ABORT` or `COMMIT`, None for a marker whose record was removed by an earlier cleaning.
         """

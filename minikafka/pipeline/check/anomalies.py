@@ -1,4 +1,4 @@
-"""The table of anomalies: one row for each finding of a check, with its partition, its offset and a count."""
+"""The table of anomalies. Each row is one finding of a check, with a partition, an offset and a count."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: Final = {
     "sequence_back": "batches whose sequence a producer had used before",
     "corrupt": "batches that are damaged, or whose records do not decode",
 }
-"""Each kind of anomaly, and what the column `count` of such an anomaly counts."""
+"""The kinds of anomalies. Each text says what the column `count` counts for this kind."""
 COLUMNS: Final = (
     "kind",
     "topic",
@@ -51,10 +51,10 @@ _TYPES: Final = {
 
 
 def finding(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
-    """Return the rows of a table as anomalies of this kind.
+    """Return the rows of `table` as anomalies of this kind.
 
-    `columns` replace the columns of the table with the same names. A column that is neither in `columns`
-    nor in the table is null, except `count`, which is 1 unless `columns` has it.
+    Each column is taken from `columns`, otherwise from `table`, and otherwise is null. The column `count`
+    is never taken from `table`: it is 1 if `columns` does not contain `count`.
     """
     assert kind in KINDS
     given: dict[str, Column] = {"count": f.lit(1), **columns}

@@ -1,4 +1,4 @@
-"""The leader epochs around an anomaly, in words."""
+"""A text that shows the leader epochs around an anomaly."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 
 def surrounding(starts: Sequence[tuple[int, int]], offset: int) -> str:
-    """Return the leader epoch of an offset, with the epochs before and after it, as a text.
+    """Return a text with the leader epoch at `offset`, the epoch before and the epoch after.
 
-    An example is `3 from 0, 4 from 120, 7 from 300`, in which the numbers after `from` are first offsets.
+    Example: `3 from 0, 4 from 120, 7 from 300`. The number after `from` is the first offset of the epoch.
     `starts`: (epoch, first offset) for each leader epoch of the partition.
     """
     ordered = sorted(starts, key=lambda entry: (entry[1], entry[0]))

@@ -1,8 +1,8 @@
-"""The histories of producers and consumers: their format, and how they are read.
+"""The histories of producers and consumers: their format, and functions that read them.
 
-A producer's history has one row per record that it sent (docs/pipelines.md has the format). Records are
-told apart by the SHA-256 of their values. Invariant: a history with a row that does not follow the format
-is refused. The error shows the row and, unless the history is Parquet, where the row is.
+A producer's history has one row per record that the producer sent; docs/pipelines.md describes the format.
+Records are identified by the SHA-256 of the value. Invariant: a history with an invalid row is rejected.
+The error shows the row. For histories in JSON lines or in a topic, the error also shows the row's location.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from minikafka.pipeline.failures import PipelineError
 
 Counts: TypeAlias = Mapping[tuple[str, ...], int]
-"""Number of reads by topic, or of sends by topic and outcome."""
+"""Number of reads per topic, or number of sends per topic and outcome."""
 OUTCOMES: Final = ("ok", "failed", "unknown", "aborted")
 SENDS: Final = (
     "producer string, sequence long, topic string, partition int, offset long, outcome string,"
@@ -39,9 +39,9 @@ _SHOWN_MAX: Final = 100
 
 @dataclass(frozen=True)
 class Histories:
-    """The locations of histories: of producers if `schema` is `SENDS`, of consumers if it is `READS`.
+    """The locations of producers' histories (`schema` is `SENDS`) or consumers' histories (`READS`).
 
-    `servers`: the bootstrap servers for the histories that are topics.
+    `servers`: the bootstrap servers for histories that are stored in topics.
     """
 
     sources: tuple[str, ...]
@@ -49,14 +49,14 @@ class Histories:
     servers: str | None
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """Return the rows of all histories; `content`, a hash, replaces `value` and `value_sha256`."""
+        """Return the rows of all histories. The hash `content` replaces `value` and `value_sha256`."""
         tables = [_source(spark, source, self.schema, self.servers) for source in self.sources]
         return reduce(DataFrame.unionByName, map(_hashed, tables))
 
     def first_row(self, spark: SparkSession, condition: Column) -> Row | None:
-        """Return the first row that meets the condition; None if no row does.
+        """Return the first row that meets the condition; None if there is no such row.
 
-        A row of JSON lines or of a topic also has the columns `line` and `place`.
+        A row from JSON lines or from a topic also has the columns `line` and `place`.
         """
         for source in self.sources:
             lines = _lines(spark, source, self.servers)
@@ -71,13 +71,13 @@ class Histories:
 
 
 class _Line(NamedTuple):
-    """A line of a history: its text, and its place: the URL of its file, or the offset in a topic."""
+    """A line of a history: the text, and the place, which is a file URL or an offset in a topic."""
 
     place: str
     text: str
 
     def name(self) -> str:
-        """Return the place as text for an error: for a local file its path and, if known, the line number."""
+        """Return the place for an error message; for a local file, the path and the line number if known."""
         url = urlsplit(self.place)
         if url.scheme != "file":
             return self.place
@@ -86,7 +86,10 @@ class _Line(NamedTuple):
         return f"{path}, line {number}" if number else path
 
     def is_cut_off(self) -> bool:
-        """True if the line ends its file without a line end; False if this process cannot read the file."""
+        """True if the line is the last line of its file and does not end with a newline.
+
+        False for a topic, and for a file that this process cannot read.
+        """
         url = urlsplit(self.place)
         if url.scheme != "file":
             return False
@@ -100,10 +103,9 @@ class _Line(NamedTuple):
 
 
 def _line_number(path: Path, text: str) -> int | None:
-    """Return the number of the first line with this text.
+    """Return the number of the first line with this text; None if no line is found.
 
-    None if there is no such line, as in a compressed file (Spark decompresses it, this function does not), or
-    if only the executors have the file.
+    No line is found in a compressed file, nor in a file that only the executors have.
     """
     try:
         with path.open("rb") as file:
@@ -146,7 +148,7 @@ def count_reads(reads: DataFrame, histories: Histories) -> Counts:
 def _counted(
     table: DataFrame, by: tuple[str, ...], valid: Column, rule: str, histories: Histories
 ) -> Counts:
-    """Return the number of rows by the columns `by`. Raises PipelineError if a row is not `valid`."""
+    """Return the number of rows per value of the columns `by`. Raises PipelineError for an invalid row."""
     wrong = ~f.coalesce(valid, f.lit(False))
     counts = (f.count(f.lit(1)).alias("rows"), f.count_if(wrong).alias("wrong"))
     counted = table.groupBy(*by).agg(*counts).collect()
@@ -180,14 +182,14 @@ def _refuse_line(line: _Line, rule: str) -> NoReturn:
 
 
 def content_of(value: Column) -> Column:
-    """Return a hash that stands for a value, or for null, in logs and in histories alike."""
+    """Return the hash of a value or null. Logs and histories are compared by this hash."""
     return f.xxhash64(f.coalesce(f.sha2(value, 256), f.lit("")))
 
 
 def _hashed(table: DataFrame) -> DataFrame:
-    """Replace `value` and `value_sha256` by their hash `content`, and add the column `is_hash`.
+    """Replace the columns `value` and `value_sha256` by the hash `content`, and add the column `is_hash`.
 
-    `is_hash` is false for a `value_sha256` that is not 64 hexadecimal digits in lower case.
+    `is_hash` is false if `value_sha256` is given but is not 64 hexadecimal digits in lower case.
     """
     given = f.col("value_sha256")
     digest = f.coalesce(given, f.sha2(f.col("value"), 256), f.lit(""))
@@ -197,7 +199,7 @@ def _hashed(table: DataFrame) -> DataFrame:
 
 
 def _source(spark: SparkSession, source: str, schema: str, servers: str | None) -> DataFrame:
-    """Read one history: a topic with JSON values, a Parquet file or directory, or JSON lines."""
+    """Return the rows of one history: a topic with JSON values, a Parquet file or directory, or JSON lines."""
     if _is_parquet(source):
         return _parquet(spark, source, schema)
     if source.startswith(_TOPIC_PREFIX):
@@ -210,7 +212,7 @@ def _is_parquet(source: str) -> bool:
 
 
 def _lines(spark: SparkSession, source: str, servers: str | None) -> DataFrame | None:
-    """Return the lines of a history, each as `line` and its `place`; None for Parquet, which has no lines."""
+    """Return the lines of a history as columns `line` and `place`; None for Parquet, which has no lines."""
     if _is_parquet(source):
         return None
     if source.startswith(_TOPIC_PREFIX):
@@ -230,7 +232,7 @@ def _topic(spark: SparkSession, source: str, servers: str | None) -> DataFrame:
 
 
 def _parsed(lines: DataFrame, schema: str) -> DataFrame:
-    """Return `line` and `place`, followed by the columns of the JSON object in `line`."""
+    """Return the columns `line` and `place`, then the fields of the JSON object in `line` as columns."""
     row = f.from_json("line", schema).alias("row")
     return lines.select("line", "place", row).select("line", "place", "row.*")
 
@@ -251,5 +253,5 @@ def _parquet(spark: SparkSession, path: str, schema: str) -> DataFrame:
 
 
 def _cast(table: DataFrame, name: str, kind: str) -> Column:
-    """Return a column cast to `kind`; `value` is not cast, because sha2 takes strings and bytes alike."""
+    """Return a column cast to `kind`. `value` is not cast, because sha2 accepts strings and bytes."""
     return f.col(name) if name == "value" else f.col(name).cast(kind)

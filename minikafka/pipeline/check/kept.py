@@ -1,4 +1,4 @@
-"""Tables that several steps read."""
+"""A function that computes a table once for several readers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame
 
 
 def kept(table: DataFrame) -> DataFrame:
-    """Compute the table now, and return it without the query plan that led to it.
+    """Compute the table now, and return the result without its query plan.
 
-    A cached table would keep that plan: with fifteen checks on top of each other, planning takes minutes.
+    A cached table would keep its query plan. Planning a query over fifteen checks would then take minutes.
     """
     return table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)

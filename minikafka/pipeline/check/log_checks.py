@@ -1,4 +1,4 @@
-"""The checks that need only the logs of the replicas, not the histories of producers and consumers."""
+"""The checks that read only the logs of the replicas, without histories of producers or consumers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from minikafka.pipeline.check.logs import PARTITION, Limits
 
 _REPLICA: Final = ("broker", *PARTITION)
 _HALF_SEQUENCES: Final = 1 << 30
-"""Half of a producer's sequence numbers: a larger step back is the wrap from 2,147,483,647 to 0."""
+"""Half the range of sequence numbers. A larger decrease is the wrap from 2,147,483,647 to 0."""
 _VARYING: Final = 0x47
-"""Attribute bits in which a cleaned replica may differ: the codec, and the flag of a delete horizon."""
+"""Attribute bits that may differ on a compacted replica: the codec, and the delete horizon flag."""
 
 
 def batch_findings(found: DataFrame, table: DataFrame) -> Iterator[DataFrame]:
-    """Yield tables of the anomalies in batch headers; an anomaly that several replicas have is one row."""
+    """Yield tables of the anomalies in batch headers. An anomaly on several replicas is one row."""
     limits = f.broadcast(table.select(*_REPLICA, "dense_from", "start", "end", "torn_from"))
     joined = found.join(limits, list(_REPLICA))
     is_torn = f.col("fault").isNotNull() & (f.col("base_offset") >= f.greatest("torn_from", "end"))
@@ -72,7 +72,7 @@ def _sequence_findings(batches: DataFrame) -> DataFrame:
 
 
 def _of_replicas(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
-    """Return the rows, one per batch, as anomalies; an anomaly that several replicas have becomes one row."""
+    """Return the rows, one per batch, as anomalies. Equal anomalies of several replicas become one row."""
     given = {"offset": f.col("base_offset"), **columns}
     found = finding(table, kind, brokers=f.array("broker"), **given)
     same = found.groupBy("kind", *PARTITION, "offset", "count", "detail")
@@ -84,7 +84,7 @@ def _of_replicas(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
 
 
 def short_logs(spark: SparkSession, known: Sequence[Limits]) -> DataFrame | None:
-    """Return the replicas whose log ends below its high watermark; None if every log reaches it."""
+    """Return the replicas whose log ends below the high watermark; None if there is no such replica."""
     rows = [
         (
             one.replica.topic,
@@ -104,16 +104,16 @@ def short_logs(spark: SparkSession, known: Sequence[Limits]) -> DataFrame | None
 
 
 def undecodable(faults: DataFrame) -> DataFrame:
-    """Return the batches with a valid checksum whose records do not decode."""
+    """Return anomalies for batches whose checksum is valid but whose records cannot be decoded."""
     text = f.concat(f.lit("the records do not decode: "), "fault")
     return finding(faults, "corrupt", detail=text)
 
 
 def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
-    """Return the offsets below the high watermark at which replicas differ, or some lack a record.
+    """Return the offsets below the high watermark at which a record differs or is missing on some replicas.
 
-    `records`: those of the batches that are not shared. The column `brokers` has the replicas that differ
-    from the largest group of equal replicas, and those without the record.
+    `records`: the records of all batches that are not shared. The column `brokers` lists the brokers without
+    the record, and the brokers whose record differs from the record on the largest group of brokers.
     """
     limits = table.select(*_REPLICA, "start", "dense_from", "high_watermark")
     every = limits.groupBy(*PARTITION).agg(
@@ -136,8 +136,8 @@ def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
 def _holders(records: DataFrame, limits: DataFrame) -> DataFrame:
     """Return one row for each offset, with two lists of brokers.
 
-    `holding`: the brokers with a record at the offset; `agreeing`: the largest group of these that has the
-    same record.
+    `holding`: all brokers with a record at the offset. `agreeing`: the largest group of brokers that have
+    the same record at the offset.
     """
     held = records.where("fault IS NULL").select(
         *PARTITION, "offset", _whole().alias("whole"), f.explode("brokers").alias("broker")
@@ -156,7 +156,7 @@ def _holders(records: DataFrame, limits: DataFrame) -> DataFrame:
 
 
 def _whole() -> Column:
-    """Return a hash of everything in a record that must be the same on all replicas."""
+    """Return a hash of the fields of a record that must be equal on all replicas."""
     return f.xxhash64(
         f.col("leader_epoch"),
         f.col("attributes").bitwiseAND(f.lit(~_VARYING)),
@@ -169,7 +169,7 @@ def _whole() -> Column:
 
 
 def _expected() -> Column:
-    """Return the brokers that must hold a record at the row's offset, if at least one replica has one."""
+    """Return the brokers that must have a record at the row's offset if any broker has a record there."""
     offset = f.col("offset")
     must_hold = f.filter(
         "replicas", lambda one: (one.dense_from <= offset) & (offset < one.high_watermark)

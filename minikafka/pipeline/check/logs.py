@@ -1,7 +1,7 @@
 """The logs of all replicas as tables: batches, limits of each replica, groups of equal batches, records.
 
-A batch that several replicas hold with the same bytes is decoded once. Invariant: a batch is `shared` only
-if every replica that must hold its offsets holds these bytes; the records of all other batches are compared
+A batch with the same bytes on several replicas is decoded once. Invariant: a batch is `shared` only if every
+replica that must hold the batch's offsets has the same bytes. The records of all other batches are compared
 one by one.
 """
 
@@ -27,14 +27,14 @@ from minikafka.spark.replicas.headers import (
 from minikafka.spark.replicas.records import CHOSEN, RECORDS, read_faults, read_records
 
 VISIBLE, ABORTED, OPEN = 0, 1, 2
-"""States of a batch: in no transaction or a committed one; in an aborted one; in one that is still open."""
+"""States of a batch: committed or not transactional; in an aborted transaction; in an open transaction."""
 PARTITION: Final = ("topic", "partition")
 LIMITS: Final = (
     "broker int, topic string, partition int, start long, dense_from long, high_watermark long, end long,"
     " torn_from long, committed long"
 )
 _TASK_BYTES: Final = 64 << 20
-"""About how many bytes of segment files one task reads."""
+"""Approximate number of bytes of segment files that one task reads."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Limits:
 
 
 def batches(spark: SparkSession, segments: Sequence[SegmentFile]) -> DataFrame:
-    """Return the batches of all segment files; an invalid batch has a `fault`."""
+    """Return the batches of all segment files. For an invalid batch, the column `fault` has the reason."""
     largest_first = sorted(segments, key=lambda segment: -segment.size)
     rows = [segment[:5] for segment in largest_first]
     tasks = _tasks(spark, sum(segment.size for segment in segments), len(segments))
@@ -67,7 +67,7 @@ def _tasks(spark: SparkSession, size: int, most: int) -> int:
 
 
 def limits(found: DataFrame, replicas: Sequence[Replica]) -> list[Limits]:
-    """Return the limits of every replica. `found`: the batches, which show where each log ends."""
+    """Return the limits of every replica. `found`: all batches, from which the ends of the logs are taken."""
     valid = found.where(f.col("fault").isNull()).groupBy("broker", *PARTITION)
     rows = valid.agg((f.max("last_offset") + 1).alias("end")).collect()
     ends = {(row.broker, row.topic, row.partition): row.end for row in rows}
@@ -75,7 +75,7 @@ def limits(found: DataFrame, replicas: Sequence[Replica]) -> list[Limits]:
 
 
 def limits_table(spark: SparkSession, known: Sequence[Limits]) -> DataFrame:
-    """Return the limits as a table. `committed`: the highest high watermark of the partition's replicas."""
+    """Return the limits as a table. Column `committed`: the partition's highest replica high watermark."""
     committed: dict[tuple[str, int], int] = {}
     for one in known:
         tp = one.replica.topic, one.replica.partition
@@ -115,10 +115,10 @@ def is_control() -> Column:
 
 
 def groups(valid: DataFrame, table: DataFrame) -> DataFrame:
-    """Return one row for each distinct batch, with the brokers that hold it and whether it is `shared`.
+    """Return one row for each distinct batch, with the list of its brokers and the column `shared`.
 
-    A batch above the high watermark of its own replica is left out if another replica has committed
-    its offsets.
+    A batch above the high watermark of its own replica is left out if the batch's offsets are below the
+    high watermark of another replica.
     """
     own = f.broadcast(table.select("broker", *PARTITION, "start", "high_watermark", "committed"))
     counting = valid.join(own, ["broker", *PARTITION]).where(
@@ -153,19 +153,19 @@ def _is_shared() -> Column:
 
 
 def records(spark: SparkSession, chosen: DataFrame, size: int) -> DataFrame:
-    """Return the records of distinct batches. `brokers` is null if the batch is shared."""
+    """Return the records of distinct batches. The column `brokers` is null if the batch is shared."""
     brokers = f.when(f.col("shared"), None).otherwise(f.col("brokers"))
     table = _in_file_order(spark, chosen.withColumn("brokers", brokers), size)
     return map_in_arrow(table, read_records, RECORDS)
 
 
 def undecodable(spark: SparkSession, chosen: DataFrame, size: int) -> DataFrame:
-    """Return one row for each distinct batch whose records do not decode, with its `fault`."""
+    """Return one row for each distinct batch whose records cannot be decoded, with the reason in `fault`."""
     return map_in_arrow(_in_file_order(spark, chosen, size), read_faults, RECORDS)
 
 
 def _in_file_order(spark: SparkSession, chosen: DataFrame, size: int) -> DataFrame:
-    """Return the batches that hold records, in tasks that each read files from start to end."""
+    """Return the batches that hold records, divided and sorted so that each task reads files in order."""
     place = ("path", "position")
     table = chosen.where("record_count > 0").select(*CHOSEN)
     tasks = _tasks(spark, size, max(1, size))

@@ -1,9 +1,9 @@
-"""Every send matched with the records in the logs: by offset where it is known, else by content.
+"""Matches each send with a record in the logs: by offset if the offset is known, otherwise by content.
 
-Invariant: a record in the logs explains at most one send. Records that no send explains by their offset
-are the *surplus*; sends of the same content claim them in this order: acknowledged without an offset,
-acknowledged at another offset (moved), unknown, aborted, failed. A record that is left over was duplicated
-if its content was sent at all, else it is of a producer without a history.
+Invariant: each record is matched with at most one send. Records that match no send by offset are the
+*surplus*. Sends with the same content claim surplus records in this order: acknowledged without an offset,
+acknowledged at another offset (moved), unknown, aborted, failed. A surplus record that no send claims is a
+duplicate if its content was ever sent. Otherwise the record is from a producer without a history.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from minikafka.pipeline.check.logs import ABORTED, PARTITION, VISIBLE, is_contro
 
 _PLACE: Final = (*PARTITION, "offset")
 _CLAIMS: Final = ("somewhere", "missing", "unknown", "aborted", "failed")
-"""Kinds of sends that may explain a surplus record, in the order in which they claim it."""
+"""Kinds of sends that may claim a surplus record, in the order of their claims."""
 _BROADCAST_MAX: Final = 100_000
-"""Maximum number of contents to broadcast to all tasks, which saves a shuffle of the sends."""
+"""Maximum number of distinct contents to broadcast to all tasks. A broadcast avoids a shuffle of the sends."""
 
 
 def present(records: DataFrame, table: DataFrame) -> DataFrame:
-    """Return one row for each offset with a data record: the contents that the replicas hold at the offset.
+    """Return one row for each offset with a data record, with the contents of the record on all replicas.
 
-    `content`: the content that most replicas hold; `variants`: each content with the brokers that hold it;
-    `expected`: the brokers that must hold the offset. Records of shared batches have null for `variants`
-    and `expected`.
+    `content`: the content on most replicas. `variants`: each distinct content with its brokers. `expected`:
+    the brokers that must have the record. `variants` and `expected` are null for records of shared batches.
     """
     data = records.where(~is_control() & f.col("fault").isNull())
     content = content_of(f.col("value")).alias("content")
@@ -83,15 +82,15 @@ class Matched:
     """The sends and the logs, joined by offset."""
 
     joined: DataFrame
-    """One row per acknowledged offset or record; `matched`: a replica holds the acknowledged content."""
+    """The acknowledged sends and the records, joined by offset. `matched`: a replica has the sent content."""
     surplus: DataFrame
-    """Visible records that no send explains by its offset."""
+    """Visible records that match no send by offset."""
     claims: DataFrame
-    """Per topic and content: the number of surplus records (`found`), and of sends for each of `_CLAIMS`."""
+    """Per topic and content: the number of surplus records (`found`) and of sends of each kind in `_CLAIMS`."""
 
 
 def match(sends: DataFrame, logs: DataFrame, table: DataFrame) -> Matched:
-    """Return the sends joined with the data records of the logs, as `present` returns them."""
+    """Return the sends joined with the data records of the logs. `logs`: the result of `present`."""
     acked = sends.where("outcome = 'ok' AND offset >= 0").select(
         "producer", "sequence", *_PLACE, f.col("content").alias("sent")
     )
@@ -112,17 +111,18 @@ def _is_there() -> Column:
 
 
 def _is_missing() -> Column:
-    """True for an acknowledged send that is not at its offset, although neither retention nor the
-    cleaner can have removed it.
+    """True for an acknowledged send whose record is not in the log at the acknowledged offset.
+
+    False if retention or the cleaner may have removed the record.
     """
     is_removed = f.col("content").isNull() & (f.col("offset") < f.col("floor"))
     return f.col("sent").isNotNull() & ~f.col("matched") & ~f.coalesce(is_removed, f.lit(False))
 
 
 def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFrame:
-    """Return, by topic and content, the number of surplus records (`found`) and of sends with each claim.
+    """Return, per topic and content, the numbers of surplus records (`found`) and of sends that claim them.
 
-    The contents are those of surplus records, of missing sends, and of sends without an offset.
+    The contents are from surplus records, from missing sends, and from acknowledged sends without an offset.
     """
     key = ("topic", "content")
     found = surplus.groupBy(*key).agg(
@@ -153,9 +153,9 @@ def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFram
 
 
 def _granted(claims: DataFrame) -> DataFrame:
-    """Add a column for each claim, the number of surplus records that it explains, and the column `left`.
+    """Add a column `KIND_granted` for each kind of claim: the number of surplus records granted to the claim.
 
-    `left`: the number of surplus records that no claim explains.
+    Also add the column `left`, the number of surplus records that no send claims.
     """
     claims = claims.withColumn("left", f.col("found"))
     for name in _CLAIMS:
@@ -188,7 +188,7 @@ def _of_content(claims: DataFrame, kind: str, count: Column) -> DataFrame:
 
 
 def _lost(matched: Matched) -> Iterator[DataFrame]:
-    """Yield acknowledged sends that are nowhere (lost), or only at another offset (moved)."""
+    """Yield acknowledged sends whose record is not in the logs (lost) or only at another offset (moved)."""
     granted = matched.claims.select(
         "topic", f.col("content").alias("sent"), "missing_granted", "first"
     )
@@ -210,9 +210,9 @@ def _lost(matched: Matched) -> Iterator[DataFrame]:
 
 
 def _reordered(matched: Matched) -> DataFrame:
-    """Return records that directly follow a later send of their producer.
+    """Return the records that are directly after a record that the same producer sent later.
 
-    A moved record counts at the offset at which it was found, if its content was missing once and found once.
+    A moved record is checked at its actual offset if its content is missing once and found once.
     """
     columns = ("producer", "sequence", *_PLACE)
     unique = matched.claims.where("found = 1 AND missing = 1").select(

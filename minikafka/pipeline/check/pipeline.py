@@ -1,7 +1,7 @@
-"""`run`: reads the logs of all replicas and the histories, and returns the verdict.
+"""The check pipeline: compares the logs of all replicas with the histories, and reports anomalies.
 
-Data stays in Spark: only the limits of replicas, counts, and the first anomalies of each kind come to the
-driver.
+The data stays in Spark. The driver receives only the limits of replicas, counts, and the first anomalies of
+each kind with their leader epochs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SHOWN: Final = (*COLUMNS, "epochs")
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """What to check. `topics`: the topics to check, all if empty; history rows of others are ignored."""
+    """The settings of the check. `topics`: only these topics are checked; all topics if empty."""
 
     replicas: tuple[str, ...]
     histories: tuple[str, ...] = ()
@@ -56,12 +56,12 @@ class CheckSettings:
 
 
 def run(spark: SparkSession, settings: CheckSettings, report: Report) -> Summary:
-    """Check logs and histories, and return the summary, which is `ok` if there is no anomaly."""
+    """Check logs and histories, and return the summary. `ok` is true if there is no anomaly."""
     return _Check(spark, settings, report).run()
 
 
 class _Check:
-    """One run: the tables that several steps read, and the facts of the summary."""
+    """One run of the check, with the facts for the summary."""
 
     def __init__(self, spark: SparkSession, settings: CheckSettings, report: Report) -> None:
         self.spark = spark
@@ -69,7 +69,7 @@ class _Check:
         self.report = report
         self.facts: dict[str, Fact] = {}
         self.topics: set[str] = set()
-        """Topics that histories name."""
+        """The checked topics that have sends or reads in the histories."""
 
     def run(self) -> Summary:
         replicas, segments = self._replicas()
@@ -123,7 +123,7 @@ class _Check:
         return table.where(f.col("topic").isin(*topics)) if topics else table
 
     def _of_topics(self, counts: Counts) -> Counts:
-        """Return the counts of the topics to check, and add these topics to `topics`."""
+        """Return the counts of the topics to check, and add the topics' names to `self.topics`."""
         wanted = self.settings.topics
         chosen = {key: count for key, count in counts.items() if not wanted or key[0] in wanted}
         self.topics |= {topic for topic, *_ in chosen}
@@ -155,7 +155,7 @@ class _Check:
     def _present(
         self, groups: DataFrame, apart: DataFrame, table: DataFrame, size: int
     ) -> DataFrame:
-        """Return the records of the topics that histories name."""
+        """Return the records of the topics that occur in the histories, one row per offset."""
         is_named = f.col("topic").isin(*sorted(self.topics))
         records = logs.records(self.spark, groups.where("shared").where(is_named), size)
         both = records.unionByName(apart.where(is_named))
@@ -205,7 +205,7 @@ class _Check:
         return Summary(title, self.facts, tables if rows else (), ok=not counts)
 
     def _first(self, anomalies: DataFrame, kinds: Sequence[str]) -> list[Row]:
-        """Return the first anomalies of each kind, by topic, partition and offset."""
+        """Return the first anomalies of each kind, in order of topic, partition and offset."""
         if not kinds:
             return []
         order = Window.partitionBy("kind").orderBy(*PARTITION, "offset")

@@ -1,7 +1,7 @@
-"""The log directories of brokers: which replicas and segment files they hold, and their checkpoints.
+"""The replicas, segment files and checkpoints in the log directories of brokers.
 
-Runs on the driver and reads names and checkpoint files only. Invariant: nothing is changed, and a
-directory that no broker has used is refused, so that a wrong path is not taken for an empty cluster.
+This code runs on the driver, and reads only file names and checkpoint files. Invariant: no file is changed.
+A directory that no broker has used is rejected, so that a wrong path does not look like an empty cluster.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Replica(NamedTuple):
     start: int
     """Log start offset."""
     dense_from: int
-    """The cleaner has removed no record from this offset on; the log start offset without compaction."""
+    """First offset that the cleaner has not compacted. Without compaction, the log start offset."""
     high_watermark: int | None
-    """None without a checkpoint; the whole log then counts as committed."""
+    """The checkpointed high watermark. None without a checkpoint: the whole log then counts as committed."""
     torn_from: int | None
-    """The recovery point, after which an unclean stop may have left damage; None after a clean stop."""
+    """The recovery point after an unclean shutdown: later offsets may be damaged. None after a clean shutdown."""
 
 
 def log_directories(paths: Iterable[str]) -> list[Path]:
     """Return the paths that are log directories, and the log directories `broker-N` inside the paths.
 
-    Raises PipelineError for a path that yields none, and if the directories are of several clusters.
+    Raises PipelineError for a path without a log directory, and for directories of different clusters.
     """
     found: list[Path] = []
     for path in map(Path, paths):
@@ -70,7 +70,7 @@ def log_directories(paths: Iterable[str]) -> list[Path]:
 
 
 def _check_cluster(directories: Iterable[Path]) -> None:
-    """Raise PipelineError unless the directories are of one cluster."""
+    """Raise PipelineError if the directories belong to different clusters."""
     clusters: dict[str, Path] = {}
     for directory in directories:
         if cluster := _properties(directory).get("cluster.id"):
@@ -81,12 +81,12 @@ def _check_cluster(directories: Iterable[Path]) -> None:
 
 
 def running_brokers(directories: Iterable[Path]) -> list[int]:
-    """Return the ids of the brokers that hold the lock of one of the log directories."""
+    """Return the ids of the brokers that hold the lock file of a log directory."""
     return sorted({_broker(path) for path in directories if _is_locked(path / LOCK)})
 
 
 def _is_locked(file: Path) -> bool:
-    """True if a broker holds the lock file. The test takes a shared lock briefly; it writes nothing."""
+    """True if a broker holds the lock file. The test briefly takes a shared lock and writes nothing."""
     try:
         with file.open("rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -100,7 +100,7 @@ def _is_locked(file: Path) -> bool:
 def find(
     directories: Sequence[Path], topics: Sequence[str]
 ) -> tuple[list[Replica], list[SegmentFile]]:
-    """Return the replicas of these topics (all, if empty) and their segment files.
+    """Return the replicas of these topics (all topics if empty) and the segment files of the replicas.
 
     Raises PipelineError if two directories hold the same replica of the same broker.
     """
@@ -170,7 +170,7 @@ class _Checkpoints:
         self._is_clean = (directory / checkpoints.CLEAN_SHUTDOWN).exists()
 
     def replica(self, broker: int, tp: TopicPartition, first: int) -> Replica:
-        """Return the replica's offsets; `first` is the base offset of its first segment."""
+        """Return the replica with its offsets. `first`: the base offset of the replica's first segment."""
         start = max(self._starts.get(tp, 0), first)
         return Replica(
             broker,

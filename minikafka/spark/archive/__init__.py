@@ -1,1 +1,1 @@
-"""Topics as Parquet files that are named after offset ranges, and back into topics."""
+"""Saves topics to Parquet files that are named by offset range, and loads these files into topics."""

@@ -1,14 +1,14 @@
-"""The directory of an archive: where its files are, and how a file becomes part of it.
+"""The directory of an archive: the layout of the files, and how a new file is added.
 
     topic=events/partition=0/00000000000000000000-00000000000001000000.parquet
     _staging/     files that tasks are writing
-    _runs/        one JSON per run of the pipeline: what it added
+    _runs/        one JSON file per run of the pipeline, with the files that the run added
     _lock         held by the driver that writes
 
-Names that begin with `_` are invisible to Spark, pyarrow and pandas, and none of those files ends in
-`.parquet`. Invariant: only the driver that holds the lock moves a staged file, whole and synced, to the
-directory of its partition, and only if no other file covers its offsets. The next run removes files that a
-dead run left in `_staging`.
+Spark, pyarrow and pandas ignore names that begin with `_`, and no file under these names ends in `.parquet`.
+Invariant: only the driver that holds the lock moves a staged file to the partition's directory. The driver
+moves a file only if the file is complete and synced, and if no other file covers the same offsets. The next
+run removes files that a crashed run left in `_staging`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ArchiveDirectory:
     """An archive on a file system that the driver and all executors see under the same path."""
 
     def __init__(self, path: str) -> None:
-        """Take the path of the archive. Raises `ConfigError` if it is a URI."""
+        """Open the archive at a path. Raises `ConfigError` if the path is a URI."""
         if "://" in path:
             text = f"{path}: an archive is a directory that the driver and all executors share"
             raise ConfigError(f"{text}, not a URI; mount the file system and give its path")
@@ -57,13 +57,13 @@ class ArchiveDirectory:
         return sorted(int(place.name.removeprefix(_PARTITION)) for place in found)
 
     def tiles(self, tp: TopicPartition) -> list[Tile]:
-        """Return the tiles of a partition, the offset ranges of its files, by offset. Raises `Overlap`."""
+        """Return the offset ranges (tiles) of a partition's files, sorted. Raises `Overlap`."""
         place = self._place(tp)
         names = os.listdir(place) if place.is_dir() else []
         return in_order(tile for name in names if (tile := from_file_name(name)))
 
     def file(self, tp: TopicPartition, tile: Tile) -> Path:
-        """Return the path of a tile's file."""
+        """Return the path of the file for an offset range of a partition."""
         return self._place(tp) / tile.file_name
 
     def _place(self, tp: TopicPartition) -> Path:
@@ -71,9 +71,9 @@ class ArchiveDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of the archive for the `with` body, and remove staged files of dead runs.
+        """Hold the lock of the archive during the `with` body. First remove staged files of crashed runs.
 
-        Raises `ArchiveBusy`.
+        Raises `ArchiveBusy` if another process holds the lock.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / _LOCK).open("w") as file:
@@ -87,15 +87,16 @@ class ArchiveDirectory:
             shutil.rmtree(self.path / _STAGING, ignore_errors=True)
 
     def staged_file(self, tp: TopicPartition, tile: Tile) -> Path:
-        """Return a new path for a task to write to; each attempt of a task gets its own."""
+        """Return a new path in `_staging` for a task to write. Every call returns a different path."""
         place = self.path / _STAGING
         place.mkdir(exist_ok=True)
         return place / f"{tp}-{tile.file_name}.{os.urandom(6).hex()}"
 
     def commit(self, staged: Path, tp: TopicPartition, tile: Tile) -> None:
-        """Move a staged file to the directory of its partition.
+        """Move a staged file to the partition's directory.
 
-        Raises `Overlap`, and `ConfigError` if the driver does not see the staged file.
+        Raises `Overlap` if another file covers the same offsets, and `ConfigError` if the driver does not
+        see the staged file.
         """
         if not staged.exists():
             raise ConfigError(
@@ -109,7 +110,7 @@ class ArchiveDirectory:
         _sync(place)
 
     def write_run(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Replace the file of a run in `_runs/` by the facts that are known about the run so far."""
+        """Write the current facts about a run to the run's file in `_runs/`, and replace the old file."""
         place = self.path / _RUNS
         place.mkdir(exist_ok=True)
         draft = place / f"{name}.draft"
@@ -118,7 +119,7 @@ class ArchiveDirectory:
         _sync(place)
 
     def runs(self) -> list[dict[str, Any]]:
-        """Return the facts that `write_run` wrote about each run, the oldest run first."""
+        """Return the facts about all runs, as written by `write_run`, the oldest run first."""
         found = sorted((self.path / _RUNS).glob("*.json"))
         return [json.loads(file.read_text()) for file in found]
 

@@ -1,7 +1,7 @@
-"""One task of a restore: the files of one partition, in order, into one partition of a topic.
+"""One task of a restore: writes the files of one archived partition, in order, to one topic partition.
 
-Invariant: the records of a partition are written in their order by one producer, so a failed
-attempt leaves a prefix of them in the topic; the next attempt writes the rest.
+Invariant: one producer writes the records of a partition in order. A failed attempt therefore leaves a
+prefix of the records in the topic, and the next attempt writes only the records after this prefix.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from minikafka.spark.source.readers import read_range
 
 _COLUMNS: Final = ["key", "value", "timestamp", "headers", "offset"]
 _RUNS_MAX: Final = 1_000
-"""Maximum number of runs of a partition to list; if there are more, each file is listed as one run."""
+"""Maximum number of listed offset runs of a partition. If there are more, each file is listed as one run."""
 
 
 class Digest:
-    """A checksum of records and their order, without their offsets."""
+    """A checksum of records in order. Offsets are not included."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
@@ -52,14 +52,14 @@ class Digest:
 
 
 class Runs:
-    """Runs of consecutive offsets among archived records, each with the number of records before it."""
+    """The runs of consecutive offsets in archived records, each with the number of records before the run."""
 
     def __init__(self) -> None:
         self._files: list[list[tuple[int, int, int]]] = []
         self._records = 0
 
     def start_file(self) -> None:
-        """Begin the runs of the next file."""
+        """Start a new file: a run does not continue from one file to the next."""
         self._files.append([])
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
@@ -75,7 +75,7 @@ class Runs:
             self._records += len(part)
 
     def listed(self) -> list[tuple[int, int, int, int]]:
-        """Return (first offset, offset after the last, records before, records) of each run."""
+        """Return (first offset, end offset, records before the run, records in the run) for each run."""
         files = [runs for runs in self._files if runs]
         if sum(map(len, files)) > _RUNS_MAX:
             files = [[(runs[0][0], runs[-1][1], runs[0][2])] for runs in files]
@@ -85,7 +85,7 @@ class Runs:
 
 
 def _joined(runs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Join adjacent runs that hold a record at each offset, such as those at the borders of files."""
+    """Join adjacent runs without missing offsets, such as the runs before and after a file border."""
     found: list[tuple[int, int, int, int]] = []
     for start, end, before, records in runs:
         if found:
@@ -99,9 +99,9 @@ def _joined(runs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, 
 
 @dataclass(frozen=True)
 class Load:
-    """The work of one task: to write the files of one archived partition to the topic.
+    """The work of one task: write the files of one archived partition to the topic.
 
-    `first`: the end of the target's partition before the restore.
+    `first`: the log end offset of the target partition before the restore.
     """
 
     read: ReadOptions
@@ -112,7 +112,7 @@ class Load:
 
 
 def load(work: Load) -> dict[str, Any]:
-    """Write the records of the files; return their number, digest and runs of offsets."""
+    """Write the records of the files. Return the number of records, the digest and the runs of offsets."""
     digest, runs = Digest(), Runs()
     written = planning.latest_positions(work.read, {})[work.target].offset - work.first
 
@@ -141,14 +141,14 @@ def _rows(work: Load, runs: Runs) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class Verify:
-    """The work of one task: to read back offsets [start, end) of a partition."""
+    """The work of one task: read back offsets [start, end) of a partition."""
 
     options: ReadOptions
     wanted: OffsetRange
 
 
 def verify(work: Verify) -> dict[str, Any]:
-    """Return the number and the digest of the records of a range."""
+    """Return the number and the digest of the records in an offset range."""
     digest = Digest()
     for batch in read_range(work.options, work.wanted):
         digest.add(batch)

@@ -1,4 +1,4 @@
-"""One task of an archive: a range of offsets into a staged Parquet file."""
+"""One task of the archive pipeline: writes an offset range to a staged Parquet file."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from minikafka.spark.source.readers import decoded_groups
 from minikafka.spark.wire.leaders import Position
 
 EPOCH_KEY: Final = b"minikafka.leader.epoch"
-"""Metadata key of a file for a leader epoch: records in the file and before it have at most this epoch."""
+"""Key in a file's metadata for the maximum leader epoch of the records in this file and in earlier files."""
 TOPIC_ID_KEY: Final = b"minikafka.topic.id"
-"""Metadata key of a file for the id of the archived topic; empty if the topic had none."""
+"""Key in a file's metadata for the id of the archived topic. The id is empty if the topic had no id."""
 _ROW_GROUP_BYTES: Final = 32 << 20
 _IN_THE_PATH: Final = ("topic", "partition")
-"""Columns that readers take from the names of the directories."""
+"""Columns that are not stored in the files, because readers take them from the directory names."""
 _EPOCH: Final = pa.field("leaderEpoch", pa.int32())
 _COLUMNS: Final = [field for field in SCHEMA_WITH_HEADERS if field.name not in _IN_THE_PATH]
 SCHEMA: Final = pa.schema([*_COLUMNS, _EPOCH])
@@ -34,7 +34,7 @@ SCHEMA: Final = pa.schema([*_COLUMNS, _EPOCH])
 
 @dataclass(frozen=True)
 class Save:
-    """The work of one task: to write the records of a tile to the file `staged`."""
+    """The work of one task: write the records of an offset range (`tile`) to the file `staged`."""
 
     options: ReadOptions
     tp: TopicPartition
@@ -45,7 +45,7 @@ class Save:
 
 
 def save(work: Save) -> dict[str, Any]:
-    """Write the records of a tile to its staged file; return their number and the file's size."""
+    """Write the records of an offset range to the staged file. Return the record count and the file size."""
     facts = {EPOCH_KEY: str(work.end.leader_epoch), TOPIC_ID_KEY: work.end.topic_id}
     schema = SCHEMA.with_metadata(facts)
     records = 0
@@ -66,7 +66,7 @@ def _rows(work: Save) -> Iterator[pa.RecordBatch]:
 
 
 def _epochs(group: list[Section], batch: pa.RecordBatch) -> pa.Array:
-    """Return the leader epoch of each row: that of the record batch which holds its offset."""
+    """Return the leader epoch of each row, taken from the record batch that contains the row."""
     bases = np.array([section.base_offset for section in group], dtype=np.int64)
     epochs = np.array([section.leader_epoch for section in group], dtype=np.int32)
     found = np.searchsorted(bases, np.asarray(batch.column("offset")), side="right") - 1
@@ -74,7 +74,7 @@ def _epochs(group: list[Section], batch: pa.RecordBatch) -> pa.Array:
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of about `_ROW_GROUP_BYTES`, so that readers need not hold more."""
+    """Yield tables of about `_ROW_GROUP_BYTES`, because readers hold a whole table in memory."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -88,7 +88,7 @@ def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def end_of(path: str, offset: int) -> Position:
-    """Return the end of a file's tile: this offset, with the leader epoch and topic id of the file."""
+    """Return the end of a file as a position: `offset` with the leader epoch and topic id of the file."""
     metadata = pq.read_schema(path).metadata or {}
     topic_id = metadata.get(TOPIC_ID_KEY, b"").decode()
     return Position(offset, int(metadata[EPOCH_KEY]), topic_id)

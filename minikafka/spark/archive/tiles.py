@@ -1,7 +1,7 @@
-"""Tiles: the ranges of offsets that the files of an archive hold, and the file names that say so.
+"""Tiles, the offset ranges of the files of an archive, and the file names for tiles.
 
-A tile covers every offset of its range, also those without a record (compaction, markers of
-transactions). Invariant: the tiles of a partition do not overlap, so each record is in one file.
+A tile includes offsets without a record (removed by compaction, or transaction markers). Invariant: the
+tiles of a partition do not overlap, so each record is in only one file.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class Overlap(MinikafkaError):
 
 
 class Tile(NamedTuple):
-    """Offsets [start, end)."""
+    """The offset range [start, end) of one file of an archive."""
 
     start: int
     end: int
 
     @property
     def file_name(self) -> str:
-        """The name of the file: equal ranges have equal names, and names sort by offset."""
+        """The name of the file. Equal ranges have equal names, and names sort by offset."""
         return f"{self.start:020d}-{self.end:020d}.parquet"
 
 
 def from_file_name(name: str) -> Tile | None:
-    """Return the tile that a file name stands for; None for other files."""
+    """Return the tile of an archive file with this name; None for other files."""
     found = _NAME.fullmatch(name)
     return Tile(int(found[1]), int(found[2])) if found else None
 
@@ -60,7 +60,7 @@ def gaps(tiles: Iterable[Tile], start: int, end: int) -> list[Tile]:
 
 
 def cut(tile: Tile, size: int) -> list[Tile]:
-    """Cut a range at the multiples of `size`, so that two runs that read the same offsets cut alike."""
+    """Split a range at the multiples of `size`. Runs that read the same offsets get the same pieces."""
     first = (tile.start // size + 1) * size
     borders = [tile.start, *range(first, tile.end, size), tile.end]
     return [Tile(start, end) for start, end in pairwise(borders)]

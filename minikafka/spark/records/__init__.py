@@ -1,1 +1,1 @@
-"""Record batches as Arrow columns, and the reverse."""
+"""Conversion of record batches to Arrow columns, and of Arrow columns to record batches."""

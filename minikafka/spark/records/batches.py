@@ -1,8 +1,8 @@
-"""The batch headers of one Fetch response: which batches are whole, and where reading continues.
+"""Reads the batch headers of one Fetch response: the complete batches, and the next offset to fetch.
 
-One small step per batch, none per record. Invariant: a batch is returned only if all its bytes are
-present and, if a checksum function is given, its CRC-32C is right; a batch that is cut off at the
-end of the response is ignored.
+The work is proportional to the number of batches, not of records. Invariant: a batch is returned only if
+all its bytes are present and, if a checksum function is given, its CRC-32C is right. A batch that is
+truncated at the end of the response is ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minikafka.spark.records.inflate import INFLATED_MAX, inflate
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _PREFIX: Final = Struct(">qi")
 _PREFIX_BYTES: Final = 12
-"""Size of base offset and length; the length counts the bytes after these two fields."""
+"""Size of the fields base offset and length. The length field counts the bytes after these two fields."""
 _CRC_FROM: Final = 21
 _MAGIC: Final = 2
 _CODEC_BITS: Final = 0x07
@@ -28,7 +28,7 @@ _CONTROL_BIT: Final = 0x20
 
 
 class _Header(NamedTuple):
-    """The fields of `_HEADER` by name, in order."""
+    """The fields of a batch header, in the order of `_HEADER`."""
 
     base_offset: int
     length: int
@@ -53,12 +53,12 @@ class Aborted(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The range that the whole batches of a Fetch response cover."""
+    """The end of the complete batches in a Fetch response, and the size of the first batch."""
 
     next_offset: int
-    """Offset after the last whole batch; -1 if there is none."""
+    """Offset after the last complete batch; -1 if no batch is complete."""
     needed_bytes: int
-    """Size of the first batch, so that a batch larger than the response can be requested again."""
+    """Size of the first batch. A batch larger than the response is fetched again with this size."""
 
 
 class Section(NamedTuple):
@@ -66,7 +66,7 @@ class Section(NamedTuple):
 
     base_offset: int
     timestamp: int
-    """Base timestamp, or the broker's append time of the whole batch; Unix milliseconds."""
+    """Base timestamp of the batch, or the broker's append time for all records; Unix milliseconds."""
     append_time: bool
     record_count: int
     leader_epoch: int
@@ -74,7 +74,7 @@ class Section(NamedTuple):
 
 
 def extent(data: memoryview) -> Extent:
-    """Return the offset after the last whole batch, and the first batch's size, from the headers alone."""
+    """Return the offset after the last complete batch, and the first batch's size. Reads only headers."""
     position, next_offset, needed = 0, -1, 0
     while len(data) - position >= _PREFIX_BYTES:
         base, length = _PREFIX.unpack_from(data, position)
@@ -118,8 +118,8 @@ def sections(
 ) -> Iterator[Section]:
     """Yield the data batches that overlap [start, end), in order. Raises `CorruptBatch`.
 
-    Control batches and those of the `aborted` transactions are skipped; a batch that overlaps the
-    range partly is returned whole. `data` and `aborted` are of one Fetch response.
+    Control batches and batches of `aborted` transactions are skipped. A batch that is partly outside the
+    range is returned with all its records. `data` and `aborted` must be from the same Fetch response.
     """
     transactions = _Transactions(aborted)
     position = 0
@@ -144,9 +144,9 @@ def sections(
 
 
 def whole(data: memoryview) -> Section:
-    """Return the records of one whole batch of any kind, without comparing its checksum.
+    """Return the records of one complete batch, also of a control batch. Raises `CorruptBatch`.
 
-    Raises `CorruptBatch`.
+    The checksum is not compared.
     """
     return _section(_Header._make(_HEADER.unpack_from(data)), data[_HEADER.size :])
 
@@ -171,7 +171,7 @@ def _checked_length(base: int, length: int) -> int:
 
 
 def grouped(stream: Iterator[Section], limit: int) -> Iterator[list[Section]]:
-    """Yield runs of sections of about `limit` bytes, at least one section each."""
+    """Yield lists of consecutive sections. Each list has at most `limit` bytes, or one larger section."""
     group: list[Section] = []
     size = 0
     for section in stream:

@@ -1,7 +1,7 @@
-"""CRC-32C of record batches, computed by whichever library is installed.
+"""CRC-32C of record batches, computed by an optional library: `fastcrc` (fastest) or `crc32c`.
 
-`fastcrc` is the fastest, then `crc32c`. Executors need only numpy and pyarrow, which have no
-CRC-32C; without either library, checksums are not compared and one warning is logged.
+Executors need only numpy and pyarrow, which have no CRC-32C. If neither `fastcrc` nor `crc32c` is installed,
+checksums are not compared and one warning is logged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _crc32c() -> Checksum:
 
 @cache
 def find() -> Checksum | None:
-    """Return a function that computes CRC-32C over a buffer, or None if no library for it is installed."""
+    """Return a function that computes the CRC-32C of a buffer, or None if no CRC-32C library is installed."""
     for load in (_fastcrc, _crc32c):
         try:
             return load()

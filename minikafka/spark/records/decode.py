@@ -1,8 +1,8 @@
-"""Decoding of record batches to Arrow: the rows of Spark's Kafka source, built whole columns at a time.
+"""Decoding of record batches to Arrow columns, with the schema of Spark's Kafka source.
 
-Works on any number of batches at once. No Python statement runs per record: numpy reads all
-numbers, Arrow copies all bytes. Every record must fill exactly its declared length; otherwise the
-whole run of batches is a `CorruptBatch`.
+All batches of a call are decoded together. No Python statement runs per record: numpy reads all numbers, and
+Arrow copies all bytes. Every record must fill exactly its declared length. Otherwise the call raises
+`CorruptBatch`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, ("headers", _HEADERS)])
 
 
 class TimeOutOfRange(MinikafkaError):
-    """A timestamp does not fit Spark's 64 bits of microseconds; Spark's Kafka source fails as well."""
+    """A timestamp does not fit into Spark's 64 bits of microseconds. Spark's Kafka source fails as well."""
 
 
 class _Spans(NamedTuple):
-    """Byte ranges inside the data, one per record; a negative length stands for null."""
+    """Byte ranges in the data, one per record or header. A negative length means null."""
 
     starts: Positions
     lengths: Positions
@@ -45,7 +45,7 @@ class _Spans(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The numbers that describe a run of records; every array has one element per record."""
+    """The parsed fields of a run of records. Every array has one element per record."""
 
     offsets: Positions
     timestamps: Positions
@@ -54,7 +54,7 @@ class _Rows(NamedTuple):
     values: _Spans
     header_counts: Positions
     headers_at: Positions
-    """Position of the first header."""
+    """Position of each record's first header in the data."""
     ends: Positions
 
 
@@ -67,9 +67,10 @@ def decode(
     *,
     with_headers: bool,
 ) -> pa.RecordBatch:
-    """Return the records with offsets in [start, end) as one Arrow batch of `SCHEMA`, which may be empty.
+    """Return the records with offsets in [start, end) as one Arrow batch, which may be empty.
 
-    `sections` may extend beyond the range on both sides. Raises `CorruptBatch`, `TimeOutOfRange`.
+    The schema is `SCHEMA` or `SCHEMA_WITH_HEADERS`. `sections` may also hold records outside the range.
+    Raises `CorruptBatch`, `TimeOutOfRange`.
     """
     records = [section.records for section in sections]
     data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
@@ -95,7 +96,7 @@ def decode(
 
 
 def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
-    """Read the numbers of all records and check the length of each record."""
+    """Parse the numeric fields of all records, and check the length of each record."""
     counts = np.array([section.record_count for section in sections], dtype=np.int64)
     sizes = np.array([len(section.records) for section in sections], dtype=np.int64)
     bodies, ends = find(data, np.cumsum(sizes) - sizes, counts)
@@ -126,9 +127,9 @@ def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
 
 
 def _span(data: Bytes, position: Positions, ends: Positions) -> tuple[_Spans, Positions]:
-    """Read nullable byte ranges, one per `position`: a length, then the bytes; a length of -1 is null.
+    """Read a nullable byte range at each position: a length, then the bytes. A length of -1 means null.
 
-    Returns the ranges and the positions after them.
+    Returns the byte ranges and the positions after the byte ranges.
     """
     lengths, starts = varints(data, position)
     stops = starts + np.maximum(lengths, 0)
@@ -138,7 +139,7 @@ def _span(data: Bytes, position: Positions, ends: Positions) -> tuple[_Spans, Po
 
 
 def _between(rows: _Rows, start: int, end: int) -> _Rows:
-    """Return the rows with offsets in [start, end); offsets increase within a partition."""
+    """Return the rows with offsets in [start, end). Raises `CorruptBatch` if the offsets do not increase."""
     if np.any(rows.offsets[1:] <= rows.offsets[:-1]):
         raise CorruptBatch("offsets do not increase")
     first, last = np.searchsorted(rows.offsets, (start, end))
@@ -176,10 +177,10 @@ def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
 
 
 def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
-    """Return one binary column for each entry of `columns`, copied out of the data by Arrow's `take`.
+    """Return one binary column for each entry of `columns`, copied from the data by Arrow's `take`.
 
-    `take` selects from one Arrow array that splits the data into gap, key, gap, value, gap, … The spans of
-    one record must follow each other in the order of `columns`, and lie before the spans of the next record.
+    `take` selects from one Arrow array that splits the data into gap, key, gap, value, gap, and so on. So in
+    the data, a record's spans must be in the order of `columns`, and before the spans of the next record.
     """
     count, width = len(columns[0].starts), 2 * len(columns)
     borders = np.zeros(count * width + 1, dtype=np.int32)
@@ -199,9 +200,9 @@ def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
 
 
 def _headers(data: Bytes, rows: _Rows) -> pa.ListArray:
-    """Return the header lists, null where there are none, as in Spark's Kafka source.
+    """Return the header list of each record; null for a record without headers, as in Spark's Kafka source.
 
-    Round k reads the k-th header of every record with at least k headers.
+    The loop reads the first header of every record, then the second header of every record, and so on.
     """
     total = int(rows.header_counts.sum())
     if total > len(data):
@@ -232,7 +233,7 @@ def _headers(data: Bytes, rows: _Rows) -> pa.ListArray:
 
 
 def _text(names: pa.BinaryArray) -> pa.StringArray:
-    """Return header keys as strings; invalid UTF-8 becomes the replacement character, as in Java."""
+    """Return header keys as strings. Invalid UTF-8 becomes the replacement character, as in Java."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Compression of a batch's records with pyarrow alone: gzip, snappy, lz4 and zstd."""
+"""Compression of a batch's records with pyarrow: gzip, snappy, lz4 and zstd."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Final
 import pyarrow as pa
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""Names of `compression.type` and the numbers in a batch's attributes."""
+"""The values of `compression.type`, with the codec numbers in the attributes of a batch."""
 _NAMES: Final = {number: name for name, number in CODECS.items()}
 _SNAPPY, _LZ4 = CODECS["snappy"], CODECS["lz4"]
 _LZ4_HEAD: Final = b"\x04\x22\x4d\x18\x60\x70\x73"
-"""Start of an LZ4 frame: the magic, then the two bytes of its descriptor and their checksum.
+"""Start of an LZ4 frame: the magic, two descriptor bytes, and a checksum of the descriptor.
 
-The descriptor says: independent blocks, at most 4 MiB each. Kafka's readers refuse frames whose blocks
-depend on each other, such as pyarrow's own LZ4 frames.
+The descriptor declares independent blocks of at most 4 MiB. Kafka's readers reject frames whose blocks
+depend on each other, such as the LZ4 frames that pyarrow writes.
 """
 _LZ4_BLOCK_BYTES: Final = 4 << 20
 _STORED: Final = 1 << 31
-"""Bit in a block's length that marks the block's data as not compressed."""
+"""Bit in a block's length that marks a block as not compressed."""
 
 
 def deflate(codec: int, data: memoryview) -> memoryview:
-    """Compress the records; codec 0 returns them unchanged. Snappy is raw, as librdkafka writes it."""
+    """Return the compressed records; unchanged for codec 0. Snappy is written raw, as in librdkafka."""
     if not codec:
         return data
-    if codec == _SNAPPY:  # asbytes: a view of a pyarrow buffer would be as long as its capacity
+    if codec == _SNAPPY:  # asbytes: a view of a pyarrow buffer would include its unused capacity
         return memoryview(pa.Codec("snappy").compress(data, asbytes=True))
     if codec == _LZ4:
         return memoryview(_lz4(data))

@@ -1,6 +1,6 @@
-"""Encoding of Arrow columns as record batches v2: the reverse of `decode`, whole columns at a time.
+"""Encoding of Arrow columns as record batches v2, the reverse of `decode`.
 
-No Python statement runs per record, only a few per batch.
+Whole columns are encoded at once: no Python statement runs per record, only a few run per batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LENGTH_FROM: Final = 12
 _MAGIC: Final = 2
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 _MOST_RECORDS: Final = 10_000
-"""Maximum number of records in one batch, however small they are."""
+"""Maximum number of records in one batch, even if the records are small."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Producer:
 
 @dataclass(frozen=True)
 class Rows:
-    """Records to write to one partition, in order. Keys and values are binary, null for none."""
+    """Records to write to one partition, in order. Keys and values are binary or null."""
 
     keys: pa.Array
     values: pa.Array
     timestamps: Numbers
-    """Unix milliseconds."""
+    """Timestamps in Unix milliseconds."""
     headers: pa.Array | None
-    """Lists of (key string, value binary)."""
+    """For each record, a list of headers (key string, value binary)."""
     numbers: Numbers
     """Number of each row within the task, for error messages."""
 
@@ -66,7 +66,7 @@ class Rows:
 
 
 def cut(rows: Rows, most_bytes: int) -> list[Rows]:
-    """Cut the rows into runs of 1 to `_MOST_RECORDS` rows and about `most_bytes` before compression."""
+    """Split the rows for batches of 1 to `_MOST_RECORDS` rows, of about `most_bytes` before compression."""
     total = np.cumsum(_content(rows))
     borders, start = [0], 0
     while start < len(rows):
@@ -78,7 +78,7 @@ def cut(rows: Rows, most_bytes: int) -> list[Rows]:
 
 
 def _content(rows: Rows) -> Numbers:
-    """Return about how many bytes each record takes: key, value, headers, and 24 bytes for other fields."""
+    """Return the approximate size of each record: key, value, headers, and 24 bytes for other fields."""
     size: Numbers = _lengths(rows.keys).clip(0) + _lengths(rows.values).clip(0) + 24
     if rows.headers is not None:
         size = size + _header_bytes(rows.headers)
@@ -86,7 +86,7 @@ def _content(rows: Rows) -> Numbers:
 
 
 def _header_bytes(headers: pa.Array) -> Numbers:
-    """Return about how many bytes the headers of each record take: names, values and 2 bytes per header."""
+    """Return the approximate size of each record's headers: names, values, and 2 bytes per header."""
     counts = np.asarray(pc.fill_null(pc.list_value_length(headers), 0)).astype(np.int64)
     pairs = headers.flatten()
     names = _lengths(pairs.field("key").cast(pa.binary()))
@@ -99,10 +99,9 @@ def _header_bytes(headers: pa.Array) -> Numbers:
 def encode(
     rows: Rows, codec: int, producer: Producer, sequence: int, checksum: Checksum
 ) -> bytearray:
-    """Return one batch with base offset 0.
+    """Return one record batch with base offset 0.
 
-    `sequence`: the sequence number of the first record; `codec`: the number of the compression in the
-    attributes.
+    `sequence`: the sequence number of the first record. `codec`: the codec number for the batch attributes.
     """
     records = deflate(codec, _records(rows))
     first = int(rows.timestamps[0])
@@ -118,7 +117,7 @@ def encode(
 
 
 def _records(rows: Rows) -> memoryview:
-    """Return the encoded records of a batch, one after the other and not compressed."""
+    """Return the encoded records of a batch, concatenated and not compressed."""
     count = len(rows)
     keys, values = _lengths(rows.keys), _lengths(rows.values)
     head = varints.binary(
@@ -134,7 +133,7 @@ def _records(rows: Rows) -> memoryview:
 
 
 def _headers(headers: pa.Array) -> pa.Array:
-    """Return the bytes of each record's headers: their number, then each key and value."""
+    """Return the encoded headers of each record: the number of headers, then each key and value."""
     counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
     counts = counts.astype(np.int64)
     pairs = headers.flatten()
@@ -154,7 +153,7 @@ def _headers(headers: pa.Array) -> pa.Array:
 
 
 def _lengths(column: pa.Array) -> Numbers:
-    """Return the length of each binary value, -1 for null."""
+    """Return the length of each binary value; -1 for null."""
     found = pc.fill_null(pc.binary_length(column), -1)
     return np.asarray(found).astype(np.int64)
 
@@ -164,7 +163,7 @@ def _filled(column: pa.Array) -> pa.Array:
 
 
 def _data(column: pa.Array) -> memoryview:
-    """Return the bytes of all values of a binary column, which are contiguous."""
+    """Return a view of the bytes of all values of a binary column, in order and without gaps."""
     _, borders, data = column.buffers()
     offsets = np.frombuffer(borders, np.int32)[column.offset : column.offset + len(column) + 1]
     return memoryview(data)[int(offsets[0]) : int(offsets[-1])]
@@ -173,7 +172,7 @@ def _data(column: pa.Array) -> memoryview:
 def content(rows: Rows) -> memoryview:
     """Return bytes that depend only on the timestamp, key, value and headers of each record.
 
-    Equal bytes mean equal records in the same order, however they were cut into batches.
+    Equal bytes mean equal records in the same order, independent of the division into batches.
     """
     keys, values = _lengths(rows.keys), _lengths(rows.values)
     none = pa.scalar(b"\x00", pa.binary())

@@ -1,9 +1,9 @@
 """Decompression of a batch's records: snappy, lz4 and zstd by pyarrow, gzip by `isal` or Python's zlib.
 
-`isal` decompresses gzip more than twice as fast as zlib; both give the same bytes.
+`isal` decompresses gzip more than twice as fast as zlib, with the same result.
 
-Invariant: no batch is decompressed beyond `INFLATED_MAX`, whatever size it claims; a larger or
-invalid batch is a `CorruptBatch`.
+Invariant: no batch is decompressed beyond `INFLATED_MAX` bytes, even if the batch declares a larger size. A
+larger or invalid batch raises `CorruptBatch`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import pyarrow as pa
 from minikafka.base.errors import CorruptBatch
 
 INFLATED_MAX: Final = 1 << 30
-"""Maximum bytes of one decompressed batch; an Arrow binary column can address twice as many."""
+"""Maximum size of one decompressed batch: half of the bytes that an Arrow binary column can address."""
 
 _GZIP, _SNAPPY = 1, 2
 _STREAMED: Final = {3: "lz4", 4: "zstd"}
 _GZIP_MEMBER: Final = 31
-"""zlib's number for one gzip member with its header and checksum."""
+"""The `wbits` value of zlib for one gzip member with header and checksum."""
 _PART_BYTES: Final = 1 << 20
-"""Decompressed bytes to take from a stream at once; larger buffers cost time where batches are small."""
+"""Decompressed bytes to read from a stream at once. Larger buffers would be slow for small batches."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = 16
-"""Magic, version and compatible version of snappy-java's framing."""
+"""Size of the header of snappy-java's framing: magic, version and compatible version."""
 
 
 def inflate(codec: int, data: memoryview) -> memoryview:
-    """Return the decompressed records of a batch; `codec` is bits 0-2 of its attributes."""
+    """Return the decompressed records of a batch. `codec`: bits 0-2 of the batch's attributes."""
     try:
         if codec == _GZIP:
             return memoryview(_gzip(data)).cast("B")
@@ -55,7 +55,7 @@ def gzip_library() -> Any:
 
 
 def _gzip(data: memoryview) -> bytes | pa.Buffer:
-    """Decompress gzip data. Producers write it as one member; data of several members goes to pyarrow."""
+    """Decompress gzip data. Producers write one gzip member; pyarrow decompresses data with several members."""
     member = gzip_library().decompressobj(_GZIP_MEMBER)
     inflated: bytes = member.decompress(data, INFLATED_MAX + 1)
     _check_size(len(inflated))
@@ -80,7 +80,7 @@ def _check_size(size: int) -> None:
 
 
 def _snappy(data: memoryview) -> bytes | pa.Buffer:
-    """Decompress raw snappy (librdkafka) or the blocks of snappy-java's framing (the Java client)."""
+    """Decompress raw snappy (from librdkafka) or the blocks of snappy-java's framing (from Java clients)."""
     codec = pa.Codec("snappy")
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return codec.decompress(data, _claimed_size(data, INFLATED_MAX))
@@ -97,7 +97,7 @@ def _snappy(data: memoryview) -> bytes | pa.Buffer:
 
 
 def _claimed_size(block: memoryview, limit: int) -> int:
-    """Return the decompressed length that a raw snappy block claims: a varint at its start."""
+    """Return the decompressed length that a raw snappy block declares in the varint at its start."""
     size = 0
     for index in range(5):
         size |= (block[index] & 0x7F) << (7 * index)

@@ -1,14 +1,15 @@
-"""The positions of all records in a run of records, found without stepping from record to record.
+"""Finds the positions of all records in a run of records, without a Python loop over the records.
 
-A record is a length (zigzag varint), then that many bytes, the first of which is an unused attributes byte,
-0. Each length leads to the next record, so the plain algorithm is a loop. Instead, collect every position
-that looks like a start, and check these candidates. They are right exactly if the first is at 0, each leads
-to the next, the last leads to the end, and the count is the one in the batch headers. The first guess suits
-records without headers: they end with a header count of 0, so that a length stands between two zero bytes.
+A record is a length (zigzag varint) followed by this number of bytes. The first byte is the attributes byte,
+always 0. A loop would read each length to find the next record. Instead, `find` collects the positions that
+look like the start of a record, the candidates. The candidates are correct if the first candidate is at 0,
+each record ends where the next candidate starts, the last record ends at the end of the data, and the number
+of candidates matches the batch headers.
 
-Bytes that defeat this guess take more time, but never change the result. For such bytes, each candidate
-without a predecessor or without a successor is dropped, and the links between the others are followed by
-pointer doubling. In the last attempt every byte is a candidate.
+The first attempt suits records without headers. Such a record ends with a header count of 0, so the length of
+the next record is between two zero bytes. Other data takes more time, but the result is the same: candidates
+without a predecessor or a successor are dropped, and pointer doubling follows the links between the remaining
+candidates. In the last attempt, every byte is a candidate.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 INT_BYTES: Final = 5
 LONG_BYTES: Final = 10
 PADDING: Final = LONG_BYTES
-"""Bytes that must follow the last record in the array, so that no guess reads beyond its end."""
+"""Number of bytes to append after the last record, so that no read goes beyond the end of the array."""
 _LONG_MAX: Final = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _ZIGZAG: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(0x80)], dtype=np.int64)
-"""The value of each varint of one byte."""
+"""The zigzag-decoded value of each one-byte varint."""
 _NONE: Final = np.empty(0, dtype=np.int64)
 _SHORTEST_RECORD: Final = 6
-"""Bytes of the shortest record: attributes, timestamp, offset, two lengths and the header count."""
+"""Size of the shortest record: attributes, timestamp, offset, key length, value length and header count."""
 
 
 def varints(
     data: Bytes, positions: Positions, longest: int = INT_BYTES
 ) -> tuple[Positions, Positions]:
-    """Return the zigzag varint at each position, and the position after it.
+    """Return the value of the zigzag varint at each position, and the position after the varint.
 
-    At least one byte must follow the last varint, as `PADDING` does. Raises `CorruptBatch` if a varint has
-    more than `longest` bytes, IndexError if it reaches beyond the end of `data`.
+    `data` must have at least one byte after the last varint. Raises `CorruptBatch` if a varint has more than
+    `longest` bytes, and IndexError if a varint reaches beyond the end of `data`.
     """
     values, after, unfinished = _read(data, positions, longest)
     if unfinished.size:
@@ -52,8 +53,9 @@ def varints(
 def _read(
     data: Bytes, positions: Positions, longest: int
 ) -> tuple[Positions, Positions, Positions]:
-    """Read varints; return values, positions after them, and indexes of those longer than `longest`
-    bytes.
+    """Read varints. Return their values, the positions after them, and the indexes of too long varints.
+
+    A varint is too long if it has more than `longest` bytes.
     """
     first = data.take(positions)
     after = positions + 1
@@ -76,11 +78,11 @@ def _read(
 
 
 def find(data: Bytes, section_starts: Positions, counts: Positions) -> tuple[Positions, Positions]:
-    """Return the start of each record's body (after its length) and its end, over all sections together.
+    """Return the start of each record's body (the bytes after the length) and the end of each record.
 
-    `data` holds the records of the batches without gaps, then `PADDING` bytes. `section_starts` are
-    the positions at which the records of each batch begin, `counts` the number in each (never 0).
-    Raises `CorruptBatch` if the bytes cannot be divided in this way.
+    `data`: the records of all batches without gaps, then `PADDING` bytes. `section_starts`: the position of
+    each batch's first record. `counts`: the number of records in each batch (never 0). Raises `CorruptBatch`
+    if `data` does not consist of these records.
     """
     size = len(data) - PADDING
     for candidates in (_between_zeros, _likely, _all):
@@ -96,9 +98,9 @@ def find(data: Bytes, section_starts: Positions, counts: Positions) -> tuple[Pos
 
 
 def _between_zeros(data: Bytes) -> Positions:
-    """Return, in order, each position after a zero byte that has 1 to `INT_BYTES` bytes before the next zero.
+    """Return, in order, the start of each run of 1 to `INT_BYTES` bytes between two zero bytes.
 
-    The start of the data counts as a position after a zero byte.
+    The start of the data counts as a zero byte before the first run.
     """
     zeros = np.concatenate(([-1], np.flatnonzero(data == 0)))
     gaps = np.diff(zeros)
@@ -123,7 +125,7 @@ def _all(data: Bytes) -> Positions:
 
 
 def _read_records(data: Bytes, starts: Positions) -> tuple[Positions, Positions, Positions]:
-    """Read the length at each candidate; return the starts, bodies and ends of possible records."""
+    """Read the length at each candidate. Return the starts, bodies and ends of the possible records."""
     lengths, bodies, unfinished = _read(data, starts, INT_BYTES)
     lengths[unfinished] = -1
     ends = bodies + lengths
@@ -136,8 +138,8 @@ def _read_records(data: Bytes, starts: Positions) -> tuple[Positions, Positions,
 def _linked(starts: Positions, ends: Positions, size: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the candidates that have a predecessor and a successor.
 
-    A predecessor ends where the candidate starts, a successor starts where it ends. A candidate at 0 needs
-    no predecessor, and one that ends at `size` needs no successor.
+    The predecessor of a candidate ends where the candidate starts. The successor starts where the candidate
+    ends. A candidate at 0 needs no predecessor, and a candidate that ends at `size` needs no successor.
     """
     known = np.zeros(size + 1, dtype=np.bool_)
     known[starts] = True
@@ -151,14 +153,14 @@ def _linked(starts: Positions, ends: Positions, size: int) -> npt.NDArray[np.boo
 
 
 def _is_chain(starts: Positions, ends: Positions, size: int) -> bool:
-    """True if the records cover [0, size) without gaps in this order."""
+    """True if the records cover [0, size) in order, without gaps or overlaps."""
     if not starts.size or starts[0] != 0 or ends[-1] != size:
         return False
     return bool(np.array_equal(ends[:-1], starts[1:]))
 
 
 def _agrees(starts: Positions, section_starts: Positions, counts: Positions) -> bool:
-    """True if every batch has the declared number of records and none crosses into the next batch."""
+    """True if every batch has the declared number of records, and no record crosses into the next batch."""
     if len(starts) != counts.sum():
         return False
     return bool(np.array_equal(starts[np.cumsum(counts) - counts], section_starts))
@@ -167,7 +169,7 @@ def _agrees(starts: Positions, section_starts: Positions, counts: Positions) -> 
 def _follow(starts: Positions, ends: Positions, size: int) -> Positions:
     """Return the indexes of the candidates on the path from position 0 to `size`.
 
-    The result is empty if the path ends elsewhere. Pointer doubling finds it in log2(n) rounds.
+    The result is empty if no path leads to `size`. Pointer doubling finds the path in log2(n) rounds.
     """
     if not starts.size or starts[0] != 0:
         return np.empty(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Zigzag varints of whole columns: the numbers of many records as bytes, without a step per record."""
+"""Encoding of whole columns of numbers as zigzag varints, without a Python statement per record."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LONGEST: Final = 10
 
 
 def zigzag(numbers: Numbers) -> npt.NDArray[np.uint64]:
-    """Return signed numbers as unsigned ones, small magnitudes first (Protocol Buffers' zigzag)."""
+    """Return the zigzag encoding (as in Protocol Buffers) of signed numbers as unsigned numbers."""
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 
 def sizes(raw: npt.NDArray[np.uint64]) -> Numbers:
-    """Return how many bytes the varint of each unsigned number takes."""
+    """Return the size in bytes of each unsigned number's varint."""
     found = np.ones(len(raw), dtype=np.int64)
     for index in range(1, _LONGEST):
         longer = raw >= np.uint64(1 << (7 * index))
@@ -31,7 +31,7 @@ def sizes(raw: npt.NDArray[np.uint64]) -> Numbers:
 
 
 def binary(columns: Sequence[Numbers], between: bytes = b"") -> pa.Array:
-    """Return one binary value per row: `between`, then the zigzag varints of the row's columns."""
+    """Return one binary value per row: the bytes `between`, then a zigzag varint for each column."""
     raws = [zigzag(column) for column in columns]
     lengths = [sizes(raw) for raw in raws]
     ends = np.cumsum(sum(lengths, np.zeros(len(raws[0]), dtype=np.int64)) + len(between))

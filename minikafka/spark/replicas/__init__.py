@@ -1,1 +1,1 @@
-"""The logs of replicas, read by Spark from the files of their log directories, without a broker."""
+"""Reads the logs of replicas in Spark, from the files in log directories, without a broker."""

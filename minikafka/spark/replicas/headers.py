@@ -1,9 +1,9 @@
-"""The batches in the segment files of replicas: their positions, header fields and digests of their bytes.
+"""Reads the batches in replicas' segment files: positions, header fields, and a digest of each batch.
 
-One task reads whole segment files, memory-mapped; nothing is decompressed. The result is a table with one
-row for each batch, in which an invalid batch has a `fault`. Invariant: every byte of a file is in
-exactly one row, except the zeros after the last batch of a preallocated file. A batch whose length is wrong
-is the last row of its file, and takes the rest of the file, at most `INFLATED_MAX` bytes.
+A task reads whole segment files, memory-mapped, and decompresses no batch. The result is a table with one row
+for each batch. The column `fault` is set for an invalid batch. Invariant: every byte of a file belongs to
+exactly one row, except the zeros after the last batch of a preallocated file. A batch with an invalid length
+is the last row of its file, and covers the remaining bytes of the file, at most `INFLATED_MAX` bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BATCHES: Final = (
 CONTROL: Final = 0x20
 TRANSACTIONAL: Final = 0x10
 ABORT: Final = 0
-"""Value of `marker` for the end of an aborted transaction; 1 is a commit, null no marker."""
+"""Value of `marker` for an abort marker. 1 is a commit marker; null means that the batch is not a marker."""
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _PREFIX_BYTES: Final = 12
@@ -66,7 +66,7 @@ _ARROW: Final = pa.schema(
 
 
 class Batch(NamedTuple):
-    """One batch of a segment file; if `fault` is set, rely on its position, size and base offset only."""
+    """One batch of a segment file. If `fault` is set, only position, size and base offset are reliable."""
 
     position: int
     size: int
@@ -84,7 +84,7 @@ class Batch(NamedTuple):
 
 
 def read_headers(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches (`BATCHES`) of the given segment files (`SEGMENTS`); runs in executors."""
+    """Yield the batches (`BATCHES`) in the given segment files (`SEGMENTS`). Runs on executors."""
     check = checksum.find()
     for table in tables:
         for segment in table.to_pylist():
@@ -109,7 +109,7 @@ def _in_file(path: str, base_offset: int, check: Checksum | None) -> Iterator[Ba
 
 
 def walk(data: memoryview, base_offset: int, check: Checksum | None) -> Iterator[Batch]:
-    """Yield the batches in the bytes of a segment file; an invalid batch has a `fault`."""
+    """Yield the batches in the bytes of a segment file. The field `fault` is set for an invalid batch."""
     position, expected = 0, base_offset
     while position < len(data):
         fault, size = _broken_frame(data, position)
@@ -126,13 +126,13 @@ def walk(data: memoryview, base_offset: int, check: Checksum | None) -> Iterator
 
 
 def _is_zero(data: memoryview, position: int) -> bool:
-    """Return True if every byte from the position to the end is zero."""
+    """True if every byte from the position to the end is zero."""
     pieces = (data[at : at + _PIECE_BYTES] for at in range(position, len(data), _PIECE_BYTES))
     return all(bytes(piece).count(0) == len(piece) for piece in pieces)
 
 
 def _broken_frame(data: memoryview, position: int) -> tuple[str | None, int]:
-    """Return the fault in the length of the batch at the position, or None, and the size of the batch."""
+    """Return what is wrong with the length of the batch (None if valid), and the size of the batch."""
     left = len(data) - position
     if left < _HEADER.size:
         return f"the file ends within a batch header, {left} bytes after its start", 0
@@ -164,7 +164,7 @@ def _batch(data: memoryview, position: int, check: Checksum | None) -> Batch:
 
 
 def _marker(data: memoryview) -> int | None:
-    """Return the type of a control batch's record: 0 abort, 1 commit; None if it has no valid key."""
+    """Return the type of a control batch: 0 for abort, 1 for commit, None if the key is invalid."""
     position = _HEADER.size
     for skipped in (0, 1, 0, 0):  # length; attributes and time; offset; length of the key
         position += skipped

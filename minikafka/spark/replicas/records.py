@@ -1,4 +1,4 @@
-"""The records of chosen batches in segment files, including control records and aborted records."""
+"""Reads the records of chosen batches in segment files, including control records and aborted records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CARRIED: Final = [
     ("state", pa.int32()),
     ("brokers", pa.list_(pa.int32())),
 ]
-"""Columns that the row of each record repeats from the row of its batch."""
+"""Columns that are copied from the row of a batch to the row of each record in the batch."""
 _DECODED: Final = [
     ("offset", pa.int64()),
     ("timestamp", pa.timestamp("us", tz="UTC")),
@@ -42,14 +42,14 @@ RECORDS: Final = (
     " base_offset long, base_sequence int, state int, brokers array<int>, offset long, timestamp timestamp,"
     " key binary, value binary, headers array<struct<key:string,value:binary>>, fault string"
 )
-"""Columns of the table of records. A batch that does not decode is one row with a `fault`."""
+"""Columns of the table of records. A batch that cannot be decoded is one row with a `fault`."""
 _RUN_BYTES: Final = 4 << 20
-"""About how many bytes of records are decoded together."""
+"""Approximate number of bytes of records to decode together."""
 _FILES_MAX: Final = 16
 
 
 class _Place(NamedTuple):
-    """The file, position and offsets of the batch in one row of the table."""
+    """The row number, file, position and offsets of one batch in the table `CHOSEN`."""
 
     row: int
     path: str
@@ -71,7 +71,7 @@ _Run = list[tuple[_Place, Section]]
 
 
 def read_records(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the records (`RECORDS`) of batches (`CHOSEN`) that hold at least one; runs in executors."""
+    """Yield the records (`RECORDS`) of batches (`CHOSEN`) that are not empty. Runs on executors."""
     open_file = lru_cache(maxsize=_FILES_MAX)(_Opened)
     for table in tables:
         for run in _runs(_places(table), open_file):
@@ -79,7 +79,7 @@ def read_records(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def read_faults(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `read_records` with a fault: one for each batch that does not decode."""
+    """Yield only the rows of `read_records` with a fault: one row for each batch that cannot be decoded."""
     for found in read_records(tables):
         if len(found.column("fault")) > found.column("fault").null_count:
             yield found.filter(found.column("fault").is_valid())
@@ -91,7 +91,7 @@ def _places(table: pa.RecordBatch) -> Iterator[_Place]:
 
 
 class _Opened:
-    """A file opened for reads at any position; it is closed when the last reference to it is dropped."""
+    """An open file for reads at any position. The file is closed when this object is garbage collected."""
 
     def __init__(self, path: str) -> None:
         self._file: BinaryIO = open(path, "rb", buffering=0)  # noqa: SIM115 - closed in __del__
@@ -121,7 +121,7 @@ def _runs(places: Iterable[_Place], open_file: Callable[[str], _Opened]) -> Iter
 def _section(data: bytes) -> Section:
     """Return the decompressed records of a batch.
 
-    If they do not decompress, the result has no bytes, so that decoding fails and reports the batch.
+    If decompression fails, return a section without bytes: decoding then fails and reports the batch.
     """
     try:
         return whole(memoryview(data))
@@ -131,10 +131,7 @@ def _section(data: bytes) -> Section:
 
 
 def _decoded_or_faults(table: pa.RecordBatch, run: _Run) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a run.
-
-    If the run is invalid, yield the records of its valid batches, and one fault for each invalid batch.
-    """
+    """Yield the records of a run of batches, and one fault for each batch that cannot be decoded."""
     try:
         yield _decoded(table, run)
     except MinikafkaError as error:

@@ -1,1 +1,1 @@
-"""Rows into topics: options, partitioning, encoding, sending."""
+"""Writing of rows to topics: options, partitioning, encoding and sending."""

@@ -1,7 +1,7 @@
-"""The options of a write, with the names of Spark's own Kafka sink and of Kafka's producer.
+"""The options of a write, named as in Spark's own Kafka sink and Kafka's producer.
 
-Invariant: every accepted option has an effect. The options for what this sink always does
-(acks=all, idempotence) accept no other value.
+Invariant: every accepted option has an effect. This sink always writes with acks=all and idempotence, so the
+options acks and enable.idempotence accept no other values.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "kafka.request.timeout.ms": "30000",
     "kafka.delivery.timeout.ms": "120000",
 }
-"""Every option and its default; None if the option is required, or has no default."""
+"""Every option and its default value. None: the option is required, or has no default."""
 
 _OF_SPARK: Final = frozenset({"checkpointlocation"})
-"""Options of a stream that Spark uses itself and passes on, in lower case."""
+"""Lower-case names of options that Spark itself uses but also passes to the sink."""
 _COLUMN: Final = "the column of this name decides; remove it"
 _REFUSED: Final = {
     "includeheaders": _COLUMN,
@@ -50,20 +50,20 @@ class WriteOptions:
 
     servers: tuple[Address, ...]
     topic: str | None
-    """The topic of all rows; None if a column names it."""
+    """The topic of all rows; None if the column `topic` names the topic of each row."""
     origin: str | None
-    """Key of the header that tells which row of which micro-batch a record comes from."""
+    """Key of the header that names the micro-batch and the row of each record; None writes no header."""
     codec: int
     batch_bytes: int
-    """About how many bytes of records go into a batch before compression."""
+    """Approximate size of a batch before compression."""
     client_id: str
     request_timeout_ms: int
     delivery_timeout_ms: int
-    """Maximum time without an acknowledged batch."""
+    """Maximum time to wait for the next acknowledged batch."""
 
 
 def parse(given: Mapping[str, str]) -> WriteOptions:
-    """Parse Spark's option map. Raises `ConfigError`."""
+    """Return the options of a write from Spark's option map. Raises `ConfigError`."""
     own = {name: text for name, text in given.items() if name.lower() not in _OF_SPARK}
     options = OptionMap(own, DEFAULTS, _REFUSED)
     options.choice("kafka.acks", "all", "-1")

@@ -1,7 +1,7 @@
-"""Kafka's default partitioner for whole columns: murmur2 of the key; rows without a key share a partition.
+"""Kafka's default partitioner for whole columns of keys.
 
-A key goes to the same partition as with the Java client: its 32-bit murmur2 hash, sign bit cleared,
-modulo the number of partitions.
+A key gets the same partition as in the Java client: the key's 32-bit murmur2 hash with the sign bit cleared,
+modulo the number of partitions. Within one call, all rows without a key get the same partition.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _PADDING: Final = 4
 
 
 def partitions(keys: pa.Array, count: int, first: int) -> npt.NDArray[np.int32]:
-    """Return the partition of each record. `keys`: binary, null for none; `count` partitions.
+    """Return the partition of each record. `keys`: binary or null. `count`: the number of partitions.
 
-    Records without a key go to one partition: number `first` modulo `count`, as Kafka's sticky
-    partitioner fills one partition at a time.
+    All records without a key get partition `first` modulo `count`. This is like Kafka's sticky partitioner,
+    which fills one partition at a time.
     """
     hashes = murmur2(keys) & np.uint32(0x7FFFFFFF)
     found = (hashes % np.uint32(count)).astype(np.int32)
@@ -33,7 +33,7 @@ def partitions(keys: pa.Array, count: int, first: int) -> npt.NDArray[np.int32]:
 
 
 def murmur2(keys: pa.Array) -> Words:
-    """Return the murmur2 hash of each key, with Kafka's seed; a null counts as an empty key."""
+    """Return the murmur2 hash of each key, with Kafka's seed. A null key is hashed like an empty key."""
     starts, lengths, data = _bytes(keys)
     values = _SEED ^ lengths.astype(np.uint32)
     rows = np.arange(len(keys))
@@ -55,7 +55,7 @@ def murmur2(keys: pa.Array) -> Words:
 def _bytes(
     keys: pa.Array,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Return where each key starts in the data, its length (0 for null), and the data with padding."""
+    """Return the start of each key in the data, the length of each key (0 for null), and the padded data."""
     _, borders, content = keys.buffers()
     offsets = np.frombuffer(borders, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     positions = offsets.astype(np.int64)

@@ -1,8 +1,8 @@
 """A blocking idempotent producer for the rows of one task (KIP-98).
 
-Invariants: a batch is sent only after all in-sync replicas have acknowledged the previous batch of its
-partition; a batch that is sent again keeps its sequence number, so no retry within the task is written
-twice. A new task has a new producer id, so records that a failed attempt wrote stay in the topic.
+Invariants: a batch is sent only after all in-sync replicas have acknowledged the previous batch of the same
+partition. A retried batch keeps its sequence number, so the broker writes each batch of a task once. A new
+task has a new producer id, so records written by a failed attempt stay in the topic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOO_LARGE: Final = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class WriteFailed(MinikafkaError):
-    """The cluster refused a batch; the text names its rows."""
+    """The cluster refused a batch. The error text names the rows of the batch."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Batch:
 
 
 class IdempotentProducer:
-    """Sends rows to the leaders of their partitions. The caller closes `leaders`."""
+    """Sends rows to the leaders of the rows' partitions. The caller closes `leaders`."""
 
     def __init__(self, leaders: Leaders, options: WriteOptions, checksum: Checksum) -> None:
         self._leaders = leaders
@@ -54,10 +54,10 @@ class IdempotentProducer:
         self._identity: Producer | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._waiting: dict[TopicPartition, deque[_Batch]] = {}
-        """Batches that are not acknowledged yet, in order."""
+        """For each partition, the batches that are not acknowledged yet, in order."""
 
     def send(self, parts: Iterable[tuple[TopicPartition, Rows]]) -> None:
-        """Write the rows, and return when all of them are acknowledged.
+        """Write the rows, and return when all rows are acknowledged.
 
         Raises `RowRefused`, `WriteFailed`, `Unreachable`, `KafkaError`.
         """
@@ -73,7 +73,7 @@ class IdempotentProducer:
             self._send_heads()
 
     def _new_identity(self) -> Producer:
-        """Ask any broker for a producer id."""
+        """Return a new producer id from any broker. Raises `Unreachable`, `KafkaError`."""
         while True:
             try:
                 found = self._leaders.call_any(
@@ -104,7 +104,7 @@ class IdempotentProducer:
             self._leaders.wait_and_refresh(sorted(failed), self._deadline)
 
     def _ask(self, address: Address, tps: list[TopicPartition]) -> Connection | None:
-        """Send one Produce request; return the connection used, or None if the leader is unreachable."""
+        """Send one Produce request. Return the connection, or None if the leader is unreachable."""
         batches = {tp: self._waiting[tp][0].data for tp in tps}
         try:
             connection = self._leaders.connection(address)
@@ -119,7 +119,7 @@ class IdempotentProducer:
     def _take_outcomes(
         self, address: Address, connection: Connection | None, tps: list[TopicPartition]
     ) -> set[TopicPartition]:
-        """Handle a leader's response; return the partitions whose batch must be sent again."""
+        """Handle a leader's response. Return the partitions whose batch must be sent again."""
         if connection is None:
             return set(tps)
         try:
@@ -131,7 +131,7 @@ class IdempotentProducer:
         return {tp for tp in tps if tp not in answers or not self._is_done(tp, answers[tp])}
 
     def _is_done(self, tp: TopicPartition, answer: Produced) -> bool:
-        """True if the first batch of the partition needs no retry: it is written, or was cut in two."""
+        """True if the first batch of the partition needs no retry, because it was written or cut in two."""
         batches = self._waiting[tp]
         if answer.error in (ErrorCode.NONE, _WRITTEN_BEFORE):
             batches.popleft()
@@ -147,7 +147,7 @@ class IdempotentProducer:
         return False
 
     def _cut_in_two(self, batches: deque[_Batch]) -> None:
-        """Replace a batch that is too large by its halves, which have the same sequence numbers."""
+        """Replace the first batch, which is too large, by two halves. All rows keep their sequence numbers."""
         assert self._identity is not None
         whole = batches.popleft()
         middle = len(whole.rows) // 2
@@ -159,7 +159,7 @@ class IdempotentProducer:
 
 
 def _raise_if_refused(tp: TopicPartition, rows: Rows, answer: Produced) -> None:
-    """Raise an error that names the refused row or rows, if a retry cannot fix the error in `answer`."""
+    """Raise an error that names the refused rows, if a retry cannot fix the error in `answer`."""
     try:
         raise_if_final(answer.error, str(tp))
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""The rows of a table as records: column types, defaults, and which topic and partition each row goes to."""
+"""Conversion of rows to records: column types, default values, and the topic and partition of each row."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _TYPES: Final = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
-"""Columns that are written, and their types; others are ignored, as Spark's own sink does."""
+"""The columns that are written, with the allowed types. Other columns are ignored, as in Spark's Kafka sink."""
 
 
 class RowRefused(MinikafkaError):
-    """A row that cannot be written; the text names it."""
+    """A row cannot be written. The error text names the row."""
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """Raise `ConfigError` for a table that cannot be written."""
+    """Raise `ConfigError` if rows with this schema cannot be written to a topic."""
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "value" not in found:
         raise ConfigError(f"a column value is needed; the table has {', '.join(found)}")
@@ -54,8 +54,8 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 class Origin:
     """The origin of a task's rows, written as a header of each record if the option `originHeader` is set.
 
-    `{"query":"…","batch":3,"task":0,"sequence":17}`: `sequence` counts the rows of the task. A task or
-    micro-batch that runs again over the same rows in the same order writes the same values.
+    Example of a header value: `{"query":"…","batch":3,"task":0,"sequence":17}`. `sequence` is the number of
+    the row in the task. A retried task writes the same values if its rows are the same and in the same order.
     """
 
     header: str
@@ -64,7 +64,7 @@ class Origin:
     task: int
 
     def values(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
-        """Return the value of each row's header, given the rows' numbers in the task."""
+        """Return the header value of each row. `numbers`: the number of each row in the task."""
         facts = {"query": self.query, "batch": self.batch, "task": self.task}
         start = json.dumps(facts, separators=(",", ":"))[:-1] + ',"sequence":'
         texts = pa.array(numbers).cast(pa.string())
@@ -73,9 +73,9 @@ class Origin:
 
 
 class Router:
-    """Divides the rows of a task by topic and partition, in order.
+    """Divides the rows of a task by topic and partition. Rows of a partition keep their order.
 
-    `partition_count(topic)` asks the cluster; raises `KafkaError` for a missing topic.
+    `partition_count(topic)` returns the number of partitions, and raises `KafkaError` for a missing topic.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Router:
         self._batches = 0
 
     def divide(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Rows]]:
-        """Yield the rows of each partition. Raises `RowRefused`."""
+        """Yield each partition with its rows from the batch. Raises `RowRefused`."""
         columns = {name: batch.column(name) for name in batch.schema.names if name in _TYPES}
         numbers = np.arange(self._next, self._next + batch.num_rows)
         self._next += batch.num_rows
@@ -119,7 +119,7 @@ class Router:
         )
 
     def _timestamps(self, column: pa.Array | None, count: int) -> npt.NDArray[np.int64]:
-        """Return the timestamp of each row in Unix milliseconds, for null the current time."""
+        """Return the timestamp of each row in Unix milliseconds. A null timestamp becomes the current time."""
         if column is None:
             return np.full(count, self._now_ms(), dtype=np.int64)
         micros = pc.fill_null(column.cast(pa.int64()), self._now_ms() * 1000)
@@ -140,7 +140,7 @@ class Router:
     def _by_topic(
         self, column: pa.Array | None, numbers: npt.NDArray[np.int64]
     ) -> Iterator[tuple[str, npt.NDArray[np.int64] | None]]:
-        """Yield each topic and the indexes of its rows; None instead of indexes stands for all rows."""
+        """Yield each topic with the indexes of its rows. None instead of indexes means all rows."""
         if self._topic is not None:
             yield self._topic, None
             return
@@ -189,7 +189,7 @@ def _check_partitions(
 def _with_origin(
     column: pa.Array | None, origin: Origin, numbers: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """Return the header lists with the origin as each row's last header."""
+    """Return the header lists of the rows with the origin appended as the last header."""
     count = len(numbers)
     values = origin.values(numbers)
     names = pa.repeat(pa.scalar(origin.header, pa.string()), count)

@@ -1,8 +1,8 @@
-"""Spark's writers of topics, for batches and streams: at-least-once.
+"""Writers of batches and streams to topics, for Spark. Delivery is at-least-once.
 
-A task writes with acks=all and a producer id of its own, and has succeeded when every row is acknowledged,
-so `commit` has nothing to do. A task that Spark runs again, and a micro-batch that Spark runs again after a
-crash, write their rows again. Transactions would have to begin in `write` and end in `commit`.
+Each task writes with acks=all and its own producer id, and succeeds when every row is acknowledged. So `commit`
+does nothing. If Spark runs a task again, or runs a micro-batch again after a crash, all rows are written again.
+Transactions are not used: they would have to begin in `write` and end in `commit`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from minikafka.spark.wire.leaders import Leaders
 from minikafka.spark.workers import Shipped
 
 _BUFFER_BYTES: Final = 8 << 20
-"""Bytes of rows that a task gathers before it sends them, for large batches even with many partitions."""
+"""Bytes of rows to collect before sending. A large buffer gives large batches even with many partitions."""
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-"""Properties that Spark sets for the tasks of a stream: ids of its query and of the micro-batch."""
+"""Names of the properties with the query id and the micro-batch id, which Spark sets for tasks of a stream."""
 
 
 @dataclass
@@ -56,27 +56,27 @@ class _Writer:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write all rows; return when every one is acknowledged."""
+        """Write all rows, and return when every row is acknowledged."""
         with one_line_errors():
             return Written(write_rows(self._options, iterator, _origin(self._options)))
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter, metaclass=Shipped):
-    """Appends a table to topics. Records that a failed attempt has written stay in the topics."""
+    """Appends a table to topics. Records that a failed attempt wrote stay in the topics."""
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter, metaclass=Shipped):
     """Appends each micro-batch of a stream to topics."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: the rows are written when their tasks have succeeded."""
+        """Do nothing: all rows were acknowledged before the tasks succeeded."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: the records that the tasks wrote stay, and Spark runs the micro-batch again."""
+        """Do nothing: records that the tasks wrote stay in the topics, and Spark retries the micro-batch."""
 
 
 def _origin(options: WriteOptions) -> Origin | None:
-    """Return the origin of the rows of the running task, if the option asks for it."""
+    """Return the origin of the running task's rows; None if the option `originHeader` is not set."""
     if options.origin is None:
         return None
     task = TaskContext.get()
@@ -90,7 +90,7 @@ def _origin(options: WriteOptions) -> Origin | None:
 def write_rows(
     options: WriteOptions, batches: Iterator[pa.RecordBatch], origin: Origin | None = None
 ) -> int:
-    """Write all rows of a task, and return their number; needs no Spark session.
+    """Write all rows of a task, and return the number of rows. Needs no Spark session.
 
     Raises `RowRefused`, `WriteFailed`, `Unreachable`, `KafkaError`.
     """
@@ -120,7 +120,7 @@ def write_rows(
 
 
 class _Topics:
-    """The number of partitions of each topic, which the cluster is asked for once."""
+    """The number of partitions of each topic. The cluster is asked once per topic."""
 
     def __init__(self, leaders: Leaders, timeout_ms: int) -> None:
         self._leaders = leaders
@@ -128,7 +128,7 @@ class _Topics:
         self._counts: dict[str, int] = {}
 
     def partition_count(self, topic: str) -> int:
-        """Return the number of partitions of a topic. Raises `KafkaError` if it does not exist."""
+        """Return the number of partitions of a topic. Raises `KafkaError` if the topic does not exist."""
         if topic not in self._counts:
             self._counts[topic] = self._ask(topic)
         return self._counts[topic]
@@ -147,7 +147,7 @@ class _Topics:
 
 
 def _joined(gathered: list[tuple[TopicPartition, Rows]]) -> Iterator[tuple[TopicPartition, Rows]]:
-    """Yield the rows of each partition as one run, in their order."""
+    """Yield each partition with all its rows, in order."""
     parts: dict[TopicPartition, list[Rows]] = {}
     for tp, rows in gathered:
         parts.setdefault(tp, []).append(rows)

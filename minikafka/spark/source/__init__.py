@@ -1,1 +1,1 @@
-"""The rows of a topic: options, planned offsets, fetching."""
+"""Reading of topics: options, planning of offset ranges, and fetching."""

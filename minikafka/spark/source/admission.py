@@ -1,6 +1,6 @@
-"""How much of the available records the next micro-batch takes (Spark's admission control).
+"""The size of the next micro-batch (Spark's admission control).
 
-Pure: the ends of the partitions and the time are arguments.
+This code does no I/O: the ends of the partitions and the time are arguments.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from minikafka.spark.wire.leaders import Position
 
 
 def waiting(start: Mapping[TopicPartition, Position], end: Positions) -> dict[TopicPartition, int]:
-    """Return the number of offsets from `start` to `end` of each partition that has any.
+    """Return the number of offsets from `start` to `end` for each partition with unread offsets.
 
-    `start` holds every partition of `end`.
+    `start` must contain every partition of `end`.
     """
     sizes = {tp: position.offset - start[tp].offset for tp, position in end.items()}
     return {tp: size for tp, size in sizes.items() if size > 0}
 
 
 def limited(start: Mapping[TopicPartition, Position], end: Positions, most: int) -> Positions:
-    """Return ends that take about `most` offsets, in proportion to the unread offsets of each partition.
+    """Return partition ends for a micro-batch of about `most` offsets.
 
-    A partition with records gets at least one offset, as in Spark's own source, so that none starves;
-    therefore the sum may exceed `most`.
+    Each partition gets a share in proportion to its unread offsets, but at least one offset if any is unread,
+    as in Spark's own source. The sum may therefore exceed `most`.
     """
     sizes = waiting(start, end)
     total = sum(sizes.values())
@@ -39,16 +39,16 @@ def limited(start: Mapping[TopicPartition, Position], end: Positions, most: int)
 
 
 class Patience:
-    """`minOffsetsPerTrigger`: batches wait for enough offsets, but not longer than `maxTriggerDelay`."""
+    """Implements `minOffsetsPerTrigger`: a batch waits for enough offsets, at most `maxTriggerDelay`."""
 
     def __init__(self, least: int, longest_ms: int) -> None:
         self._least = least
         self._longest_ms = longest_ms
         self._last_ms: int | None = None
-        """Time at which the last batch was taken; before the first batch, the time of the first call."""
+        """Time of the last batch. Before the first batch, the time of the first call of `is_over`."""
 
     def is_over(self, offsets: int, now_ms: int) -> bool:
-        """True if a batch of this many offsets may be taken now."""
+        """True if a batch with this number of offsets may start now."""
         if self._last_ms is None:
             self._last_ms = now_ms
         if offsets < self._least and now_ms - self._last_ms < self._longest_ms:

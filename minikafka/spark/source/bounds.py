@@ -1,7 +1,7 @@
-"""Where a query starts and ends: offsets or times, for all partitions or one by one.
+"""The start and the end of a query: offsets or times, for all partitions or for single partitions.
 
-If several options bound the same side, only the first one counts, in Spark's order: a time for all
-partitions, times by partition, offsets.
+If several options set the start (or the end), Spark's order decides: a time for all partitions comes first,
+then times by partition, then offsets.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingO
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-"""A partition number. Each has only one spelling: "00" next to "0" would name a partition twice."""
+"""A partition number without leading zeros. Otherwise "0" and "00" would name the same partition twice."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """One side of the range to read."""
+    """The start or the end of the range to read. `option`: the name of the option that sets this bound."""
 
     option: str
     numbers: int | Mapping[TopicPartition, int]
-    """One number for all partitions, or one for each."""
+    """One number for all partitions, or one number for each partition."""
     by_time: bool = False
-    """The numbers are Unix milliseconds instead of offsets; EARLIEST and LATEST keep their meaning."""
+    """True if the numbers are Unix milliseconds instead of offsets. EARLIEST and LATEST keep their meaning."""
 
     def number(self, tp: TopicPartition) -> int:
-        """Return the offset or time of one partition, EARLIEST or LATEST."""
+        """Return the offset or time for one partition, or EARLIEST, or LATEST."""
         return self.numbers if isinstance(self.numbers, int) else self.numbers[tp]
 
 
@@ -48,10 +48,10 @@ def parse(
     default: int,
     refused: int | None,
 ) -> Bound:
-    """Return the bound that the three options `names` describe. Raises `ConfigError`.
+    """Return the bound that the three options `names` set. Raises `ConfigError`.
 
-    `refused`: a value that offsets must not have, None if all are allowed. A batch refuses LATEST as its
-    start and EARLIEST as its end. Times may have either value, as in Spark's own source.
+    `refused`: a value that is not allowed for offsets; None if all values are allowed. A batch read must not
+    start at LATEST or end at EARLIEST. Times may have these values, as in Spark's own source.
     """
     time, times, offsets = names
     if value := options.optional(time):

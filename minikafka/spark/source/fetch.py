@@ -1,7 +1,7 @@
-"""Reads one range of one partition, block by block, following the partition's leader.
+"""Reads one offset range of a partition in blocks (Fetch responses), and follows leader changes.
 
-Invariants: every block holds at least one whole batch; blocks follow each other in offset order
-without repeating a batch; at most two responses are in memory, the current one and the next one.
+Invariants: every block contains at least one complete batch. Blocks are in offset order, and no batch is in
+two blocks. At most two responses are in memory: the current response and the next response.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from minikafka.spark.wire.leaders import Address, Leaders, raise_if_final
 logger = logging.getLogger(__name__)
 
 _WAIT_MS: Final = 500
-"""Maximum time for which a broker may hold a Fetch without records."""
+"""Maximum time for which a broker may delay the response to a Fetch if there are no records."""
 
 
 class RangeReader:
-    """Fetches a range from its leader. `deadline` limits the time without a new batch.
+    """Fetches an offset range from the partition's leader. `deadline` limits the time without a new batch.
 
-    `start`: the first offset of the range that is in the log. The batch that holds this offset may also
-    hold deleted records below it.
+    `start`: the first offset of the range that is in the log. The batch with this offset may also contain
+    deleted records at lower offsets.
     """
 
     def __init__(
@@ -53,8 +53,7 @@ class RangeReader:
         """The broker with an outstanding request."""
 
     def blocks(self) -> Iterator[protocol.FetchResponse]:
-        """Yield responses with records, each from a batch boundary; the first and last may exceed
-        the range.
+        """Yield Fetch responses with complete batches. The first and last may have records outside the range.
 
         Raises `Unreachable`, `DataLost`, `KafkaError`, `CorruptBatch`, `ProtocolViolation`.
         """
@@ -71,7 +70,10 @@ class RangeReader:
                 yield answer
 
     def _next_answer(self) -> protocol.FetchResponse | None:
-        """Return the response to the outstanding or a new request; None if the leader cannot be reached."""
+        """Return the response to the outstanding request or, without one, to a new request.
+
+        None if the leader cannot be reached.
+        """
         try:
             if self._asked is None and not self._ask():
                 return None
@@ -84,7 +86,7 @@ class RangeReader:
             return None
 
     def _ask(self) -> bool:
-        """Send a Fetch for the next offset; False if there is no leader."""
+        """Send a Fetch for the next offset. False if the partition has no leader."""
         address = self._leaders.address(self._tp)
         if address is None:
             return False
@@ -102,9 +104,9 @@ class RangeReader:
         return True
 
     def _advance(self, records: memoryview) -> bool:
-        """Move past the batches of this response, and request the next batches while these are decoded.
+        """Move past the complete batches of a response. Return False if no batch is complete.
 
-        False if the response has no whole batch.
+        The next batches are requested here, so that they arrive while the caller decodes these batches.
         """
         reach = extent(records)
         if reach.next_offset < 0:
@@ -121,7 +123,7 @@ class RangeReader:
         return True
 
     def _ask_ahead(self) -> None:
-        """Send the next Fetch early; a failure is handled when the response is needed."""
+        """Send the next Fetch early. A failure is handled when the response is needed."""
         try:
             self._ask()
         except OSError as error:
@@ -129,9 +131,9 @@ class RangeReader:
             self._forget_leader()
 
     def _wait_for_a_whole_batch(self, needed_bytes: int) -> None:
-        """Handle a response without a whole batch: raise the fetch size, or wait and retry.
+        """Handle a response without a complete batch: increase the fetch size, or wait and retry.
 
-        A new leader may not yet know its high watermark, and returns nothing until it does.
+        A new leader returns no batch until it knows the high watermark.
         """
         if needed_bytes > self._fetch_bytes:
             self._fetch_bytes = needed_bytes
@@ -149,7 +151,7 @@ class RangeReader:
             self._leaders.drop(address)
 
     def _skip_lost_offsets(self) -> None:
-        """Handle an offset below the log's start (deleted) or beyond its end (the leader lost records)."""
+        """Handle an offset below the log's start (records were deleted) or beyond the log's end (lost)."""
         ends = {
             which: self._leaders.list_offsets({self._tp: which}, self._deadline)[self._tp].offset
             for which in (protocol.EARLIEST, protocol.LATEST)

@@ -1,4 +1,4 @@
-"""What happens when records that a query should read are gone (`failOnDataLoss`)."""
+"""Reports the loss of records that a query should read (option `failOnDataLoss`)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ logger = logging.getLogger(__name__)
 
 
 class DataLost(MinikafkaError):
-    """Requested offsets are no longer, or not yet, in the log (`failOnDataLoss`)."""
+    """Requested offsets are not in the log. Raised if the option `failOnDataLoss` is true."""
 
 
 def report_loss(text: str, *, fail: bool) -> None:
-    """Report lost offsets according to `failOnDataLoss`: raise `DataLost`, or log a warning."""
+    """Report lost offsets: raise `DataLost` if `fail` (the option `failOnDataLoss`), else log a warning."""
     if fail:
         raise DataLost(f"{text}; set failOnDataLoss to false to read the rest")
     logger.warning("%s", text)

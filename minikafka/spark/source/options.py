@@ -1,7 +1,7 @@
 """The options of a read, with the names and rules of Spark's own Kafka source.
 
-Invariant: a `ReadOptions` is free of contradictions, and every accepted option has an effect. An
-unknown or unsupported option is a `ConfigError` that tells what to do.
+Invariant: the values of a `ReadOptions` do not contradict each other, and every accepted option has an effect.
+An unknown or unsupported option raises a `ConfigError` that says what to do.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "kafka.max.partition.fetch.bytes": "4194304",
     "kafka.check.crcs": "true",
 }
-"""Every option and its default; None if the option is required, or has no default.
+"""Every option and its default value. None: the option is required, or has no default.
 
-Kafka's consumer waits 30 s for a response; the default is 10 s here, enough for a stopped leader to be
-replaced.
+Kafka's consumer waits 30 s for a response. The default here is 10 s, which is long enough for the election of
+a new leader.
 """
 
 _NO_GROUP: Final = "this source belongs to no consumer group; remove it"
@@ -74,7 +74,7 @@ _UNITS_MS: Final = {
 
 
 class Mode(Enum):
-    """Whether options are for a batch read or for a stream; some options are allowed in one mode only."""
+    """The kind of a read: batch or stream. Some options are allowed in only one mode."""
 
     BATCH = "batch read"
     STREAM = "stream"
@@ -93,7 +93,7 @@ class ReadOptions:
     max_offsets: int | None
     """Maximum number of offsets in one micro-batch, over all partitions."""
     min_offsets: int | None
-    """Number of offsets that a micro-batch waits for, at most for `max_delay_ms`."""
+    """A micro-batch waits for this number of offsets, but at most `max_delay_ms`."""
     max_delay_ms: int
     min_partitions: int | None
     max_records: int | None
@@ -104,18 +104,18 @@ class ReadOptions:
     isolation: Isolation
     request_timeout_ms: int
     planning_timeout_ms: int
-    """Maximum time for finding leaders and offsets while planning."""
+    """Maximum time to find leaders and offsets when a batch is planned."""
     poll_timeout_ms: int
-    """Maximum time for which a task waits without a new record."""
+    """Maximum time for which a task waits for the next record."""
     fetch_bytes: int
     check_crcs: bool
 
 
 def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
-    """Parse Spark's option map. Raises `ConfigError`.
+    """Return the options of a read from Spark's option map. Raises `ConfigError`.
 
-    Without a mode, the rules that differ between batches and streams are not checked. Spark asks for the
-    columns before it says whether it will read a batch or a stream.
+    If `mode` is None, the rules that differ between batches and streams are not checked. Spark asks for the
+    columns before Spark chooses the mode.
     """
     options = OptionMap(given, DEFAULTS, _REFUSED)
     if mode is not None:

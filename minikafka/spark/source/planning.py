@@ -1,10 +1,9 @@
-"""Asks the cluster which offsets there are, and plans the ranges that a batch or micro-batch reads.
+"""Asks the cluster for the available offsets, and plans the ranges of a batch or micro-batch.
 
-Each function opens its own connections and closes them: between two micro-batches brokers may die,
-topics may be deleted and created again, so nothing is remembered.
-Invariant: 0 <= start < end <= end of the log at planning time for every range, so a retried task
-reads the same records. The end of the log is the high watermark, under read_committed the last
-stable offset.
+Each function opens its own connections and closes them. No state is kept between two micro-batches, because
+brokers may stop and topics may be recreated in the meantime.
+Invariant: 0 <= start < end <= end of the log at planning time for every range, so a retried task reads the
+same records. The end of the log is the high watermark, or the last stable offset with read_committed.
 """
 
 from __future__ import annotations
@@ -25,15 +24,17 @@ from minikafka.spark.wire.leaders import Leaders, Position
 from minikafka.spark.wire.protocol import EARLIEST, LATEST
 
 _LATE_END_S: Final = 5.0
-"""Ask again for this long when a log seems to end below the offset already read: a new leader may not
-know its high watermark yet."""
+"""Retry for this time if a log seems to end below the offset already read.
+
+A new leader may not know its high watermark yet.
+"""
 
 
 def connect(options: ReadOptions, first: int = 0) -> Leaders:
-    """Return a client that has no connections yet; the caller must close the client.
+    """Return a client without connections. The caller must close the client.
 
-    `first`: the index of the server to ask first, modulo the number of servers, so that the tasks of a job
-    do not all start with the same server.
+    `first`: the index of the server to ask first, modulo the number of servers. With different values, the
+    tasks of a job do not all ask the same server first.
     """
     first %= len(options.servers)
     servers = [*options.servers[first:], *options.servers[:first]]
@@ -41,7 +42,7 @@ def connect(options: ReadOptions, first: int = 0) -> Leaders:
 
 
 class _Cluster:
-    """The leaders of the subscribed partitions while something is planned."""
+    """The client for one planning call, with the options and the deadline of the call."""
 
     def __init__(self, options: ReadOptions, leaders: Leaders) -> None:
         self.options = options
@@ -49,14 +50,14 @@ class _Cluster:
         self.deadline = Deadline(options.planning_timeout_ms / 1000)
 
     def partitions(self) -> list[TopicPartition]:
-        """Return the subscribed partitions, in order; wait briefly for topics that were just created."""
+        """Return the subscribed partitions, sorted. Wait briefly for topics that were just created."""
         found, missing = self.leaders.find(self._find_partitions, self.deadline)
         if missing:
             raise _unknown(missing, self.options.subscription.option)
         return found
 
     def _find_partitions(self) -> tuple[list[TopicPartition], list[str]]:
-        """Return the partitions that exist, and the named topics or partitions that do not."""
+        """Return the subscribed partitions that exist, and the subscribed names that do not exist."""
         subscription = self.options.subscription
         listed = self.leaders.list_topics() if subscription.pattern else ()
         topics = subscription.names(listed)
@@ -72,7 +73,7 @@ class _Cluster:
         return self.leaders.list_offsets(dict.fromkeys(partitions, which), self.deadline)
 
     def resolve(self, bound: Bound, earliest: Positions, latest: Positions) -> Positions:
-        """Return the bound as an offset of every partition; -1 without a record at or after its time."""
+        """Return the bound as an offset of every partition; -1 if no record is at or after the bound's time."""
         _check_named(bound, latest)
         if bound.by_time:
             wanted = {tp: bound.number(tp) for tp in latest}
@@ -85,10 +86,10 @@ class _Cluster:
         }
 
     def start(self, earliest: Positions, latest: Positions) -> Positions:
-        """Return where a new query starts.
+        """Return the start positions of a new query.
 
-        Raises `ConfigError` for a time after the last record, if `startingOffsetsByTimestampStrategy` is
-        `error`.
+        If a starting time is after the last record, `startingOffsetsByTimestampStrategy` decides: `error`
+        raises `ConfigError`, and `latest` starts at the partition's end.
         """
         bound = self.options.starting
         found = self.resolve(bound, earliest, latest)
@@ -104,7 +105,7 @@ class _Cluster:
         report_loss(text, fail=self.options.fail_on_data_loss)
 
     def inside(self, tp: TopicPartition, offset: int, first: int, last: int) -> int:
-        """Return the offset; if it is not in the log, report the loss and return the log's nearest offset."""
+        """Return `offset`. If `offset` is outside the log, report a loss and return the nearest valid offset."""
         if not first <= offset <= last:
             self.report_loss(
                 f"offset {offset} of {tp} is not in the log, which holds {first} to {last}"
@@ -128,7 +129,10 @@ def _unknown(missing: Sequence[str], option: str) -> KafkaError:
 
 
 def _check_named(bound: Bound, partitions: Mapping[TopicPartition, Position]) -> None:
-    """Raise `ConfigError` unless a bound by partition names exactly the existing partitions, as in Spark."""
+    """Raise `ConfigError` if a bound by partition does not name exactly the existing partitions.
+
+    Spark's own Kafka source has the same rule.
+    """
     if isinstance(bound.numbers, int):
         return
     if missing := [str(tp) for tp in partitions if tp not in bound.numbers]:
@@ -144,8 +148,8 @@ def _check_named(bound: Bound, partitions: Mapping[TopicPartition, Position]) ->
 def plan_batch(options: ReadOptions) -> list[OffsetRange]:
     """Return the ranges of a batch read, one per task.
 
-    Raises `Unreachable`, `DataLost`, `KafkaError`, and `ConfigError` for bounds that contradict each other
-    or the existing partitions.
+    Raises `Unreachable`, `DataLost`, `KafkaError`, and also `ConfigError` if the start is after the end or if
+    a bound does not match the existing partitions.
     """
     with _asking(options) as cluster:
         partitions = cluster.partitions()
@@ -168,7 +172,7 @@ def plan_batch(options: ReadOptions) -> list[OffsetRange]:
 
 
 def first_positions(options: ReadOptions) -> Positions:
-    """Return where a new stream starts; raises as `plan_batch`."""
+    """Return the start positions of a new stream. Raises the same errors as `plan_batch`."""
     with _asking(options) as cluster:
         partitions = cluster.partitions()
         earliest, latest = (cluster.ends(partitions, which) for which in (EARLIEST, LATEST))
@@ -184,7 +188,7 @@ def first_positions(options: ReadOptions) -> Positions:
 def latest_positions(options: ReadOptions, start: Positions) -> Positions:
     """Return the ends of the subscribed partitions.
 
-    While a log ends below its offset in `start`, ask again for at most `_LATE_END_S`.
+    If a log ends below the partition's offset in `start`, retry for at most `_LATE_END_S`.
     """
     with _asking(options) as cluster:
         partitions = cluster.partitions()
@@ -198,15 +202,15 @@ def latest_positions(options: ReadOptions, start: Positions) -> Positions:
 
 
 def _ends_before(latest: Position, start: Position) -> bool:
-    """True if the log ends below `start` and its topic was not created again since."""
+    """True if the log ends below `start`, although the topic was not recreated since."""
     return latest.offset < start.offset and not latest.is_of_another_topic(start)
 
 
 def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Positions:
-    """Return `start` for the partitions of `end`.
+    """Return the start position of each partition in `end`.
 
-    For partitions that are new, or whose topic was created again, return the earliest offset. Reports as
-    lost: topics that were created again, partitions that are gone, and the first records of a new partition
+    A partition that is not in `start`, or whose topic was recreated, starts at the earliest offset. A loss is
+    reported for recreated topics, for partitions of `start` that are not in `end`, and for new partitions
     whose log does not start at 0.
     """
     if gone := sorted(str(tp) for tp in start.keys() - end.keys()):
@@ -234,10 +238,10 @@ def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Posi
 
 
 def plan_stream(options: ReadOptions, start: Positions, end: Positions) -> list[OffsetRange]:
-    """Return the ranges of a micro-batch, one per task. Raises as `plan_batch`.
+    """Return the ranges of a micro-batch, one per task. Raises `Unreachable`, `DataLost`, `KafkaError`.
 
-    Where the log was truncated below `start`, the loss is reported; a query that may continue
-    then reads the records that replaced the lost ones.
+    If a log was truncated below `start`, a loss is reported. If the query continues after the report, it
+    reads the records that replaced the lost records.
     """
     begin = known_starts(options, start, end)
     kept = _kept_offsets(options, begin, end)
@@ -254,10 +258,10 @@ def plan_stream(options: ReadOptions, start: Positions, end: Positions) -> list[
 def _kept_offsets(
     options: ReadOptions, begin: Positions, end: Positions
 ) -> dict[TopicPartition, int]:
-    """Return, for each log that may have been truncated, the offset at which its intact part ends.
+    """Return, for each log that may have been truncated, the offset at which the unchanged records end.
 
-    Within one leader epoch a log never gets shorter, and epochs never fall. A log that breaks this rule was
-    created again or has lost all records: its offset is 0.
+    Within one leader epoch, a log never becomes shorter, and the leader epoch never decreases. If a log
+    violates these rules, the topic was recreated or all records were lost, and the offset is 0.
     """
     known = {tp: at for tp, at in begin.items() if at.leader_epoch >= 0}
     kept = {

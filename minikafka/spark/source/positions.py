@@ -1,9 +1,9 @@
-"""The offset that Spark keeps in a checkpoint: a position for each partition, as JSON.
+"""The offset that Spark stores in a checkpoint: a position for each partition, as JSON.
 
-`{"events": {"0": {"offset": 23, "leaderEpoch": 4, "topicId": "Xv…"}}}`: 23 is the next offset to read, 4
-the epoch in which the leader answered when this offset was planned. Every record below 23 has epoch 4 or a
-lower one. So if a log was truncated below 23, its epoch 4 ends below 23 (KIP-320). A topic that was deleted
-and created again has another id (KIP-516). Older checkpoints, and topics without an id, lack `topicId`.
+Example: `{"events": {"0": {"offset": 23, "leaderEpoch": 4, "topicId": "Xv…"}}}`. The next offset to read is
+23. The leader epoch was 4 when this offset was planned, so every record below 23 has epoch 4 or lower. If
+the log was truncated below 23, epoch 4 ends below 23 (KIP-320). If the topic was deleted and created again, the
+topic id differs (KIP-516). Older checkpoints, and topics without an id, have no `topicId`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Positions: TypeAlias = dict[TopicPartition, Position]
 
 
 def to_json(positions: Mapping[TopicPartition, Position]) -> dict[str, Any]:
-    """Return the positions as a JSON object in a fixed order, so that equal positions give equal text."""
+    """Return the positions as a JSON object in sorted order, so that equal positions give equal text."""
     tree: dict[str, Any] = {}
     for tp in sorted(positions):
         offset, epoch, topic_id = positions[tp]
@@ -31,7 +31,7 @@ def to_json(positions: Mapping[TopicPartition, Position]) -> dict[str, Any]:
 
 
 def from_json(tree: Mapping[str, Any]) -> Positions:
-    """Return the positions of a checkpoint. Raises `ConfigError` if another source wrote it."""
+    """Return the positions in a checkpoint. Raises `ConfigError` if the offsets are from another source."""
     try:
         return {
             TopicPartition(topic, int(partition)): Position(
@@ -47,9 +47,9 @@ def from_json(tree: Mapping[str, Any]) -> Positions:
 
 
 def behind(read: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Return how many offsets each partition of the JSON `latest` is ahead of `read`, at least 0.
+    """Return the lag of each partition: the offset in `latest` minus the offset in `read`, at least 0.
 
-    A partition that was not read yet is left out, as in Spark's own source.
+    Partitions that are not in `read` are left out, as in Spark's own source.
     """
     done, ends = from_json(read), from_json(latest)
     return {tp: max(ends[tp].offset - at.offset, 0) for tp, at in done.items() if tp in ends}

@@ -1,4 +1,4 @@
-"""Ranges of offsets, one per task: `minPartitions` and `maxRecordsPerPartition` split them.
+"""Offset ranges, one per task. The options `minPartitions` and `maxRecordsPerPartition` split the ranges.
 
 Invariant: splitting neither loses nor repeats an offset, and keeps the order within a partition.
 """
@@ -22,16 +22,16 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """Return the number of offsets; a compacted log may hold fewer records."""
+        """Return the number of offsets. A compacted log may have fewer records."""
         return self.end - self.start
 
 
 def split(
     ranges: Iterable[OffsetRange], max_records: int | None, min_partitions: int | None
 ) -> list[OffsetRange]:
-    """Return the ranges that are not empty, cut into parts of at most `max_records` offsets.
+    """Split ranges into parts of at most `max_records` offsets. Empty ranges are left out.
 
-    If these are fewer than `min_partitions`, cut them further, into about that many parts.
+    If there are fewer than `min_partitions` parts, split further, into about `min_partitions` parts.
     """
     found = [wanted for wanted in ranges if wanted.size > 0]
     if max_records is not None:
@@ -42,9 +42,9 @@ def split(
 
 
 def _spread(ranges: Sequence[OffsetRange], parts: int) -> list[OffsetRange]:
-    """Cut the large ranges so that there are about `parts` tasks of about the same size.
+    """Split the large ranges so that there are about `parts` ranges of similar size.
 
-    Each small range stays whole, as one task. Its size does not count when the number of cuts is computed.
+    Small ranges are not split, and are ignored when the sizes of the parts are computed.
     """
     total = sum(wanted.size for wanted in ranges)
     large = {one for one in ranges if _share(one.size, total, parts) > 1}
@@ -62,8 +62,9 @@ def _share(size: int, total: int, parts: int) -> int:
 
 
 def _cut(wanted: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Cut a range into pieces whose sizes differ by at most one, smaller ones first, as in Spark's own
-    source; never more pieces than offsets.
+    """Split a range into `parts` pieces, or into pieces of one offset if the range has fewer offsets.
+
+    The sizes differ by at most one, and smaller pieces come first, as in Spark's own source.
     """
     parts = min(parts, wanted.size)
     size, larger = divmod(wanted.size, parts)

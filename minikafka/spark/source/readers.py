@@ -1,7 +1,7 @@
-"""Spark's readers of a topic: planning on the driver, reading ranges in the tasks.
+"""Readers of topics for Spark: the driver plans offset ranges, and the tasks read them.
 
-Invariant: planning fixes the offset ranges, and reading a range depends on nothing else, so Spark
-may retry a task or run a micro-batch again.
+Invariant: the offset ranges are fixed at planning time, and a task depends only on its range. So Spark may
+run a task or a micro-batch again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from minikafka.spark.wire.deadline import Deadline, now_ms
 from minikafka.spark.workers import Shipped
 
 _GROUP_BYTES: Final = 2 << 20
-"""Decompressed bytes per Arrow batch, which bounds memory.
+"""Maximum decompressed bytes per Arrow batch, to limit the memory of a task.
 
-Measurements were fastest with this size, which suits the caches of processors.
+This size was the fastest in measurements, because it fits into CPU caches.
 """
 
 
@@ -48,9 +48,9 @@ class RangePartition(InputPartition, metaclass=Shipped):
 
 
 class _Reader:
-    """Reads the ranges in the tasks.
+    """Reads an offset range in a task.
 
-    Spark sends the reader from the driver to executors, so the reader itself holds only the options.
+    Spark sends the reader from the driver to executors, so the reader holds only the options.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -59,7 +59,7 @@ class _Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range in offset order.
 
-        Spark turns an empty list of ranges into one `InputPartition(None)`, which has no rows.
+        If no ranges were planned, Spark passes `InputPartition(None)`, and there are no rows.
         """
         if isinstance(partition, RangePartition):
             with one_line_errors():
@@ -67,38 +67,38 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader, metaclass=Shipped):
-    """A batch read: planned once, on the driver."""
+    """The reader of a batch query. The driver plans the ranges once."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one `RangePartition` per range that has records to read."""
+        """Return one `RangePartition` for each range to read."""
         with one_line_errors():
             return [RangePartition(wanted) for wanted in planning.plan_batch(self._options)]
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
-    """A stream. Spark asks for the end of a micro-batch, writes it to the checkpoint, then asks for ranges.
+    """The reader of a stream.
 
-    One instance on the driver lives as long as the query. Its state is needed only to limit batches and
-    to report progress: after a restart everything else follows from the checkpoint.
+    Spark first asks for the end of a micro-batch, then writes the end to the checkpoint, then asks for the
+    ranges. One instance exists on the driver during the query. Its state is used only to limit micro-batches
+    and to report progress. After a restart, the checkpoint provides the offsets.
     """
 
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options)
         self._patience = Patience(options.min_offsets or 0, options.max_delay_ms)
         self._target: Positions | None = None
-        """The ends at which a query with the trigger available-now stops."""
+        """The partition ends at which a query with the trigger available-now stops."""
         self._latest: Positions = {}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts, by `startingOffsets` or an option that overrides it."""
+        """Return the start of a new query, from `startingOffsets` or an option that overrides it."""
         with one_line_errors():
             return to_json(planning.first_positions(self._options))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the read limit that the options set.
 
-        Spark passes this limit to `latestOffset`. If the trigger requires it, Spark passes
-        `ReadAllAvailable` instead.
+        Spark passes this limit to `latestOffset`. For some triggers, Spark passes `ReadAllAvailable` instead.
         """
         if self._options.max_offsets:
             return ReadMaxRows(self._options.max_offsets)
@@ -109,12 +109,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
         )
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the ends of all partitions that exist now; later records are left for the next run."""
+        """Store the current ends of all partitions. Later records are left for the next run."""
         with one_line_errors():
             self._target = planning.latest_positions(self._options, {})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch; `start` if none is due."""
+        """Return the end of the next micro-batch. Return `start` if no micro-batch is to start now."""
         with one_line_errors():
             return to_json(self._next_end(from_json(start), limit))
 
@@ -130,21 +130,21 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
         return limited(begin, end, most) if most else end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the partition ends known when the last micro-batch was planned; None before the first one.
+        """Return the partition ends when the last micro-batch was planned; None before the first micro-batch.
 
-        Spark shows them as `latestOffset` in the progress of the query.
+        Spark shows these ends as `latestOffset` in the progress of the query.
         """
         return to_json(self._latest) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the ranges of a micro-batch. Raises `DataLost` if records that were read are lost."""
+        """Return the ranges of a micro-batch. Raises `DataLost` if records were lost."""
         with one_line_errors():
             ranges = planning.plan_stream(self._options, from_json(start), from_json(end))
             return [RangePartition(wanted) for wanted in ranges]
 
 
 def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Fetch and decode a range; needs no Spark session. Raises the errors of `RangeReader.blocks`."""
+    """Fetch and decode an offset range. Needs no Spark session. Raises the errors of `RangeReader.blocks`."""
     for _, batch in decoded_groups(options, wanted):
         yield batch
 
@@ -152,7 +152,7 @@ def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordB
 def decoded_groups(
     options: ReadOptions, wanted: OffsetRange
 ) -> Iterator[tuple[list[Section], pa.RecordBatch]]:
-    """Yield the rows of a range with the record batches that they come from; raises as `read_range`."""
+    """Yield record batches of an offset range with their rows. Raises the errors of `RangeReader.blocks`."""
     crc = checksum.find() if options.check_crcs else None
     leaders = planning.connect(options, first=wanted.tp.partition)
     reader = RangeReader(

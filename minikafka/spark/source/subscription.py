@@ -1,4 +1,4 @@
-"""Which partitions a query reads: `assign`, `subscribe` or `subscribePattern`, exactly one of them."""
+"""The partitions that a query reads, from exactly one of `assign`, `subscribe` or `subscribePattern`."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _WAYS: Final = (ASSIGN, SUBSCRIBE, PATTERN)
 
 @dataclass(frozen=True)
 class Subscription:
-    """The topics or partitions that the user named. `option`: the name of the option that was used."""
+    """The topics or partitions that the user named. `option`: the option in which the user named them."""
 
     option: str
     topics: tuple[str, ...] = ()
-    """Empty with a pattern, whose topics are known only when the cluster is asked."""
+    """The named topics; empty for a pattern, because only the cluster knows the matching topics."""
     pattern: re.Pattern[str] | None = None
     partitions: frozenset[TopicPartition] | None = None
     """The assigned partitions; None for all partitions of the topics."""
 
     def names(self, existing: Iterable[str]) -> tuple[str, ...]:
-        """Return the topics to read: those that were named, or the existing ones that match the pattern."""
+        """Return the topics to read: the named topics, or the existing topics that match the pattern."""
         if self.pattern is None:
             return self.topics
         return tuple(sorted(filter(self.pattern.search, existing)))
 
     def selects(self, tp: TopicPartition) -> bool:
-        """True if the subscription covers this partition, as far as one can tell without the cluster."""
+        """True if the subscription includes this partition. Does not check that the partition exists."""
         if self.partitions is not None:
             return tp in self.partitions
         return (
@@ -45,7 +45,7 @@ class Subscription:
 
 
 def parse(options: OptionMap) -> Subscription:
-    """Return the subscription that the options describe. Raises `ConfigError`."""
+    """Return the subscription that the options set. Raises `ConfigError`."""
     given = [name for name in _WAYS if options.optional(name)]
     if len(given) != 1:
         found = f"not both {' and '.join(given)}" if given else "none is given"

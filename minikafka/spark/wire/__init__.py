@@ -1,1 +1,1 @@
-"""A blocking client of the few Kafka requests that the Spark package needs."""
+"""A blocking client for the few Kafka requests that the Spark package needs."""

@@ -1,7 +1,7 @@
 """A blocking connection to one broker.
 
-Invariant: responses arrive in the order of the requests. A response out of order, and any failure
-of the socket, ends the connection. All failures are OSError or `ProtocolViolation`.
+Invariant: responses arrive in the order of the requests. The connection cannot be used after a response out
+of order or a socket error. All failures are OSError or `ProtocolViolation`.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _RESPONSE_MAX: Final = 1 << 30
 
 
 class Connection:
-    """A connection for one thread. `timeout_s` limits connecting and every wait for bytes."""
+    """A connection for one thread. `timeout_s`: time limit for connecting and for every read from the socket."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
         self._client_id = client_id
         self._correlation = 0
         self._waiting: deque[tuple[int, bool]] = deque()
-        """Correlation id of each outstanding request, and whether its version is flexible."""
+        """Correlation id of each outstanding request, and whether the request's version is flexible."""
         self._socket = socket.create_connection((host, port), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def call(self, api: tuple[int, int], body: bytes) -> memoryview:
-        """Send one request, wait for its response, and return the body."""
+        """Send one request, wait for the response, and return the body of the response."""
         self.send(api, body)
         return self.receive()
 
     def send(self, api: tuple[int, int], body: bytes) -> None:
-        """Send one request without waiting; `receive` returns its response later."""
+        """Send one request without waiting. `receive` returns the response later."""
         self._correlation += 1
         self._waiting.append((self._correlation, api in protocol.FLEXIBLE))
         self._socket.sendall(protocol.request(api, self._correlation, self._client_id, body))
@@ -60,5 +60,5 @@ class Connection:
             room = room[count:]
 
     def close(self) -> None:
-        """Close the socket; a second call has no effect."""
+        """Close the socket. A second call has no effect."""
         self._socket.close()

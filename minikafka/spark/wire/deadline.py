@@ -1,6 +1,6 @@
-"""The time limit of retries: the only module of `wire` that reads the clock or sleeps.
+"""A time limit for retries. No other module of `wire` reads the clock or sleeps.
 
-A task on an executor is plain blocking code, so there is no Clock port.
+Tasks on executors are blocking code, so this module does not use the Clock port.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ _LONGEST_PAUSE_S: Final = 1.0
 
 
 class Deadline:
-    """A time limit for repeated attempts; the pause between attempts doubles up to one second."""
+    """A time limit for repeated attempts. The pause between two attempts doubles, up to one second."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.restart()
 
     def restart(self) -> None:
-        """Start the time limit again, after progress was made."""
+        """Restart the time limit. Called after progress."""
         self._end = time.monotonic() + self._seconds  # noqa: TID251
         self._pause = _FIRST_PAUSE_S
 
@@ -29,7 +29,7 @@ class Deadline:
         return max(self._end - time.monotonic(), 0.0)  # noqa: TID251
 
     def wait_to_retry(self) -> bool:
-        """Sleep briefly and return True; return False at once if the time is up."""
+        """Sleep briefly and return True. Return False immediately if the time limit has passed."""
         left = self.left()
         if not left:
             return False
@@ -39,5 +39,5 @@ class Deadline:
 
 
 def now_ms() -> int:
-    """Return milliseconds of a clock that never goes back."""
+    """Return the time of a monotonic clock in milliseconds."""
     return time.monotonic_ns() // 1_000_000

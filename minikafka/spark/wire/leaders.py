@@ -1,7 +1,7 @@
-"""The leaders of partitions, and the connections to those brokers.
+"""The leaders of partitions, and the connections to these brokers.
 
-Invariant: a broker's metadata about a partition is ignored if its leader epoch is older than the
-known one, so a broker that was cut off cannot lead back to a former leader (KIP-320).
+Invariant: metadata about a partition is ignored if its leader epoch is lower than the known leader epoch. So
+a broker with old metadata cannot redirect this client to a former leader (KIP-320).
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ Answer = TypeVar("Answer")
 Found = TypeVar("Found")
 
 _NEW_TOPIC_S: Final = 5.0
-"""Retry an unknown topic for this long: a new topic may not have reached every broker's metadata yet."""
+"""Retry time for an unknown topic. Not every broker's metadata may contain a new topic yet."""
 _METADATA_TIMEOUT_S: Final = 3.0
-"""Time limit per broker: a stopped process accepts connections but never responds."""
+"""Time limit per broker. Needed because a suspended process accepts connections but never responds."""
 
 
 class Unreachable(MinikafkaError):
-    """No broker, or no leader of a partition, answered within the time allowed."""
+    """No broker, or no leader of a partition, answered within the time limit."""
 
 
 @dataclass(frozen=True)
 class _Question:
-    """A kind of request to leaders, whose response has one offset and leader epoch per partition."""
+    """A kind of request to leaders. The response has an offset and a leader epoch for each partition."""
 
     api: tuple[int, int]
     request: Callable[[Mapping[TopicPartition, tuple[int, int]]], bytes]
-    """Builds the request from the (leader epoch, time or epoch to ask for) of each partition."""
+    """Returns the request body for each partition's (leader epoch, requested time or epoch)."""
     parse: Callable[[memoryview], dict[TopicPartition, protocol.OffsetResponse]]
 
 
 class Position(NamedTuple):
-    """An offset, the leader epoch that goes with it, and the id of its topic.
+    """An offset with a leader epoch and a topic id.
 
-    The epoch is -1, the id empty, if the broker did not tell one.
+    The leader epoch is -1 and the topic id is empty if the broker did not send them.
     """
 
     offset: int
@@ -55,12 +55,12 @@ class Position(NamedTuple):
     topic_id: str = ""
 
     def is_of_another_topic(self, other: Position) -> bool:
-        """True if both have a topic id, and the ids differ: the topic was created again (KIP-516)."""
+        """True if both positions have a topic id and the ids differ: the topic was recreated (KIP-516)."""
         return bool(self.topic_id and other.topic_id) and self.topic_id != other.topic_id
 
 
 class Leaders:
-    """The leaders of partitions, renewed by `refresh`, and connections to brokers. Not thread-safe."""
+    """The leaders of partitions, and the connections to brokers. `refresh` updates the leaders. Not thread-safe."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class Leaders:
         self._topic_ids: dict[str, str] = {}
         self._connections: dict[Address, Connection] = {}
         self._silent: set[Address] = set()
-        """Brokers that did not answer last time and are asked last."""
+        """Brokers that did not answer the last request. These brokers are asked last."""
 
     def refresh(self, topics: Sequence[str]) -> None:
-        """Ask the known and the configured brokers for metadata, one by one, until one answers.
+        """Update the leaders of the topics. Asks the known and the configured brokers until one answers.
 
-        Raises `Unreachable` if none does, `KafkaError` if one answers that a topic cannot be read.
+        Raises `Unreachable` if no broker answers, and `KafkaError` for an error that a retry cannot fix.
         """
         found = self._metadata(topics)
         for topic in topics:
@@ -93,10 +93,10 @@ class Leaders:
     def find(
         self, ask: Callable[[], tuple[Found, Sequence[str]]], deadline: Deadline
     ) -> tuple[Found, Sequence[str]]:
-        """Return the result of `ask`: what it found, and the names of missing topics or partitions.
+        """Return the result of `ask`: the data found, and the names of missing topics or partitions.
 
-        While a name is missing, `ask` is called again for a few seconds. While no broker answers, it is
-        called again until the deadline; then `Unreachable` is raised.
+        If names are missing, `ask` is retried for a few seconds. If no broker answers, `ask` is retried until
+        the deadline, and then `Unreachable` is raised.
         """
         patience = Deadline(min(_NEW_TOPIC_S, deadline.left()))
         while True:
@@ -127,7 +127,10 @@ class Leaders:
     def call_any(
         self, api: tuple[int, int], body: bytes, parse: Callable[[memoryview], Answer]
     ) -> Answer:
-        """Ask the known and the configured brokers, one by one, until one answers. Raises `Unreachable`."""
+        """Send a request to one broker after another until a broker answers. Return the parsed response.
+
+        Raises `Unreachable` if no broker answers.
+        """
         failures = []
         addresses = dict.fromkeys([*self._servers, *self._brokers.values()])
         for address in sorted(addresses, key=self._silent.__contains__):
@@ -158,20 +161,21 @@ class Leaders:
                 self._leaders[tp] = partition
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Return all known partitions of these topics, in order."""
+        """Return all known partitions of these topics, sorted."""
         wanted = set(topics)
         return sorted(tp for tp in self._leaders if tp.topic in wanted)
 
     def address(self, tp: TopicPartition) -> Address | None:
-        """Return the address of the partition's leader; None while no live leader is known."""
+        """Return the address of the partition's leader; None if no live leader is known."""
         known = self._leaders.get(tp)
         if known is None or known.leader <= NO_LEADER:
             return None
         return self._brokers.get(known.leader)
 
     def leader_epoch(self, tp: TopicPartition) -> int:
-        """Return the known leader epoch, sent with requests so that a leader in another epoch
-        refuses them.
+        """Return the known leader epoch of a partition.
+
+        Requests contain this epoch. A broker refuses the request if the partition has another leader epoch.
         """
         return self._leaders[tp].leader_epoch
 
@@ -182,7 +186,7 @@ class Leaders:
         return self._connections[address]
 
     def drop(self, address: Address) -> None:
-        """Close and forget the connection; responses still to come are lost."""
+        """Close and remove the connection to a broker. Outstanding responses are lost."""
         if connection := self._connections.pop(address, None):
             connection.close()
 
@@ -194,10 +198,10 @@ class Leaders:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], deadline: Deadline
     ) -> dict[TopicPartition, Position]:
-        """Return for each partition the first offset at or after a time, -1 if no record is so late.
+        """Return the first offset at or after a time, for each partition; -1 if all records are earlier.
 
-        A time is Unix milliseconds, EARLIEST or LATEST. Follows leader changes until the deadline, then
-        raises `Unreachable`; raises `KafkaError` for an error that a retry cannot fix.
+        A time is Unix milliseconds, EARLIEST or LATEST. Retries after leader changes, until the deadline.
+        Raises `Unreachable` at the deadline, and `KafkaError` for an error that a retry cannot fix.
         """
 
         def request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
@@ -209,10 +213,10 @@ class Leaders:
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, int], deadline: Deadline
     ) -> dict[TopicPartition, Position]:
-        """Return where the wanted leader epoch of each partition ends (KIP-320): an epoch and an offset.
+        """Return the end of the wanted leader epoch of each partition (KIP-320): an epoch and an offset.
 
-        The epoch is the largest epoch with records that does not exceed the wanted epoch; the offset is the
-        one after its last record. Raises as `list_offsets`.
+        The epoch is the largest epoch with records that does not exceed the wanted epoch. The offset is the
+        offset after the last record of this epoch. Raises the same errors as `list_offsets`.
         """
         question = _Question(
             protocol.OFFSET_FOR_LEADER_EPOCH,
@@ -244,7 +248,7 @@ class Leaders:
     def _ask_leader(
         self, question: _Question, address: Address, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Position]:
-        """Ask one broker; partitions that it does not lead are left out of the result."""
+        """Send one request to one broker. The result has only the partitions that the broker leads."""
         body = question.request({tp: (self.leader_epoch(tp), what) for tp, what in wanted.items()})
         try:
             answer = self.connection(address).call(question.api, body)
@@ -262,14 +266,14 @@ class Leaders:
         }
 
     def wait_and_refresh(self, partitions: Sequence[TopicPartition], deadline: Deadline) -> None:
-        """Sleep briefly, then refresh the metadata. Raises `Unreachable` if the deadline has passed."""
+        """Sleep briefly, then refresh the leaders. Raises `Unreachable` if the deadline has passed."""
         if not deadline.wait_to_retry():
             names = ", ".join(str(tp) for tp in partitions)
             raise Unreachable(f"no leader answers for {names}")
         self.try_to_refresh(partitions)
 
     def try_to_refresh(self, partitions: Iterable[TopicPartition]) -> None:
-        """Refresh the metadata; keep the old metadata if no broker answers."""
+        """Refresh the leaders. Keep the old leaders if no broker answers."""
         try:
             self.refresh(list(dict.fromkeys(tp.topic for tp in partitions)))
         except Unreachable as error:

@@ -1,7 +1,7 @@
-"""The Kafka requests of the sink as bytes: InitProducerId v1 and Produce v8.
+"""Encoding of the sink's Kafka requests InitProducerId v1 and Produce v8, and parsing of the responses.
 
-They follow the rules of `protocol`. Neither version is flexible (KIP-482), and Kafka 2.4 and later serve
-both.
+The module follows the rules of `protocol`. Neither version is flexible (KIP-482). Kafka 2.4 and later serve both
+versions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minikafka.spark.wire.protocol import Reader, by_topic
 
 PRODUCE: Final = (0, 8)
 INIT_PRODUCER_ID: Final = (22, 1)
-"""API key and version."""
+"""API key and version of a request."""
 
 _PRODUCE_HEAD: Final = Struct(">hhi")
 _PRODUCE_PARTITION: Final = Struct(">ii")
@@ -34,7 +34,7 @@ class NewProducer(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """One partition of a Produce response. `refused`: (index in the batch, reason) of single records."""
+    """One partition of a Produce response. `refused`: (index in the batch, reason) of each refused record."""
 
     error: int
     base_offset: int

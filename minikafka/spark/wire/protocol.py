@@ -1,9 +1,9 @@
-"""The source's Kafka requests as bytes: Metadata v11, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
+"""Encoding and parsing for Metadata v11, ListOffsets v4, Fetch v11 and OffsetForLeaderEpoch v3.
 
-Written by hand so that executors need no codec library. Only Metadata, which has the ids of topics, is in a
-flexible version (KIP-482). The other versions have strings and arrays with plain int16 and int32 lengths.
-Layouts follow Kafka's protocol guide; Kafka 2.8 and later serve all these versions. Invariant: a truncated
-response, or one with impossible sizes, is a `ProtocolViolation`, never another exception.
+The code is written by hand, so that executors need no codec library. Only Metadata uses a flexible version
+(KIP-482), because its responses must contain topic ids. The other versions have int16 lengths of strings and
+int32 lengths of arrays. Kafka 2.8 and later serve all these versions. Invariant: a truncated response, or a
+response with impossible sizes, raises `ProtocolViolation` and no other exception.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ FETCH: Final = (1, 11)
 LIST_OFFSETS: Final = (2, 4)
 METADATA: Final = (3, 11)
 OFFSET_FOR_LEADER_EPOCH: Final = (23, 3)
-"""API key and version."""
+"""API key and version of a request."""
 FLEXIBLE: Final = frozenset({METADATA})
-"""Versions whose headers end with tagged fields."""
+"""The requests in a flexible version, whose headers end with tagged fields."""
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""Timestamps that stand for the two ends of a log in ListOffsets and in Spark's offset JSON."""
+"""Special timestamps for the start and the end of a log, in ListOffsets and in Spark's offset JSON."""
 
 
 class Isolation(IntEnum):
-    """Which records of transactions a reader gets (`isolation.level`)."""
+    """Whether a reader gets only committed records of transactions (`isolation.level`)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -55,7 +55,7 @@ _VARINT_BYTES: Final = 5
 
 
 class PartitionMetadata(NamedTuple):
-    """The leader of a partition, as one broker knows it."""
+    """The leader of a partition, from one broker's metadata."""
 
     error: int
     leader: int
@@ -63,24 +63,24 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic and its partitions by index."""
+    """The metadata of a topic, with the partitions by partition number."""
 
     error: int
     is_internal: bool
     topic_id: str
-    """As Kafka's tools print it; empty if the topic has none (Kafka before 2.8 created it)."""
+    """The topic id in the format of Kafka's tools. Empty if Kafka before 2.8 created the topic, without id."""
     partitions: dict[int, PartitionMetadata]
 
 
 class Metadata(NamedTuple):
-    """A Metadata response: live brokers as (host, port) by id, and the requested topics or all."""
+    """A Metadata response: live brokers as (host, port) by broker id, and topics by name."""
 
     brokers: dict[int, tuple[str, int]]
     topics: dict[str, TopicMetadata]
 
 
 class OffsetResponse(NamedTuple):
-    """One partition of a ListOffsets or OffsetForLeaderEpoch response; offset -1: no such offset."""
+    """One partition of a ListOffsets or OffsetForLeaderEpoch response. Offset -1: no offset was found."""
 
     error: int
     offset: int
@@ -88,18 +88,18 @@ class OffsetResponse(NamedTuple):
 
 
 class FetchResponse(NamedTuple):
-    """One partition of a Fetch response; `records` is a view into the response's bytes."""
+    """One partition of a Fetch response. `records` is a view of the response's bytes."""
 
     error: int
     high_watermark: int
     log_start_offset: int
     aborted: tuple[Aborted, ...]
-    """Under read_committed only; the records of these transactions are part of `records`."""
+    """Aborted transactions, only with read_committed. `records` includes the records of these transactions."""
     records: memoryview
 
 
 def request(api: tuple[int, int], correlation: int, client_id: str, body: bytes) -> bytes:
-    """Return a whole frame: length, request header v1 or v2, body."""
+    """Return a complete request: length, request header (v1, or v2 for flexible versions), body."""
     client = _string(client_id) + (_NO_TAGS if api in FLEXIBLE else b"")
     size = _REQUEST.size - 4 + len(client) + len(body)
     return _REQUEST.pack(size, *api, correlation) + client + body
@@ -115,7 +115,7 @@ def without_header_tags(answer: memoryview) -> memoryview:
 def metadata_request(topics: Sequence[str] | None) -> bytes:
     """Return the body of Metadata v11 for these topics, or for all topics if `topics` is None.
 
-    It asks for neither auto-creation nor authorized operations.
+    The request asks for neither topic auto-creation nor authorized operations.
     """
     neither = b"\x00\x00" + _NO_TAGS
     if topics is None:
@@ -127,8 +127,9 @@ def metadata_request(topics: Sequence[str] | None) -> bytes:
 def list_offsets_request(
     asked: Mapping[TopicPartition, tuple[int, int]], isolation: Isolation
 ) -> bytes:
-    """Return the body of ListOffsets v4; `asked` maps partitions to (leader epoch, timestamp in Unix
-    milliseconds, EARLIEST or LATEST).
+    """Return the body of ListOffsets v4. `asked`: (leader epoch, timestamp) of each partition.
+
+    A timestamp is Unix milliseconds, EARLIEST or LATEST.
     """
     entries = {
         tp: _LIST_PARTITION.pack(tp.partition, leader_epoch, timestamp)
@@ -138,8 +139,9 @@ def list_offsets_request(
 
 
 def epoch_ends_request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
-    """Return the body of OffsetForLeaderEpoch v3; `asked` maps partitions to (current leader epoch,
-    epoch whose end is wanted).
+    """Return the body of OffsetForLeaderEpoch v3.
+
+    `asked`: (current leader epoch, epoch whose end is requested) of each partition.
     """
     entries = {
         tp: _EPOCH_PARTITION.pack(tp.partition, current, wanted)
@@ -149,7 +151,10 @@ def epoch_ends_request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes
 
 
 def by_topic(entries: Mapping[TopicPartition, bytes]) -> bytes:
-    """Return the bytes of an array of topics, each a name and the array of its partitions' entries."""
+    """Return an encoded array of topics. Each topic is a name and an array of partition entries.
+
+    `entries`: the encoded entry of each partition.
+    """
     topics: dict[str, list[bytes]] = {}
     for tp, entry in entries.items():
         topics.setdefault(tp.topic, []).append(entry)
@@ -232,7 +237,7 @@ def parse_list_offsets(answer: memoryview) -> dict[TopicPartition, OffsetRespons
 def parse_epoch_ends(answer: memoryview) -> dict[TopicPartition, OffsetResponse]:
     """Parse the body of an OffsetForLeaderEpoch v3 response.
 
-    It has, for each partition, the largest epoch that does not exceed the wanted epoch, and its end offset.
+    For each partition, the response has the largest epoch up to the requested epoch, and its end offset.
     """
     reader = Reader(answer)
     reader.int32()  # throttle time
@@ -321,11 +326,11 @@ class Reader:
         raise ProtocolViolation("a varint in a response is longer than 32 bits")
 
     def count(self) -> int:
-        """Read the size of an array; null counts as empty."""
+        """Return the size of the next array; 0 for null."""
         return self._checked_count(self.int32())
 
     def compact_count(self) -> int:
-        """Read the size of an array in a flexible version; null counts as empty."""
+        """Return the size of the next array in the encoding of flexible versions; 0 for null."""
         return self._checked_count(self.uvarint() - 1)
 
     def _checked_count(self, size: int) -> int:
@@ -336,34 +341,34 @@ class Reader:
         return max(size, 0)
 
     def string(self) -> str:
-        """Return a string; null counts as empty."""
+        """Return the next string; "" for null."""
         return self.nullable_string() or ""
 
     def nullable_string(self) -> str | None:
-        """Return a string, or None."""
+        """Return the next string; None for null."""
         size = self.int16()
         return None if size < 0 else str(self.take(size), "utf-8", "replace")
 
     def compact_string(self) -> str:
-        """Return the next string, encoded as in flexible versions; null counts as empty."""
+        """Return the next string in the encoding of flexible versions; "" for null."""
         return str(self.take(max(self.uvarint() - 1, 0)), "utf-8", "replace")
 
     def skip_tags(self) -> None:
-        """Move past the tagged fields that end a structure in a flexible version."""
+        """Skip the tagged fields at the end of a structure in a flexible version."""
         for _ in range(self.uvarint()):
             self.uvarint()  # tag
             self.skip(self.uvarint())
 
     def skip(self, size: int) -> None:
-        """Move past this many bytes."""
+        """Skip `size` bytes."""
         self.take(size)
 
     def rest(self) -> memoryview:
-        """Return a view of all bytes that were not read yet."""
+        """Return a view of all unread bytes."""
         return self._data[self._position :]
 
     def take(self, size: int) -> memoryview:
-        """Return a view of the next bytes."""
+        """Return a view of the next `size` bytes."""
         end = self._position + size
         if end > len(self._data):
             raise ProtocolViolation("a response is shorter than its lengths say")

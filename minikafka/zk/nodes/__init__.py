@@ -1,5 +1,5 @@
-"""Kafka's znodes, one module per concern: each reads and writes its own nodes, which no other module names.
+"""Reading and writing of Kafka's znodes. Each module handles its own nodes, which no other module uses.
 
-The paths and the JSON are in `zk/layout.py`, which only these modules import. A function that
-calls ZooKeeper takes the session to use, or only a `NodeReader`, the part of a session that reading needs.
+`zk/layout.py` defines the paths and the JSON; only these modules import it. A function that calls ZooKeeper has
+a parameter for the session, or for a `NodeReader` (the part of a session that reading needs).
 """

@@ -1,4 +1,4 @@
-"""Requests that administrators leave under `/admin` for the controller: deletions, reassignments, elections."""
+"""Administrators' requests to the controller under `/admin`: deletions, reassignments, preferred elections."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
 
 DELETIONS: Final = layout.DELETE_TOPICS
-"""Parent of the deletion marks; each is named after the topic to delete (A13)."""
+"""Parent of the nodes that mark topics for deletion. Each node has the name of the topic (A13)."""
 REASSIGNMENTS: Final = layout.REASSIGN_PARTITIONS
 """Node with the target replicas of partitions to reassign (A11)."""
 PREFERRED_ELECTION: Final = layout.PREFERRED_ELECTION
-"""Node with the partitions whose preferred replicas should lead again (A12)."""
+"""Node with the partitions for which a preferred leader election is requested (A12)."""
 
 Targets: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
 """Target replicas by partition."""
@@ -38,7 +38,10 @@ def deletion_mark(topic: str) -> Create:
 
 
 def targets(node: Node | None, faults: Faults) -> Targets:
-    """Return the reassignments in `REASSIGNMENTS`, {} if it is absent; report unreadable parts."""
+    """Return the requested reassignments in the node `REASSIGNMENTS`; report unreadable parts to `faults`.
+
+    `node`: the node's data and Stat, None if the node is absent. The result is then {}.
+    """
     if node is None:
         return {}
     try:
@@ -49,15 +52,15 @@ def targets(node: Node | None, faults: Faults) -> Targets:
 
 
 def reassignments(plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Create:
-    """Return the operation that asks the controller for these reassignments by creating `REASSIGNMENTS`.
+    """Return the operation that requests these reassignments by creating the node `REASSIGNMENTS`.
 
-    The operation fails while the node exists, because it holds an earlier request.
+    The operation fails while the node exists, because the existing node contains an earlier request.
     """
     return Create(REASSIGNMENTS, layout.encode_reassignments(plan))
 
 
 def asks_for(node: Node | None, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> bool:
-    """Return True if `REASSIGNMENTS`, as read, still asks for each of these targets."""
+    """Return True if the node `REASSIGNMENTS` still contains every reassignment in `plan`."""
     if node is None:
         return False
     try:
@@ -70,10 +73,10 @@ def asks_for(node: Node | None, plan: Mapping[TopicPartition, tuple[BrokerId, ..
 def without(
     node: Node, finished: Mapping[TopicPartition, tuple[BrokerId, ...]]
 ) -> Set | Delete | None:
-    """Return the operation that removes finished reassignments from `REASSIGNMENTS`, at the node's version.
+    """Return the operation that removes the finished reassignments from the node `REASSIGNMENTS`.
 
-    A partition stays if the node asks for another target than `finished`. The node is deleted when no
-    partition is left, and when it is not readable. Return None when there is nothing to remove.
+    A partition stays in the node if its target in the node differs from its target in `finished`. The node is
+    deleted if no partition is left or the node is not readable. Return None if there is nothing to remove.
     """
     try:
         wanted = layout.decode_reassignments(node.data, _ignore)
@@ -88,11 +91,14 @@ def without(
 
 
 def _ignore(_: ValueError) -> None:
-    """Ignore the fault of a skipped partition: it was reported when the node was read."""
+    """Ignore the fault of a skipped partition, because `targets` reports this fault."""
 
 
 def preferred_election(node: Node | None, faults: Faults) -> tuple[TopicPartition, ...] | None:
-    """Return the partitions in `PREFERRED_ELECTION`, None if it is absent; report unreadable parts."""
+    """Return the partitions in the node `PREFERRED_ELECTION`; report unreadable parts to `faults`.
+
+    `node`: the node's data and Stat, None if the node is absent. The result is then None.
+    """
     if node is None:
         return None
     skip = partial(faults.report, PREFERRED_ELECTION)

@@ -1,4 +1,4 @@
-"""Dynamic settings of topics and brokers under `/config`, and the notifications that announce a change (R71)."""
+"""Dynamic settings of topics and brokers under `/config`, and the notifications about changes (R71)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
 
 TOPICS: Final = "topics"
-"""Kind of an entity that is a topic."""
+"""Entity kind of a topic."""
 BROKERS: Final = "brokers"
-"""Kind of an entity that is one broker or, with the name `ALL_BROKERS`, all brokers."""
+"""Entity kind of a broker, or of all brokers (with the name `ALL_BROKERS`)."""
 ALL_BROKERS: Final = layout.ALL_BROKERS
 CHANGES: Final = layout.CONFIG_CHANGES
 """Parent of the change notifications."""
@@ -23,14 +23,17 @@ TOPIC_CONFIGS: Final = layout.TOPIC_CONFIGS
 
 
 class Entity(NamedTuple):
-    """The owner of one settings node: its kind (`topics` or `brokers`) and its name."""
+    """A topic, a broker or all brokers, with a settings node. `kind`: `topics` or `brokers`."""
 
     kind: str
     name: str
 
 
 class Change(NamedTuple):
-    """A change notification: its creation time (Unix milliseconds), and its entity, None if not readable."""
+    """A notification that an entity's settings have changed.
+
+    `created`: creation time in Unix milliseconds. `entity`: None if the notification is not readable.
+    """
 
     created: int
     entity: Entity | None
@@ -44,12 +47,15 @@ def path_of(entity: Entity) -> str:
 
 
 def entities_of_broker(broker_id: BrokerId) -> tuple[Entity, Entity]:
-    """Return the two entities whose settings apply to a broker: all brokers, and the broker itself."""
+    """Return the two entities whose settings apply to a broker: `ALL_BROKERS`, and the broker itself."""
     return Entity(BROKERS, ALL_BROKERS), Entity(BROKERS, str(broker_id))
 
 
 def decode(entity: Entity, node: Node | None, faults: Faults) -> dict[str, str] | None:
-    """Return the settings in a node, {} if it is absent, None if it is not readable, which is reported."""
+    """Return the settings in an entity's settings node.
+
+    Return {} if the node is absent. Return None, and report the fault, if the node is not readable.
+    """
     try:
         return layout.decode_config(node.data) if node is not None else {}
     except ValueError as fault:
@@ -60,48 +66,48 @@ def decode(entity: Entity, node: Node | None, faults: Faults) -> dict[str, str] 
 async def read(
     nodes: NodeReader, entities: Sequence[Entity], faults: Faults
 ) -> list[dict[str, str]]:
-    """Return the settings of each entity, in order; {} if they are not readable. Raises CoordinationError."""
+    """Return the settings of each entity, in order. An unreadable node gives {}. Raises CoordinationError."""
     return [settings or {} for settings in await read_strictly(nodes, entities, faults)]
 
 
 async def read_strictly(
     nodes: NodeReader, entities: Sequence[Entity], faults: Faults
 ) -> list[dict[str, str] | None]:
-    """Return the settings of each entity, in order, as `decode` returns them. Raises CoordinationError."""
+    """Return the settings of each entity, in order. An unreadable node gives None. Raises CoordinationError."""
     found = await nodes.get_many([path_of(entity) for entity in entities])
     return [decode(entity, node, faults) for entity, node in zip(entities, found, strict=True)]
 
 
 async def existing(nodes: NodeReader, entities: Sequence[Entity]) -> set[Entity]:
-    """Return those of `entities` that have a settings node. Raises CoordinationError."""
+    """Return the entities in `entities` that have a settings node. Raises CoordinationError."""
     found = await nodes.get_many([path_of(entity) for entity in entities])
     return {entity for entity, node in zip(entities, found, strict=True) if node is not None}
 
 
 def write(entity: Entity, settings: Mapping[str, str], version: int | None) -> Create | Set:
-    """Return the operation that writes an entity's settings.
+    """Return the operation that writes an entity's settings node.
 
-    `version`: the version that the node must have, -1 for any; None creates the node.
+    `version`: the version that the node must have (-1 for any version). None creates the node.
     """
     path, data = path_of(entity), layout.encode_config(settings)
     return Create(path, data) if version is None else Set(path, data, version)
 
 
 def notification(entity: Entity) -> Create:
-    """Return the operation that tells all brokers that an entity's settings were written."""
+    """Return the operation that notifies all brokers of an entity's changed settings."""
     data = layout.encode_config_change(entity.kind, entity.name)
     return Create(layout.CONFIG_CHANGE_PREFIX, data, sequential=True)
 
 
 def removal(name: str) -> Delete:
-    """Return the operation that deletes the notification of this name."""
+    """Return the operation that deletes the change notification with this name."""
     return Delete(f"{layout.CONFIG_CHANGES}/{name}", -1)
 
 
 async def read_changes(
     nodes: NodeReader, names: Iterable[str], faults: Faults
 ) -> dict[str, Change]:
-    """Return the notifications of these names that still exist. Raises CoordinationError."""
+    """Return the existing change notifications among `names`, by name. Raises CoordinationError."""
     wanted = list(names)
     found = await nodes.get_many([f"{layout.CONFIG_CHANGES}/{name}" for name in wanted])
     return {

@@ -10,27 +10,27 @@ from minikafka.base.ports import Check, Coordination, Create, Delete, MultiOp, S
 from minikafka.zk import layout
 
 CONTROLLER: Final = layout.CONTROLLER
-"""Ephemeral; it exists while there is an active controller."""
+"""Path of the ephemeral node that contains the active controller's broker id."""
 EPOCH: Final = layout.CONTROLLER_EPOCH
-"""Persistent; its version is what every write of the controller checks."""
+"""Path of the persistent node with the controller epoch. Every write of the controller checks its version."""
 
 
 class ActiveController(NamedTuple):
-    """The active controller, and the Stat of the node that names it."""
+    """The active controller's broker id, and the Stat of `/controller`."""
 
     broker_id: BrokerId
     stat: Stat
 
 
 def fence(version: int) -> Check:
-    """Return the check that no later controller was elected since `/controller_epoch` had this version (R2)."""
+    """Return the check that `/controller_epoch` still has this version: no later election took place (R2)."""
     return Check(layout.CONTROLLER_EPOCH, version)
 
 
 def candidacy(broker_id: BrokerId, epoch: int, version: int, wall_ms: int) -> list[MultiOp]:
-    """Return the operations of one multi that elects the broker (R1).
+    """Return the operations of the multi that elects the broker as controller (R1).
 
-    `version`: the version of `/controller_epoch` before the election.
+    `epoch`: the new controller epoch. `version`: the version of `/controller_epoch` before the election.
     """
     return [
         Create(layout.CONTROLLER, layout.encode_controller(broker_id, wall_ms), ephemeral=True),
@@ -40,14 +40,17 @@ def candidacy(broker_id: BrokerId, epoch: int, version: int, wall_ms: int) -> li
 
 
 def resignation(controller_version: int, epoch_version: int) -> list[MultiOp]:
-    """Return the operations of one multi that deletes `/controller` if both nodes have these versions."""
+    """Return the operations of the multi that deletes `/controller` when the controller resigns.
+
+    The multi fails if `/controller` or `/controller_epoch` does not have the given version.
+    """
     return [fence(epoch_version), Delete(layout.CONTROLLER, controller_version)]
 
 
 async def read_controller(coordination: Coordination) -> ActiveController | None:
-    """Return the active controller, None if there is none.
+    """Return the active controller, None if there is no active controller.
 
-    Raises ValueError when the node is not readable, CoordinationError.
+    Raises ValueError if `/controller` is not readable, and CoordinationError.
     """
     try:
         data, stat = await coordination.get(layout.CONTROLLER)
@@ -57,9 +60,9 @@ async def read_controller(coordination: Coordination) -> ActiveController | None
 
 
 async def read_epoch(coordination: Coordination) -> tuple[int, int]:
-    """Return the controller epoch and the node's version; create the node before the first election.
+    """Return the controller epoch, and the version of `/controller_epoch`. Create the node if it is absent.
 
-    Raises ValueError when the node is not readable, CoordinationError.
+    Raises ValueError if `/controller_epoch` is not readable, and CoordinationError.
     """
     while True:
         try:

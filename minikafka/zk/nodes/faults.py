@@ -1,7 +1,7 @@
-"""The malformed nodes that one reader of ZooKeeper has met and skipped.
+"""Logging of the malformed nodes that a reader of ZooKeeper has skipped.
 
-Anyone may write to ZooKeeper, and a malformed node usually stays until a person removes it, while the nodes around it
-are read again and again. Invariant: a fault is logged once with the node's path, until the node has another fault.
+Anyone may write to ZooKeeper. A malformed node usually stays until a person removes it, and is read many times.
+Invariant: a fault is logged only once with the node's path, until the node has a different fault.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 _PATHS_MAX: Final = 10_000
-"""Number of malformed nodes that are remembered; the fault of a forgotten one is logged again."""
+"""Maximum number of remembered malformed nodes. The fault of a forgotten node is logged again."""
 
 
 class Faults:
-    """The fault that was last logged for each path."""
+    """The last logged fault of each malformed node."""
 
     def __init__(self) -> None:
         self._logged: dict[str, str] = {}
 
     def report(self, path: str, fault: object) -> None:
-        """Log that the node, or a part of it, is skipped because of this fault.
+        """Log that a node, or a part of a node, is skipped because of this fault.
 
-        Do nothing if this fault was the last one logged for the path.
+        Do nothing if the last logged fault of the node is the same.
         """
         text = str(fault)
         if self._logged.get(path) == text:
@@ -37,7 +37,7 @@ class Faults:
             del self._logged[next(iter(self._logged))]
 
     def keep(self, directory: str, names: Iterable[str]) -> None:
-        """Forget the faults of nodes below the directory, except its existing children `names`."""
+        """Forget the faults of all nodes below `directory`, except of the existing children `names`."""
         there = {f"{directory}/{name}" for name in names}
         below = [path for path in self._logged if path.startswith(f"{directory}/")]
         for path in below:
@@ -45,10 +45,10 @@ class Faults:
                 del self._logged[path]
 
     def mended(self, path: str) -> None:
-        """Forget the node: it is gone, or readable again."""
+        """Forget the fault of a node that is readable again or has been deleted."""
         self._logged.pop(path, None)
 
 
 def _printable(path: str) -> str:
-    """Return the path as printable ASCII: other characters, such as newlines, become backslash escapes."""
+    """Return the path as printable ASCII. Other characters, such as newlines, become backslash escapes."""
     return path if path.isascii() and path.isprintable() else ascii(path)[1:-1]

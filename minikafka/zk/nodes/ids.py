@@ -1,4 +1,4 @@
-"""Ids that are unique in the cluster: the cluster's own id, and blocks of producer ids (R72)."""
+"""The nodes with the cluster id and with the latest block of producer ids (R72)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from minikafka.zk import layout
 
 
 async def cluster_id(coordination: Coordination, random_id: Callable[[], bytes]) -> str:
-    """Return the cluster id; the first broker of a cluster creates it from 16 random bytes.
+    """Return the cluster id. The first broker of a cluster creates the id from the 16 bytes of `random_id`.
 
-    Raises ConfigError when the node is not readable, CoordinationError.
+    Raises ConfigError if the node is not readable, and CoordinationError.
     """
     try:
         data, _ = await coordination.get(layout.CLUSTER_ID)
@@ -37,9 +37,9 @@ async def cluster_id(coordination: Coordination, random_id: Callable[[], bytes])
 async def claim_producer_ids(
     coordination: Coordination, broker_id: BrokerId, size: int
 ) -> tuple[int, int]:
-    """Claim the next block of `size` producer ids by compare-and-set; return its first and last id.
+    """Claim the next block of `size` producer ids by compare-and-set; return the first and the last id.
 
-    Raises CoordinationError, and ValueError when the node is not readable or no ids are left. After
+    Raises CoordinationError, and ValueError if the node is not readable or no ids are left. After
     OutcomeUnknown, the block may have been claimed, and must not be used.
     """
     while True:

@@ -1,7 +1,7 @@
 """Notifications from brokers to the controller: changed ISRs (A14) and failed log directories (R67).
 
-Each is a sequential node that the controller reads and deletes. A notification may be sent twice, which
-does no harm.
+Each notification is a sequential node that the controller reads and deletes. A notification may be sent twice
+without harm.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ LOG_DIR_FAILURES: Final = layout.LOG_DIR_EVENTS
 
 
 def paths(directory: str, names: Iterable[str]) -> list[str]:
-    """Return the paths of notifications in `ISR_CHANGES` or `LOG_DIR_FAILURES`."""
+    """Return the paths of the notifications `names`. `directory`: `ISR_CHANGES` or `LOG_DIR_FAILURES`."""
     return [f"{directory}/{name}" for name in names]
 
 
 async def announce_isrs(coordination: Coordination, partitions: Iterable[TopicPartition]) -> None:
-    """Tell the controller that a leader wrote the ISRs of these partitions. Raises CoordinationError."""
+    """Notify the controller that a leader wrote the ISRs of these partitions. Raises CoordinationError."""
     data = layout.encode_isr_change(sorted(partitions))
     await coordination.create(layout.ISR_CHANGE_PREFIX, data, sequential=True)
 
 
 async def announce_log_dir_failure(coordination: Coordination, broker_id: BrokerId) -> None:
-    """Tell the controller that a broker lost a log directory. Raises CoordinationError."""
+    """Notify the controller that a log directory of a broker has failed. Raises CoordinationError."""
     data = layout.encode_log_dir_event(broker_id)
     await coordination.create(layout.LOG_DIR_EVENT_PREFIX, data, sequential=True)
 
@@ -40,7 +40,7 @@ async def announce_log_dir_failure(coordination: Coordination, broker_id: Broker
 async def read_isr_changes(
     nodes: NodeReader, names: Sequence[str], faults: Faults
 ) -> list[TopicPartition]:
-    """Return the partitions named by these notifications, each once; report parts that are not readable.
+    """Return the distinct partitions in these notifications. Report unreadable parts to `faults`.
 
     Raises CoordinationError.
     """
@@ -60,7 +60,7 @@ async def read_isr_changes(
 async def read_log_dir_failures(
     nodes: NodeReader, names: Sequence[str], faults: Faults
 ) -> list[BrokerId]:
-    """Return the brokers named by these notifications, each once; report parts that are not readable.
+    """Return the distinct broker ids in these notifications. Report unreadable nodes to `faults`.
 
     Raises CoordinationError.
     """

@@ -12,7 +12,7 @@ from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
 
 ABSENT: Final = -1
-"""The version that a state has before its node exists."""
+"""The `zk_version` of a state whose node does not exist yet."""
 
 
 def path_of(tp: TopicPartition) -> str:
@@ -29,12 +29,15 @@ def partitions_path(topic: str) -> str:
 
 
 def parents_of(tp: TopicPartition) -> tuple[str, str]:
-    """Return the paths of the nodes above a partition's state node, the upper one first."""
+    """Return the paths of the two nodes directly above a partition's state node, the upper node first."""
     return layout.partitions_path(tp.topic), layout.partition_path(tp)
 
 
 def write(tp: TopicPartition, state: LeaderAndIsr) -> Create | Set:
-    """Return the operation that writes the state at its version: a creation if the version is `ABSENT`."""
+    """Return the operation that writes a partition's state if the node has the version `state.zk_version`.
+
+    The operation creates the node if the version is `ABSENT`.
+    """
     path, data = layout.state_path(tp), layout.encode_state(state)
     return Create(path, data) if state.zk_version == ABSENT else Set(path, data, state.zk_version)
 
@@ -42,7 +45,7 @@ def write(tp: TopicPartition, state: LeaderAndIsr) -> Create | Set:
 async def read(
     nodes: NodeReader, partitions: Sequence[TopicPartition], faults: Faults
 ) -> dict[TopicPartition, LeaderAndIsr]:
-    """Return the state of every partition that has a readable state node; report the others.
+    """Return the state of each partition that has a readable state node. Report unreadable nodes to `faults`.
 
     Raises CoordinationError.
     """

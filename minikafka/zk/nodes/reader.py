@@ -1,4 +1,4 @@
-"""The part of a ZooKeeper session that reading nodes needs."""
+"""The interface for reading the data of ZooKeeper nodes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class NodeReader(Protocol):
     """A reader of the data of many nodes: the Coordination port, or a reader that also sets watches."""
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return data and Stat of each path, in order; None where there is no node. Raises CoordinationError."""
+        """Return data and Stat of each node, in order; None for a missing node. Raises CoordinationError."""
 
 
 async def get_one(nodes: NodeReader, path: str) -> Node | None:
-    """Return data and Stat of one node, None if it does not exist. Raises CoordinationError."""
+    """Return the data and Stat of one node, None if the node does not exist. Raises CoordinationError."""
     (node,) = await nodes.get_many([path])
     return node

@@ -13,7 +13,7 @@ from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
 
 DIRECTORY: Final = layout.BROKER_IDS
-"""Parent of the registrations; each is named after its broker's id."""
+"""Parent of the registrations. The name of each registration is the broker id."""
 
 
 def path_of(broker_id: BrokerId) -> str:
@@ -22,7 +22,7 @@ def path_of(broker_id: BrokerId) -> str:
 
 
 def ids(names: Sequence[str], faults: Faults) -> list[BrokerId]:
-    """Return the broker ids among the children of `DIRECTORY`; report the others."""
+    """Return the broker ids among `names`, the children of `DIRECTORY`. Report other names to `faults`."""
     faults.keep(DIRECTORY, names)
     found = []
     for name in names:
@@ -36,7 +36,10 @@ def ids(names: Sequence[str], faults: Faults) -> list[BrokerId]:
 async def read(
     nodes: NodeReader, broker_ids: Sequence[BrokerId], faults: Faults
 ) -> dict[BrokerId, Broker]:
-    """Return the readable registrations of these brokers; report the others. Raises CoordinationError."""
+    """Return the registered brokers among `broker_ids`. Report unreadable registrations to `faults`.
+
+    Raises CoordinationError.
+    """
     found = await nodes.get_many([layout.broker_path(id_) for id_ in broker_ids])
     brokers = {}
     for id_, node in zip(broker_ids, found, strict=True):
@@ -50,9 +53,9 @@ async def read(
 
 
 async def create(coordination: Coordination, broker: Broker, wall_ms: int, generation: int) -> Stat:
-    """Register the broker in the session of this generation; return the node's Stat.
+    """Register the broker in the session of this generation; return the Stat of the registration.
 
-    Raises NodeExists when the id is registered already, StaleSession when that session is over.
+    Raises NodeExists if the broker id is already registered, and StaleSession if the session has ended.
     """
     data = layout.encode_broker(broker, wall_ms)
     path = layout.broker_path(broker.id)
@@ -61,10 +64,10 @@ async def create(coordination: Coordination, broker: Broker, wall_ms: int, gener
 
 
 async def stat(coordination: Coordination, broker_id: BrokerId) -> Stat | None:
-    """Return the Stat of a broker's registration, None if it is not registered. Raises CoordinationError."""
+    """Return the Stat of a broker's registration, None if there is none. Raises CoordinationError."""
     return await coordination.exists(layout.broker_path(broker_id))
 
 
 async def delete(coordination: Coordination, broker_id: BrokerId, version: int) -> None:
-    """Delete a broker's registration at this version. Raises CoordinationError."""
+    """Delete a broker's registration if it has this version. Raises CoordinationError."""
     await coordination.delete(layout.broker_path(broker_id), version)

@@ -11,11 +11,11 @@ from minikafka.zk import layout
 from minikafka.zk.nodes.reader import NodeReader
 
 DIRECTORY: Final = layout.TOPICS
-"""Parent of the topic nodes; each is named after its topic."""
+"""Parent of the topic nodes. The name of each node is the topic's name."""
 
 
 class Topic(NamedTuple):
-    """The content of a topic node. Topics that old tools create have no id until the controller gives them one."""
+    """The content of a topic node. A topic created by an old tool has no id until the controller adds an id."""
 
     topic_id: bytes | None
     assignment: dict[int, ReplicaAssignment]
@@ -27,12 +27,12 @@ def path_of(topic: str) -> str:
 
 
 def name_of(path: str) -> str:
-    """Return the topic whose node has this path."""
+    """Return the name of the topic whose node has this path."""
     return path.rpartition("/")[2]
 
 
 def decode(data: bytes) -> Topic:
-    """Return the content of a topic node. Raises ValueError when it is not readable."""
+    """Return the content of a topic node. Raises ValueError if the node is not readable."""
     return Topic(*layout.decode_topic(data))
 
 
@@ -42,12 +42,12 @@ def creation(topic: str, topic_id: bytes, assignment: Mapping[int, ReplicaAssign
 
 
 def replacement(topic: str, content: Topic, version: int) -> Set:
-    """Return the operation that replaces a topic's node at this version."""
+    """Return the operation that replaces the content of a topic's node if the node has this version."""
     return Set(layout.topic_path(topic), layout.encode_topic(*content), version)
 
 
 def derived_id(topic: str, czxid: int) -> bytes:
-    """Return an id derived from the czxid of a topic node that was created without one.
+    """Return the id of a topic whose node has no id, derived from the topic's name and the node's czxid.
 
     Every broker derives the same id.
     """
@@ -61,6 +61,6 @@ async def names(coordination: Coordination) -> list[str]:
 
 
 async def existing(nodes: NodeReader, topics: Sequence[str]) -> set[str]:
-    """Return those of `topics` that have a node. Raises CoordinationError."""
+    """Return the names in `topics` that are existing topics. Raises CoordinationError."""
     found = await nodes.get_many([layout.topic_path(topic) for topic in topics])
     return {topic for topic, node in zip(topics, found, strict=True) if node is not None}

@@ -1,4 +1,4 @@
-"""The persistent parent nodes that every broker creates before anything else."""
+"""The persistent parent nodes that every broker creates first when it starts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from minikafka.zk import layout
 
 
 async def ensure(coordination: Coordination) -> None:
-    """Create Kafka's persistent nodes where they are absent. Raises CoordinationError."""
+    """Create Kafka's persistent nodes that do not exist yet. Raises CoordinationError."""
     for path in layout.PERSISTENT:
         await coordination.ensure(path)

@@ -19,8 +19,8 @@ SESSION_MS: Final = 6_000
 HEARTBEAT_MS: Final = 300
 SECONDS: Final = 60
 POLL_MS: Final = 3_600_000
-"""A poll of kafka-python 3.0.12 ends with records or the program. If it ends between the answers to JoinGroup and
-SyncGroup while the leader joins again for new metadata, no later poll takes the assignment: it reads nothing more."""
+"""Timeout of a kafka-python poll, longer than any run. In kafka-python 3.0.12, a poll that times out between the
+JoinGroup and SyncGroup responses of a rejoin for new metadata loses the assignment: the member reads nothing more."""
 
 
 def say(**fact: Any) -> None:
@@ -41,7 +41,7 @@ def until_input_ends() -> threading.Event:
 
 
 class Interruptible:
-    """A blocking call that is interrupted, by a SIGINT to itself, when standard input ends.
+    """A blocking call that is interrupted when standard input ends. The process sends itself SIGINT for this.
 
     The interrupted call and all later ones return {}.
     """
@@ -74,7 +74,7 @@ class Interruptible:
 
 
 def records(first: int, count: int) -> Iterable[tuple[bytes, bytes]]:
-    """Yield (key, value) of the records with these numbers."""
+    """Yield (key, value) for each of these record numbers."""
     return ((b"%d" % (number % 7), b"%d" % number) for number in range(first, first + count))
 
 
@@ -90,10 +90,10 @@ class Driver(Protocol):
     def consume(
         self, bootstrap: str, topic: str, group: str, assignor: str, instance: str | None
     ) -> None:
-        """Consume as a member of a group until standard input ends."""
+        """Consume as a group member until standard input ends."""
 
     def time(self, bootstrap: str, topic: str, partitions: int, timestamp: int) -> dict[int, int]:
-        """Return the first offset of each partition at or after a time, -1 if there is none."""
+        """Return, for each partition, the first offset at or after a time, or -1 if no record is that late."""
 
     def admin(self, bootstrap: str, topic: str, partitions: int) -> int:
         """Create a topic, count its partitions, delete it."""
@@ -202,7 +202,7 @@ class Confluent:
             for p in range(partitions)
         }
         consumer.close()
-        # librdkafka returns OFFSET_END (-1) where no record is that late.
+        # librdkafka returns OFFSET_END (-1) if no record is that late.
         return {p.partition: -1 if p.offset in (-1, ends[p.partition]) else p.offset for p in found}
 
     def admin(self, bootstrap: str, topic: str, partitions: int) -> int:
@@ -211,14 +211,14 @@ class Confluent:
         client = AdminClient({"bootstrap.servers": bootstrap})
         client.create_topics([NewTopic(topic, partitions, 3)])[topic].result(SECONDS)
         found = 0
-        while not found:  # the broker that is asked may not know it yet
+        while not found:  # a broker may not know the topic yet
             found = len(client.list_topics(topic, SECONDS).topics[topic].partitions)
         client.delete_topics([topic])[topic].result(SECONDS)
         return found
 
 
 class Aiokafka:
-    """aiokafka, in an event loop of its own."""
+    """aiokafka, in a separate event loop."""
 
     def produce(self, bootstrap: str, topic: str, codec: str, first: int, count: int) -> None:
         asyncio.run(self._produce(bootstrap, topic, codec, first, count))
@@ -320,7 +320,7 @@ class Aiokafka:
         try:
             await client.create_topics([NewTopic(topic, partitions, 3)])
             described: dict[str, Any] = {"partitions": []}
-            while not described["partitions"]:  # the broker that is asked may not know it yet
+            while not described["partitions"]:  # a broker may not know the topic yet
                 (described,) = await client.describe_topics([topic])
             await client.delete_topics([topic])
         finally:
@@ -410,7 +410,7 @@ class KafkaPython:
         client = KafkaAdminClient(bootstrap_servers=bootstrap.split(","))
         client.create_topics([NewTopic(topic, partitions, 3)])
         described: dict[str, Any] = {"partitions": []}
-        while not described["partitions"]:  # the broker that is asked may not know it yet
+        while not described["partitions"]:  # a broker may not know the topic yet
             (described,) = client.describe_topics([topic])
         client.delete_topics([topic])
         client.close()

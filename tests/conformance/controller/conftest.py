@@ -1,4 +1,4 @@
-"""The elected controller that most tests of a term begin with, and whole brokers on a real ZooKeeper."""
+"""Fixtures: an elected controller over an in-memory ZooKeeper, and whole brokers on a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def bench() -> AsyncIterator[ControllerBench]:
 
 @pytest.fixture
 def cluster(server: ManagedZooKeeper, tmp_path: Path) -> NewCluster:
-    """Return a function that makes brokers 1 … N with a root of their own on the shared server."""
+    """Return a function that makes a cluster of brokers 1 … N on the shared server, each cluster under a new chroot."""
 
     def brokers(count: int = 3, **config: object) -> ZooKeeperBrokers:
         root = f"cluster-{next(ROOTS)}"

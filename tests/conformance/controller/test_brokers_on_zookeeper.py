@@ -1,4 +1,4 @@
-"""Whole brokers on Apache ZooKeeper: what the controller does, as znodes, ledgers, disks and clients show it."""
+"""Whole brokers on Apache ZooKeeper: effects of the controller in znodes, ledgers, on disks and for clients."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def read(brokers: ZooKeeperBrokers, tp: TopicPartition = T0) -> list[bytes
 
 
 async def metadata_of(brokers: ZooKeeperBrokers) -> list[Any]:
-    """Return what each broker answers to Metadata."""
+    """Return the content of each broker's Metadata response."""
     answers = []
     for number in brokers.brokers:
         async with brokers.client_of(number) as client:
@@ -59,7 +59,7 @@ async def metadata_of(brokers: ZooKeeperBrokers) -> list[Any]:
 
 
 @pytest.mark.row("A1", "X22")
-async def test_registration_holds_the_address_and_ends_with_the_session(
+async def test_broker_registration_has_the_address_and_ends_with_the_session(
     cluster: NewCluster,
 ) -> None:
     async with cluster(2) as brokers:
@@ -73,7 +73,9 @@ async def test_registration_holds_the_address_and_ends_with_the_session(
 
 
 @pytest.mark.row("A7", "A8", "D1", "D3", "R1")
-async def test_each_election_is_one_multi_and_leaves_one_controller(cluster: NewCluster) -> None:
+async def test_each_controller_election_is_one_multi_and_elects_one_controller(
+    cluster: NewCluster,
+) -> None:
     async with cluster() as brokers:
         for epoch in (1, 2, 3):
             await brokers.settled()
@@ -106,13 +108,13 @@ async def test_each_election_is_one_multi_and_leaves_one_controller(cluster: New
 
 
 @pytest.mark.row("D9", "E8", "D10")
-async def test_deleted_controller_node_makes_the_controller_resign_and_all_race(
+async def test_deletion_of_the_controller_node_starts_a_new_election(
     cluster: NewCluster, server: ManagedZooKeeper
 ) -> None:
     async with cluster(4) as brokers:
         await brokers.create("t", {0: (1, 2)})
         old = brokers.controller
-        old.gate.hold("creation.partitions-new")  # it cannot resign, so one of the others must win
+        old.gate.hold("creation.partitions-new")  # cannot resign: another broker must win
         node = json.dumps({"version": 1, "partitions": {"0": [1, 2]}}).encode()
         await brokers.observer.create(layout.topic_path("u"), node)
 
@@ -155,7 +157,7 @@ async def test_deleted_controller_node_makes_the_controller_resign_and_all_race(
 async def test_controller_that_resigns_drops_watches_channels_and_gauges(
     cluster: NewCluster, server: ManagedZooKeeper
 ) -> None:
-    """The node names a broker that does not exist, so nobody else becomes the controller meanwhile."""
+    """The test writes a broker id that does not exist to `/controller`, so no other broker becomes the controller."""
     async with cluster(2) as brokers:
         await brokers.create("t", {0: (2, 1)})
         old = brokers.controller
@@ -224,7 +226,7 @@ async def test_topic_is_created_in_order_with_one_request_per_broker_and_kind(
 
 
 @pytest.mark.row("E2", "F3", "R69", "H9")
-async def test_topic_node_made_by_hand_gets_its_live_replicas_as_isr(
+async def test_partition_of_a_topic_node_made_by_hand_gets_its_live_replicas_as_isr(
     cluster: NewCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster() as brokers:
@@ -254,7 +256,7 @@ async def test_topic_node_made_by_hand_gets_its_live_replicas_as_isr(
 @pytest.mark.row("C20", "C21", "A2")
 async def test_topics_are_created_or_refused_one_by_one(cluster: NewCluster) -> None:
     async with cluster() as brokers, brokers.client() as client:
-        # A broker that died while it created the topic has left its settings, which are written first.
+        # The settings of the topic are left by a broker that died during the creation: settings are written first.
         left = layout.encode_config({"retention.ms": "7"})
         await brokers.observer.create(layout.topic_config_path("t"), left)
         outcomes = await client.admin.create_topics(
@@ -361,7 +363,7 @@ async def test_death_that_changes_no_partition_is_sent_to_all_brokers(cluster: N
 
 
 @pytest.mark.row("A14", "E6", "G5", "I4", "R17", "R18", "R26", "X19", "X21")
-async def test_broker_that_returns_is_informed_and_joins_by_its_leaders_write(
+async def test_returning_broker_gets_requests_and_is_added_to_the_isr_by_the_leader(
     cluster: NewCluster,
 ) -> None:
     async with cluster() as brokers:
@@ -454,7 +456,9 @@ async def test_preferred_election_node_is_processed_and_deleted(cluster: NewClus
 
 
 @pytest.mark.row("R61", "C29", "X26", "X25")
-async def test_elect_leaders_answers_for_each_partition(cluster: NewCluster) -> None:
+async def test_elect_leaders_returns_an_outcome_per_partition_from_the_controller(
+    cluster: NewCluster,
+) -> None:
     async with cluster() as brokers:
         await brokers.create("t", {0: (3, 1), 1: (2, 1), 2: (3, 1)})
         await brokers.die(3)
@@ -579,12 +583,12 @@ async def test_submitted_reassignment_moves_a_partition_to_other_brokers(
 
 
 async def replicas_in_metadata(brokers: ZooKeeperBrokers) -> list[tuple[int, ...]]:
-    """Return the replicas of t-0 as each broker answers Metadata."""
+    """Return the replicas of t-0 in each broker's Metadata response."""
     return [topics[0].partitions[0].replicas for _, _, topics in await metadata_of(brokers)]
 
 
 def stop_and_answer(story: Story, replica: int) -> tuple[Line, Line]:
-    """Return the request to delete the replica, and the broker's response to it."""
+    """Return the ledger lines of the request that deletes the replica, and of the broker's response."""
     asked = next(
         line
         for line in story.of("request")
@@ -619,7 +623,9 @@ async def test_leader_among_the_targets_stays_in_a_new_epoch(cluster: NewCluster
 
 
 @pytest.mark.row("R57", "K17", "X12", "T19")
-async def test_reassignment_is_refused_cancelled_or_waits(cluster: NewCluster) -> None:
+async def test_reassignment_can_be_refused_cancelled_or_wait_for_a_dead_broker(
+    cluster: NewCluster,
+) -> None:
     async with cluster() as brokers:
         await brokers.create("t", {0: (1,), 1: (2,)})
         await brokers.die(3)
@@ -702,7 +708,7 @@ async def test_marked_topic_is_deleted_from_disks_before_its_nodes(cluster: NewC
 
 
 @pytest.mark.row("L2", "L4", "R64", "X24")
-async def test_topic_waits_for_a_dead_broker_and_is_deleted_at_its_start(
+async def test_topic_deletion_waits_for_a_dead_broker_and_ends_when_it_starts(
     cluster: NewCluster,
 ) -> None:
     async with cluster() as brokers:
@@ -736,7 +742,7 @@ async def test_topic_waits_for_a_dead_broker_and_is_deleted_at_its_start(
 
 
 @pytest.mark.row("G9", "L2", "L3")
-async def test_replica_that_could_not_be_deleted_is_tried_again(
+async def test_failed_deletion_of_a_replica_is_retried(
     cluster: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with cluster() as brokers:
@@ -817,7 +823,9 @@ async def test_controlled_shutdown_moves_leaders_and_stops_followers(cluster: Ne
 
 
 @pytest.mark.row("B5", "B6", "D5", "D6", "D16", "D17", "D18", "F7", "G11", "L6", "R18", "X7")
-async def test_next_controller_reads_informs_elects_and_resumes(cluster: NewCluster) -> None:
+async def test_next_controller_reads_state_sends_requests_elects_and_resumes(
+    cluster: NewCluster,
+) -> None:
     async with cluster(4) as brokers:
         first = brokers.controller.config.broker_id
         dead, one, two = (n for n in (1, 2, 3, 4) if n != first)
@@ -867,7 +875,7 @@ async def test_next_controller_reads_informs_elects_and_resumes(cluster: NewClus
 
 
 def roles_sent(story: Story) -> set[tuple[int, str]]:
-    """Return broker and topic of every role in the LeaderAndIsr requests."""
+    """Return (broker, topic) for every partition state in the LeaderAndIsr requests."""
     return {
         (line["to"], topic)
         for line in story.of("request")
@@ -878,7 +886,7 @@ def roles_sent(story: Story) -> set[tuple[int, str]]:
 
 
 async def agrees_with_zookeeper(brokers: ZooKeeperBrokers, live: set[int]) -> None:
-    """Check the controller's report of its view against ZooKeeper."""
+    """Check that the partitions and brokers that the controller reports agree with ZooKeeper."""
     shown = brokers.controller.controller.summary()
     partitions = partitions_of(brokers.controller.controller)
     assert set(shown["brokers"]) == set(map(str, live))
@@ -896,7 +904,9 @@ async def agrees_with_zookeeper(brokers: ZooKeeperBrokers, live: set[int]) -> No
 
 
 @pytest.mark.row("E9", "R9", "R19", "T20")
-async def test_expired_session_is_a_failure_and_a_start(cluster: NewCluster) -> None:
+async def test_expired_session_is_handled_as_broker_failure_and_broker_start(
+    cluster: NewCluster,
+) -> None:
     async with cluster() as brokers:
         controller = brokers.controller.config.broker_id
         other = next(n for n in (1, 2, 3) if n != controller)

@@ -1,4 +1,4 @@
-"""How an elected controller handles changes: in order, and with which writes, requests and gauges."""
+"""Changes that an elected controller handles: their order, and the writes, requests and gauges that they cause."""
 
 from __future__ import annotations
 

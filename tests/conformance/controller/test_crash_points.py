@@ -1,8 +1,8 @@
-"""Brokers killed at every named step of an operation: the operation ends as the documents promise.
+"""Brokers are killed at every named step of an operation, and the operation still ends as documented.
 
-Every step of creation, reassignment, deletion and controlled shutdown is held in turn, and there the controller,
-or the leader or a follower of what is being changed, is killed: whole brokers in memory, in virtual time, under
-several schedules. `tests/cluster/test_crash_points.py` repeats some of it with real processes.
+Every step of creation, reassignment, deletion and controlled shutdown is held in turn. While it is held, the
+controller, or the leader or a follower of the changed partitions, is killed. The brokers are whole brokers in memory,
+in virtual time, under several schedules. `tests/cluster/test_crash_points.py` repeats some cases with real processes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from support.operations import CASES, kill_at_step
 @pytest.mark.row("D18", "I6", "L6")
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 @on_memory_stage
-async def test_operation_ends_as_promised_whoever_is_killed_at_any_step(
+async def test_operation_ends_as_documented_when_a_broker_is_killed_at_any_step(
     stage: MemoryStage, case: tuple[str, str, str]
 ) -> None:
     await kill_at_step(stage, *case, topic="t")

@@ -1,4 +1,4 @@
-"""The elections against their truth tables: every order of three replicas, every ISR, every set of live brokers."""
+"""The elections agree with truth tables over all orders of three replicas, all ISRs and all sets of live brokers."""
 
 from __future__ import annotations
 
@@ -98,6 +98,6 @@ def test_controlled_shutdown_election_chooses_the_first_staying_isr_member() -> 
 
 
 @pytest.mark.row("H9")
-def test_election_without_assignment_has_a_reason_of_its_own() -> None:
+def test_election_without_assigned_replicas_is_refused_with_its_reason() -> None:
     assert offline((), (0,), (0,), unclean=True) is Refusal.NO_REPLICAS_ASSIGNED
     assert Refusal.NO_REPLICAS_ASSIGNED.value == "doesn't have replicas assigned to it"

@@ -1,4 +1,4 @@
-"""Replicas whose leader-epoch-checkpoint is well-formed but false: they join the ISR with the same records."""
+"""Replicas with a well-formed but wrong leader-epoch-checkpoint join the ISR with the leader's records."""
 
 from __future__ import annotations
 

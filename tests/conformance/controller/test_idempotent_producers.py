@@ -1,4 +1,4 @@
-"""Idempotent producers write every record once, in order and without a fatal error while brokers come and go."""
+"""Idempotent producers write every record once, in order and without a fatal error while brokers fail and return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS = 60
 @pytest.mark.row("R72")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("producing", PRODUCERS)
-def test_every_record_is_written_once_and_in_order_in_a_storm(
+def test_every_record_is_written_once_and_in_order_during_random_faults(
     producing: type[IdempotentProducer], seed: int
 ) -> None:
     run_storm(seed, producing)
@@ -33,9 +33,10 @@ def test_every_record_is_written_once_and_in_order_in_a_storm(
 def test_batches_in_flight_are_recognized_by_a_leader_that_was_restarted(
     producing: type[IdempotentProducer],
 ) -> None:
-    """It wrote a snapshot when it stopped: Kafka's snapshots have only the last batch of each producer.
+    """A leader must recognize all batches in flight after a restart, from the snapshot it wrote when it stopped.
 
-    In Kafka that is enough: it reads the next request of a connection only when the last one is answered.
+    Kafka's snapshots hold only the last batch of each producer. That is enough for Kafka, because Kafka reads the
+    next request of a connection only after it has answered the previous request.
     """
 
     async def run() -> None:

@@ -1,7 +1,7 @@
 """KAFKA-42: its failure table, and its six tests under their own names, on whole brokers in memory.
 
 Each test runs under several schedules. The step numbers are the stages listed in `support/kafka_42.py`.
-`tests/cluster/test_kafka_42.py` repeats some of it with real processes.
+`tests/cluster/test_kafka_42.py` repeats some of the tests with real processes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T0 = TopicPartition("t", 0)
 @pytest.mark.row("K5")
 @on_memory_stage
 async def test_1_the_controller_fails_over_between_steps_1_and_2(stage: MemoryStage) -> None:
-    """The new controller reads the non-empty admin path and starts from scratch."""
+    """The new controller reads the request in the admin path and starts the reassignment from the beginning."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("A1")
@@ -45,7 +45,7 @@ async def test_1_the_controller_fails_over_between_steps_1_and_2(stage: MemorySt
 async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_behind(
     stage: MemoryStage,
 ) -> None:
-    """The new controller waits until the new replicas are in sync, then resumes."""
+    """The new controller waits until the new replicas are in sync, then continues the reassignment."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await stage.hold(NOT_STARTING, [cast.newcomer])
@@ -67,7 +67,7 @@ async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_
 async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_in_sync(
     stage: MemoryStage,
 ) -> None:
-    """The new controller resumes at once."""
+    """The new replicas are already in sync, so the new controller continues the reassignment at once."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("B1")
@@ -80,7 +80,7 @@ async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_
 @pytest.mark.row("K8")
 @on_memory_stage
 async def test_3_the_controller_fails_over_between_steps_4_and_5(stage: MemoryStage) -> None:
-    """The new leader is a new replica and alive: there is no election, only a new epoch (R58)."""
+    """The current leader is a target replica and alive, so no other leader is elected; only the epoch rises (R58)."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], (cast.newcomer, cast.follower)) as move:
         await move.up_to("B4")
@@ -109,7 +109,7 @@ async def test_3_the_controller_fails_over_between_steps_4_and_5_with_the_leader
 @pytest.mark.row("K9")
 @on_memory_stage
 async def test_4a_the_controller_fails_over_between_steps_5_and_6(stage: MemoryStage) -> None:
-    """The new controller repeats steps 4 onwards, though the old replicas are gone already."""
+    """The new controller repeats the reassignment from step 4 although the old replicas are already deleted."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("B6")
@@ -125,7 +125,7 @@ async def test_4a_the_controller_fails_over_between_steps_5_and_6(stage: MemoryS
 @pytest.mark.row("K11")
 @on_memory_stage
 async def test_5_the_controller_fails_over_between_steps_6_and_7(stage: MemoryStage) -> None:
-    """The new replicas are the assignment: the new controller only deletes the admin path."""
+    """The assignment already names the new replicas, so the new controller only deletes the admin path."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("B7")
@@ -139,7 +139,7 @@ async def test_5_the_controller_fails_over_between_steps_6_and_7(stage: MemorySt
 
 
 @pytest.mark.row("K10", "J6", "J7")
-async def test_partition_is_unavailable_while_its_elected_leader_hangs() -> None:
+async def test_partition_has_no_leader_while_the_elected_leader_hangs() -> None:
     async with MemoryCluster(4) as cluster, cluster.client() as client:
         controller = next(b for b in cluster.brokers.values() if b.controller.is_active)
         first, second, *_ = [n for n, b in cluster.brokers.items() if b is not controller]
@@ -174,7 +174,7 @@ def test_impossible_reassignment_is_refused_and_leaves_the_admin_node() -> None:
 
 
 def test_refused_request_is_answered_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Otherwise a client could fill the disk with such lines."""
+    """If refused requests were logged, a client could fill the disk with log lines."""
     world = World(brokers=4).create("t", [0, 1])
     caplog.clear()
     refused = world.reassign({TopicPartition("t", 9): [1, 2], T0: [1, 9]})
@@ -254,7 +254,7 @@ async def test_partition_reassignment_for_a_partition_that_was_completed_upto_st
 async def test_partition_reassignment_for_a_partition_that_was_completed_upto_step_3_by_previous_controller(
     stage: MemoryStage,
 ) -> None:
-    """The next controller re-elects the leader, and completes the rest."""
+    """The next controller elects the leader and completes the remaining steps."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
         await move.up_to("B1")

@@ -1,4 +1,4 @@
-"""Malformed names and data in ZooKeeper: the controller logs each once, skips it, and keeps its term."""
+"""Malformed names and data in ZooKeeper: the controller logs each one once, skips it, and remains the controller."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def bench() -> AsyncIterator[ControllerBench]:
 
 
 async def assert_still_controls(bench: ControllerBench, epoch: int) -> None:
-    """Assert that the same term still elects leaders for a new topic."""
+    """Assert that the controller, still in controller epoch `epoch`, elects a leader for a new topic."""
     create_topic(bench.ensemble, GOOD.topic, [2, 3])
     await bench.led(2, GOOD)
     assert bench.service.is_active
@@ -66,7 +66,7 @@ async def test_malformed_broker_id_is_logged_once_with_its_path_and_skipped(
     await assert_still_controls(bench, epoch)
 
 
-async def test_malformed_broker_id_is_logged_again_only_after_it_was_gone(
+async def test_malformed_broker_id_is_logged_again_only_after_its_node_was_deleted(
     bench: ControllerBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = f"{layout.BROKER_IDS}/x"
@@ -86,7 +86,7 @@ async def test_malformed_broker_id_is_logged_again_only_after_it_was_gone(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_notification_with_an_impossible_topic_keeps_the_term_and_its_other_rows(
+async def test_impossible_topic_in_an_isr_notification_is_skipped(
     bench: ControllerBench, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await bench.elected()
@@ -103,10 +103,10 @@ async def test_notification_with_an_impossible_topic_keeps_the_term_and_its_othe
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_admin_requests_with_an_impossible_topic_are_carried_out_without_it(
+async def test_impossible_topic_in_an_admin_node_is_skipped_and_other_rows_apply(
     bench: ControllerBench, name: str
 ) -> None:
-    """Kafka, too, drops the rows of unknown partitions and carries out the others."""
+    """Kafka, too, ignores the rows of unknown partitions and carries out the other rows of the request."""
     await bench.elected()
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2, TopicPartition("t", 0))
@@ -123,7 +123,7 @@ async def test_admin_requests_with_an_impossible_topic_are_carried_out_without_i
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_controller_keeps_its_term_under_generated_garbage(
+async def test_controller_keeps_its_term_under_generated_malformed_nodes(
     bench: ControllerBench, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     await bench.elected()
@@ -139,7 +139,7 @@ async def test_controller_keeps_its_term_under_generated_garbage(
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_controller_is_elected_amid_generated_garbage(
+async def test_controller_is_elected_despite_generated_malformed_nodes(
     bench: ControllerBench, seed: int
 ) -> None:
     for _ in put_garbage(bench, 100 + seed, 60):
@@ -151,7 +151,7 @@ async def test_controller_is_elected_amid_generated_garbage(
 @pytest.mark.parametrize(
     "data", [b"", b"x", b"\xff", b"1_0", b" 7", b"+7", "٣".encode(), b"-1", b"2147483647"]
 )
-async def test_unreadable_controller_epoch_is_logged_once_until_it_is_mended(
+async def test_unreadable_controller_epoch_is_logged_once_until_it_is_repaired(
     bench: ControllerBench, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.ensemble.put(layout.CONTROLLER_EPOCH, data)

@@ -1,4 +1,4 @@
-"""Whole brokers among malformed nodes: they start, serve and say what is wrong, or refuse to start in one sentence."""
+"""Whole brokers on a ZooKeeper with malformed nodes: they log the fault and serve, or refuse to start with an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from minikafka.record.batch import Record
 from minikafka.zk import layout
 
 
-async def test_brokers_serve_beside_registrations_that_are_none(
+async def test_brokers_serve_despite_malformed_registrations_and_notifications(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with MemoryCluster(2) as cluster:
@@ -60,7 +60,7 @@ def put_garbage(ensemble: Ensemble, chance: random.Random, number: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_brokers_serve_amid_generated_garbage(seed: int) -> None:
+def test_brokers_serve_despite_generated_malformed_nodes(seed: int) -> None:
     async def scenario() -> None:
         chance = random.Random(seed)
         async with MemoryCluster(2) as cluster, cluster.client() as client:
@@ -80,7 +80,9 @@ def test_brokers_serve_amid_generated_garbage(seed: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b'{"id":"a b"}', b'{"id":"a\\r\\nX: 1"}'])
-async def test_unreadable_cluster_id_refuses_the_start_with_its_path(data: bytes) -> None:
+async def test_broker_with_an_unreadable_cluster_id_refuses_to_start_and_names_the_path(
+    data: bytes,
+) -> None:
     cluster = MemoryCluster(1)
     cluster.ensemble.put(layout.CLUSTER_ID, data)
     with pytest.raises(ConfigError, match="the node /cluster/id is not readable"):

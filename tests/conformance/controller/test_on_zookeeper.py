@@ -49,7 +49,7 @@ def connect(zookeeper: ManagedZooKeeper) -> tuple[ZooKeeperCoordination, TaskReg
 
 @pytest.fixture
 async def admin(zookeeper: ManagedZooKeeper) -> AsyncIterator[ZooKeeperCoordination]:
-    """The session of an observer who reads and changes nodes by hand."""
+    """A ZooKeeper session with which the test itself reads and changes nodes."""
     coordination, tasks = connect(zookeeper)
     await coordination.start()
     for path in layout.PERSISTENT:
@@ -105,7 +105,7 @@ def idle(candidate: Candidate) -> bool:
 
 
 async def start_again(zookeeper: ManagedZooKeeper) -> None:
-    """Start a killed server; its port may stay taken for a moment after its first thread has ended."""
+    """Start a killed server; retry, because its port may stay in use for a moment after the kill."""
     async with asyncio.timeout(10):
         while True:
             try:
@@ -121,14 +121,14 @@ async def create_topic(admin: Any, topic: str, *replica_lists: list[int]) -> Non
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until the condition holds on the server, which announces nothing."""
+    """Poll until the condition holds: the server does not notify the test of changes."""
     async with asyncio.timeout(15):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
 async def gone(admin: Any, path: str) -> None:
-    """Wait until the node is gone."""
+    """Wait until the node does not exist."""
 
     async def is_gone() -> bool:
         return await admin.exists(path) is None
@@ -137,7 +137,7 @@ async def gone(admin: Any, path: str) -> None:
 
 
 async def led_by(admin: Any, leader: int, tp: TopicPartition = T0) -> LeaderAndIsr:
-    """Wait until that broker leads the partition, and return its state."""
+    """Wait until broker `leader` leads the partition, and return the partition's state."""
     async with asyncio.timeout(15):
         while True:
             (node,) = await admin.get_many([layout.state_path(tp)])
@@ -148,7 +148,7 @@ async def led_by(admin: Any, leader: int, tp: TopicPartition = T0) -> LeaderAndI
 
 
 @pytest.mark.row("D1", "R1", "A8", "D9", "E8")
-async def test_one_of_several_racing_candidates_wins_every_election(
+async def test_exactly_one_of_several_candidates_wins_every_controller_election(
     start: Start, admin: Any
 ) -> None:
     candidates = list(await asyncio.gather(*(start(i) for i in range(4))))
@@ -161,7 +161,7 @@ async def test_one_of_several_racing_candidates_wins_every_election(
         await until(lambda w=winner, e=epoch: not w.service.is_active or w.service.epoch > e)
 
 
-async def test_next_controller_moves_the_leaders_of_the_dead_one(
+async def test_next_controller_moves_leaders_away_from_the_dead_controllers_broker(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
@@ -273,7 +273,7 @@ async def test_state_node_is_watched_only_during_its_reassignment(
 
 
 @pytest.mark.row("A12", "A13", "E5", "E7", "R65")
-async def test_new_controller_carries_out_or_clears_admin_nodes(start: Start, admin: Any) -> None:
+async def test_new_controller_carries_out_or_deletes_admin_nodes(start: Start, admin: Any) -> None:
     one = await start(1)
     await until(lambda: active([one]) and idle(one))
     one.channels.answer = lambda broker, request: (

@@ -1,4 +1,4 @@
-"""State moves, elections and requests of each controller operation, in their order."""
+"""State transitions, elections and requests of each controller operation, in order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Move = tuple[str, str, str]
 
 
 def moves(world: World, tp: TopicPartition = T0) -> list[Move]:
-    """Return the moves of the partition and its replicas since the last call, as (who, from, to)."""
+    """Return the state transitions of the partition and its replicas since the last call, as (who, from, to)."""
     taken = []
     for decision, partitions in world.machine.drain_decisions().items():
         assert decision.verdict != ILLEGAL
@@ -57,13 +57,13 @@ def partition(source: PartitionStatus, target: PartitionStatus) -> Move:
 
 
 def replica(broker_id: int, *states: ReplicaStatus) -> list[Move]:
-    """Return the moves of the replica through these states."""
+    """Return the transitions, as (who, from, to), of a replica that goes through these states."""
     pairs = itertools.pairwise(states)
     return [(f"replica {broker_id}", source.value, target.value) for source, target in pairs]
 
 
 def begun(world: World) -> World:
-    """Forget the decisions and effects so far."""
+    """Drop the decisions and effects recorded so far, and return the world."""
     world.machine.drain_decisions()
     return world.clear()
 
@@ -141,8 +141,8 @@ def test_controlled_shutdown_elects_leaders_and_stops_followers() -> None:
 
 
 @pytest.mark.row("L3", "G13")
-def test_failed_deletion_goes_back_through_offline() -> None:
-    """The start of a broker that holds another replica makes the deletion go on."""
+def test_replica_whose_deletion_failed_passes_through_offline_before_the_retry() -> None:
+    """The deletion continues when the broker of the other replica starts again."""
     world = World().create("t", [0, 1])
     begun(world.mark("t"))
     world.deleted(0, T0, error=56)
@@ -170,7 +170,7 @@ def test_deletion_moves_the_partition_before_each_replica() -> None:
 
 
 @pytest.mark.row("L5", "G13")
-def test_replica_removed_by_a_reassignment_goes_through_deletion_states() -> None:
+def test_replica_removed_by_a_reassignment_passes_through_the_deletion_states() -> None:
     world = begun(World().create("t", [0, 1]))
     world.reassign({T0: [1, 2]})
     world.expand(T0, [0, 1, 2])
@@ -221,7 +221,7 @@ def reassign(world: World) -> None:
 
 
 def reassign_from_a_dead_leader(world: World) -> None:
-    """Reassign a partition whose leader is a target but may not lead: its broker is about to stop."""
+    """Reassign a partition whose leader is a target replica but may not lead, because its broker is shutting down."""
     world.shrink(T0, [0])
     world.context.set_leadership(T0, world.nodes[T0])
     world.shut_down(0)
@@ -268,7 +268,7 @@ def force(world: World) -> None:
         (force, Election.UNCLEAN),
     ],
 )
-def test_each_occasion_uses_its_own_election(
+def test_each_cause_of_an_election_uses_its_own_kind_of_election(
     occasion: Callable[[World], None], election: Election
 ) -> None:
     world = begun(World().create("t", [0, 1, 2]))
@@ -285,7 +285,7 @@ def test_failover_holds_no_election_for_a_partition_whose_leader_lives() -> None
 
 
 @pytest.mark.row("G13", "I9")
-def test_added_partition_and_its_replicas_go_through_new() -> None:
+def test_added_partition_and_its_replicas_pass_through_state_new() -> None:
     world = begun(World().create("t", [0, 1, 2]))
     expand(world)
     assert moves(world, T1) == [
@@ -335,7 +335,7 @@ def test_death_that_changes_no_partition_is_sent_to_all_brokers() -> None:
 
 
 @pytest.mark.row("R20")
-def test_death_clears_the_shutdown_and_directory_marks_of_the_broker() -> None:
+def test_death_of_a_broker_clears_its_shutdown_and_directory_marks() -> None:
     world = World().create("t", [0, 1])
     world.shut_down(0)
     world.context.offline_directories[0] = {T0}
@@ -547,7 +547,7 @@ def test_reassignment_to_another_order_waits_for_no_replica() -> None:
 
 
 @pytest.mark.row("R55", "D18")
-def test_reassignment_by_request_resumes_from_the_topic_node() -> None:
+def test_reassignment_by_request_is_resumed_from_the_topic_node_by_failover() -> None:
     world = World(brokers=5).create("t", [1, 2])
     world.reassign({T0: [3, 4]})
     assert world.submitted == {}

@@ -13,7 +13,7 @@ from minikafka.zk import layout
 
 
 def zookeeper_writes(multis: list[Any]) -> list[tuple[str, MultiOp]]:
-    """Return (path, operation) of each write, without the checks of its multi."""
+    """Return (path, operation) of each write in the multis; leave out their version checks."""
     writes = []
     for ops in multis:
         assert isinstance(ops[0], Check)
@@ -53,7 +53,7 @@ async def test_submitted_reassignment_writes_its_final_assignment_last(
 
 
 @pytest.mark.row("A11", "X12")
-async def test_admin_node_loses_finished_partitions_and_goes_with_the_last(
+async def test_admin_node_loses_finished_partitions_and_is_deleted_with_the_last(
     bench: ControllerBench,
 ) -> None:
     t1 = TopicPartition("t", 1)
@@ -75,7 +75,7 @@ async def test_admin_node_loses_finished_partitions_and_goes_with_the_last(
 
 
 @pytest.mark.row("R60", "T8")
-async def test_submission_right_after_the_deletion_of_the_admin_node_is_read(
+async def test_reassignment_submitted_right_after_the_admin_nodes_deletion_is_read(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2])
@@ -100,7 +100,7 @@ async def test_submission_right_after_the_deletion_of_the_admin_node_is_read(
 
 
 @pytest.mark.row("E7", "A13", "A16", "J5", "L1", "R64", "G8")
-async def test_marked_topic_goes_after_the_last_answer_and_its_mark_last(
+async def test_topic_node_is_deleted_after_the_last_response_and_before_its_mark(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -133,6 +133,6 @@ async def test_marked_topic_goes_after_the_last_answer_and_its_mark_last(
 
 
 @pytest.mark.row("R65")
-async def test_mark_of_an_unknown_topic_is_removed(bench: ControllerBench) -> None:
+async def test_deletion_mark_of_an_unknown_topic_is_removed(bench: ControllerBench) -> None:
     bench.ensemble.put(layout.delete_topic_path("none"))
     await until(lambda: not bench.there(layout.delete_topic_path("none")))

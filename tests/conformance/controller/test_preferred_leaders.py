@@ -1,4 +1,4 @@
-"""How leadership returns to the preferred replica: by the clock, by znode and by request."""
+"""Leadership returns to the preferred replica: by the periodic check, by znode and by request."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_leaders_are_balanced_after_the_election_and_at_every_interval() -
 
 
 async def pass_time(clock: ManualClock, ms: int) -> None:
-    """Advance the clock in steps, so that a task that sleeps again is woken again."""
+    """Advance the clock in steps of at most a second, so that a task that sleeps repeatedly runs each time."""
     for step in [1_000] * (ms // 1_000) + [ms % 1_000]:
         clock.advance(step)
         for _ in range(5):
@@ -48,7 +48,7 @@ async def pass_time(clock: ManualClock, ms: int) -> None:
 
 
 async def imbalanced(bench: ControllerBench) -> int:
-    """Make broker 3 leader of the partition that prefers broker 2; return the leader."""
+    """Make broker 3 the leader of a partition whose preferred replica is on broker 2; return the leader."""
     if not bench.there(layout.topic_path("t")):
         create_topic(bench.ensemble, "t", [2, 3])
         await bench.led(2)
@@ -82,7 +82,7 @@ async def test_leaders_are_not_balanced_without_the_setting() -> None:
 
 
 @pytest.mark.row("E5", "A12", "X26", "I7")
-async def test_preferred_election_by_znode_is_done_and_removes_the_node(
+async def test_preferred_election_by_znode_elects_and_deletes_the_node(
     bench: ControllerBench,
 ) -> None:
     assert await imbalanced(bench) == 3

@@ -47,7 +47,7 @@ def fetch_again(brokers: ZooKeeperBrokers, follower: int, tp: TopicPartition = T
 
 
 def row_of(brokers: ZooKeeperBrokers, number: int, tp: TopicPartition = T0) -> dict[str, object]:
-    """Return what the broker reports about its replica."""
+    """Return the broker's report of its replica of the partition."""
     rows = brokers.brokers[number].describe()["replicas"]
     return next(row for row in rows if (row["topic"], row["partition"]) == tp)
 
@@ -104,7 +104,7 @@ async def test_lagging_follower_leaves_the_isr_after_the_configured_time(
         begun = clock.now()
         while (
             clock.now() < begun + 1.5 * lag_ms
-        ):  # steady small writes, at no time all of them replicated
+        ):  # steady small writes, of which some are not replicated at any time
             await client.produce("t", [Record(value=b"a")], partition=0, acks=1)
         state = await brokers.state(T0)
         assert state is not None
@@ -129,7 +129,7 @@ async def test_lagging_follower_leaves_the_isr_after_the_configured_time(
 
 
 @pytest.mark.row("R23")
-async def test_broker_that_alone_is_in_sync_retries_its_shutdown_and_stops(
+async def test_only_isr_member_retries_its_controlled_shutdown_and_then_stops(
     cluster: NewCluster,
 ) -> None:
     async with cluster(controlled_shutdown_max_retries=2) as brokers:
@@ -150,7 +150,9 @@ async def test_broker_that_alone_is_in_sync_retries_its_shutdown_and_stops(
 
 
 @pytest.mark.row("C18", "C27", "C39", "J6")
-async def test_broker_refuses_clients_until_it_is_told_to_lead(cluster: NewCluster) -> None:
+async def test_elected_leader_refuses_clients_until_it_gets_leader_and_isr(
+    cluster: NewCluster,
+) -> None:
     async with cluster(2) as brokers:
         first = brokers.controller.config.broker_id
         held = 3 - first
@@ -224,7 +226,7 @@ LEADER_ONLY = 10
 
 
 async def answer_of_fetch(brokers: ZooKeeperBrokers, number: int, epoch: int) -> ErrorCode:
-    """Fetch the end of partition t-0 for at most a minute, and return its error."""
+    """Fetch partition t-0 with a maximum wait of one minute, and return the error code."""
     partition = {"partition": 0, "current_leader_epoch": epoch, "fetch_offset": 0}
     body = request(
         FETCH,
@@ -261,7 +263,7 @@ async def answer_of_fetch(brokers: ZooKeeperBrokers, number: int, epoch: int) ->
 async def test_waiting_fetch_is_answered_when_leadership_or_log_directory_changes(
     cluster: NewCluster, change: str, code: ErrorCode
 ) -> None:
-    """No record arrives and the periods of the brokers are long, so only the change can answer the fetch."""
+    """No record arrives and the brokers' timeouts are long, so only the change can end the wait of the fetch."""
     async with cluster(3, replica_lag_time_max_ms=120_000) as brokers:
         controller = brokers.controller.config.broker_id
         leader, other = (n for n in (1, 2, 3) if n != controller)
@@ -367,7 +369,7 @@ async def test_high_watermarks_are_kept_in_a_file_across_a_restart(cluster: NewC
 async def test_former_leader_truncates_what_the_next_leader_does_not_have(
     cluster: NewCluster,
 ) -> None:
-    """The election of the next leader is unclean: it loses only the records that the first leader alone has."""
+    """The next leader is elected uncleanly; only the records that no replica but the first leader has are lost."""
     async with cluster(3, unclean_leader_election_enable=True) as brokers:
         first = brokers.controller.config.broker_id
         one, two = (n for n in (1, 2, 3) if n != first)
@@ -441,7 +443,7 @@ async def test_requests_of_older_epochs_are_refused(cluster: NewCluster) -> None
 
 @pytest.mark.row("H5", "X5")
 async def test_reassignment_elects_no_target_that_has_left_the_isr(cluster: NewCluster) -> None:
-    """The controller is held while the first target falls behind, so that it reads the ISR again to elect."""
+    """The controller is held while the first target leaves the ISR, and must read the ISR again before it elects."""
     async with cluster(4, replica_lag_time_max_ms=1_500) as brokers, brokers.client() as client:
         await brokers.create("t", {0: (1, 2)})
         gate = brokers.controller.gate

@@ -1,4 +1,4 @@
-"""Every numeric key at its lowest and its highest value: brokers start with it, serve, and stop."""
+"""Brokers start, serve and stop with each numeric key at its lowest and at its highest value."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ REFUSALS = {
     ("log.message.timestamp.before.max.ms", 0): ErrorCode.INVALID_TIMESTAMP,
     ("message.timestamp.before.max.ms", 0): ErrorCode.INVALID_TIMESTAMP,
 }
-"""The error that a producer gets for each value that refuses all records."""
+"""For each setting with which brokers refuse all records: the error that producers get."""
 NEEDS = {
     ("replica.lag.time.max.ms", 1): {"replica_fetch_wait_max_ms": 1},
     ("replica.fetch.wait.max.ms", INT_MAX): {"replica_lag_time_max_ms": INT_MAX},
     ("group.min.session.timeout.ms", INT_MAX): {"group_max_session_timeout_ms": INT_MAX},
     ("group.max.session.timeout.ms", 0): {"group_min_session_timeout_ms": 0},
 }
-"""Values that need another one, in Kafka too."""
+"""For each setting that is valid only together with another setting, as in Kafka: that other setting."""
 NOT_STARTING = [("log.cleaner.threads", INT_MAX), ("log.cleaner.dedupe.buffer.size", -1)]
-"""Values with which no broker starts, here or in Kafka: the buffer is too small for the threads."""
+"""Settings with which neither minikafka nor Kafka starts: the buffer is too small for the cleaner threads."""
 ENDLESS = ("controlled.shutdown.max.retries", INT_MAX)
-"""With this value the last broker retries controlled shutdown for ever, as in Kafka, so it is not stopped."""
+"""With this setting the last broker retries controlled shutdown forever, as in Kafka, so the test does not stop it."""
 
 
 def values(keys: dict[str, Key]) -> list[tuple[str, float]]:
@@ -48,7 +48,7 @@ def values(keys: dict[str, Key]) -> list[tuple[str, float]]:
 
 
 async def produce_and_read(client: Client, refusal: ErrorCode | None) -> None:
-    """Assert that two records are written with acks=all and read back, or refused with this code."""
+    """Assert that two records are written with acks=all and read back or, given `refusal`, refused with that code."""
     records = [Record(timestamp=1_000, value=value) for value in (b"one", b"two")]
     if refusal is not None:
         with pytest.raises(KafkaError) as caught:
@@ -62,7 +62,7 @@ async def produce_and_read(client: Client, refusal: ErrorCode | None) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), NOT_STARTING)
-def test_value_that_needs_more_memory_than_there_may_be_is_refused(name: str, value: int) -> None:
+def test_setting_that_needs_more_memory_than_allowed_is_refused(name: str, value: int) -> None:
     with pytest.raises(ConfigError, match=name.replace(".", "[.]")):
         BrokerConfig.from_mapping({"broker.id": 0, "zookeeper.connect": "h:1", name: value})
 
@@ -87,7 +87,7 @@ async def test_brokers_serve_with_the_extreme_value_of_a_key(name: str, value: f
 
 
 @pytest.mark.parametrize(("name", "value"), values(TopicConfig.keys()))
-async def test_a_topic_serves_with_the_extreme_value_of_a_key(name: str, value: float) -> None:
+async def test_topic_serves_with_the_extreme_value_of_a_key(name: str, value: float) -> None:
     key = TopicConfig.keys()[name]
     text = key.text(value)
     assert text is not None

@@ -1,4 +1,4 @@
-"""One term from its election to its end: what it reads and watches, in which order, and what it drops."""
+"""One term of a controller from election to end: its reads, its watches, their order, and its final cleanup."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_new_controller_loads_and_sends_in_the_order_of_kafka() -> None:
 
 @pytest.mark.row("D2")
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_candidate_follows_its_session_and_watches_the_node_before_it_tries(
+async def test_candidate_follows_its_session_and_sets_its_watch_before_it_tries(
     is_first: bool,
 ) -> None:
     ensemble = new_ensemble()
@@ -107,7 +107,7 @@ async def test_candidate_follows_its_session_and_watches_the_node_before_it_trie
 
 
 @pytest.mark.row("F10")
-async def test_states_begin_with_an_election_and_end_with_the_term() -> None:
+async def test_controller_reports_partition_states_only_during_its_term() -> None:
     bench = ControllerBench()
     create_topic(bench.ensemble, "t", [2, 3])
     standby = await Candidate(bench.ensemble, 4).start()
@@ -204,7 +204,7 @@ async def test_controller_bounds_its_concurrent_reads_and_writes() -> None:
 
 
 class Gauge:
-    """The largest number of concurrent calls of one method."""
+    """Measures `most`, the largest number of concurrent calls of one method."""
 
     def __init__(self, coordination: TracedCoordination, name: str) -> None:
         self.most = self.now = 0
@@ -221,7 +221,7 @@ class Gauge:
 
 
 @pytest.mark.row("D4", "R12")
-async def test_controller_election_that_fails_is_held_again() -> None:
+async def test_failed_controller_election_is_retried() -> None:
     bench = ControllerBench()
     multi = bench.coordination.multi
 
@@ -240,7 +240,7 @@ async def test_controller_election_that_fails_is_held_again() -> None:
 
 
 @pytest.mark.row("L6", "D18")
-async def test_next_controller_resumes_operations_of_the_last_one(
+async def test_next_controller_resumes_operations_of_the_previous_controller(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2])
@@ -348,7 +348,7 @@ async def test_waiting_requests_fail_when_the_controller_resigns(
 
 
 @pytest.mark.row("D4", "R12")
-async def test_controller_that_crashes_removes_its_node(bench: ControllerBench) -> None:
+async def test_controller_that_crashes_deletes_the_controller_node(bench: ControllerBench) -> None:
     session = bench.ensemble.nodes[layout.CONTROLLER].czxid
     term = bench.service._term
     assert term is not None

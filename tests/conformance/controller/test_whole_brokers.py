@@ -1,4 +1,4 @@
-"""Whole brokers over memory ports, judged by what clients and ZooKeeper show."""
+"""Whole brokers in memory, tested by what clients and ZooKeeper show."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def metadata_of_each(cluster: MemoryCluster) -> list[Any]:
-    """Return what each broker answers to Metadata."""
+    """Return the content of each broker's Metadata response."""
     answers = []
     for number in cluster.brokers:
         alone = Client(f"127.0.0.1:{9092 + number}", transport=cluster.transport)
@@ -216,7 +216,7 @@ async def test_deleted_topic_loses_its_directories() -> None:
 
 
 @pytest.mark.row("D15", "I4", "E1")
-async def test_next_topic_uses_a_broker_that_joined() -> None:
+async def test_new_topic_uses_a_broker_that_joined() -> None:
     async with MemoryCluster(2) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 2))
         cluster.storages[2] = MemoryStorage()
@@ -264,7 +264,7 @@ class Impatient(MemoryCoordination):
 
 
 @pytest.mark.row("R10", "T20")
-async def test_broker_takes_over_its_own_registration() -> None:
+async def test_restarted_broker_replaces_its_own_registration_of_a_live_session() -> None:
     async with MemoryCluster(2) as cluster:
         killed = cluster.brokers.pop(1)
         epoch = killed.info.epoch
@@ -321,7 +321,7 @@ async def test_broker_retries_controlled_shutdown_before_it_stops_anyway() -> No
 
 
 async def drop_from_isr(cluster: MemoryCluster, leader: int, follower: int) -> None:
-    """Shrink the ISR to the leader alone, and wait until the controller knows."""
+    """Shrink the ISR to the leader, and wait until the controller has seen the change."""
     cluster.brokers[follower].replicas.fetchers.remove(T0)
     partition = cluster.brokers[leader].replicas.partitions[T0]
     node = cluster.ensemble.nodes[layout.state_path(T0)]
@@ -369,7 +369,7 @@ async def test_high_watermarks_are_checkpointed_at_the_configured_interval() -> 
 
 
 class HeldCluster(MemoryCluster):
-    """A cluster whose brokers, if `hold` is set before they start, carry out no LeaderAndIsr."""
+    """A cluster whose brokers hold LeaderAndIsr requests without handling them, if `hold` is set before they start."""
 
     hold = False
 
@@ -380,7 +380,7 @@ class HeldCluster(MemoryCluster):
 
 @pytest.mark.row("R35")
 async def test_checkpoint_is_not_written_before_the_first_leader_and_isr() -> None:
-    """The marks of replicas that are not known yet would be lost."""
+    """An earlier write would lose the high watermarks of replicas that the broker does not know yet."""
     keys = {"replica_high_watermark_checkpoint_interval_ms": 20}
     async with HeldCluster(2, **keys) as cluster, cluster.client() as client:
         going = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
@@ -402,7 +402,7 @@ async def test_checkpoint_is_not_written_before_the_first_leader_and_isr() -> No
 
 
 @pytest.mark.row("R71")
-async def test_topic_settings_apply_at_once_whoever_wrote_them() -> None:
+async def test_topic_settings_apply_at_once_from_requests_and_from_znode_changes() -> None:
     async with MemoryCluster(2) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 2))
         replicas = [broker.replicas.partitions[T0] for broker in cluster.brokers.values()]

@@ -1,4 +1,4 @@
-"""A proxy before the real server that loses frames, and the stand-in next to it."""
+"""Fixtures: a proxy that loses frames in front of the real server, and both servers of the suite."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def proxy(server: ManagedZooKeeper) -> AsyncIterator[Proxy]:
 
 @pytest.fixture(params=["apache", "memory"])
 def zookeeper(request: pytest.FixtureRequest) -> Zookeeper:
-    """Apache ZooKeeper, then the stand-in in memory."""
+    """The server under test: Apache ZooKeeper in one run, the in-memory stand-in in the next."""
     if request.param == "memory":
         return InMemory()
     return Apache(*(request.getfixturevalue(name) for name in ("server", "proxy", "connect")))

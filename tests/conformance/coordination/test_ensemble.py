@@ -1,4 +1,4 @@
-"""A session with three servers: when one of them dies or falls silent, it moves to another."""
+"""A session with three servers: when its server dies or stops answering, the session moves to another server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def leader_of(ensemble: list[ManagedZooKeeper]) -> ManagedZooKeeper:
 
 
 async def lives(client: Client, ensemble: list[ManagedZooKeeper]) -> None:
-    """Check that the session is the same, its node exists at every server that answers, and it can write."""
+    """Check that the client still has its first session, can write, and has its node on every server that answers."""
     await client.until(CONNECTED)
     await client.connected()
     while True:
@@ -92,7 +92,7 @@ async def test_writes_fail_without_a_quorum_and_succeed_once_it_is_back(
     for one in ensemble[:2]:
         await one.kill()
     await client.until(SUSPENDED)
-    with pytest.raises((NotConnected, OutcomeUnknown)):  # the third may not have noticed yet
+    with pytest.raises((NotConnected, OutcomeUnknown)):  # the third server may not have noticed yet
         await client.set("/a", b"1", -1)
     ensemble[0].spawn()
     await lives(client, [ensemble[0], ensemble[2]])
@@ -101,7 +101,7 @@ async def test_writes_fail_without_a_quorum_and_succeed_once_it_is_back(
 async def test_many_sessions_survive_the_death_of_their_server(
     ensemble: list[ManagedZooKeeper], connect: Connect
 ) -> None:
-    """The session layer of stock aiozk lost one session in eight here."""
+    """With the session layer of unmodified aiozk, one of eight sessions was lost in this test."""
     servers = ",".join(one.connect for one in ensemble)
     clients = [await connect(servers, session_ms=4_000) for _ in range(8)]
     for number, client in enumerate(clients):
@@ -120,7 +120,7 @@ async def test_many_sessions_survive_the_death_of_their_server(
 async def test_sync_shows_writes_that_another_client_made_elsewhere(
     ensemble: list[ManagedZooKeeper], connect: Connect
 ) -> None:
-    """Also at ZooKeeper's leader, which may answer `sync` before it has applied all committed writes."""
+    """One reader is connected to ZooKeeper's leader, which may answer `sync` before it applies all committed writes."""
     clients = [await connect(one.connect) for one in ensemble]
     await clients[0].create("/a", b"0")
     for version in range(60):

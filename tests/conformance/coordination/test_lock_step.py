@@ -1,8 +1,8 @@
-"""The stand-in does what Apache ZooKeeper does: the same random operations on both, compared one by one.
+"""The in-memory stand-in behaves as Apache ZooKeeper: random operations run on both and are compared one by one.
 
-Several sessions read, write, watch and end. After each operation both servers must have given the same
-result or error, Stats whose versions and counts are equal and whose zxids are in the same order, and the
-same watch signals to each session in the same order. A failure names its seed and the operation.
+Several sessions read, write, watch and end. After each operation both servers must have given the same result or
+error, and the same watch signals to each session in the same order. In Stats, versions and counts must be equal
+and zxids must be in the same order. A failure names its seed and the operation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SEEDS = 12
 STEPS = 120
 SESSIONS = 3
 SESSION_MS = 30_000
-"""No session expires because the machine is busy."""
+"""Session timeout; long enough that no session expires when the machine is busy."""
 PATHS = ["/a", "/a/b", "/a/b/c", "/a/d", "/e"]
 ODD_PATHS = ["/a/.", "/e//f", "/a/\x01"]
 VERSIONS = [-1, -1, 0, 0, 1, 2, 5]
@@ -65,7 +65,7 @@ class Side:
         return self
 
     async def carry_out(self, step: Step) -> object:
-        """Return the result of the step, or the error by its type."""
+        """Carry out the step; return its result, or the type name of its error."""
         try:
             return await step.call(self.clients[step.session])
         except MultiFailed as failed:
@@ -74,7 +74,7 @@ class Side:
             return type(error).__name__
 
     async def watch(self, session: int, kind: WatchKind, path: str) -> object:
-        """Register a watch, note its signal, and arm it by the read of its kind."""
+        """Register a watch that records its signal, and arm it with the read that fits its kind."""
         client = self.clients[session]
         watch = client.watch(kind, path)
         watch.on_signal(lambda signal: self.noted(session, kind, path, signal))
@@ -85,11 +85,11 @@ class Side:
         return await client.children(path, watch=True)
 
     def noted(self, session: int, kind: WatchKind, path: str, signal: WatchSignal) -> None:
-        """Keep a signal until `signals_so_far` takes it."""
+        """Record a signal of a watch until `signals_so_far` returns it."""
         self.signals[session].append((kind.value, path, signal.value))
 
     async def end_session(self, session: int, *, expires: bool) -> None:
-        """Close the session and open another one, or let the server end it and the client find out."""
+        """Close the session and open a new one. With `expires`, the server ends it and the client starts a new one."""
         client = self.clients[session]
         if not expires:
             await client.close()
@@ -100,7 +100,7 @@ class Side:
         await until(lambda: client.generation > generation)
 
     async def signals_so_far(self) -> list[list[tuple[str, str, str]]]:
-        """Return the signals of each session since the last call, all of them delivered."""
+        """Wait for outstanding signals, and return each session's signals since the last call."""
         await asyncio.gather(*(client.sync("/") for client in self.clients))
         await asyncio.sleep(0)
         taken, self.signals[:] = [list(one) for one in self.signals], [[] for _ in self.signals]
@@ -108,7 +108,10 @@ class Side:
 
 
 class Pairs:
-    """Values of one server with their counterparts on the other; with `ordered` both must rise together."""
+    """Values of the real server, each with its counterpart on the stand-in.
+
+    With `ordered`, the values must have the same order as their counterparts.
+    """
 
     def __init__(self, *, ordered: bool) -> None:
         self._counterparts: dict[int, int] = {}
@@ -165,7 +168,7 @@ class Generator:
         self.first = [Create(path, b"") for path in PATHS[:2]]
 
     def path(self) -> str:
-        """Return a path, often the one watched last, seldom one that no server accepts."""
+        """Return a random path: often the path watched last, seldom a path that every server rejects."""
         draw = self.chance.random()
         if draw < 0.03:
             return self.chance.choice(ODD_PATHS)
@@ -208,7 +211,7 @@ class Generator:
         return self.chance.choice(reads)
 
     def step(self) -> tuple[int, str, object]:
-        """Return a session, a kind of step and its argument."""
+        """Return the next random step as (session, kind, argument)."""
         if self.first:
             return 0, "write", self.first.pop(0)
         kinds = ("write", "multi", "read", "watch", "unwatch", "close", "expire")
@@ -228,7 +231,7 @@ class Generator:
 
 
 async def apply_write(client: RecordingClient, op: Any) -> object:
-    """Carry out the operation by its own call, not by a multi."""
+    """Carry out the operation with the client's create, set or delete, not in a multi."""
     if isinstance(op, Create):
         return await client.create(
             op.path, op.data, ephemeral=op.ephemeral, sequential=op.sequential
@@ -239,7 +242,7 @@ async def apply_write(client: RecordingClient, op: Any) -> object:
 
 
 def call_on(side: Side, session: int, kind: str, argument: Any) -> Call:
-    """Return the call that carries the step out on this side."""
+    """Return the function that carries out the step on one of the two servers."""
     calls: dict[str, Call] = {
         "write": lambda client: apply_write(client, argument),
         "multi": lambda client: client.multi(argument),
@@ -260,7 +263,7 @@ async def test_stand_in_gives_the_same_results_and_watch_events_as_apache(
 
 
 class Forgetful(Ensemble):
-    """A server whose child watches do not fire when their node is deleted."""
+    """A faulty server: deleting a node does not fire the node's child watches."""
 
     def _fire(self, transaction: Any) -> None:
         for _, path in transaction.changes:
@@ -281,7 +284,7 @@ async def test_lock_step_notices_a_watch_event_that_is_missing() -> None:
 
 
 async def compare(seed: int, apache: Zookeeper, memory: Zookeeper) -> None:
-    """Carry out the steps of the seed on both servers, and compare them after each step."""
+    """Carry out the steps of the seed on both servers; assert equal results and signals after each step."""
     generator, comparison = Generator(seed), Comparison()
     real, stand_in = await Side(apache).open(), await Side(memory).open()
     for number in range(STEPS):
@@ -302,7 +305,7 @@ async def compare(seed: int, apache: Zookeeper, memory: Zookeeper) -> None:
 
 
 async def whole_tree(side: Side) -> list[object]:
-    """Return every node with its data, Stat and children, in the order of the paths."""
+    """Return (path, (data, Stat), child names) of every node; both servers are walked in the same order."""
     client = side.clients[0]
     nodes: list[object] = []
     paths = ["/"]

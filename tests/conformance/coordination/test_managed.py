@@ -1,4 +1,4 @@
-"""The managed server as a process: how it starts, when it ends and what it keeps."""
+"""The managed ZooKeeper server as a process: its start, its end, and the data that it keeps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ asyncio.run(main())
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ManagedZooKeeper]:
-    """A server that is not started yet, in a directory whose name Java cannot read from a properties file."""
+    """A server that is not started yet; its directory's name needs escaping in a Java properties file."""
     [port] = free_ports(1, SystemRng())
     server = ManagedZooKeeper(tmp_path / "ä b\\c", port, clock=SystemClock())
     yield server
@@ -57,11 +57,11 @@ async def test_server_keeps_port_and_data_when_it_restarts(
     assert second != first
     await server.kill()
     assert not server.is_running()
-    await server.stop()  # gone already: no harm
+    await server.stop()  # the process has already ended: no error
     assert (server.data_dir / "zookeeper.log").read_text() == ""
 
 
-async def test_stop_ends_a_server_cleanly_even_a_paused_one(
+async def test_stop_ends_even_a_paused_server_cleanly(
     server: ManagedZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     await server.start()
@@ -80,7 +80,7 @@ async def test_start_fails_before_spawning_when_the_port_is_taken(server: Manage
     listener.close()
 
 
-async def test_start_fails_with_the_output_of_a_server_that_ends_at_once(
+async def test_start_fails_with_the_output_of_the_server_when_it_ends_at_once(
     server: ManagedZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZOOKEEPER_JARS", "/nowhere.jar")
@@ -107,7 +107,7 @@ async def test_only_a_detached_server_outlives_its_parent(tmp_path: Path, mode: 
     if mode == "attached":
         await eventually(is_gone)
         return
-    # The kernel's signal, had there been one, came before the parent could be waited for.
+    # If the kernel had sent a signal, it would have arrived before the wait for the parent ended.
     seen_from_here = ManagedZooKeeper(tmp_path, port, clock=SystemClock())
 
     async def serves() -> bool:

@@ -1,6 +1,6 @@
-"""What each operation returns and refuses: on Apache ZooKeeper and on the stand-in in memory.
+"""Results and errors of each ZooKeeper operation, on Apache ZooKeeper and on the in-memory stand-in.
 
-kazoo is the second opinion on what the real client does.
+kazoo, an independent client, checks the writes of our client.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from minikafka.zk.session import REQUEST_MAX
 
 @pytest.fixture
 async def client(zookeeper: Zookeeper) -> RecordingClient:
-    """A client with the nodes /a (data "1"), /a/b and the ephemeral /e."""
+    """A client that has created the nodes /a (data "1") and /a/b and the ephemeral node /e."""
     client: RecordingClient = await zookeeper.connect()
     await client.create("/a", b"1")
     await client.create("/a/b", b"")
@@ -111,7 +111,7 @@ REFUSALS: list[tuple[str, Callable[[RecordingClient], Awaitable[Any]], type[Coor
 @pytest.mark.parametrize(
     ("call", "error"), [row[1:] for row in REFUSALS], ids=[r[0] for r in REFUSALS]
 )
-async def test_each_refusal_raises_its_own_error(
+async def test_each_refused_operation_raises_its_own_error(
     client: RecordingClient,
     call: Callable[[RecordingClient], Awaitable[Any]],
     error: type[CoordinationError],
@@ -147,7 +147,7 @@ MULTI_REFUSALS: list[tuple[list[MultiOp], int, type[CoordinationError]]] = [
 
 
 @pytest.mark.parametrize(("ops", "index", "error"), MULTI_REFUSALS, ids=range(len(MULTI_REFUSALS)))
-async def test_refused_multi_names_its_culprit_and_changes_nothing(
+async def test_refused_multi_names_the_failed_operation_and_changes_nothing(
     client: RecordingClient, ops: list[MultiOp], index: int, error: type[CoordinationError]
 ) -> None:
     before = await client.get("/a"), await client.children("/")
@@ -245,7 +245,7 @@ async def test_every_call_after_close_raises_closed(client: RecordingClient) -> 
             await call()
 
 
-# The same random operations by this client and by kazoo, each in a root of its own.
+# The same random operations by this client and by kazoo, each with a separate root.
 
 PATHS = ["/a", "/a/b", "/a/c", "/d", "/d/e", "/d/e/f"]
 

@@ -1,4 +1,4 @@
-"""What a session keeps and loses, on Apache ZooKeeper and on the stand-in in memory.
+"""Watches, nodes and requests that a session keeps or loses, on Apache ZooKeeper and on the in-memory stand-in.
 
 `test_sessions.py` has the faults that only a real network and a real server can have.
 """
@@ -19,7 +19,7 @@ EXPIRED, CLOSED = SessionState.EXPIRED, SessionState.CLOSED
 
 @pytest.fixture
 async def client(zookeeper: Zookeeper) -> RecordingClient:
-    """A client with the node /a (data "0") and the ephemeral /e."""
+    """A client that has created the node /a (data "0") and the ephemeral node /e."""
     client: RecordingClient = await zookeeper.connect()
     await client.create("/a", b"0")
     await client.create("/e", b"", ephemeral=True)
@@ -52,7 +52,7 @@ async def test_write_without_a_connection_is_not_sent(
     assert (await client.get("/a"))[1].version == 0
 
 
-async def test_read_without_a_connection_waits_for_one(
+async def test_read_without_a_connection_waits_for_a_connection(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     zookeeper.refuse()
@@ -64,7 +64,7 @@ async def test_read_without_a_connection_waits_for_one(
     assert (await read)[0] == b"0"
 
 
-async def test_session_that_another_client_ended_is_followed_by_a_new_one(
+async def test_session_ended_by_another_client_is_followed_by_a_new_session(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     first, generation = client.session_id, client.generation
@@ -96,7 +96,7 @@ async def test_writes_of_an_earlier_session_are_refused_as_stale(
     await client.create("/x", b"", generation=client.generation)
 
 
-async def test_read_that_outlives_its_session_is_refused_as_stale(
+async def test_read_that_waits_past_the_end_of_its_session_is_refused_as_stale(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     zookeeper.refuse()
@@ -121,7 +121,7 @@ async def test_session_is_ended_only_with_its_password(
     await zookeeper.end_session(*session)
     await successor.connected()
     await successor.create("/e", b"", ephemeral=True)
-    await zookeeper.end_session(*session)  # it is over: no harm
+    await zookeeper.end_session(*session)  # the session has ended: no error
 
 
 async def test_close_ends_the_session_on_the_server(

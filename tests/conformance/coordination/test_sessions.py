@@ -32,12 +32,12 @@ LEASE_EXPIRED, EXPIRED, CLOSED = (
 
 
 FIVE_ATTEMPTS_S = 0.35
-"""Least sum of the pauses between five attempts: half of 50, 100, 200 and 400 ms, less a margin."""
+"""Minimum time for five attempts: half of the four pauses of 50, 100, 200 and 400 ms, minus a margin."""
 
 
 @pytest.fixture
 async def client(proxy: Proxy, connect: Connect) -> Client:
-    """A client behind the proxy, with the node /a (data "0") and the ephemeral /e."""
+    """A client behind the proxy that has created the node /a (data "0") and the ephemeral node /e."""
     client = await connect(proxy.connect)
     await client.create("/a", b"0")
     await client.create("/e", b"", ephemeral=True)
@@ -45,7 +45,7 @@ async def client(proxy: Proxy, connect: Connect) -> Client:
 
 
 async def lives(client: Client, *, connections: int = 2) -> None:
-    """Check that the first session is alive, has had this number of connections and kept its ephemeral node."""
+    """Check that the client's first session is alive in its connection number `connections`, and still has /e."""
     async with asyncio.timeout(20):
         while client.connection < connections or client.state is not CONNECTED:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -62,14 +62,14 @@ async def exists_for_others(server: ManagedZooKeeper, client: Client, path: str)
 
 
 async def attempts_take(proxy: Proxy, count: int) -> float:
-    """Return the seconds until this number of further connections was tried."""
+    """Wait for `count` more connection attempts, and return the seconds that they took."""
     last, begun = proxy.connections + count, time.monotonic()
     await until(lambda: proxy.connections >= last, seconds=20)
     return time.monotonic() - begun
 
 
 async def answered_pings(proxy: Proxy, count: int) -> None:
-    """Wait until this number of further pings was answered."""
+    """Wait until the server has answered `count` more pings."""
     pings: list[int] = []
     enough = asyncio.Event()
 
@@ -181,7 +181,7 @@ async def test_refused_connections_are_retried_with_pauses_in_the_same_session(
     await lives(client)
 
 
-async def test_server_that_hangs_up_after_the_handshake_is_retried_with_pauses(
+async def test_connection_closed_after_the_handshake_is_retried_with_pauses(
     client: Client, proxy: Proxy
 ) -> None:
     def hang_up(frame: Frame) -> None:
@@ -196,10 +196,10 @@ async def test_server_that_hangs_up_after_the_handshake_is_retried_with_pauses(
     await lives(client, connections=client.connection)
 
 
-async def test_client_keeps_its_session_when_a_server_lags_behind_it(
+async def test_client_keeps_its_session_when_a_server_lags_behind(
     client: Client, proxy: Proxy
 ) -> None:
-    """A lagging follower hangs up on a client that saw a later zxid; another server may do."""
+    """A lagging follower closes the connection of a client that has seen a later zxid. Another server may accept it."""
     session: Any = client._session
     seen = session._current.last_zxid
     assert seen >= (await client.set("/a", b"", -1)).mzxid - 1
@@ -212,7 +212,7 @@ async def test_client_keeps_its_session_when_a_server_lags_behind_it(
     await lives(client)
 
 
-# Writes while there is no connection, and in sessions that are over.
+# Writes without a connection, and in sessions that have ended.
 
 
 async def test_write_without_a_connection_was_not_sent(client: Client, proxy: Proxy) -> None:
@@ -234,10 +234,10 @@ async def test_close_session_fails_when_no_server_answers() -> None:
         await close_session(f"127.0.0.1:{port}", 1, bytes(16), SystemClock())
 
 
-# Silence.
+# Servers that do not answer.
 
 
-async def test_silent_network_suspends_then_ends_the_lease_then_the_session(
+async def test_silent_network_ends_first_the_connection_then_the_lease_then_the_session(
     proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect, session_ms=1_000)
@@ -251,7 +251,7 @@ async def test_silent_network_suspends_then_ends_the_lease_then_the_session(
     await client.until(LEASE_EXPIRED)
     assert not client.lease_valid()
     assert client.state is LEASE_EXPIRED
-    await asyncio.sleep(0.7)  # the server's own clock runs out
+    await asyncio.sleep(0.7)  # the session times out at the server
     proxy.heal()
     await client.until(CONNECTED)
     assert client.states() == [SUSPENDED, LEASE_EXPIRED, EXPIRED, CONNECTED]
@@ -283,7 +283,7 @@ async def test_idle_session_stays_alive_by_pings(proxy: Proxy, connect: Connect)
     assert client.seen == []
 
 
-async def test_busy_event_loop_does_not_count_as_a_silent_server(
+async def test_busy_event_loop_is_not_treated_as_a_silent_server(
     server: ManagedZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=3_000)
@@ -295,7 +295,7 @@ async def test_busy_event_loop_does_not_count_as_a_silent_server(
     assert client.seen == []
 
 
-# The server itself.
+# Restarted and slow servers.
 
 
 async def test_session_continues_when_a_paused_server_resumes(
@@ -326,7 +326,7 @@ async def test_restarted_server_knows_session_and_nodes(
     assert (await client.get("/a"))[0] == b"0"
 
 
-# Beginning and end.
+# Start and close of a client.
 
 
 async def test_start_gives_up_after_the_session_timeout_without_a_server(
@@ -402,7 +402,7 @@ async def test_requests_in_flight_are_answered_before_the_session_closes(
     assert versions == list(range(1, 51))
 
 
-async def test_session_closes_after_its_task_registry(
+async def test_session_can_be_closed_after_its_task_registry(
     server: ManagedZooKeeper, client: Client
 ) -> None:
     await client.tasks.close()
@@ -450,7 +450,7 @@ async def test_bytes_in_flight_are_bounded_to_four_mebibytes(
 
 
 async def test_thousands_of_concurrent_requests_all_end(proxy: Proxy, connect: Connect) -> None:
-    """Stock aiozk hangs here when the loop ends. The long session outlives a busy machine."""
+    """Unmodified aiozk hangs in this test. The session timeout is long, in case the machine is busy."""
     client = await connect(proxy.connect, session_ms=60_000)
     await client.create("/a", b"0")
     session: Any = client._session
@@ -463,7 +463,7 @@ async def test_thousands_of_concurrent_requests_all_end(proxy: Proxy, connect: C
 async def test_other_client_sees_each_write_once_across_lost_connections(
     server: ManagedZooKeeper, client: Client, proxy: Proxy
 ) -> None:
-    """Writes at versions whose outcome is unknown are read back: each is applied once."""
+    """After a write with an unknown outcome the client reads the node; every write must have been applied once."""
     version = 0
     while version < 12:
         if version % 3 == 0:

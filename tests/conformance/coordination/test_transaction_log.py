@@ -1,4 +1,4 @@
-"""The tests' reader of ZooKeeper's transaction log returns what was written."""
+"""The test library's reader of ZooKeeper's transaction log returns the transactions that were written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def client(server: ManagedZooKeeper, connect: Connect) -> Client:
 
 
 def of_session(server: ManagedZooKeeper, session: int) -> list[Transaction]:
-    """Return the session's transactions after the creation of its root."""
+    """Return the session's transactions without the creation of its root node."""
     mine = [one for one in transactions(server.data_dir) if one.session == session]
     return [one for one in mine if ROOT not in [op.path for op in one.ops]]
 

@@ -1,4 +1,4 @@
-"""Which change completes which watch, what a new connection does to watches, and that none is left behind.
+"""Watches: the changes that complete each kind of watch, watches across reconnects, and removal of unused watches.
 
 The tests run on Apache ZooKeeper and on the stand-in in memory.
 """
@@ -28,7 +28,7 @@ DATA, EXISTS, CHILDREN = WatchKind.DATA, WatchKind.EXISTS, WatchKind.CHILDREN
 
 @pytest.fixture
 async def writer(zookeeper: Zookeeper) -> RecordingClient:
-    """Another client; it has created /a, /a/b and /a/b/c."""
+    """A second client, which has created /a, /a/b and /a/b/c and makes the changes."""
     writer: RecordingClient = await zookeeper.connect_directly()
     for path in ("/a", "/a/b", "/a/b/c"):
         await writer.create(path, b"")
@@ -43,7 +43,7 @@ async def client(zookeeper: Zookeeper, writer: RecordingClient) -> RecordingClie
 
 
 async def armed(client: RecordingClient, kind: WatchKind, path: str) -> Watch:
-    """Return a watch that was registered and then armed by the read of its kind."""
+    """Register a watch, arm it with the read that fits its kind, and return it."""
     watch = client.watch(kind, path)
     if kind is DATA:
         await client.get(path, watch=True)
@@ -175,7 +175,7 @@ async def test_watch_that_was_removed_gives_no_event(
 ) -> None:
     watch = await armed(client, kind, "/a")
     await client.unwatch(kind, "/a")
-    await client.unwatch(kind, "/a")  # none is there: no harm
+    await client.unwatch(kind, "/a")  # no watch is registered: no error
     await writer.multi([Set("/a", b"x", -1), Create("/a/x", b"")])
     await client.sync("/")
     assert not watch.fired()
@@ -226,7 +226,7 @@ async def test_new_connection_completes_every_watch_with_resync(
 async def test_no_change_is_missed_when_the_connection_is_cut_repeatedly(
     client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
-    """A consumer that reads again at every signal ends with the last value."""
+    """A client that reads the node again after every watch signal reads the last value in the end."""
     seen: list[bytes] = []
 
     async def consume() -> None:

@@ -1,4 +1,4 @@
-"""A coordinator goes away at each step of its work: no commit is lost, and members keep their generation."""
+"""A group coordinator fails at each step of its work: no commit is lost, and members keep their generation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMBERS = 2
 
 
 async def live_through(fault: str, step: int) -> str:
-    """Let a group live while its coordinator goes away at this step; return the step, "" if it was not reached."""
+    """Run a group whose coordinator fails at step number `step`; return the step's name, "" if it was not reached."""
     cluster = SteppedCluster(**{key.replace(".", "_"): value for key, value in KEYS.items()})
     begun: asyncio.Future[Callable[[], Awaitable[None]]] = (
         asyncio.get_running_loop().create_future()
@@ -65,12 +65,12 @@ async def live_through(fault: str, step: int) -> str:
 
 
 def nothing(broker: int, number: int, name: str) -> None:
-    """Let the step pass."""
+    """Inject no fault at the step."""
 
 
 @pytest.mark.parametrize(("fault", "first"), [("kill", 0), ("pause", 1), ("move", 2)])
-def test_no_commit_is_lost_when_the_coordinator_goes_at_a_step(fault: str, first: int) -> None:
-    """Each fault is tested at two of every five steps: a commit has six, so every kind of step is reached."""
+def test_no_commit_is_lost_when_the_coordinator_fails_at_a_step(fault: str, first: int) -> None:
+    """Each fault is tested at two of every five steps. A commit has six steps, so every kind of step is reached."""
     reached = []
     for step in count():
         if step % 5 not in (first, first + 2):
@@ -84,7 +84,7 @@ def test_no_commit_is_lost_when_the_coordinator_goes_at_a_step(fault: str, first
 
 
 async def roll(groups: int) -> None:
-    """Restart every broker in turn while groups commit; each must go on after each restart."""
+    """Restart every broker in turn while groups commit; after each restart, every group must commit again."""
     keys = {**KEYS, "offsets.topic.num.partitions": 6}
     cluster = MemoryCluster(**{key.replace(".", "_"): value for key, value in keys.items()})
     async with cluster:

@@ -1,7 +1,7 @@
-"""Two brokers go away at once while static members restart: no commit is lost, and no assignment is mixed up.
+"""Two brokers fail at once while static members restart: no commit is lost, and each member gets its own assignment.
 
-The invariants are those of `Life`: an acknowledged commit is fetched back, generations never fall, and each member gets
-the bytes that its generation's leader sent for it.
+`Life` checks the invariants: an acknowledged commit is fetched back, generations never fall, and each member gets
+the bytes that the group leader of its generation sent for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ APART_MS = 600
 
 
 async def live_through(seed: int) -> None:
-    """Let a group live through rounds of two faults and a restart of a static member, in random order."""
+    """Run a group through rounds of faults: two broker faults and the restart of a static member, in random order."""
     rng = Random(seed)
     async with MemoryCluster(3, **KEYS) as cluster:
         async with cluster.client() as client:
@@ -51,7 +51,7 @@ async def live_through(seed: int) -> None:
 
 
 async def suffer(cluster: MemoryCluster, life: Life, rng: Random) -> None:
-    """Take the coordinator and another broker away, and restart a static member, all within `APART_MS`."""
+    """Kill or pause the coordinator and another broker, and restart a static member, all within `APART_MS`."""
     faults = Faults(cluster, away_ms=rng.choice((300, 1_500, 4_000)))
     coordinator = leader(cluster)
     other = rng.choice([number for number in cluster.storages if number != coordinator])
@@ -68,7 +68,7 @@ async def suffer(cluster: MemoryCluster, life: Life, rng: Random) -> None:
 
 
 def leader(cluster: MemoryCluster) -> int:
-    """Return the coordinator of the group."""
+    """Return the id of the broker that coordinates the group."""
     tp = TopicPartition(GROUP_TOPIC, 0)
     led = {
         number: partition.leader_epoch

@@ -1,4 +1,4 @@
-"""What a broker key changes, on whole brokers in virtual time, where no other test shows it."""
+"""Effects of broker keys that no other test shows, on whole brokers in virtual time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MINUTE = 60_000
 def run(
     scenario: Callable[[MemoryCluster, Client], Awaitable[None]], brokers: int = 1, **config: object
 ) -> None:
-    """Run a scenario on a cluster with these keys."""
+    """Run a scenario on a cluster whose brokers have this configuration."""
 
     async def scene() -> None:
         async with MemoryCluster(brokers, **config) as cluster, cluster.client() as user:
@@ -71,7 +71,7 @@ def test_metrics_page_is_served_unless_it_is_disabled(
     "zookeeper.connection.timeout.ms",
     "minikafka.cluster.secret",
 )
-async def test_process_connects_with_the_configured_addresses_and_times(
+async def test_broker_process_uses_the_configured_addresses_and_timeouts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given: dict[str, Any] = {}
@@ -114,7 +114,7 @@ async def test_process_connects_with_the_configured_addresses_and_times(
 
 @pytest.mark.key("controlled.shutdown.enable")
 @pytest.mark.parametrize("enabled", [True, False])
-def test_stopping_broker_gives_leaderships_away_unless_that_is_disabled(enabled: bool) -> None:
+def test_stopping_broker_requests_controlled_shutdown_unless_disabled(enabled: bool) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.create_topics(NewTopic("t", assignment={0: (1, 0)}))
         await cluster.stop(1)
@@ -155,7 +155,7 @@ def test_connection_with_a_longer_request_is_closed(size: int, is_accepted: bool
 
 
 @pytest.mark.key("log.flush.offset.checkpoint.interval.ms", "producer.id.expiration.ms")
-def test_idle_producers_and_recovery_points_are_looked_at_in_the_interval() -> None:
+def test_producer_expiry_and_checkpoints_run_at_the_configured_intervals() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.create_topics(NewTopic("t"))
         replicas, storage = cluster.brokers[0].replicas, cluster.storages[0]
@@ -193,7 +193,7 @@ def test_follower_limits_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def parts_of_a_copy(monkeypatch: pytest.MonkeyPatch, **config: object) -> list[int]:
-    """Return the bytes of each response from which a new replica takes 20 batches of 20 KB."""
+    """Replicate 20 batches of 20 KB to a new replica; return the number of bytes appended from each response."""
     parts: list[int] = []
     append = Log.append_replicated
 
@@ -219,7 +219,7 @@ def parts_of_a_copy(monkeypatch: pytest.MonkeyPatch, **config: object) -> list[i
 @pytest.mark.parametrize(
     ("least", "wait", "waits"), [(1, 400, False), (100_000, 400, True), (100, 400, False)]
 )
-def test_leader_holds_a_fetch_until_there_are_enough_bytes_or_the_time_is_over(
+def test_leader_holds_a_fetch_until_minimum_bytes_or_maximum_wait(
     least: int, wait: int, waits: bool
 ) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
@@ -236,7 +236,7 @@ def test_leader_holds_a_fetch_until_there_are_enough_bytes_or_the_time_is_over(
     run(scenario, 2, replica_fetch_min_bytes=least, replica_fetch_wait_max_ms=wait)
 
 
-def test_two_small_produces_together_reach_the_least_bytes_of_a_fetch() -> None:
+def test_two_small_batches_together_reach_the_minimum_bytes_of_a_fetch() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         await user.produce("t", [Record(value=bytes(1000))])

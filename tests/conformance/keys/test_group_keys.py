@@ -1,4 +1,4 @@
-"""What the keys of the group coordinator change, on whole brokers in virtual time."""
+"""Effects of the group coordinator's keys, on whole brokers in virtual time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ONE = {
 def run(
     scenario: Callable[[MemoryCluster, Client], Awaitable[None]], brokers: int = 1, **config: object
 ) -> None:
-    """Run a scenario with the topic t on a cluster with these keys."""
+    """Run a scenario with the topic t on a cluster whose brokers have this configuration."""
 
     async def scene() -> None:
         keys = {**ONE, **config}
@@ -108,7 +108,7 @@ def test_metadata_of_a_commit_is_limited(size: int, error: int) -> None:
 
 @pytest.mark.key("offsets.topic.compression.codec")
 @pytest.mark.parametrize("codec", [0, 1, 4])
-def test_batches_of_the_offsets_topic_have_the_configured_codec(codec: int) -> None:
+def test_offsets_topic_batches_have_the_configured_codec(codec: int) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         client = GroupClient(cluster, "g")
         assert await client.commit({("t", 0): 5}) == {0}

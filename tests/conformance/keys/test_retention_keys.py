@@ -1,4 +1,4 @@
-"""What the keys of retention change, on whole brokers in virtual time."""
+"""Effects of the retention keys, on whole brokers in virtual time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 BATCH = len(build([Record(timestamp=0, value=b"v" * 100)]))
 
 OFTEN = {"log_initial_task_delay_ms": 0, "log_retention_check_interval_ms": 1_000}
-"""Old records are looked for every second, unless a test says otherwise."""
+"""Default of these tests: retention is checked every second."""
 
 Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 
 
 def run(scenario: Scenario, configs: dict[str, str] | None = None, **config: object) -> None:
-    """Run a scenario with a topic `t` of these settings, in segments of one batch, on one broker with these keys."""
+    """Run a scenario on one broker. `configs`: settings of topic `t`, whose segments hold one batch each."""
 
     async def scene() -> None:
         async with MemoryCluster(1, **{**OFTEN, **config}) as cluster, cluster.client() as user:
@@ -34,7 +34,7 @@ def run(scenario: Scenario, configs: dict[str, str] | None = None, **config: obj
 
 
 async def produce(user: Client, count: int = 1, timestamp: int = -1) -> None:
-    """Produce this number of batches of one record; without a timestamp the current time is used."""
+    """Produce this number of batches of one record. Timestamp -1 stands for the current time."""
     for _ in range(count):
         await user.produce("t", [Record(timestamp=timestamp, value=b"v" * 100)], partition=0)
 
@@ -44,13 +44,13 @@ async def start(user: Client) -> int:
 
 
 async def start_after(cluster: MemoryCluster, user: Client, ms: int) -> int:
-    """Set the machine's clock forward, and return the log start offset after the next check."""
+    """Set the broker's clock forward by `ms`, and return the log start offset after the next retention check."""
     cluster.clock.skipped_ms += ms
     return await start_in(cluster, user, 3_000)
 
 
 async def start_in(cluster: MemoryCluster, user: Client, ms: int) -> int:
-    """Return the log start offset when this time has passed."""
+    """Wait `ms` milliseconds, and return the log start offset."""
     await cluster.clock.sleep(ms)
     return await start(user)
 
@@ -78,7 +78,9 @@ def test_records_older_than_the_limit_are_deleted(age: str, offset: int) -> None
     ],
     ids=["ms", "minutes", "hours", "all"],
 )
-def test_broker_sets_the_age_in_three_units(config: dict[str, int]) -> None:
+def test_broker_retention_time_is_set_in_milliseconds_minutes_or_hours(
+    config: dict[str, int],
+) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 3)
         assert await start_after(cluster, user, 59 * MINUTE) == 0
@@ -97,7 +99,7 @@ def test_records_are_kept_for_a_week_by_default() -> None:
     run(scenario)
 
 
-def test_topic_may_keep_its_records_where_the_broker_does_not() -> None:
+def test_topic_setting_keeps_records_that_the_broker_default_would_delete() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 2)
         assert await start_after(cluster, user, 10 * MINUTE) == 0
@@ -108,7 +110,7 @@ def test_topic_may_keep_its_records_where_the_broker_does_not() -> None:
     run(scenario, {"retention.ms": "-1"}, log_retention_ms=1)
 
 
-def test_records_of_the_future_stay_until_they_are_old() -> None:
+def test_records_with_future_timestamps_are_kept_until_they_are_old() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 1, cluster.clock.wall_ms() + HOUR)
         await produce(user, 2)
@@ -118,7 +120,7 @@ def test_records_of_the_future_stay_until_they_are_old() -> None:
     run(scenario, {"retention.ms": str(10 * MINUTE)})
 
 
-def test_time_of_the_append_counts_with_log_append_time() -> None:
+def test_retention_uses_the_append_time_with_log_append_time() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 2, timestamp=1)
         assert await start_after(cluster, user, 30 * MINUTE) == 0
@@ -140,7 +142,7 @@ def test_oldest_records_above_the_size_are_deleted(limit: int, offset: int) -> N
     run(scenario, {"retention.bytes": str(limit)})
 
 
-def test_broker_sets_the_size_of_its_topics() -> None:
+def test_broker_retention_size_applies_to_topics() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         assert await start_after(cluster, user, 10 * MINUTE) == 3
@@ -149,7 +151,9 @@ def test_broker_sets_the_size_of_its_topics() -> None:
 
 
 @pytest.mark.parametrize(("policy", "offset"), [("delete", 3), ("compact,delete", 3)])
-def test_old_records_are_deleted_by_a_policy_with_delete(policy: str, offset: int) -> None:
+def test_old_records_are_deleted_only_if_the_policy_contains_delete(
+    policy: str, offset: int
+) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         for _ in range(3):
             record = Record(key=b"k", value=b"v" * 100)
@@ -161,7 +165,7 @@ def test_old_records_are_deleted_by_a_policy_with_delete(policy: str, offset: in
 
 @pytest.mark.key("log.initial.task.delay.ms", "log.retention.check.interval.ms")
 @pytest.mark.parametrize("delay", [20_000, 120_000])
-def test_old_records_are_looked_for_after_the_delay_and_then_in_the_interval(delay: int) -> None:
+def test_retention_is_checked_after_the_delay_and_then_at_each_interval(delay: int) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user)
         assert await start_in(cluster, user, delay - 2_000) == 0
@@ -178,7 +182,7 @@ def test_old_records_are_looked_for_after_the_delay_and_then_in_the_interval(del
     )
 
 
-def test_old_records_are_looked_for_at_the_start_without_a_delay() -> None:
+def test_retention_is_checked_at_the_start_without_a_delay() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user)
         assert await start_in(cluster, user, 2_000) == 1

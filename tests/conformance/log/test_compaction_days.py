@@ -1,4 +1,4 @@
-"""Two days of updates, compaction and failures: whole brokers in memory, whose clocks are driven forward."""
+"""Two simulated days of updates, compaction and failures, on whole brokers in memory."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from minikafka.record.batch import records
 from minikafka.replication.partition import Partition
 
 KEYED, AGED = TopicPartition("keyed", 0), TopicPartition("aged", 0)
-"""A compacted partition, and one that is compacted and has a retention of `KEPT_MS`."""
+"""A compacted partition, and a partition with compaction and a retention of `KEPT_MS`."""
 OFTEN = [b"often-%d" % number for number in range(6)]
 RARELY = [b"rarely-%d" % number for number in range(80)]
-"""Keys that get about one record in two days, so that their delete markers live out their time."""
+"""Keys that get about one record in two days, so that their delete markers expire before the next record."""
 SEGMENT_MS = HOUR
 MIN_LAG_MS = 2 * HOUR
 MAX_LAG_MS = 6 * HOUR
 MARKER_MS = 10 * HOUR
 KEPT_MS = 12 * HOUR
 LATE_MS = STEP + MINUTE
-"""What is due is done at the next step at the latest."""
+"""Maximum delay after the due time: due work is done at the next step."""
 CLEANED_MS = MAX_LAG_MS + SEGMENT_MS + LATE_MS
-"""Age at which every record has been through a cleaning."""
+"""Age by which every record has been through a cleaning."""
 DELETE_DELAY_MS = 2 * SECOND
 
 
 class Days(days.Days):
-    """What was written: by partition, at the offset, the timestamp, the key and the value of each record."""
+    """Two days of the cluster. `written` has (timestamp, key, value) of each record by partition, indexed by offset."""
 
     def __init__(self, cluster: MemoryCluster, user: Client, seed: int) -> None:
         super().__init__(cluster, user, seed)
@@ -84,7 +84,7 @@ class Days(days.Days):
         assert not suffixes & {"deleted", "cleaned", "swap"}
 
     def check_retention(self, replica: Partition, last: dict[bytes, int]) -> None:
-        """Check that retention removed only old records, and left no segment whose records are all old."""
+        """Check that retention removed only old records, and kept no segment whose records are all old."""
         log, now = replica.log, self.cluster.clock.wall_ms()
         gone = [self.written[AGED][at] for at in last.values() if at < log.log_start_offset]
         first = log.segments[log.segments.count_below(log.log_start_offset)]
@@ -102,10 +102,10 @@ class Days(days.Days):
         *,
         is_there: bool,
     ) -> None:
-        """Check that a replaced record and an old delete marker are removed in time, and not too early.
+        """Check that replaced records and old delete markers are removed neither too late nor too early.
 
-        `away_ms`: time for which the broker was down and could not clean. As in Kafka it keeps a record whose delete
-        marker was written and removed meanwhile (`delete.retention.ms`).
+        `away_ms`: time for which the broker was down and could not clean. If a delete marker was written and removed
+        during that time, the broker keeps the deleted record, as in Kafka (`delete.retention.ms`).
         """
         now = self.cluster.clock.wall_ms()
         at, key, value = written[offset]
@@ -166,5 +166,5 @@ async def two_days(seed: int) -> None:
         assert lived.markers_removed > 100
 
 
-def test_logs_hold_what_compaction_must_keep_for_two_days() -> None:
+def test_compacted_logs_keep_the_required_records_during_two_days() -> None:
     run_seeded(1, two_days(1))

@@ -1,7 +1,7 @@
 """A broker that is killed, or whose storage fails, at each file operation of a retention pass.
 
-The pass deletes segments of one log by time, with a roll of the active one, of one by size, and of one that
-DeleteRecords has cut, and ends when their files are gone.
+The pass deletes segments of three logs: of the first by time, including a roll of the active segment, of the second
+by size, and of the third below the offset of a DeleteRecords request. The pass ends when the files are removed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ BATCH = len(build([Record(timestamp=0, value=bytes(60))]))
 OLD, LARGE, CUT = (TopicPartition(name, 0) for name in ("old", "large", "cut"))
 ENDS = {OLD: 5, LARGE: 9, CUT: 7}
 STARTS = {OLD: 5, LARGE: 6, CUT: 5}
-"""Where the logs start after the pass; segments hold two records."""
+"""Log start offsets after the pass; a segment holds two records."""
 LAST_SEGMENTS = {OLD: [5], LARGE: [6, 8], CUT: [4, 6]}
 
 Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 
 
 def run(scenario: Scenario) -> None:
-    """Run a scenario on one broker with the three logs filled, before the pass."""
+    """Run a scenario on one broker whose three logs are filled, starting before the retention pass."""
 
     async def scene() -> None:
         keys = {
@@ -64,12 +64,12 @@ async def fill(user: Client) -> None:
 
 
 async def whole_pass(cluster: MemoryCluster) -> None:
-    """Wait until retention has run and the removed files are gone."""
+    """Wait until retention has run and the files of removed segments are deleted."""
     await cluster.clock.sleep(18 * SECOND)
 
 
 def check(storage: MemoryStorage, log: Log) -> None:
-    """The log has every record from a start that is not too high, and no file of a removed segment is left."""
+    """Check that the log's start offset is not too high, no later record is lost, and no removed segment has files."""
     assert log.log_start_offset <= STARTS[log.tp]
     assert log.log_end_offset == ENDS[log.tp]
     assert log.gaps.lost_from is None
@@ -88,7 +88,7 @@ def check(storage: MemoryStorage, log: Log) -> None:
 
 
 def states() -> list[MemoryStorage]:
-    """Return the storage as it is before each of the changes of a retention pass."""
+    """Run a retention pass; return a copy of the storage from before each file operation of the pass."""
     found: list[MemoryStorage] = []
 
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
@@ -107,7 +107,7 @@ def states() -> list[MemoryStorage]:
     return found
 
 
-def test_broker_killed_at_any_change_of_a_pass_loses_no_record(
+def test_broker_killed_at_any_change_of_a_retention_pass_loses_no_record(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     killed = states()
@@ -133,8 +133,8 @@ def test_broker_killed_at_any_change_of_a_pass_loses_no_record(
     run(scenario)
 
 
-def test_storage_that_fails_at_any_change_of_a_pass_goes_offline() -> None:
-    """It fails once, at one change, or from that change on."""
+def test_log_directory_goes_offline_when_storage_fails_in_a_retention_pass() -> None:
+    """The storage fails at one change only or, in every second case, at that change and all later changes."""
     for position in range(len(states())):
         is_once = bool(position % 2)
 

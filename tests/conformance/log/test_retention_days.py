@@ -1,4 +1,4 @@
-"""Two days of records, retention and failures: whole brokers in memory, whose clocks are driven forward."""
+"""Two simulated days of records, retention and failures, on whole brokers in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AGED, SIZED = TopicPartition("aged", 0), TopicPartition("sized", 0)
 
 
 class Reader:
-    """A consumer that may lag. It reads from `position`, which goes back to the log start only when it is told to."""
+    """A consumer that may lag. It resets `position` to the log start only after OFFSET_OUT_OF_RANGE."""
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
@@ -56,7 +56,7 @@ class Reader:
 
 
 class Days(days.Days):
-    """What was written: by partition and offset the timestamp and the value of each record."""
+    """Two days of the cluster. `written` has (timestamp, value) of each record by partition and offset."""
 
     def __init__(self, cluster: MemoryCluster, user: Client, seed: int) -> None:
         super().__init__(cluster, user, seed)
@@ -102,7 +102,7 @@ class Days(days.Days):
         )
 
     def check_bounds(self, tp: TopicPartition, replica: Partition) -> None:
-        """Check that young records are there, and that segments beyond the retention by time or size are gone."""
+        """Check that the log has all young records and no segment that time or size retention must have deleted."""
         log, now = replica.log, self.cluster.clock.wall_ms()
         first = log.segments[log.segments.count_below(log.log_start_offset)]
         is_empty = log.log_start_offset == log.log_end_offset
@@ -150,5 +150,5 @@ async def two_days(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_logs_stay_within_their_bounds_for_two_days(seed: int) -> None:
+def test_logs_stay_within_their_retention_bounds_during_two_days(seed: int) -> None:
     run_seeded(seed, two_days(seed))

@@ -1,7 +1,7 @@
 """Kafka's own DumpLogSegments reads every file of a log.
 
-Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 (kafka_2.13 and all it
-depends on) and a `java` is on the path.
+Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 (kafka_2.13 and its
+dependencies) and a `java` is on the path.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def every(directory: str, suffix: str) -> str:
 
 
 def fill(log: Log) -> int:
-    """Append some hundred batches of all codecs, two idempotent producers and four epochs; return their number."""
+    """Append batches of all codecs, from two idempotent producers, in four epochs; return the number of batches."""
     chance = random.Random(1)
     sequences = {7: 0, 8: 0}
     timestamp = 1_700_000_000_000

@@ -1,4 +1,4 @@
-"""The Storage port on the disk of this machine and on its stand-in in memory."""
+"""The Storage port, tested on this machine's disk and on the in-memory stand-in."""
 
 from __future__ import annotations
 
@@ -126,20 +126,20 @@ def test_open_file_survives_the_rename_of_its_directory(place: Place) -> None:
     file.close()
 
 
-def test_time_of_the_last_change_is_that_of_the_last_write(place: Place) -> None:
+def test_modification_time_is_the_time_of_the_last_write(place: Place) -> None:
     if isinstance(place.storage, MemoryStorage):
         place.storage.wall_ms = lambda: int(time.time() * 1000)
     before = time.time() * 1000
     file = place.storage.open(place.path("f"), create=True)
     file.pwritev([b"x"], 0)
     file.close()
-    # The time of a file may be that of the kernel's last tick.
+    # The kernel may record the time of its last clock tick as a file's time.
     assert before - 1000 < place.storage.modified_ms(place.path("f")) <= time.time() * 1000
     with pytest.raises(StorageFailed):
         place.storage.modified_ms(place.path("none"))
 
 
-def test_time_of_the_last_change_can_be_set_and_stays_after_a_rename(place: Place) -> None:
+def test_modification_time_can_be_set_and_survives_a_rename(place: Place) -> None:
     place.storage.write_atomically(place.path("f"), b"x")
     place.storage.set_modified_ms(place.path("f"), 1_700_000_000_123)
     place.storage.rename(place.path("f"), place.path("g"))
@@ -155,7 +155,7 @@ def test_removing_a_file_twice_is_no_error(place: Place) -> None:
     assert not place.storage.exists(place.path("a"))
 
 
-def test_lock_is_held_by_one_until_it_is_closed(place: Place) -> None:
+def test_lock_is_exclusive_until_it_is_closed(place: Place) -> None:
     held = place.storage.lock(place.path(".lock"))
     assert held is not None
     assert place.storage.lock(place.path(".lock")) is None
@@ -165,19 +165,19 @@ def test_lock_is_held_by_one_until_it_is_closed(place: Place) -> None:
     again.close()
 
 
-def test_make_directories_returns_whether_it_made_one(place: Place) -> None:
+def test_make_directories_returns_true_only_if_it_created_a_directory(place: Place) -> None:
     deep = place.path("p/q")
     assert place.storage.make_directories(deep) is True
     assert place.storage.make_directories(deep) is False
 
 
-def test_make_directories_fails_where_a_file_is(tmp_path: Path) -> None:
+def test_make_directories_fails_if_a_file_has_the_path(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"")
     with pytest.raises(StorageFailed):
         DiskStorage().make_directories(str(tmp_path / "f"))
 
 
-def test_linked_file_survives_the_removal_of_its_first_name(
+def test_linked_file_survives_the_removal_of_its_original_name(
     place: Place,
 ) -> None:
     storage = place.storage
@@ -189,7 +189,7 @@ def test_linked_file_survives_the_removal_of_its_first_name(
     assert (storage.read(place.path("b")), storage.read(place.path("c"))) == (b"same", b"other")
 
 
-def test_link_returns_false_when_the_name_cannot_be_given(place: Place) -> None:
+def test_link_returns_false_when_source_is_missing_or_target_exists(place: Place) -> None:
     storage = place.storage
     storage.write_atomically(place.path("a"), b"a")
     storage.write_atomically(place.path("b"), b"b")
@@ -198,13 +198,13 @@ def test_link_returns_false_when_the_name_cannot_be_given(place: Place) -> None:
     assert storage.read(place.path("b")) == b"b"
 
 
-def test_room_returns_at_most_the_total_as_usable(place: Place) -> None:
+def test_room_returns_no_more_usable_than_total_bytes(place: Place) -> None:
     place.storage.make_directories(f"{place.root}/a")
     total, usable = place.storage.room(f"{place.root}/a")
     assert 0 <= usable <= total
 
 
-def test_symbolic_link_is_seen_and_neither_opened_nor_written_through(tmp_path: Path) -> None:
+def test_symbolic_link_is_detected_and_not_followed(tmp_path: Path) -> None:
     storage = DiskStorage()
     (tmp_path / "file").write_bytes(b"mine")
     for name, target in (("link", "file"), ("dangling", "none"), ("new.tmp", "file")):
@@ -220,7 +220,7 @@ def test_symbolic_link_is_seen_and_neither_opened_nor_written_through(tmp_path: 
     assert not (tmp_path / "none").exists()
 
 
-def test_file_and_directory_are_no_links(place: Place) -> None:
+def test_file_and_directory_are_not_symbolic_links(place: Place) -> None:
     place.storage.write_atomically(place.path("a"), b"")
     assert not place.storage.is_link(place.path("a"))
     assert not place.storage.is_link(place.root)

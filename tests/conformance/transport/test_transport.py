@@ -1,4 +1,4 @@
-"""What every Transport must do: real sockets under asyncio and uvloop, and the in-memory twin."""
+"""The contract of every Transport: sockets under asyncio, sockets under uvloop, and the in-memory stand-in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ KINDS = {
 
 @pytest.fixture(params=list(KINDS))
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a scenario in a loop of the kind; what the loop would only log fails the test."""
+    """Return a function that runs a scenario on one kind of transport and loop.
+
+    An exception that the event loop would only log fails the test.
+    """
     make_transport, make_loop = KINDS[request.param]
 
     def run_scenario(scenario: Scenario) -> None:
@@ -48,7 +51,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 class Recorder:
-    """A handler that keeps everything that happens to it."""
+    """A handler that records its callbacks and the received bytes."""
 
     def __init__(self, buffer_bytes: int = 64 * 1024) -> None:
         self.link: Link
@@ -91,7 +94,7 @@ class Recorder:
 
 
 async def pair(transport: Transport, *, buffer_bytes: int = 64 * 1024) -> tuple[Recorder, Recorder]:
-    """Return the connected handlers of a client and a server; the listener is closed."""
+    """Connect a client to a server and close the listener; return both handlers."""
     accepted: list[Recorder] = []
 
     def accept() -> Recorder:
@@ -116,7 +119,7 @@ async def part(*handlers: Recorder) -> None:
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_connection_that_was_accepted_is_made_before_the_listener_is_closed(
+def test_accepted_connection_calls_connected_before_the_listener_closes(
     run: Run, turns: int
 ) -> None:
     async def scenario(transport: Transport) -> None:
@@ -216,7 +219,7 @@ def test_pausing_and_resuming_twice_has_no_effect(run: Run) -> None:
     run(scenario)
 
 
-def test_buffer_of_one_byte_is_enough(run: Run) -> None:
+def test_handler_with_a_buffer_of_one_byte_receives_every_byte(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport, buffer_bytes=1)
         client.link.send([b"minikafka"])

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector reads the brokers, and gives the rows that `format("minikafka")` gives."""
+"""Spark's own Kafka connector reads the same rows from the brokers as `format("minikafka")`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def client(cluster) -> AsyncIterator[Client]:
 
 
 def fill(bootstrap: str, topic: str, partition: int, count: int, codec: str) -> None:
-    """Produce records a second apart, with nulls, empty values and headers now and then."""
+    """Produce records with timestamps one second apart; some have null or empty keys and values, or headers."""
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec})
     for number in range(count):
         producer.produce(
@@ -49,14 +49,14 @@ def fill(bootstrap: str, topic: str, partition: int, count: int, codec: str) -> 
 
 
 async def both(formats: Formats, what: str, **given: str) -> tuple[Any, Any]:
-    """Return what a method of `Formats` gives with the connector and with this project's source."""
+    """Call the method `what` of `Formats` with the connector and with our data source; return both results."""
     method = getattr(formats, what)
     return tuple([await asyncio.to_thread(method, n, **given) for n in ("kafka", "minikafka")])
 
 
 @pytest.fixture
 async def lines(cluster, client) -> None:
-    """Two topics, once per session: `connector-lines` with five codecs, `connector-more` with append times."""
+    """Two topics, created once: `connector-lines` has one codec per partition, `connector-more` has LogAppendTime."""
     if "connector-lines" in await client.list_topics():
         return
     await client.create_topics(
@@ -79,7 +79,7 @@ LATEST = {"startingOffsetsByTimestampStrategy": "latest"}
 
 
 def named(given: object) -> str:
-    """Return the value as text, with times relative to NOW, which differs from worker to worker."""
+    """Return a test id: the value as text, with times relative to NOW, because NOW differs between workers."""
     return re.sub(r"\d{13}", lambda time: f"now{int(time[0]) - NOW:+}", str(given))
 
 

@@ -1,4 +1,4 @@
-"""Streams and sinks of Spark's own Kafka connector on the brokers, next to those of `format("minikafka")`.
+"""Streams and sinks of Spark's own Kafka connector and of `format("minikafka")`, compared on the same brokers.
 
 Writes start on the test's own thread, as in `test_write.py`.
 """
@@ -24,7 +24,7 @@ async def create(cluster: LocalCluster, *names: str, partitions: int = 3) -> Non
 
 
 def content(rows: list[dict], *more: str) -> list[str]:
-    """Return the columns that a producer sets (and `more`) of each row as text, sorted."""
+    """Return, sorted and as text, the columns of each row that a producer sets, and the columns in `more`."""
     return sorted(str([row[name] for name in (*CONTENT, *more)]) for row in rows)
 
 

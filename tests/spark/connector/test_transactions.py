@@ -29,11 +29,11 @@ ROUNDS = 12
 
 
 class Transactions(NamedTuple):
-    """A topic with transactions that were committed, aborted, and left open, between plain records."""
+    """A topic with plain records and with committed, aborted and open transactions."""
 
     bootstrap: str
     committed: list[bytes]
-    """Values of plain and committed records below the open transaction."""
+    """Values of plain records and of records of committed transactions, all before the open transaction."""
     aborted: list[bytes]
 
 
@@ -49,7 +49,10 @@ def transactions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Transacti
 
 
 def fill(bootstrap: str) -> tuple[list[bytes], list[bytes]]:
-    """Let four producers write transactions whose batches alternate with each other's and with plain ones."""
+    """Write transactions of several producers and plain records, with alternating batches.
+
+    Return the committed values, plain records included, and the aborted values.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     plain = Producer({"bootstrap.servers": bootstrap})
@@ -80,7 +83,7 @@ def fill(bootstrap: str) -> tuple[list[bytes], list[bytes]]:
 
 
 def transactional(bootstrap: str, codec: str) -> Producer:
-    """Return a producer that may begin transactions."""
+    """Return a transactional producer that has called `init_transactions`."""
     keys = {"transactional.id": f"by {codec}", "compression.type": codec}
     producer = Producer({"bootstrap.servers": bootstrap, **keys})
     producer.init_transactions()
@@ -88,7 +91,7 @@ def transactional(bootstrap: str, codec: str) -> Producer:
 
 
 def write(producer: Producer, chance: random.Random, name: bytes) -> list[bytes]:
-    """Write up to five records to random partitions as batches of their own; return their values."""
+    """Write up to five records to random partitions; return their values."""
     values = [name + b"%d" % chance.getrandbits(60) for _ in range(chance.randrange(6))]
     for value in values:
         producer.produce(TOPIC, value, value[:3], chance.randrange(PARTITIONS))

@@ -17,7 +17,7 @@ async def client(cluster: LocalCluster):
 
 @pytest.fixture
 def contents(client: Client):
-    """Return a function that returns the records of a topic, in offset order by partition."""
+    """Return a function that reads all records of a topic, in order of partition and offset."""
 
     async def read(topic: str) -> list[Record]:
         [info] = await client.describe_topics(topic)

@@ -1,4 +1,4 @@
-"""Topics of a real cluster into Parquet and back: odd records, gaps, interrupted and repeated runs."""
+"""Topics of a real cluster are archived to Parquet and restored: unusual records, gaps, interrupted, repeated runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Run = Callable[..., Summary]
 
 @pytest.fixture
 def save(spark, cluster: LocalCluster, tmp_path: Path) -> Run:
-    """Run the pipeline `archive` of topics into the archive of this test."""
+    """Return a function that runs the pipeline `archive` for topics, into the test's archive."""
 
     def run(*topics: str, **given) -> Summary:
         settings = ArchiveSettings(cluster.bootstrap, topics, str(tmp_path / "archive"), **given)
@@ -51,7 +51,7 @@ def save(spark, cluster: LocalCluster, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def load(spark, cluster: LocalCluster, tmp_path: Path) -> Run:
-    """Run the pipeline `restore` of a topic from the archive of this test."""
+    """Return a function that runs the pipeline `restore` for a topic, from the test's archive."""
 
     def run(topic: str, to: str, directory: str = "", **given) -> Summary:
         directory = directory or str(tmp_path / "archive")
@@ -62,7 +62,7 @@ def load(spark, cluster: LocalCluster, tmp_path: Path) -> Run:
 
 
 async def read(client: Client, topic: str) -> list[tuple]:
-    """Return all that a restore keeps of each record, in order by partition."""
+    """Return the fields of each record that a restore preserves, in order of partition and offset."""
     found = []
     (info,) = await client.describe_topics(topic)
     starts = await client.list_offsets(topic, "earliest")
@@ -84,7 +84,7 @@ async def fill(client: Client, topic: str, partition: int, first: int, count: in
     await client.produce(topic, records, partition=partition)
 
 
-async def test_odd_records_are_restored_as_they_were(spark, client, save, load, tmp_path):
+async def test_unusual_records_are_restored_unchanged(spark, client, save, load, tmp_path):
     await client.create_topics(NewTopic("odd", 3, 3), NewTopic("odd-again", 3, 3))
     for partition in range(2):
         await client.produce("odd", ODD, partition=partition)
@@ -153,7 +153,9 @@ async def test_archive_without_one_of_its_files_is_not_restored(client, save, lo
         await asyncio.to_thread(load, "holes", "holes-again")
 
 
-async def test_gaps_are_covered_and_the_mapping_lists_them(client, save, load, cluster):
+async def test_deleted_offsets_are_covered_by_the_archive_and_listed_in_the_mapping(
+    client, save, load, cluster
+):
     await client.create_topics(NewTopic("gaps", 1, 3), NewTopic("gaps-again", 1, 3))
     await fill(client, "gaps", 0, 0, 10)
     await client.admin.delete_records({TopicPartition("gaps", 0): 4})
@@ -173,7 +175,9 @@ async def test_gaps_are_covered_and_the_mapping_lists_them(client, save, load, c
     assert result.tables[1].rows == ((0, 4, 9, 3, 8, 6), (0, 15, 19, 9, 13, 5))
 
 
-async def test_target_that_does_not_suit_is_refused_or_explained(client, save, load, tmp_path):
+async def test_restore_to_an_unsuitable_topic_is_refused_or_warned_about(
+    client, save, load, tmp_path
+):
     day_ms = 86_400_000
     old = [Record(value=b"v", timestamp=NOW - 400 * day_ms)]
     stamped = {"message.timestamp.type": "LogAppendTime"}

@@ -1,4 +1,4 @@
-"""`check`: planted faults in the logs of replicas are found exactly; clean logs have none."""
+"""The pipeline `check` reports exactly the faults that a test puts into replica logs, and none in correct logs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from minikafka.spark.records.encode import Producer
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
 SIZE = 20
-"""Records of each batch."""
+"""Number of records per batch."""
 
 
 @pytest.fixture
 def interpreted_plans(spark):
-    """Interpret the plans: to compile those of a check takes longer than to run them on few records."""
+    """Turn Spark's code generation off: compiling the plans of a check takes longer than interpreting them."""
     settings = {
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -82,7 +82,7 @@ def first(summary: Any, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("interpreted_plans")
-def test_every_kind_of_planted_fault_is_counted_exactly(spark, tmp_path):
+def test_check_counts_every_kind_of_planted_fault_exactly(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     history = []
     for number in range(10):
@@ -133,7 +133,7 @@ def test_every_kind_of_planted_fault_is_counted_exactly(spark, tmp_path):
 
 
 @pytest.mark.usefixtures("interpreted_plans")
-def test_logs_alone_show_used_sequences_overlaps_and_damage(spark, tmp_path):
+def test_check_without_histories_finds_duplicates_overlaps_and_damage(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     producer = Producer(7, 0)
     logs.append(TP, batch([b"a", b"b"], 0, producer=producer, sequence=0))
@@ -161,7 +161,7 @@ def test_logs_alone_show_used_sequences_overlaps_and_damage(spark, tmp_path):
 
 
 @pytest.mark.usefixtures("interpreted_plans")
-def test_reads_of_consumers_are_compared_with_the_logs(spark, tmp_path):
+def test_check_compares_the_reads_of_consumers_with_the_logs(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     logs.append(TP, batch([value(0), value(1), value(2)], 0))
     place = {"consumer": "c", "topic": "t", "partition": 0}
@@ -199,7 +199,7 @@ def test_progress_names_every_step_that_spark_computes(spark, tmp_path, monkeypa
 
 
 @pytest.mark.usefixtures("interpreted_plans")
-def test_transactions_torn_tails_and_codecs_are_judged_by_kafkas_rules(spark, tmp_path):
+def test_check_handles_transactions_torn_tails_and_codecs_by_kafkas_rules(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     transaction = {"producer": Producer(7, 0), "codec": "zstd"}
     logs.append(TP, marked(batch([value(0)], 0, sequence=0, **transaction), 0x10))
@@ -218,7 +218,7 @@ def test_transactions_torn_tails_and_codecs_are_judged_by_kafkas_rules(spark, tm
 
 
 @pytest.mark.usefixtures("interpreted_plans")
-async def test_history_of_a_topic_fits_the_directories_of_a_real_cluster(
+async def test_check_of_a_real_cluster_with_its_history_has_no_anomaly(
     spark, cluster, client, tmp_path
 ):
     await client.create_topics(NewTopic("checked", 2, 3), NewTopic("history", 1, 3))
@@ -254,7 +254,7 @@ async def test_history_of_a_topic_fits_the_directories_of_a_real_cluster(
     assert anomalies(damaged) == {"missing": 1, "diverging": 1, "corrupt": 1}
 
 
-def test_what_cannot_be_checked_is_refused_by_name(spark, tmp_path):
+def test_check_refuses_unusable_input_and_names_it(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     with pytest.raises(PipelineError, match="hold no segment of any topic"):
         check(spark, logs)

@@ -1,4 +1,4 @@
-"""`copy`: topics to a topic on a real cluster, unchanged or through a query."""
+"""The pipeline `copy` copies topics to a topic on a real cluster, unchanged or through a query."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_copy_continues_from_its_checkpoint(spark, cluster, client, conten
     assert copied == [(b"", b""), (b"k", b"1"), (b"k", b"2")]
 
 
-async def test_query_changes_records_and_origin_is_written(
+async def test_copy_with_a_query_changes_records_and_writes_the_origin_header(
     spark, cluster, client, contents, tmp_path
 ):
     await client.create_topics(NewTopic("copy-words", 2, 3), NewTopic("copy-long", 2, 3))
@@ -58,7 +58,7 @@ async def test_query_changes_records_and_origin_is_written(
     assert [json.loads(one.headers[0][1])["sequence"] for one in copied] == [0, 1]
 
 
-async def test_records_deleted_before_they_were_copied_end_it_or_are_skipped(
+async def test_copy_fails_at_deleted_records_unless_lost_records_are_skipped(
     spark, cluster, client, contents, tmp_path
 ):
     await client.create_topics(NewTopic("copy-gone", 1, 3), NewTopic("copy-left", 1, 3))
@@ -87,7 +87,7 @@ def test_copy_of_a_topic_to_itself_is_refused():
     assert definition_of(replace(settings, to_servers="h:2")).name == "copy a, b to b"
 
 
-def test_skipping_lost_records_is_told_to_the_source():
+def test_copy_that_skips_lost_records_sets_the_source_option():
     settings = CopySettings(("a",), "b", "h:1", "h:1", "checkpoint", skip_lost=True)
     skipping = definition_of(settings)
     assert skipping.sources[0].options["failOnDataLoss"] == "false"

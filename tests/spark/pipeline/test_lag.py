@@ -1,4 +1,4 @@
-"""`lag`: samples of groups on a real cluster, their summary, files and picture."""
+"""The pipeline `lag` samples the lag of groups on a real cluster: its summary, files and picture."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_group_that_catches_up_has_a_falling_trend(spark, cluster, client,
     assert (tmp_path / "lag.png").stat().st_size > 5_000
 
 
-async def test_one_sample_of_all_groups_is_written_as_lines(spark, cluster, client, tmp_path):
+async def test_one_sample_of_all_groups_is_written_as_json_lines(spark, cluster, client, tmp_path):
     await client.create_topics(NewTopic("lagging-once", 1, 3))
     await client.produce("lagging-once", [Record(value=b"v")] * 5, partition=0)
     at = {TopicPartition("lagging-once", 0): OffsetAndMetadata(3)}
@@ -70,13 +70,13 @@ async def test_one_sample_of_all_groups_is_written_as_lines(spark, cluster, clie
     assert (line["topic"], line["committed"], line["end"], line["lag"]) == ("lagging-once", 3, 5, 2)
 
 
-async def test_group_without_offsets_is_named(spark, cluster):
+async def test_lag_of_a_group_without_committed_offsets_is_an_error_with_its_name(spark, cluster):
     settings = LagSettings(cluster.bootstrap, ("nobody",))
     with pytest.raises(MinikafkaError, match="nobody: no committed offset"):
         await asyncio.to_thread(run, spark, settings, Report())
 
 
-def test_file_of_samples_must_be_parquet_or_lines():
+def test_file_of_lag_samples_must_be_parquet_or_json_lines():
     with pytest.raises(ConfigError, match=r"\.parquet or \.jsonl, not 'lag\.csv'"):
         LagSettings("127.0.0.1:1", output="lag.csv").check()
 

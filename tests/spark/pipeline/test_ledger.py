@@ -1,4 +1,4 @@
-"""`ledger`: elections, ISR changes and controller terms, from real ledgers and from damaged ones."""
+"""The pipeline `ledger` lists elections, ISR changes and controller terms, from real and from damaged ledgers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def state(leader: int, epoch: int, isr: list[int]) -> list[dict[str, Any]]:
     return [{"path": "/brokers/topics/t/partitions/0/state", "data": data}]
 
 
-def test_times_and_counts_are_those_of_the_lines(spark, tmp_path):
+def test_ledger_pipeline_returns_the_times_and_counts_of_the_ledger_lines(spark, tmp_path):
     first = {"kind": "write", "outcome": "ok", "broker": 1, "cause": "1-2"}
     second = {"kind": "write", "outcome": "ok", "broker": 2, "cause": "2-1"}
     write(

@@ -1,4 +1,4 @@
-"""Pipelines from TOML files on a real cluster: decoding, queries, sinks, and errors of one line."""
+"""Pipelines defined in TOML files run on a real cluster: decoding, queries, sinks, and one-line errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLICKS = [
 
 
 class Printed(Silent):
-    """Keeps the tables that a pipeline prints."""
+    """A display that records the tables that a pipeline prints."""
 
     def __init__(self) -> None:
         self.tables: list[Table] = []
@@ -36,7 +36,7 @@ class Printed(Silent):
 
 @pytest.fixture
 def pipeline(spark, cluster, tmp_path):
-    """Return a function that runs the pipeline of a text, with {} for the test's directory."""
+    """Return a function that runs the pipeline defined by a TOML text; `{}` stands for the test's directory."""
 
     def start(text: str, display: Silent | None = None) -> Summary:
         given = Overrides(lambda: cluster.bootstrap)
@@ -168,7 +168,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=WRONG.values())
-async def test_wrong_query_is_explained_in_one_line(client, pipeline, wrong):
+async def test_error_of_an_invalid_query_is_one_line(client, pipeline, wrong):
     if "run-wrong" not in await client.list_topics():
         await client.create_topics(NewTopic("run-wrong", 1, 3))
         await client.produce("run-wrong", [Record(value=b"a")], partition=0)
@@ -181,7 +181,7 @@ async def test_wrong_query_is_explained_in_one_line(client, pipeline, wrong):
     assert "SQLSTATE" not in line
 
 
-async def test_missing_topic_is_explained(pipeline):
+async def test_error_of_a_missing_topic_is_explained(pipeline):
     text = BATCH.format("", "select * from lines").replace("run-wrong", "run-missing")
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of Spark; the line is checked
         pipeline(text)

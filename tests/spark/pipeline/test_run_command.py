@@ -1,4 +1,4 @@
-"""`minikafka pipeline run` from its file to its output and exit code, on a real cluster."""
+"""The command `minikafka pipeline run` on a real cluster: files, output and exit codes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TO_FILES = 'kind = "parquet"\npath = "{}/files"\npartition_by = "item"'
 
 @pytest.fixture
 def run(spark, cluster, tmp_path, monkeypatch):
-    """Return a function that runs the command with a file, in the session of all tests."""
+    """Return a function that runs the command in the shared Spark session, with a TOML file of the given text."""
 
     def execute(_, work, __, report, **___):
         try:
@@ -57,7 +57,7 @@ def run(spark, cluster, tmp_path, monkeypatch):
             signal.signal(signal.SIGTERM, handler)
 
     monkeypatch.setattr(context, "execute", execute)
-    # The command asks the brokers with an event loop of its own, which is not possible in that of a test.
+    # The command contacts the brokers in a new event loop, which is not possible inside the test's event loop.
     monkeypatch.setattr(launch, "run_with_client", lambda *_: None)
     return invoke
 
@@ -84,7 +84,7 @@ async def test_command_continues_from_its_checkpoint_and_prints_json(client, con
     assert fig.key == b"fig"
 
 
-async def test_other_checkpoint_reads_all_into_files(client, run, tmp_path):
+async def test_command_with_a_new_checkpoint_reads_all_records_into_files(client, run, tmp_path):
     if "command-orders" not in await client.list_topics():
         await client.create_topics(NewTopic("command-orders", 2, 3))
     await client.produce("command-orders", [order("nut", 9)], partition=0)
@@ -96,7 +96,7 @@ async def test_other_checkpoint_reads_all_into_files(client, run, tmp_path):
     assert "nut" in rows.to_table().column("item").to_pylist()
 
 
-async def test_failure_is_one_line_and_exit_code_1(run):
+async def test_failed_command_prints_one_line_and_exits_with_code_1(run):
     text = (FILE + TO_TOPIC).replace("command-orders", "command-nowhere")
     ended = run(text, "--available-now")
     assert (ended.exit_code, ended.stdout) == (1, "")

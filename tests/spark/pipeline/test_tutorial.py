@@ -1,6 +1,6 @@
-"""The tour in docs/pipelines.md: its commands run in order, and print what the page shows.
+"""The commands of the tour in docs/pipelines.md run in order and print the output that the page shows.
 
-`…` on the page stands for any text. Pipelines run in this process, with the session of all tests.
+`…` on the page stands for any text. Pipelines run in this process, in the shared Spark session.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def steps() -> Iterator[tuple[str, str]]:
 
 
 def as_pattern(shown: str) -> str:
-    """Return a pattern of the shown output; runs of blanks may differ."""
+    """Return a regular expression for the shown output that matches any amount of white space between words."""
     words = [re.escape(part) for part in shown.strip().split("…")]
     return r"\s*" + re.sub(r"(?:\\\n|\\ |\s)+", r"\\s+", ".*".join(words)) + r"\s*"
 
 
 @pytest.fixture
 def place(spark, shared_cluster, tmp_path, monkeypatch) -> Path:
-    """A directory in which the tour is followed: `./data` is that of the shared cluster."""
+    """The working directory of the tour. Its `./data` is a link to the shared cluster's data directory."""
     monkeypatch.chdir(tmp_path)
     Path("data").symlink_to(shared_cluster.directory.path)
     command = Path("bin/minikafka")
@@ -82,7 +82,7 @@ def follow(place: Path, command: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
-def test_commands_of_the_tour_print_what_it_shows(place):
+def test_commands_of_the_tour_print_the_output_that_the_page_shows(place):
     for command, shown in steps():
         code, output = follow(place, command)
         assert code == 0, f"{command}: {output}"
@@ -91,6 +91,6 @@ def test_commands_of_the_tour_print_what_it_shows(place):
     assert "<svg" in (place / "lag.html").read_text()
 
 
-def test_pictures_of_the_page_exist_and_are_small():
+def test_pictures_of_the_tour_page_exist_and_are_small():
     for name in re.findall(r"\]\((images/[^)]+)\)", PAGE):
         assert 5_000 < (ROOT / "docs" / name).stat().st_size < 100_000

@@ -1,4 +1,4 @@
-"""`window`: counts per window of records on a real cluster, once and as a stream."""
+"""The pipeline `window` counts records per time window on a real cluster, as a batch and as a stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START = SystemClock().wall_ms() // (10 * MINUTE) * 10 * MINUTE
 
 
 def at(minute: float, user: str, ms: int = 1) -> Record:
-    """Return a record with this user and value as JSON, `minute` minutes after the start."""
+    """Return a record with a JSON value of `user` and `ms`, at `minute` minutes after `START`."""
     value = json.dumps({"user": user, "ms": ms}).encode()
     return Record(key=user.encode(), value=value, timestamp=START + int(minute * MINUTE))
 

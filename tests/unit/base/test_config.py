@@ -1,4 +1,4 @@
-"""Configs are valid, and their tables agree with Kafka 3.9."""
+"""Configurations are validated, and the tables of keys agree with Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ KAFKA_DEFAULTS = {
 
 
 @pytest.mark.parametrize(("name", "default"), KAFKA_DEFAULTS.items())
-def test_defaults_are_kafkas(name, default):
+def test_config_defaults_equal_kafkas(name, default):
     assert BrokerConfig.keys()[name].default == default
 
 
@@ -97,11 +97,11 @@ NARROWER = {
     "log.cleaner.io.buffer.load.factor": "-1",
     "log.cleaner.io.max.bytes.per.second": "-1 0",
 }
-"""Values that Kafka takes although they cannot work, and that are refused here."""
+"""Values, by key, that Kafka accepts although they cannot work, and that minikafka refuses."""
 
 
 def kafkas_special_values() -> list[tuple[str, str, str]]:
-    """Return (class, key, "+" or "-" for each of `SPECIAL`)."""
+    """Return (class, key, Kafka's verdicts): "+" (accepted) or "-" (refused) for each value in `SPECIAL`."""
     text = (Path(__file__).parent / "kafka_special_values.txt").read_text()
     rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
     return [(kind, name, accepted) for kind, name, accepted in rows]
@@ -139,7 +139,7 @@ def is_valid(key, value: str) -> bool:
     return True
 
 
-def test_only_keys_of_minikafka_differ_from_kafkas():
+def test_minikafka_adds_three_broker_keys_to_kafkas():
     keys = BrokerConfig.keys()
 
     assert [name for name in keys if name.startswith("minikafka")] == [
@@ -151,7 +151,7 @@ def test_only_keys_of_minikafka_differ_from_kafkas():
 
 
 @pytest.mark.parametrize("config", [BrokerConfig, TopicConfig])
-def test_every_field_except_given_is_a_key_with_a_valid_default(config):
+def test_every_config_field_except_given_is_a_key_with_a_valid_default(config):
     keys = config.keys()
 
     assert {field.name for field in fields(config)} - {key.attribute for key in keys.values()} == {
@@ -260,7 +260,7 @@ def test_log_dir_is_used_without_log_dirs():
     assert broker(log_dir="/var/a", log_dirs="/var/b, /var/c").log_dirs == ("/var/b", "/var/c")
 
 
-def test_values_have_kafkas_text_form_and_the_secret_has_none():
+def test_config_values_have_kafkas_text_form_and_the_secret_is_none():
     config = broker(minikafka_cluster_secret="x" * 16, log_dirs="/a,/b")
 
     assert config.text("log.dirs") == "/a,/b"
@@ -270,7 +270,7 @@ def test_values_have_kafkas_text_form_and_the_secret_has_none():
     assert config.given == {"broker.id", "minikafka.cluster.secret", "log.dirs"}
 
 
-def test_broker_file_has_one_table_of_dotted_keys():
+def test_broker_file_is_one_table_whose_dotted_keys_are_parsed():
     config = BrokerConfig.parse("[broker]\nbroker.id = 7\nlog.segment.bytes = 1_000\n")
 
     assert (config.broker_id, config.log_segment_bytes) == (7, 1000)
@@ -311,7 +311,7 @@ def test_cluster_file_sets_keys_of_all_brokers_and_of_one():
     assert config.keys_of(2) == {"min.insync.replicas": 1, "broker.rack": "b"}
 
 
-def test_cluster_file_sets_a_key_of_all_brokers_whose_end_is_a_key_too():
+def test_cluster_file_accepts_a_broker_key_that_ends_in_the_name_of_another_key():
     config = ClusterConfig.parse("[broker]\nadvertised.listeners = 'PLAINTEXT://here:1'")
 
     assert config.keys_of(1) == {"advertised.listeners": "PLAINTEXT://here:1"}
@@ -354,7 +354,7 @@ def test_invalid_cluster_file_is_refused_with_a_reason(text, reason):
         ClusterConfig.parse(text)
 
 
-def test_kinds_have_the_numbers_of_describe_configs():
+def test_key_kinds_have_the_numbers_of_describe_configs():
     assert {kind.name: int(kind) for kind in Kind} == {
         "UNKNOWN": 0, "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7,
         "PASSWORD": 9,

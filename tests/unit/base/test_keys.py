@@ -1,4 +1,4 @@
-"""A parsed value has its key's kind and is within its bounds; any other value is an error with a reason."""
+"""Parsing of configuration values: a value has its key's type and is within the bounds, or raises an error."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_bounds_are_inclusive():
             row.parse(value)
 
 
-def test_choices_apply_to_each_word_of_a_list_which_may_be_empty():
+def test_allowed_values_apply_to_each_item_of_a_list_which_may_be_empty():
     row = key(Kind.LIST, choices=("delete", "compact"))
 
     assert row.parse(" compact , delete ") == ("compact", "delete")
@@ -157,7 +157,7 @@ def test_name_given_in_both_spellings_is_refused():
 
 
 @pytest.mark.parametrize("text", ["", "*", "0:1", "0:1, 12:34"])
-def test_list_words_must_match_their_form_unless_the_list_is_a_star(text):
+def test_list_items_must_have_their_form_unless_the_list_is_a_star(text):
     row = Key(Kind.LIST, (), "", form="[0-9]+:[0-9]+", name="k")
     assert row.text(row.parse(text)) == text.replace(" ", "")
     for wrong in ("a", "0:1,*", "0", "0:1:2"):

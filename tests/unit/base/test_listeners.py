@@ -26,7 +26,7 @@ def parse(
     )
 
 
-def test_listeners_are_one_control_listener_and_the_others_in_order() -> None:
+def test_listeners_are_split_into_control_listener_and_kafka_listeners_in_order() -> None:
     found = parse("inside://h:1,CONTROLLER://h:2,OUTSIDE://h:3", inter_broker="inside")
     assert found.kafka == (Endpoint("INSIDE", "h", 1), Endpoint("OUTSIDE", "h", 3))
     assert found.control == Endpoint("CONTROLLER", "h", 2)
@@ -52,7 +52,7 @@ def test_only_advertised_listeners_are_registered() -> None:
     )
 
 
-def test_control_listener_is_advertised_where_the_key_says() -> None:
+def test_control_listener_is_advertised_at_the_address_in_the_key() -> None:
     found = parse("PLAINTEXT://h:1,CONTROLLER://h:2", "PLAINTEXT://a:1,CONTROLLER://b:3")
     assert found.advertised == (Endpoint("PLAINTEXT", "a", 1), Endpoint("CONTROLLER", "b", 3))
 

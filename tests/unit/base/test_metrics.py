@@ -50,7 +50,9 @@ def text(metrics: Metrics) -> str:
         ("process_open_fds", Kind.GAUGE, "process_open_fds"),
     ],
 )
-def test_prometheus_name_is_that_of_the_jmx_exporter(name: str, kind: Kind, expected: str) -> None:
+def test_prometheus_name_equals_the_name_in_the_jmx_exporter(
+    name: str, kind: Kind, expected: str
+) -> None:
     assert prometheus_name(name, kind) == expected
 
 
@@ -118,7 +120,7 @@ def test_metric_is_registered_once_for_each_set_of_labels() -> None:
         metrics.gauge("requests", "R.", lambda: 0, request="C")
 
 
-def test_totals_are_the_values_without_labels_by_short_name() -> None:
+def test_metric_totals_are_the_values_without_labels_by_short_name() -> None:
     metrics = Metrics()
     metrics.gauge(BEAN + "LeaderCount", "L.", lambda: 3)
     metrics.computed_counter(BEAN + "IsrShrinksPerSec", "I.", lambda: 1)

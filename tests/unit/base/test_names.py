@@ -1,4 +1,4 @@
-"""Names and numbers from outside: what is accepted, and that everything else is a ValueError."""
+"""Parsing of names and numbers from outside: valid texts are accepted, all others raise ValueError."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from minikafka.base import names
 from minikafka.base.model import TopicPartition
 
 LENIENT = ["²", "٣", "३", "1_000", " 1", "1 ", "+1", "-1", "-0", "01", "00", "1.0", "1e3", "0x1"]
-"""Numbers that `int`, `str.isdigit` or `str.isdecimal` takes for one, and some that they do not."""
+"""Texts that must not be parsed as numbers, although `int`, `str.isdigit` or `str.isdecimal` accepts most of them."""
 TOPICS = ["", ".", "..", "a b", "a/b", "../t", "t\n", "t\0", "ü", "²", "\ud800", "😀", "x" * 250]
 
 
 @pytest.mark.parametrize("text", ["0", "1", "7", "1000", str(2**31 - 1)])
-def test_number_is_the_one_that_is_written(text: str) -> None:
+def test_decimal_number_is_parsed_to_its_value(text: str) -> None:
     assert names.parse_number(text) == int(text)
 
 
 @pytest.mark.parametrize("text", [*LENIENT, "", str(2**31), "9" * 30, "9" * 5000, "\ud800", "1\n"])
-def test_number_in_another_form_is_refused(text: str) -> None:
+def test_number_in_any_other_form_than_plain_decimal_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a whole number from 0 to 2147483647"):
         names.parse_number(text)
 
 
-def test_number_has_the_given_maximum() -> None:
+def test_number_above_the_given_maximum_is_refused() -> None:
     assert names.parse_number("9223372036854775807", 2**63 - 1) == 2**63 - 1
     with pytest.raises(ValueError, match="is not a whole number"):
         names.parse_number("9223372036854775808", 2**63 - 1)
@@ -70,7 +70,7 @@ def test_other_topic_name_is_refused_in_printable_characters(name: object) -> No
         b'{"a":1}\0',
     ],
 )
-def test_data_that_is_no_strict_json_object_is_refused(data: bytes) -> None:
+def test_data_that_is_not_a_strict_json_object_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         names.parse_json(data)
 
@@ -81,7 +81,7 @@ def test_text_that_can_be_encoded_is_accepted(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udc00", None, 7, b"t"])
-def test_other_text_is_refused(text: object) -> None:
+def test_text_that_cannot_be_encoded_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="is not text"):
         names.parse_text(text)
 
@@ -109,7 +109,7 @@ def test_replica_directory_names_its_partition(name: str, tp: TopicPartition) ->
         *(f"{topic}-0" for topic in TOPICS),
     ],
 )
-def test_other_directory_name_is_no_replica(name: str) -> None:
+def test_malformed_replica_directory_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is not"):
         names.parse_replica_directory(name)
 
@@ -138,7 +138,7 @@ def test_cluster_id_is_printable_ascii() -> None:
         names.parse_topic_id,
     ],
 )
-def test_random_text_is_a_valid_value_or_a_value_error(parse: Callable[[str], Any]) -> None:
+def test_random_text_is_parsed_or_raises_value_error(parse: Callable[[str], Any]) -> None:
     chance = random.Random(6)
     letters = "09٣²-._tT \n\0/ü\ud800\U0001f600+"
     allowed = re.compile(r"[!-~]{1,255}")

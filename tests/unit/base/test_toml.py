@@ -1,4 +1,4 @@
-"""TOML errors name the place of the mistake."""
+"""TOML errors name the position of the mistake."""
 
 from __future__ import annotations
 

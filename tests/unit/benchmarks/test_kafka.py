@@ -31,7 +31,7 @@ def test_request_is_decoded_correctly(version):
 
 
 @pytest.mark.parametrize("version", [7, 9])
-def test_response_template_matches_success_and_no_error(version):
+def test_produce_response_template_matches_only_success(version):
     def encoded(error: int) -> bytes:
         partition = {"index": 0, "error_code": error, "base_offset": 123, "log_append_time": None}
         body = codec.response(

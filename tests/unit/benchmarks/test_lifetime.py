@@ -1,4 +1,4 @@
-"""How a benchmark run ends: its directory goes, and the file system keeps its room."""
+"""The end of a benchmark run: its directory is deleted, and a run stops before the file system is full."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def directory(tmp_path, monkeypatch):
 
 
 def set_free(monkeypatch, *gib: float) -> None:
-    """Let the file system have this much free room, the last one for ever."""
+    """Make successive checks find these amounts (GiB) of free disk space; the last amount stays."""
     left = list(gib)
 
     def usage(path: object) -> SimpleNamespace:
@@ -37,7 +37,9 @@ def set_free(monkeypatch, *gib: float) -> None:
     monkeypatch.setattr(shutil, "disk_usage", usage)
 
 
-def test_temporary_files_of_a_run_are_in_one_directory_that_goes_with_it(directory, monkeypatch):
+def test_temporary_files_of_a_run_are_in_one_directory_that_is_deleted_after_it(
+    directory, monkeypatch
+):
     set_free(monkeypatch, 100)
     seen = []
 
@@ -51,7 +53,7 @@ def test_temporary_files_of_a_run_are_in_one_directory_that_goes_with_it(directo
     assert os.environ["TMPDIR"] == tempfile.gettempdir() == str(directory)
 
 
-def test_run_does_not_begin_without_room(directory, monkeypatch):
+def test_benchmark_run_does_not_begin_without_free_disk_space(directory, monkeypatch):
     set_free(monkeypatch, 3.5)
 
     async def run() -> None:
@@ -62,7 +64,7 @@ def test_run_does_not_begin_without_room(directory, monkeypatch):
     assert list(directory.iterdir()) == []
 
 
-def test_run_ends_before_it_fills_the_file_system(directory, monkeypatch, capsys):
+def test_benchmark_run_ends_before_it_fills_the_file_system(directory, monkeypatch, capsys):
     set_free(monkeypatch, 4, 2, 0.9)
     monkeypatch.setattr(lifetime, "LOOK_SECONDS", 0)
     ended = []
@@ -80,7 +82,9 @@ def test_run_ends_before_it_fills_the_file_system(directory, monkeypatch, capsys
     assert list(directory.iterdir()) == []
 
 
-def test_blocking_run_ends_before_it_fills_the_file_system(directory, monkeypatch, capsys):
+def test_blocking_benchmark_run_ends_before_it_fills_the_file_system(
+    directory, monkeypatch, capsys
+):
     set_free(monkeypatch, 2, 2, 0.9)
     monkeypatch.setattr(lifetime, "LOOK_SECONDS", 0.001)
 
@@ -98,7 +102,7 @@ def test_blocking_run_ends_before_it_fills_the_file_system(directory, monkeypatc
 
 @pytest.fixture
 def unhandled():
-    """Fail instead of ending pytest at a signal that the run does not handle."""
+    """Raise AssertionError, instead of ending pytest, at a signal that the run does not handle."""
 
     def fail(number: int, _: object) -> None:
         raise AssertionError(f"signal {number} is not handled")
@@ -112,7 +116,9 @@ def unhandled():
 @pytest.mark.usefixtures("unhandled")
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("moment", ["directory", "loop", "run"])
-def test_signal_at_any_moment_leaves_nothing(directory, monkeypatch, capsys, moment, number):
+def test_benchmark_run_ended_by_a_signal_leaves_no_files(
+    directory, monkeypatch, capsys, moment, number
+):
     set_free(monkeypatch, 100)
     make = tempfile.mkdtemp
 
@@ -144,7 +150,7 @@ def test_signal_at_any_moment_leaves_nothing(directory, monkeypatch, capsys, mom
 @pytest.mark.usefixtures("unhandled")
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("moment", ["directory", "work"])
-def test_signal_ends_a_blocking_run_that_leaves_nothing(
+def test_blocking_run_ended_by_a_signal_leaves_no_files(
     directory, monkeypatch, capsys, moment, number
 ):
     set_free(monkeypatch, 100)
@@ -173,7 +179,7 @@ def test_signal_ends_a_blocking_run_that_leaves_nothing(
 
 @pytest.mark.usefixtures("unhandled")
 @pytest.mark.parametrize("number", SIGNALS)
-def test_signal_while_the_directory_is_removed_leaves_nothing(directory, monkeypatch, number):
+def test_signal_while_the_directory_is_removed_leaves_no_files(directory, monkeypatch, number):
     set_free(monkeypatch, 100)
     remove = shutil.rmtree
 

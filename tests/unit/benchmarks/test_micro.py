@@ -1,4 +1,4 @@
-"""The in-process benches run, do the work they claim, and leak nothing."""
+"""The in-process benchmarks run, do the work that they claim to measure, and leak nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BENCHES = [
 
 
 @pytest.mark.parametrize("bench", BENCHES, ids=lambda bench: bench.__name__)
-def test_bench_does_the_same_work_each_time(bench):
+def test_benchmark_does_the_same_work_each_time(bench):
     first, second = bench(256), bench(256)
 
     assert first.digest == second.digest
@@ -28,7 +28,7 @@ def test_bench_does_the_same_work_each_time(bench):
     assert first.nanoseconds > 0
 
 
-def test_different_amount_of_work_has_another_digest():
+def test_digest_differs_for_a_different_amount_of_work():
     assert timed(1, lambda: 1).digest != timed(1, lambda: 2).digest
 
 

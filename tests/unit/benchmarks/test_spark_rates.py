@@ -1,4 +1,4 @@
-"""What the benchmark of streams compares: micro-batches of equal size, without the first one."""
+"""The benchmark of streams compares micro-batches of equal size, without the first micro-batch."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_manual_assignment_is_returned_unchanged() -> None:
 
 
 @pytest.mark.row("R70")
-def test_more_partitions_continue_the_round_of_the_first_preferred_replica() -> None:
+def test_added_partitions_continue_the_round_robin_of_the_first_partition() -> None:
     numbered = [Broker(id_, endpoints("h", 1, "h", 2)) for id_ in (1, 2, 3)]
     added = {2: (1, 3), 3: (2, 3), 4: (3, 1)}
     assert assign_more(numbered, (2, 3), 2, range(2, 5)) == added

@@ -55,7 +55,7 @@ async def test_followers_get_the_high_watermark_of_an_idle_partition() -> None:
 
 
 @pytest.mark.row("I8", "R23", "R24")
-async def test_controlled_shutdown_moves_leaders_and_leaves_every_isr() -> None:
+async def test_controlled_shutdown_moves_leaderships_and_leaves_every_isr() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 6, 3, {"min.insync.replicas": "2"}))
         await client.produce("t", values(100))
@@ -77,7 +77,7 @@ async def test_controlled_shutdown_moves_leaders_and_leaves_every_isr() -> None:
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(200))
 
 
-async def test_controlled_shutdown_asks_the_next_controller_when_the_first_is_silent(
+async def test_controlled_shutdown_asks_the_next_controller_when_one_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(controlled_shutdown_retry_backoff_ms=10) as cluster:
@@ -201,7 +201,7 @@ async def test_broker_deletes_replica_that_was_moved_while_it_was_down() -> None
 
 @pytest.mark.row("R66", "L2")
 async def test_broker_deletes_moved_replica_when_it_restarts_during_topic_deletion() -> None:
-    """After the topic is deleted, nothing would say which topic the replica belonged to."""
+    """Once the topic is deleted, the broker can no longer find out which topic the replica belonged to."""
     async with MemoryCluster(brokers=4) as cluster:
         tp = await placed(cluster)
         await cluster.stop(1)
@@ -218,8 +218,8 @@ async def test_broker_deletes_moved_replica_when_it_restarts_during_topic_deleti
 
 
 @pytest.mark.row("R66")
-async def test_broker_sets_replica_aside_when_its_topic_was_deleted_while_it_was_down() -> None:
-    """The replica had been moved to another broker, so the deletion did not wait for this one."""
+async def test_broker_renames_replica_as_stray_if_its_topic_was_deleted_while_it_was_down() -> None:
+    """The replica had been moved to another broker, so the deletion did not wait for this broker."""
     async with MemoryCluster(brokers=4) as cluster:
         tp = await placed(cluster)
         await cluster.stop(1)
@@ -255,7 +255,7 @@ async def test_broker_keeps_replica_whose_topic_node_is_not_readable() -> None:
 
 
 @pytest.mark.row("L1", "L2", "A16")
-async def test_deleted_topic_is_removed_also_from_a_broker_that_was_down() -> None:
+async def test_deleted_topic_is_also_removed_from_a_broker_that_was_down() -> None:
     async with MemoryCluster(brokers=3) as cluster:
         tp = await placed(cluster)
         await cluster.stop(1)
@@ -342,7 +342,7 @@ NOBODY = "00" * 16
 
 
 def noting(ended: list[int]) -> Callable[[int, bytes], Coroutine[Any, Any, None]]:
-    """Return an `end_session` that only notes the ids of the sessions."""
+    """Return an `end_session` function that only appends the session id to `ended`."""
 
     async def end_session(session_id: int, password: bytes) -> None:
         ended.append(session_id)
@@ -377,7 +377,7 @@ async def test_invalid_session_file_is_logged_and_ends_no_session(
     assert "/data/zookeeper-session is not readable, the former session will expire" in caplog.text
 
 
-async def test_start_ends_the_session_of_the_former_process_whatever_its_id(
+async def test_start_ends_the_session_of_the_former_process_for_any_session_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended: list[int] = []
@@ -419,10 +419,10 @@ async def test_directory_goes_offline_when_an_offset_lookup_fails(
         assert cluster.crashes == []
 
 
-async def test_request_is_checked_against_the_registration_that_follows_it(
+async def test_request_before_the_registration_is_checked_against_the_new_broker_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The request was for the former process with this address."""
+    """The request was sent to the former broker process at the same address."""
     answers: list[asyncio.Future[dict[str, Any]]] = []
     register = Registration.start
 

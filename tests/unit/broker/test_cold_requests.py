@@ -1,4 +1,4 @@
-"""The order of one connection's requests when some of them are answered later."""
+"""The order of one connection's requests when some requests are answered later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T0 = TopicPartition("t", 0)
 
 
 class Parking:
-    """A handler of FindCoordinator that answers when the test calls `answer`, as JoinGroup will."""
+    """A handler of FindCoordinator that answers when the test calls `answer`, like a JoinGroup that waits."""
 
     def __init__(self) -> None:
         self.parked: list[RequestContext] = []
@@ -43,7 +43,7 @@ class Parking:
 
 
 class Bench:
-    """One broker, a connection to it, and the parking handler."""
+    """One broker, a client connection, and the `Parking` handler."""
 
     def __init__(self, cluster: MemoryCluster, peer: Peer, parking: Parking) -> None:
         self.cluster = cluster
@@ -126,14 +126,14 @@ def fetch(correlation: int) -> bytes:
     return encode_request(FETCH, 4, correlation, "me", body)
 
 
-async def test_tick_with_a_null_records_field_is_finished(bench: Bench) -> None:
+async def test_requests_around_a_produce_with_null_records_are_answered(bench: Bench) -> None:
     bench.send(produce(1), produce(2, None), produce(3))
     await bench.answered(1, 2, 3)
     assert bench.log_end == 2
     assert not bench.peer.is_closed
 
 
-async def test_cold_request_begins_when_the_earlier_ones_are_answered(bench: Bench) -> None:
+async def test_cold_request_begins_when_earlier_cold_requests_are_answered(bench: Bench) -> None:
     bench.send(find(1, "a"), find(2, "b"), metadata(3), find(4, "c"))
     await until(lambda: bench.parking.keys)
     bench.parking.answer(0)
@@ -158,7 +158,7 @@ async def test_produce_and_fetch_do_not_wait_for_a_parked_request(bench: Bench) 
     assert found.responses[0].partitions[0].records
 
 
-async def test_waiting_requests_survive_the_receive_buffer(bench: Bench) -> None:
+async def test_waiting_requests_are_kept_when_the_receive_buffer_is_reused(bench: Bench) -> None:
     keys = [f"{number}-" + "k" * 900 for number in range(40)]
     for number, key in enumerate(keys):
         bench.send(find(number, key, f"client-{number}"))
@@ -173,7 +173,7 @@ async def test_waiting_requests_survive_the_receive_buffer(bench: Bench) -> None
     ]
 
 
-async def test_context_names_connection_client_listener_principal_and_version(
+async def test_request_context_has_client_version_connection_listener_and_principal(
     bench: Bench,
 ) -> None:
     bench.send(find(1, client_id=None))
@@ -245,7 +245,7 @@ def _not_a_response(*_: Any) -> Any:
 @pytest.mark.parametrize(
     "failing", [_kafka_error, _defect, _late_kafka_error, _late_defect, _not_a_response]
 )
-async def test_handler_that_fails_closes_its_connection_and_no_other(
+async def test_handler_that_raises_closes_only_its_own_connection(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., Any]
 ) -> None:
     monkeypatch.setitem(listener.HANDLERS, METADATA, failing)
@@ -261,7 +261,9 @@ async def test_handler_that_fails_closes_its_connection_and_no_other(
     assert bench.cluster.crashes == []
 
 
-async def test_malformed_request_closes_the_connection_in_its_turn(bench: Bench) -> None:
+async def test_malformed_request_closes_the_connection_after_earlier_responses(
+    bench: Bench,
+) -> None:
     cut = encode_request(METADATA, 9, 2, "me", b"\0\0\0\7")
     bench.send(find(1, "a"), cut, find(3, "b"))
     await until(lambda: bench.parking.parked)
@@ -291,7 +293,7 @@ async def test_connection_is_not_read_while_too_many_requests_wait(
 
 @pytest.fixture
 async def wide(bench: Bench) -> Bench:
-    """The bench with a topic whose metadata is longer than what a socket takes."""
+    """Return the bench with a topic whose Metadata response is larger than a socket buffer."""
     async with bench.cluster.client() as client:
         await client.create_topics(NewTopic("wide", 400, 1))
     return bench
@@ -319,7 +321,7 @@ async def test_requests_are_not_handled_for_a_client_that_receives_no_responses(
     await wide.answered(*range(600))
 
 
-async def test_response_that_waits_for_a_fetch_holds_back_the_next_request(bench: Bench) -> None:
+async def test_next_request_waits_while_a_response_waits_for_an_earlier_fetch(bench: Bench) -> None:
     before = handled(bench)
     bench.send(waiting_fetch(1), metadata(2), metadata(3), metadata(4))
     await until(lambda: handled(bench) > before)
@@ -328,7 +330,7 @@ async def test_response_that_waits_for_a_fetch_holds_back_the_next_request(bench
     await bench.answered(1, 2, 3, 4)
 
 
-async def test_at_most_one_response_waits_for_a_fetch(bench: Bench) -> None:
+async def test_at_most_one_cold_response_waits_for_an_earlier_fetch(bench: Bench) -> None:
     bench.send(waiting_fetch(1), *(find(number) for number in range(2, 40)))
     await until(lambda: bench.parking.parked)
     bench.parking.answer()
@@ -337,7 +339,7 @@ async def test_at_most_one_response_waits_for_a_fetch(bench: Bench) -> None:
     assert len(bench.parking.parked) == 1
 
 
-async def test_parsing_stops_within_the_buffer_while_too_many_requests_wait(
+async def test_parsing_stops_inside_the_buffer_while_too_many_requests_wait(
     bench: Bench,
 ) -> None:
     bench.send(*(produce(number) for number in range(200)))  # a connection with a large buffer
@@ -375,7 +377,7 @@ def _failing_in_steps(*_: Any) -> Any:
 
 
 @pytest.mark.parametrize("handler", [_in_steps, _later_in_steps])
-async def test_long_answer_gives_way_to_other_connections(
+async def test_long_response_yields_to_other_connections(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, handler: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(cold_requests, "TURN_MS", 0)
@@ -389,7 +391,7 @@ async def test_long_answer_gives_way_to_other_connections(
     await bench.answered(1, 2)
 
 
-async def test_steps_that_fail_close_the_connection(
+async def test_response_steps_that_raise_close_the_connection(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(listener.HANDLERS, FIND_COORDINATOR, _failing_in_steps)
@@ -399,7 +401,7 @@ async def test_steps_that_fail_close_the_connection(
 
 
 def large(correlation: int, count: int = 3_000) -> bytes:
-    """Return a Metadata request of 12 bytes for each topic."""
+    """Return a Metadata request for `count` topics, with 12 bytes for each topic."""
     topics = [{"name": f"topic-{number:04}"} for number in range(count)]
     body = request(METADATA, 9, topics=topics, allow_auto_topic_creation=False)
     return encode_request(METADATA, 9, correlation, "me", body)
@@ -411,7 +413,7 @@ class Counting:
     def __init__(self) -> None:
         self.in_progress = self.most = self.done = 0
         self.is_held = False
-        """True while requests that have begun do not go on."""
+        """True while the requests in progress must not continue."""
 
     def __call__(self, services: Services, asked: Any, context: RequestContext) -> Any:
         self.in_progress += 1
@@ -427,7 +429,7 @@ class Counting:
 
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
-    """Count the Metadata requests; a turn takes one step of a connection."""
+    """Count the Metadata requests in progress; each turn takes one step of one connection."""
     made = Counting()
     monkeypatch.setitem(listener.HANDLERS, METADATA, made)
     monkeypatch.setattr(cold_requests, "TURN_MS", 0)
@@ -440,7 +442,7 @@ async def connected(bench: Bench) -> Peer:
     return peer
 
 
-async def test_one_large_request_of_all_connections_is_in_progress(
+async def test_at_most_one_large_request_of_all_connections_is_in_progress(
     bench: Bench, counting: Counting
 ) -> None:
     peers = [bench.peer] + [await connected(bench) for _ in range(4)]
@@ -450,7 +452,7 @@ async def test_one_large_request_of_all_connections_is_in_progress(
     assert (counting.most, counting.done) == (1, 10)
 
 
-async def test_large_request_whose_response_is_awaited_is_in_progress(
+async def test_large_request_is_in_progress_while_its_handler_is_awaited(
     bench: Bench, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = asyncio.Event()
@@ -492,7 +494,7 @@ async def test_small_request_is_answered_while_a_large_one_is_decoded(
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
-async def test_next_large_request_begins_when_the_connection_before_it_closes(
+async def test_next_large_request_begins_when_an_earlier_connection_closes(
     bench: Bench, counting: Counting, is_begun: bool
 ) -> None:
     first, second, third = bench.peer, await connected(bench), await connected(bench)
@@ -509,7 +511,7 @@ async def test_next_large_request_begins_when_the_connection_before_it_closes(
     assert counting.done == 2
 
 
-async def test_large_request_that_is_malformed_closes_its_connection_only(
+async def test_malformed_large_request_closes_only_its_own_connection(
     bench: Bench, counting: Counting
 ) -> None:
     other = await connected(bench)

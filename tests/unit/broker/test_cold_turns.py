@@ -1,4 +1,4 @@
-"""The turns of cold requests: who is served next, and for how long."""
+"""The turns of cold requests: which connection is served next, and for how long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minikafka.broker.cold_turns import LARGE_MS, TURN_MS, WAIT_MS, ColdTurns, O
 
 
 class WorkClock:
-    """A clock that only work moves; `run_due` runs what is due now."""
+    """A clock that advances only by work; `run_due` runs the callbacks that are due."""
 
     def __init__(self) -> None:
         self.time = 0
@@ -32,7 +32,7 @@ class WorkClock:
 
 
 class Stage:
-    """The turns of some connections."""
+    """The turns of a few test connections."""
 
     def __init__(self) -> None:
         self.clock = WorkClock()
@@ -52,7 +52,7 @@ class Stage:
 
 
 class Connection:
-    """A connection with this many requests left, each of which takes this long."""
+    """A connection with `requests` requests left, each of which takes `ms` milliseconds."""
 
     def __init__(self, stage: Stage, name: str, requests: int, ms: int) -> None:
         self.stage, self.name, self.requests, self.ms = stage, name, requests, ms
@@ -83,7 +83,7 @@ def test_turn_serves_each_connection_at_most_once(stage: Stage) -> None:
     assert stage.run(4) == "a b | a b | a |"
 
 
-def test_defect_costs_only_the_connection_whose_request_it_met(
+def test_exception_in_a_request_closes_only_its_own_connection(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage.connection("a", 2, 0)
@@ -94,13 +94,13 @@ def test_defect_costs_only_the_connection_whose_request_it_met(
     assert "of a defect" in caplog.text
 
 
-def test_turn_ends_when_its_time_is_over(stage: Stage) -> None:
+def test_turn_ends_after_its_maximum_time(stage: Stage) -> None:
     for name in "abcde":
         stage.connection(name, 1, TURN_MS // 2)
     assert stage.run(3) == "a b | c d | e |"
 
 
-def test_new_connection_is_served_before_those_that_keep_the_broker_busy(stage: Stage) -> None:
+def test_new_connection_is_served_before_busy_connections(stage: Stage) -> None:
     for name in "abcdefgh":
         stage.connection(name, 100, TURN_MS)
     stage.run(12)
@@ -117,7 +117,7 @@ def test_connection_with_long_requests_gets_fewer_turns(stage: Stage) -> None:
     assert stage.log.count("short") > 5 * stage.log.count("long 0")
 
 
-def test_past_use_gives_no_claim_to_later_turns(stage: Stage) -> None:
+def test_connection_that_was_idle_gets_no_additional_turns(stage: Stage) -> None:
     idle = stage.connection("idle", 1, 0)
     stage.run(1)
     stage.connection("busy", 200, 1)
@@ -152,7 +152,7 @@ def test_connection_whose_large_request_waits_for_30_seconds_is_closed() -> None
     assert gone == workers[4:]
 
 
-def test_next_large_request_begins_when_the_one_before_takes_too_long() -> None:
+def test_next_large_request_begins_when_the_current_one_takes_too_long() -> None:
     clock = ManualClock()
     turns = ColdTurns(cast("Any", clock), cast("Any", SimpleNamespace(finish_tick=lambda now: 0)))
     begun: list[str] = []

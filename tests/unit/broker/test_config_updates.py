@@ -34,7 +34,7 @@ def updates(replicas: Replicas) -> ConfigUpdates:
     return ConfigUpdates(settings, replicas, controller)
 
 
-def test_changed_file_is_applied_where_no_restart_is_needed() -> None:
+def test_changed_settings_that_need_no_restart_are_applied() -> None:
     replicas = Replicas()
     found = updates(replicas).file_changed({**FILE, "num.partitions": "6", "log.retention.ms": "5"})
     assert found == [
@@ -44,7 +44,7 @@ def test_changed_file_is_applied_where_no_restart_is_needed() -> None:
     assert {(c.log_retention_ms, c.num_partitions) for c in replicas.applied} == {(5, 3)}
 
 
-def test_file_without_changes_is_not_applied_and_the_secret_is_not_compared() -> None:
+def test_unchanged_file_is_not_applied_and_its_secret_is_not_compared() -> None:
     replicas = Replicas()
     assert updates(replicas).file_changed(FILE) == []
     assert replicas.applied == []

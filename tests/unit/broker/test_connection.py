@@ -1,4 +1,4 @@
-"""One client connection: a handler with a defect, and a client that receives no responses."""
+"""One client connection: a handler that raises, and clients that receive no responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from minikafka.wire.codec import decode_response, encode_request, request
 from minikafka.wire.versions import DELETE_TOPICS, FETCH, METADATA
 
 
-async def test_defect_in_a_handler_closes_the_connection_of_that_client_only(
+async def test_exception_in_a_handler_closes_only_the_connection_of_that_client(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     met = 0
@@ -39,7 +39,7 @@ async def test_defect_in_a_handler_closes_the_connection_of_that_client_only(
         assert await other.list_topics() == []
         monkeypatch.setitem(listener.HANDLERS, DELETE_TOPICS, defect)
         trying = asyncio.ensure_future(unlucky.delete_topics("t"))
-        await until(lambda: met > 1)  # it connected again
+        await until(lambda: met > 1)  # the client has connected again
         trying.cancel()
         assert "of a defect" in caplog.text
         assert await other.list_topics() == []
@@ -77,7 +77,7 @@ PIECE = QUEUE_MARK_BYTES + PIECE_MAX
 
 
 class Reader(Silent):
-    """A client that keeps the responses, once it receives them."""
+    """A client that keeps the responses that it receives."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -106,7 +106,7 @@ class Reader(Silent):
 
 @pytest.fixture
 async def stored() -> AsyncIterator[MemoryCluster]:
-    """One broker with 4.5 MB of records in `t`, in segments of 2 MiB."""
+    """Start one broker with 4.5 MB of records in `t`, in segments of 2 MiB."""
     async with MemoryCluster(1, log_segment_bytes=2 << 20) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 1))
         for number in range(45):
@@ -150,7 +150,9 @@ async def test_response_is_complete_when_the_client_receives_it(stored: MemoryCl
     assert [int.from_bytes(data[:4], "big") for data in reader.responses()] == [1, 2, 3]
 
 
-async def test_requests_behind_a_large_response_wait_for_it(stored: MemoryCluster) -> None:
+async def test_requests_wait_until_the_client_receives_an_earlier_large_response(
+    stored: MemoryCluster,
+) -> None:
     slow = await join(stored)
     slow.link.send([fetch_request(1, 1 << 30), metadata_request(2), *[fetch_request(3, 100)] * 200])
     owing = slow.link.other
@@ -161,7 +163,7 @@ async def test_requests_behind_a_large_response_wait_for_it(stored: MemoryCluste
     assert not owing._paused
 
 
-async def test_connection_with_many_small_fetches_has_one_turn_in_each_pass_of_the_loop(
+async def test_connection_handles_a_limited_number_of_fetch_rows_per_loop_pass(
     stored: MemoryCluster,
 ) -> None:
     client = await join(stored)
@@ -177,7 +179,7 @@ async def test_connection_with_many_small_fetches_has_one_turn_in_each_pass_of_t
 
 
 class LongTurns(LoopClock):
-    """A clock with which each piece of work takes a whole turn."""
+    """A clock on which each piece of work takes a whole turn."""
 
     time = 0
 
@@ -186,7 +188,7 @@ class LongTurns(LoopClock):
         return self.time
 
 
-async def test_connections_with_many_small_fetches_are_served_one_after_the_other(
+async def test_connections_with_many_small_fetches_are_served_in_turn(
     stored: MemoryCluster,
 ) -> None:
     traffic = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)].log.traffic
@@ -201,11 +203,11 @@ async def test_connections_with_many_small_fetches_are_served_one_after_the_othe
         before = traffic.fetch_requests
         await asyncio.sleep(0)
         most = max(most, traffic.fetch_requests - before)
-    assert 0 < most <= 2 * (ROWS_MAX + 1)  # one that goes on, and one whose next bytes arrive
+    assert 0 < most <= 2 * (ROWS_MAX + 1)  # one connection continues, one receives bytes
     await until(lambda: all(len(client.responses()) == 1_000 for client in clients))
 
 
-async def test_reading_stops_behind_a_large_fetch_that_waits(stored: MemoryCluster) -> None:
+async def test_connection_is_not_read_while_a_large_fetch_waits(stored: MemoryCluster) -> None:
     client = await join(stored)
     waiting = fetch_request(1, 1 << 30, 45, rows=ROWS_MAX + 1, max_wait=60_000)
     client.link.send([waiting, metadata_request(2)[:10]])
@@ -248,7 +250,9 @@ async def test_failed_read_of_waiting_records_takes_the_log_directory_offline(
     assert partition.offline
 
 
-async def test_clients_that_receive_nothing_share_one_budget(stored: MemoryCluster) -> None:
+async def test_clients_that_receive_nothing_share_one_budget_of_queued_bytes(
+    stored: MemoryCluster,
+) -> None:
     silent = [await join(stored) for _ in range(60)]
     for reader in silent:
         reader.link.send([fetch_request(number, 1 << 30) for number in range(3)])
@@ -271,7 +275,7 @@ async def half_sent(cluster: MemoryCluster, api: int, size: int) -> Reader:
 
 
 @pytest.mark.parametrize(("api", "size", "count"), [(0, 60 << 20, 3), (3, 6 << 20, 8)])
-async def test_clients_that_send_half_of_a_large_request_keep_a_bounded_amount(
+async def test_half_sent_large_requests_of_all_clients_use_a_bounded_amount_of_memory(
     monkeypatch: pytest.MonkeyPatch, api: int, size: int, count: int
 ) -> None:
     monkeypatch.setattr(listener, "_ROOM_SWEEPS", 1)
@@ -292,7 +296,7 @@ async def test_clients_that_send_half_of_a_large_request_keep_a_bounded_amount(
         await other.produce("t", [Record(value=bytes(900_000))], partition=0)
 
 
-async def test_connection_of_a_client_that_has_gone_ends_although_nothing_is_read(
+async def test_paused_connection_ends_when_its_client_disconnects(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listener, "_ROOM_SWEEPS", 1)
@@ -306,7 +310,7 @@ async def test_connection_of_a_client_that_has_gone_ends_although_nothing_is_rea
         await until(lambda: served not in cluster.brokers[0].listener._connections)
 
 
-async def test_follower_that_was_away_receives_what_it_missed_in_large_responses() -> None:
+async def test_restarted_follower_copies_missed_records_in_large_fetch_responses() -> None:
     async with MemoryCluster(2) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 3, 2))
         await cluster.stop(1)
@@ -326,7 +330,7 @@ async def test_follower_that_was_away_receives_what_it_missed_in_large_responses
 
 
 @pytest.mark.row("R53")
-async def test_fetch_of_zero_bytes_returns_one_batch() -> None:
+async def test_fetch_with_max_bytes_0_returns_one_batch() -> None:
     async with MemoryCluster(1) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 1))
         await client.produce("t", [Record(value=bytes(100_000))], partition=0)

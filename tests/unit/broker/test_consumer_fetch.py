@@ -56,7 +56,7 @@ def sessions(cluster: MemoryCluster) -> int:
 
 @pytest.mark.row("R50")
 @pytest.mark.parametrize("version", [7, 9, 11, 12])
-def test_response_names_only_partitions_that_have_changed(version: int) -> None:
+def test_session_response_contains_only_changed_partitions(version: int) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster, version=version)
         await produce(user, 2, b"a")
@@ -87,7 +87,7 @@ def test_consumer_below_version_7_or_without_an_initial_epoch_gets_no_session() 
 
 
 @pytest.mark.row("R50")
-def test_unknown_session_and_wrong_epoch_are_errors_that_leave_the_session() -> None:
+def test_unknown_session_id_or_wrong_epoch_is_an_error_and_keeps_the_session() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster)
         await consumer.poll()
@@ -149,7 +149,7 @@ def test_session_continues_over_another_connection() -> None:
 
 
 @pytest.mark.row("R50")
-def test_waiting_fetch_is_refused_when_its_session_goes_on_without_it() -> None:
+def test_waiting_fetch_is_refused_when_another_fetch_uses_its_session() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer, other = await consumer_of(cluster), await consumer_of(cluster)
         await consumer.poll()
@@ -165,7 +165,7 @@ def test_waiting_fetch_is_refused_when_its_session_goes_on_without_it() -> None:
 
 @pytest.mark.key("max.incremental.fetch.session.cache.slots")
 @pytest.mark.parametrize(("slots", "ids"), [(0, 0), (2, 2), (5, 3)])
-def test_consumer_without_a_slot_is_answered_without_a_session(slots: int, ids: int) -> None:
+def test_consumer_gets_records_without_a_session_when_no_slot_is_free(slots: int, ids: int) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5, b"z")
         consumers = [await consumer_of(cluster) for _ in range(3)]
@@ -179,7 +179,7 @@ def test_consumer_without_a_slot_is_answered_without_a_session(slots: int, ids: 
 
 
 @pytest.mark.row("R50")
-def test_deleted_topic_and_its_successor_are_reported_in_the_session() -> None:
+def test_deleted_and_recreated_topic_are_reported_in_the_session() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster)
         await produce(user, 0, b"old")
@@ -204,8 +204,8 @@ def test_deleted_topic_and_its_successor_are_reported_in_the_session() -> None:
 
 @pytest.mark.row("R50")
 @pytest.mark.parametrize("seed", range(6))
-def test_consumer_in_a_session_reads_what_one_without_reads(seed: int) -> None:
-    """Random produces, deletions, moves of leaders and limits; the session must never leave a partition out."""
+def test_consumer_with_a_session_reads_the_same_records_as_without_a_session(seed: int) -> None:
+    """Random produces, deletions, leader moves and limits: the session must not omit a partition with new records."""
 
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         rng = random.Random(seed)
@@ -219,7 +219,7 @@ def test_consumer_in_a_session_reads_what_one_without_reads(seed: int) -> None:
                 written.setdefault(("t", number), []).append(value)
             if rng.random() < 0.05:
                 number = rng.choice(NUMBERS)
-                start = consumer.positions["t", number]  # what is deleted was read
+                start = consumer.positions["t", number]  # the deleted records were read before
                 await user.admin.delete_records({TopicPartition("t", number): start})
             if rng.random() < 0.1:
                 number = rng.choice(NUMBERS)
@@ -300,7 +300,7 @@ def test_session_of_many_partitions_is_served_in_steps() -> None:
 # ---- limits and waits
 
 
-def test_first_batch_is_sent_however_large_and_further_ones_if_they_fit() -> None:
+def test_first_batch_is_sent_at_any_size_and_further_batches_only_if_they_fit() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         for number in (0, 1, 2):
             await produce(user, number, bytes(1000))
@@ -344,7 +344,7 @@ def test_response_is_limited_by_the_broker() -> None:
 
 
 @pytest.mark.row("R48")
-def test_fetch_waits_for_its_minimum_or_its_time() -> None:
+def test_fetch_waits_for_min_bytes_or_max_wait() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster)
         await consumer.poll()
@@ -373,7 +373,7 @@ async def three_racks(scenario: Callable[[MemoryCluster, Client], Awaitable[None
 
 
 class RackCluster(MemoryCluster):
-    """Each broker is in a rack of its own: a, b, c."""
+    """A cluster of three brokers in the racks a, b and c."""
 
     async def start(self, number: int) -> Any:
         self.config["broker.rack"] = "abc"[number]
@@ -396,7 +396,9 @@ async def reader(
 @pytest.mark.parametrize(
     ("rack", "preferred"), [("b", 1), ("c", 2), ("a", -1), ("x", -1), ("", -1)]
 )
-def test_leader_names_the_follower_in_the_consumers_rack(rack: str, preferred: int) -> None:
+def test_leader_returns_the_follower_in_the_consumers_rack_as_preferred_replica(
+    rack: str, preferred: int
+) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 0, b"one")
         consumer = await reader(cluster, 0, rack)
@@ -409,7 +411,7 @@ def test_leader_names_the_follower_in_the_consumers_rack(rack: str, preferred: i
 
 
 @pytest.mark.row("R51")
-def test_leader_names_no_follower_to_an_old_consumer_or_without_a_selector() -> None:
+def test_leader_prefers_no_follower_for_an_old_consumer_or_without_a_selector() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         old = await reader(cluster, 0, "b", version=10)
         await old.poll()
@@ -424,7 +426,7 @@ def test_leader_names_no_follower_to_an_old_consumer_or_without_a_selector() -> 
 
 
 @pytest.mark.row("R51")
-def test_leader_names_no_follower_that_lacks_the_offset_or_left_the_isr() -> None:
+def test_leader_prefers_no_follower_that_lacks_the_offset_or_left_the_isr() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 0, b"one")
         loop = asyncio.get_running_loop()
@@ -467,7 +469,7 @@ def test_follower_serves_consumers_up_to_its_high_watermark() -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(10, ErrorCode.NOT_LEADER_OR_FOLLOWER), (11, 0), (12, 0)]
 )
-def test_follower_refuses_versions_without_a_rack(version: int, code: int) -> None:
+def test_follower_refuses_consumer_fetch_versions_without_a_rack(version: int, code: int) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await reader(cluster, 1, "", version=version)
         await consumer.poll()
@@ -477,8 +479,8 @@ def test_follower_refuses_versions_without_a_rack(version: int, code: int) -> No
 
 
 @pytest.mark.row("R51")
-def test_follower_is_out_of_range_only_beyond_its_log() -> None:
-    """Between its high watermark and its log end it has nothing to send yet, as in Kafka."""
+def test_follower_returns_out_of_range_only_beyond_its_log_end() -> None:
+    """Between its high watermark and its log end, the follower returns no records and no error, as in Kafka."""
 
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 0, b"one")
@@ -501,7 +503,7 @@ def test_follower_is_out_of_range_only_beyond_its_log() -> None:
 
 
 @pytest.mark.row("R51", "R33")
-def test_follower_that_consumers_were_sent_to_learns_the_high_watermark_at_once() -> None:
+def test_preferred_follower_learns_a_new_high_watermark_at_once() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 0, b"one")
         asked = await reader(cluster, 0, "b")

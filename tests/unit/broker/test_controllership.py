@@ -1,4 +1,4 @@
-"""Waits that end with the controllership they depend on."""
+"""`Controllership.wait_for`: waits that end when the broker stops being the controller."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_wait_cancels_the_call_when_the_controllership_ends():
     assert (refused.value.code, cleaned) == (ErrorCode.NOT_CONTROLLER, ["call"])
 
 
-async def test_wait_prefers_a_result_that_came_in_the_same_turn_as_the_end():
+async def test_wait_returns_a_result_that_arrived_when_the_controllership_ended():
     controllership = Controllership()
     result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     waiting = asyncio.ensure_future(controllership.wait_for(result))
@@ -54,7 +54,7 @@ async def test_wait_prefers_a_result_that_came_in_the_same_turn_as_the_end():
     assert await waiting == "moved"
 
 
-async def test_wait_is_refused_after_the_end():
+async def test_wait_is_refused_after_the_controllership_has_ended():
     controllership = Controllership()
     controllership.end()
     with pytest.raises(KafkaError):
@@ -62,7 +62,7 @@ async def test_wait_is_refused_after_the_end():
     assert controllership.has_ended
 
 
-async def test_wait_leaves_nothing_running_when_cancelled():
+async def test_wait_cancels_its_call_when_the_wait_is_cancelled():
     begun, cleaned = asyncio.Event(), []
 
     async def call() -> None:

@@ -20,7 +20,7 @@ def settings(**static: object) -> DynamicConfig:
     return DynamicConfig(BrokerConfig.from_mapping({"broker.id": 1, **keys}))
 
 
-def test_own_setting_precedes_the_setting_of_all_brokers_and_the_file() -> None:
+def test_setting_of_one_broker_precedes_the_cluster_setting_and_the_file() -> None:
     dynamic = settings(min_insync_replicas=2)
     assert dynamic.current.min_insync_replicas == 2
     assert dynamic.load({"min.insync.replicas": "3"}, {})
@@ -45,7 +45,7 @@ def test_topics_inherit_altered_broker_settings() -> None:
     assert (topic.retention_ms, topic.max_message_bytes) == (7, 99)
 
 
-def test_load_ignores_stored_settings_that_are_not_usable() -> None:
+def test_load_ignores_stored_settings_that_are_invalid() -> None:
     dynamic = settings()
     dynamic.load(
         {"min.insync.replicas": "0", "num.io.threads": "9", "broker.id": "7", UNCLEAN: "true"}, {}
@@ -84,7 +84,7 @@ def test_check_refuses_static_and_invalid_settings_with_the_reason(
         settings().check(values)
 
 
-def test_dynamic_keys_are_kafkas_dynamic_keys_that_exist_here() -> None:
+def test_dynamic_keys_include_kafkas_dynamic_keys_and_no_static_keys() -> None:
     assert {"log.retention.ms", "log.roll.ms", "message.max.bytes", "compression.type"} <= set(
         DYNAMIC
     )
@@ -104,7 +104,7 @@ def wanted(**static: object) -> BrokerConfig:
     return settings(**static).static
 
 
-def test_reload_takes_the_settings_that_need_no_restart_and_names_every_difference() -> None:
+def test_reload_applies_settings_that_need_no_restart_and_lists_every_difference() -> None:
     dynamic = settings(min_insync_replicas=2, num_partitions=3)
     changes, has_effect = dynamic.reload(wanted(num_partitions=6, log_retention_ms=5))
     assert has_effect

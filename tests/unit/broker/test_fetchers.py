@@ -1,4 +1,4 @@
-"""A follower's connection to a leader: the requests it sends and the responses it accepts."""
+"""A follower's connection to a leader: the requests that are sent and the responses that are accepted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _ignore(*_: Any) -> None:
 
 
 class Leader:
-    """The leader's end of the connection: it keeps requests and sends the responses that a test gives."""
+    """The leader's end of the connection. Keeps the requests and sends the responses given by the test."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
@@ -51,11 +51,11 @@ class Leader:
         self.requests.append(b"".join(map(bytes, frames)))
 
     def asked(self) -> list[int]:
-        """The API of every request so far."""
+        """Return the API of every request so far."""
         return [int.from_bytes(request[4:6], "big") for request in self.requests]
 
     def epoch_asked(self) -> int:
-        """The current leader epoch that the latest question about epochs names."""
+        """Return the current leader epoch in the latest OffsetForLeaderEpoch request."""
         body = self.requests[-1][_HEADER:]
         question = decode_request(OFFSET_FOR_LEADER_EPOCH, 4, memoryview(body))
         return int(question.topics[0].partitions[0].current_leader_epoch)
@@ -98,7 +98,7 @@ def partition(epoch: int, number: int = 0, leader: int = 3) -> Any:
     )
 
 
-def test_response_about_a_former_epoch_does_not_stop_following_in_the_current_one() -> None:
+def test_error_response_for_a_former_leader_epoch_does_not_stop_the_follower() -> None:
     leader = Leader()
     leader.follower.add(partition(1))
     leader.connection.pump()
@@ -114,7 +114,7 @@ def test_response_about_a_former_epoch_does_not_stop_following_in_the_current_on
 
 
 class DeafOnce:
-    """A transport whose first connection attempt never ends and whose second one is refused."""
+    """A transport whose first connection attempt never ends and whose second attempt is refused."""
 
     def __init__(self) -> None:
         self.tried = 0
@@ -164,7 +164,7 @@ class Slow:
 
 
 class Refusing:
-    """A transport that records the ports that it is asked for and never connects."""
+    """A transport that records the requested ports and never connects."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -190,7 +190,7 @@ async def test_all_partitions_of_one_leader_have_one_fetcher() -> None:
 
 
 @pytest.mark.row("R52")
-async def test_connection_is_closed_when_nothing_is_followed_any_longer() -> None:
+async def test_connection_is_closed_when_no_partition_is_followed() -> None:
     transport: Any = Slow()
     tasks = TaskRegistry()
     made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, _ignore, _ignore, _ignore)
@@ -233,8 +233,8 @@ async def test_lost_connection_to_a_followed_leader_is_reported() -> None:
     await tasks.close()
 
 
-async def test_connection_ends_when_the_leader_has_another_address() -> None:
-    """A host that has gone without closing its connections would hold the partitions until the timeout."""
+async def test_connection_is_closed_when_the_address_of_the_leader_changes() -> None:
+    """Otherwise a dead host that left its connections open would block the partitions until the timeout."""
     transport: Any = Slow()
     transport.made.set()
     tasks = TaskRegistry()

@@ -1,4 +1,4 @@
-"""The room for large requests: who waits, who gets it next, and who loses the connection."""
+"""The room for large requests: which connection waits, which gets room next, and which is closed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Receiver:
 
 @pytest.fixture
 def receivers() -> list[Receiver]:
-    """Four connections that share room for 10 MB."""
+    """Return four connections that share room for 10 MB."""
     room = FrameRoom(10_000_000)
     return [Receiver(room) for _ in range(4)]
 
 
-def test_request_that_does_not_fit_waits_for_the_one_before(receivers: list[Receiver]) -> None:
+def test_request_that_does_not_fit_waits_for_an_earlier_request(receivers: list[Receiver]) -> None:
     first, second, third, _ = receivers
     assert first.ask(6_000_000)
     assert not second.ask(6_000_000)
@@ -77,7 +77,9 @@ def test_client_that_stops_sending_loses_its_connection_while_others_wait(
     assert waiting.has_room
 
 
-def test_whole_request_is_not_a_slow_one(receivers: list[Receiver]) -> None:
+def test_connection_with_a_complete_request_is_not_closed_as_slow(
+    receivers: list[Receiver],
+) -> None:
     whole, waiting, *_ = receivers
     whole.ask(10_000_000)
     whole.arrived = None
@@ -87,7 +89,7 @@ def test_whole_request_is_not_a_slow_one(receivers: list[Receiver]) -> None:
     assert (whole.reason, waiting.reason) == ("", "")
 
 
-def test_connection_that_waits_for_30_sweeps_is_closed(receivers: list[Receiver]) -> None:
+def test_connection_that_waits_for_more_than_30_sweeps_is_closed(receivers: list[Receiver]) -> None:
     whole, waiting, *_ = receivers
     whole.ask(10_000_000)
     whole.arrived = None

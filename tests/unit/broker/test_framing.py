@@ -73,7 +73,7 @@ def test_frames_are_handled_once_and_in_order_however_they_arrive(piece: int) ->
 @pytest.mark.parametrize(
     ("size", "bound"), [(100_000, 256 << 10), (128 << 10, 64 << 10), (90 << 20, 64 << 10)]
 )
-def test_length_prefix_alone_allocates_little(size: int, bound: int) -> None:
+def test_length_prefix_without_data_allocates_little_memory(size: int, bound: int) -> None:
     stream = Frames(100 << 20)
     stream.feed(struct.pack(">i", size) + b"x", 100)
     room = stream.get_buffer(0)

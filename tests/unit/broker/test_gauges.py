@@ -23,7 +23,7 @@ REQUESTS = "kafka_network_requestmetrics_"
 
 
 def read(broker: Broker) -> dict[str, float]:
-    """Return the samples of a broker by name with labels, as Prometheus would see them."""
+    """Return the samples of a broker's Prometheus text, by name with labels."""
     lines = "".join(prometheus_text(broker.metrics)).splitlines()
     samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return {name: float(value) for name, value in samples}
@@ -33,7 +33,7 @@ def totals(broker: Broker) -> dict[str, Number]:
     return broker.metrics.totals()
 
 
-async def test_metrics_count_what_is_produced_replicated_and_consumed() -> None:
+async def test_metrics_count_produced_and_replicated_and_consumed_records() -> None:
     async with MemoryCluster(2) as cluster, cluster.client() as user:
         await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         for _ in range(3):
@@ -107,7 +107,7 @@ async def test_metrics_count_isr_changes_and_under_replicated_partitions() -> No
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_refused_produces_are_counted_as_failed(acks: Literal[1, -1]) -> None:
+async def test_refused_produce_requests_are_counted_as_failed(acks: Literal[1, -1]) -> None:
     async with MemoryCluster(1) as cluster, cluster.client() as user:
         await user.create_topics(NewTopic("t", configs={"max.message.bytes": "200"}))
         with pytest.raises(NotProduced):
@@ -120,7 +120,7 @@ async def test_refused_produces_are_counted_as_failed(acks: Literal[1, -1]) -> N
         assert seen[REQUESTS + 'requests_total{request="Produce"}'] == 1
 
 
-async def test_produces_without_acks_are_counted() -> None:
+async def test_produce_requests_without_acks_are_counted() -> None:
     async with MemoryCluster(1) as cluster, cluster.client() as user:
         await user.create_topics(NewTopic("t"))
         await user.produce("t", [Record(value=b"v")], acks=0)
@@ -158,8 +158,8 @@ async def test_metrics_show_the_state_of_the_controller() -> None:
         await until(lambda: totals(active)[name] == 0)
 
 
-def test_each_event_and_signal_has_a_controller_state() -> None:
-    """Events that a signal causes are handled in the state of the signal."""
+def test_each_controller_event_and_signal_has_a_controller_state() -> None:
+    """Events that are caused by a signal need no state: the controller handles them in the state of the signal."""
     assert {signal.value for signal in Signal} < CONTROLLER_STATES.keys()
     caused_by_signals = {
         events.ControllerElected,
@@ -207,7 +207,7 @@ async def test_only_the_active_controller_counts_brokers() -> None:
 
 
 @pytest.mark.row("J7", "B3")
-async def test_metrics_show_availability_and_waiting_produces_of_each_partition() -> None:
+async def test_metrics_show_availability_and_waiting_produce_requests_of_each_partition() -> None:
     async with MemoryCluster(2, min_insync_replicas=2) as cluster, cluster.client() as user:
         await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         await user.produce("t", [Record(value=b"v")], partition=0)

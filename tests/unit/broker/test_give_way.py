@@ -1,4 +1,4 @@
-"""The parts of long administrators' requests, and that no handler does more than a part in one turn."""
+"""Long administrators' requests are divided into parts; a handler does at most one part per turn."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ HANDLERS = {
 
 
 class Turns:
-    """Counts the turns of the event loop, and what was read from `Watched` in the turn with most of it."""
+    """Counts event loop turns, and the largest number of `Watched` elements read in one turn."""
 
     def __init__(self) -> None:
         self.count = self.most = 0
@@ -74,7 +74,7 @@ class Turns:
 
 
 class Watched(tuple[Any, ...]):
-    """Elements of a request whose reading is counted."""
+    """Elements of a request; `turns` counts each element that is read."""
 
     __slots__ = ()
     turns: Turns
@@ -151,7 +151,7 @@ REQUESTS: list[tuple[int, int, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("api", "version", "values"), REQUESTS, ids=lambda value: str(value)[:2])
-async def test_no_turn_reads_more_than_a_part_of_a_request(
+async def test_handler_reads_at_most_one_part_of_a_request_per_turn(
     api: int, version: int, values: dict[str, Any]
 ) -> None:
     cold = Cold()
@@ -178,7 +178,7 @@ def _elements(request: Any, name: str) -> Any:
     return value if isinstance(value, tuple) else ()
 
 
-async def test_parts_of_several_requests_are_done_in_turns_of_their_own() -> None:
+async def test_each_turn_handles_one_part_of_one_request() -> None:
     give_way = GiveWay(LoopClock())
     async with counted() as turns:
         done: list[tuple[int, int]] = []
@@ -191,7 +191,7 @@ async def test_parts_of_several_requests_are_done_in_turns_of_their_own() -> Non
     assert len(set(later)) == len(later) == 10
 
 
-async def test_request_that_is_cancelled_while_it_waits_holds_nobody_up() -> None:
+async def test_cancelled_request_does_not_delay_other_requests() -> None:
     give_way = GiveWay(LoopClock())
     waiting = [asyncio.ensure_future(give_way.turn()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -201,7 +201,7 @@ async def test_request_that_is_cancelled_while_it_waits_holds_nobody_up() -> Non
     assert waiting[0].cancelled()
 
 
-async def test_parts_hold_every_item_once() -> None:
+async def test_parts_contain_every_item_once() -> None:
     give_way = GiveWay(LoopClock())
     assert [list(part) async for part in give_way.parts(range(5), 2)] == [[0, 1], [2, 3], [4]]
     assert [list(part) async for part in give_way.parts([], 2)] == [[]]
@@ -231,7 +231,7 @@ async def test_replicas_of_many_new_partitions_are_chosen_in_parts(
     assert turns.most <= PART_ITEMS
 
 
-async def test_deleting_many_topics_keeps_the_order_and_finds_the_known_ones() -> None:
+async def test_deletion_of_many_topics_returns_results_in_the_order_of_the_request() -> None:
     cold = Cold()
     creating = asyncio.ensure_future(cold.admin.topics.create_topics([NewTopic("t", 1, 1)], 1000))
     await asyncio.sleep(0.01)

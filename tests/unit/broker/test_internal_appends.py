@@ -1,4 +1,4 @@
-"""Appends of the broker's own coordinators: acknowledged when they are committed, failed when they cannot be."""
+"""Appends of the broker's own coordinators: acknowledged when committed, failed when no commit is possible."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ async def hosted() -> AsyncIterator[Hosted]:
         yield Hosted(cluster)
 
 
-async def test_append_returns_the_base_offset_when_nobody_else_is_in_sync(hosted: Hosted) -> None:
+async def test_append_returns_the_base_offset_when_no_other_replica_is_in_sync(
+    hosted: Hosted,
+) -> None:
     await lead(hosted)
     first = hosted.replicas.append(T0, batch(b"a", b"b"))
     second = hosted.replicas.append(T0, batch(b"c"))
@@ -62,7 +64,7 @@ async def test_append_waits_for_the_high_watermark(hosted: Hosted) -> None:
     assert await second == 1
 
 
-async def test_append_inside_of_a_tick_is_written_at_its_end(hosted: Hosted) -> None:
+async def test_append_inside_a_tick_is_written_at_the_end_of_the_tick(hosted: Hosted) -> None:
     await lead(hosted)
     appended = hosted.replicas.append(T0, batch(b"a"))
     log = hosted.replicas.partitions[T0].log
@@ -72,7 +74,7 @@ async def test_append_inside_of_a_tick_is_written_at_its_end(hosted: Hosted) -> 
     assert await appended == 0
 
 
-async def test_append_outside_of_a_tick_is_written_in_the_next_turn(hosted: Hosted) -> None:
+async def test_append_outside_a_tick_is_written_in_the_next_turn(hosted: Hosted) -> None:
     await lead(hosted)
     appended = hosted.replicas.append(T0, batch(b"a"))
     for _ in range(2):
@@ -149,7 +151,7 @@ async def test_append_fails_when_the_isr_falls_below_its_minimum() -> None:
         assert raised.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-async def test_append_is_refused_with_the_code_of_a_produce(hosted: Hosted) -> None:
+async def test_append_is_refused_with_the_error_code_of_a_produce_request(hosted: Hosted) -> None:
     await lead(hosted, leader=9, isr=(0, 9))
     broken = bytearray(batch(b"a"))
     broken[-1] ^= 1
@@ -165,7 +167,7 @@ async def test_append_is_refused_with_the_code_of_a_produce(hosted: Hosted) -> N
         assert raised.value.code == code
 
 
-async def test_append_fails_with_a_storage_error_when_the_disk_does(
+async def test_append_fails_with_a_storage_error_when_the_disk_fails(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await lead(hosted)
@@ -182,11 +184,11 @@ async def test_append_fails_with_a_storage_error_when_the_disk_does(
         with pytest.raises(KafkaError) as raised:
             await hosted.replicas.append(T0, batch(b"a"))
         assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    with pytest.raises(KafkaError):  # its replica is in the same directory
+    with pytest.raises(KafkaError):  # T1 is in the same directory
         await elsewhere
 
 
-async def test_cancelled_append_does_not_disturb_the_others(hosted: Hosted) -> None:
+async def test_cancelled_append_does_not_affect_other_appends(hosted: Hosted) -> None:
     await lead(hosted, isr=(0, 9))
 
     async def append(value: bytes) -> int:

@@ -1,4 +1,4 @@
-"""ISR writes of a leader in ZooKeeper: lost answers, other writers, notifications."""
+"""A leader's ISR writes to ZooKeeper: lost responses, concurrent writers, and notifications."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATH = layout.state_path(TP)
 
 
 class Bench:
-    """A leader whose follower 1 can join the ISR, over ZooKeeper in memory."""
+    """A leader with an in-memory ZooKeeper. Follower 1 can join the ISR."""
 
     def __init__(self) -> None:
         self.ensemble = Ensemble()
@@ -71,7 +71,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @pytest.mark.row("A10", "A14", "X19", "X23", "R26")
-async def test_written_isr_keeps_the_leader_epoch_and_is_announced(bench: Bench) -> None:
+async def test_isr_write_keeps_the_leader_epoch_and_creates_a_notification(bench: Bench) -> None:
     bench.propose()
     await until(lambda: bench.committed)
     node = bench.node()
@@ -83,7 +83,7 @@ async def test_written_isr_keeps_the_leader_epoch_and_is_announced(bench: Bench)
 
 
 @pytest.mark.row("T18", "R28")
-async def test_isr_is_committed_when_the_answer_was_lost_but_the_write_is_found(
+async def test_isr_is_committed_when_a_write_with_a_lost_response_is_found(
     bench: Bench,
 ) -> None:
     write = bench.coordination.set
@@ -101,10 +101,10 @@ async def test_isr_is_committed_when_the_answer_was_lost_but_the_write_is_found(
 
 
 @pytest.mark.row("T18")
-async def test_isr_stays_pending_while_the_read_back_loses_its_connection(
+async def test_isr_stays_pending_while_reading_back_its_write_fails(
     bench: Bench,
 ) -> None:
-    """ZooKeeper may have the proposal, so the joining replica counts for the high watermark until that is certain."""
+    """ZooKeeper may have the new ISR, so the joining replica counts for the high watermark until this is known."""
     write, sync = bench.coordination.set, bench.coordination.sync
     asked = 0
 
@@ -141,7 +141,7 @@ async def test_isr_stays_pending_when_another_writer_changed_the_state(
     assert bench.committed == []
 
 
-async def test_isr_can_be_proposed_again_when_it_was_never_sent(bench: Bench) -> None:
+async def test_isr_can_be_proposed_again_when_its_write_was_never_sent(bench: Bench) -> None:
     bench.coordination.suspend()
     bench.propose()
     await until(lambda: type(bench.partition.isr_state) is Committed)
@@ -151,7 +151,7 @@ async def test_isr_can_be_proposed_again_when_it_was_never_sent(bench: Bench) ->
     assert bench.node().isr == (0, 1)
 
 
-async def test_announcement_ends_quietly_when_the_session_is_closed(
+async def test_notification_task_ends_without_an_error_when_the_session_is_closed(
     bench: Bench,
 ) -> None:
     bench.propose()
@@ -162,7 +162,7 @@ async def test_announcement_ends_quietly_when_the_session_is_closed(
 
 
 class Overtaken:
-    """An IsrStore during whose write the partition gets a later LeaderAndIsr."""
+    """An IsrStore. While it writes, the partition receives a later LeaderAndIsr."""
 
     def __init__(self, bench: Bench, outcome: IsrOutcome) -> None:
         self.bench = bench
@@ -179,7 +179,7 @@ class Overtaken:
 
 
 @pytest.mark.parametrize("outcome", [IsrOutcome.WRITTEN, IsrOutcome.NOT_SENT])
-async def test_outcome_of_a_superseded_proposal_changes_nothing(
+async def test_outcome_of_a_superseded_isr_proposal_is_ignored(
     bench: Bench, outcome: IsrOutcome
 ) -> None:
     bench.changes._store = Overtaken(bench, outcome)

@@ -39,7 +39,7 @@ def client(cluster: MemoryCluster, broker: Broker, listener: str) -> Client:
     return Client(f"127.0.0.1:{port(broker, listener)}", transport=cluster.transport)
 
 
-async def test_metadata_names_the_brokers_on_the_listener_of_the_client() -> None:
+async def test_metadata_returns_broker_addresses_of_the_listener_of_the_client() -> None:
     async with MemoryCluster(2, **KEYS) as cluster:
         brokers = cluster.brokers.values()
         await until(lambda: all(len(broker.metadata.brokers) == 2 for broker in brokers))
@@ -73,7 +73,7 @@ async def test_followers_fetch_from_the_inter_broker_listener() -> None:
             assert {endpoint.name for endpoint in endpoints} == {"INSIDE"}
 
 
-async def test_broker_without_the_listener_is_missing_from_metadata_and_leads_nothing() -> None:
+async def test_broker_without_the_clients_listener_is_not_in_metadata_and_not_a_leader() -> None:
     async with MemoryCluster(2, **KEYS) as cluster:
         await cluster.stop(1, controlled=False)
         cluster.config |= {
@@ -92,7 +92,7 @@ async def test_broker_without_the_listener_is_missing_from_metadata_and_leads_no
         assert topic.partitions[0].error == ErrorCode.LISTENER_NOT_FOUND
 
 
-async def test_broker_with_a_listener_for_tls_is_refused_before_it_listens() -> None:
+async def test_broker_with_an_ssl_listener_fails_before_it_listens() -> None:
     with pytest.raises(
         ConfigError, match="listener OUTSIDE: security protocol SSL is not implemented"
     ):
@@ -116,13 +116,13 @@ class Coordinator:
 
 
 class Coordinators(MemoryCluster):
-    """Brokers that each have their own coordinator."""
+    """A cluster in which each broker has its own `Coordinator`."""
 
     def created(self, broker: Broker) -> None:
         Coordinator(broker)
 
 
-async def test_handler_of_a_coordinator_serves_its_own_broker_only() -> None:
+async def test_handler_registered_on_one_broker_serves_only_that_broker() -> None:
     async with Coordinators(2) as cluster:
         for number in (0, 1):
             network = Network(cluster.transport, cluster.clock, "me")
@@ -135,17 +135,17 @@ async def test_handler_of_a_coordinator_serves_its_own_broker_only() -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, -2, 2**63 - 1])
-def test_idle_connection_stays_open_with_a_limit_that_means_never(limit: int) -> None:
+def test_idle_connection_stays_open_when_the_idle_limit_is_disabled(limit: int) -> None:
     assert run_seeded(1, connections_after_idling(limit, seconds=900)) == 1
 
 
 @pytest.mark.parametrize("limit", [0, 1, 60_000])
-def test_idle_connection_is_closed_at_the_limit(limit: int) -> None:
+def test_idle_connection_is_closed_at_the_idle_limit(limit: int) -> None:
     assert run_seeded(1, connections_after_idling(limit, seconds=70)) == 2
 
 
 async def connections_after_idling(limit: int, *, seconds: int) -> int:
-    """Return how many connections a client needed for two requests with an idle time between them."""
+    """Return the number of connections that a client used for two requests with `seconds` of idle time between."""
     async with MemoryCluster(1, connections_max_idle_ms=limit) as cluster, cluster.client() as user:
         await user.create_topics(NewTopic("t", 1, 1))
         listener = cluster.brokers[0].listener
@@ -156,7 +156,7 @@ async def connections_after_idling(limit: int, *, seconds: int) -> int:
         return 1 + listener._last_id - before
 
 
-def test_client_that_receives_nothing_is_idle_whatever_it_has_requested() -> None:
+def test_client_that_receives_nothing_is_idle_even_with_waiting_requests() -> None:
     body = request(METADATA, 9, topics=None)
     asked = [encode_request(METADATA, 9, number, "silent", body) for number in range(3_000)]
 

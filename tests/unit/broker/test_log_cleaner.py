@@ -29,7 +29,7 @@ def run(
     settings: dict[str, str] = COMPACT,
     **config: object,
 ) -> None:
-    """Run a scenario on brokers with these keys, and a topic with these settings."""
+    """Run a scenario on brokers with these configuration keys, and with topic t with these settings."""
 
     async def scene() -> None:
         keys = {"log_cleaner_backoff_ms": SECOND, **config}
@@ -41,7 +41,7 @@ def run(
 
 
 async def update(user: Client, rounds: int, keys: int = 5, value: bytes = b"v") -> None:
-    """Write each of some keys this many times, one record at a time."""
+    """Write each of `keys` keys `rounds` times, one record at a time."""
     for number in range(rounds):
         for key in range(keys):
             await user.produce("t", [Record(key=b"key-%d" % key, value=b"%s-%d" % (value, number))])
@@ -54,7 +54,7 @@ def log_of(cluster: MemoryCluster, broker: int = 0) -> Log:
 
 
 async def until_clean(cluster: MemoryCluster, broker: int = 0) -> None:
-    """Wait until everything but the active segment is clean."""
+    """Wait until every segment except the active segment is clean."""
     for _ in range(100):
         log = log_of(cluster, broker)
         if log.gaps.first_dirty_offset == log.segments[-1].base_offset:
@@ -116,7 +116,7 @@ def test_no_cleaning_begins_after_the_cleaner_was_closed() -> None:
 
 
 @pytest.mark.key("log.cleaner.backoff.ms")
-def test_dirty_logs_are_looked_for_after_the_backoff() -> None:
+def test_cleaner_looks_for_dirty_logs_after_the_backoff() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await update(user, 60)
         await cluster.clock.sleep(59 * SECOND - cluster.clock.now() % SECOND)
@@ -129,7 +129,7 @@ def test_dirty_logs_are_looked_for_after_the_backoff() -> None:
 
 @pytest.mark.key("log.cleaner.io.max.bytes.per.second", "log.cleaner.threads")
 @pytest.mark.parametrize("threads", [1, 2])
-def test_cleanings_share_the_rate_and_their_number_is_limited(threads: int) -> None:
+def test_cleanings_share_the_io_rate_and_run_at_most_one_per_thread(threads: int) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.create_topics(NewTopic("other", 3, 1, configs=COMPACT))
         await update(user, 60)
@@ -155,7 +155,7 @@ def test_cleanings_share_the_rate_and_their_number_is_limited(threads: int) -> N
     "log.cleaner.io.buffer.load.factor",
     "log.cleaner.io.buffer.size",
 )
-def test_memory_is_divided_among_the_cleanings() -> None:
+def test_cleaner_memory_is_divided_among_the_threads() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await update(user, 60)
         await until_clean(cluster)
@@ -172,7 +172,7 @@ def test_memory_is_divided_among_the_cleanings() -> None:
 
 
 @pytest.mark.key("cleanup.policy")
-def test_log_of_another_policy_is_not_compacted() -> None:
+def test_log_is_not_compacted_while_its_cleanup_policy_is_delete() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await update(user, 60)
         await cluster.clock.sleep(10 * SECOND)
@@ -183,7 +183,7 @@ def test_log_of_another_policy_is_not_compacted() -> None:
     run(scenario, settings={**COMPACT, "cleanup.policy": "delete"})
 
 
-def test_next_cleaning_obeys_settings_that_are_altered_at_run_time() -> None:
+def test_next_cleaning_uses_settings_that_were_altered_at_run_time() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         changes = {
             "log.cleaner.io.max.bytes.per.second": "12345.0",
@@ -199,7 +199,7 @@ def test_next_cleaning_obeys_settings_that_are_altered_at_run_time() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_update_is_lost_when_brokers_are_killed_in_the_middle_of_cleanings(seed: int) -> None:
-    """Each broker is killed once while a cleaning is in progress there, and started again."""
+    """Each broker is killed once while its cleaner is running, and started again."""
 
     async def scene() -> None:
         keys = {"log_cleaner_backoff_ms": 200, "log_cleaner_io_max_bytes_per_second": 20_000.0}
@@ -226,12 +226,12 @@ def test_no_update_is_lost_when_brokers_are_killed_in_the_middle_of_cleanings(se
 
 
 async def damage(cluster: MemoryCluster) -> None:
-    """Change a byte of the first segment."""
+    """Change a byte of the first segment of t-0."""
     path = f"{LOG_DIR}/t-0/{0:020d}.log"
     cluster.storages[0].files[path][68] ^= 1
 
 
-def test_damaged_log_is_given_up_and_others_are_compacted() -> None:
+def test_damaged_log_is_marked_uncleanable_and_other_logs_are_compacted() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.create_topics(NewTopic("other", 1, 1, configs=COMPACT))
         await update(user, 60)
@@ -276,7 +276,7 @@ def test_cleaning_is_aborted_when_the_topic_is_deleted() -> None:
     run(scenario, log_cleaner_io_max_bytes_per_second=100.0)
 
 
-def test_copy_is_dropped_when_the_log_was_truncated_meanwhile() -> None:
+def test_cleaned_copy_is_dropped_when_the_log_is_truncated_meanwhile() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await update(user, 60)
         cleaners = cluster.cleaners[0]
@@ -293,7 +293,7 @@ def test_copy_is_dropped_when_the_log_was_truncated_meanwhile() -> None:
     run(scenario, log_cleaner_io_max_bytes_per_second=3_000.0)
 
 
-def test_cleaning_is_aborted_by_a_new_leader_and_done_again() -> None:
+def test_cleaning_is_aborted_when_the_broker_becomes_follower_and_runs_again() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await update(user, 60)
         leader = (await user.describe_topics("t"))[0].partitions[0].leader
@@ -324,7 +324,7 @@ LAG = 600 * SECOND
 def run_with(
     scenario: Callable[[MemoryCluster, Client], Awaitable[None]], where: str, **settings: object
 ) -> None:
-    """Run a scenario with settings of the topic, given for the topic itself or for the broker."""
+    """Run a scenario with these settings, which are set for the topic or for the broker (`where`)."""
     topic = {key: COMPACT[key] for key in ("cleanup.policy", "segment.bytes")}
     named = {key.replace("_", "."): str(value) for key, value in settings.items()}
     if where == "topic":
@@ -339,7 +339,7 @@ def run_with(
 
 @pytest.mark.key("min.cleanable.dirty.ratio")
 @pytest.mark.parametrize("where", ["topic", "broker"])
-def test_log_is_cleaned_again_only_when_it_is_dirty_enough(where: str) -> None:
+def test_log_is_cleaned_again_only_above_the_minimum_dirty_ratio(where: str) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.produce("t", [Record(key=b"%d" % i, value=b"v" * 50) for i in range(200)])
         await update(user, 60, keys=1)
@@ -359,7 +359,7 @@ def test_log_is_cleaned_again_only_when_it_is_dirty_enough(where: str) -> None:
 
 @pytest.mark.key("min.compaction.lag.ms")
 @pytest.mark.parametrize("where", ["topic", "broker"])
-def test_young_records_are_not_compacted(where: str) -> None:
+def test_records_younger_than_min_compaction_lag_are_not_compacted(where: str) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await update(user, 60)
         await cluster.clock.sleep(LAG - 60 * SECOND)
@@ -372,7 +372,7 @@ def test_young_records_are_not_compacted(where: str) -> None:
 
 @pytest.mark.key("max.compaction.lag.ms")
 @pytest.mark.parametrize("where", ["topic", "broker"])
-def test_old_records_are_compacted_however_few_they_are(where: str) -> None:
+def test_records_older_than_max_compaction_lag_are_compacted_even_if_few(where: str) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.produce("t", [Record(key=b"%d" % i, value=b"v" * 50) for i in range(500)])
         await update(user, 10)
@@ -389,7 +389,7 @@ def test_old_records_are_compacted_however_few_they_are(where: str) -> None:
 
 @pytest.mark.key("delete.retention.ms")
 @pytest.mark.parametrize("where", ["topic", "broker"])
-def test_delete_markers_go_after_the_delete_retention(where: str) -> None:
+def test_tombstones_are_removed_after_delete_retention_ms(where: str) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         async def has_marker() -> bool:
             await update(user, 60)

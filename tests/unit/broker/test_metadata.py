@@ -1,4 +1,4 @@
-"""The cluster as the controller last told it."""
+"""The metadata of the cluster that the controller last sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def request(*states, live=(1, 2), ids=()) -> UpdateMetadataRequest:
     return UpdateMetadataRequest(1, 1, 1, states, tuple(broker(n) for n in live), tuple(ids))
 
 
-def test_an_update_brings_changed_partitions_and_all_live_brokers() -> None:
+def test_update_replaces_changed_partitions_and_all_live_brokers() -> None:
     cache = MetadataCache(LoopClock())
     cache.update(request(state("a", 0, (1, 2)), state("a", 1, (2, 1)), ids=[("a", b"i" * 16)]))
     before = cache.snapshot
@@ -29,7 +29,7 @@ def test_an_update_brings_changed_partitions_and_all_live_brokers() -> None:
     assert cache.version == before.version + 1
 
 
-def test_a_topic_that_is_being_deleted_is_no_longer_there() -> None:
+def test_topic_that_is_being_deleted_is_removed_from_the_metadata() -> None:
     cache = MetadataCache(LoopClock())
     cache.update(request(state("a", 0, (1,)), state("b", 0, (1,)), ids=[("a", b"i" * 16)]))
     cache.update(request(state("a", 0, (1,), leader=LEADER_DURING_DELETE)))
@@ -37,14 +37,14 @@ def test_a_topic_that_is_being_deleted_is_no_longer_there() -> None:
     assert cache.topic_ids == {}
 
 
-def test_update_of_a_recreated_topic_drops_the_partitions_of_the_former_one() -> None:
+def test_update_of_a_recreated_topic_removes_the_partitions_of_the_former_topic() -> None:
     cache = MetadataCache(LoopClock())
     cache.update(request(state("a", 0, (1,)), state("a", 1, (1,)), ids=[("a", b"i" * 16)]))
     cache.update(request(state("a", 0, (1,)), ids=[("a", b"j" * 16)]))
     assert set(cache.topics["a"]) == {0}
 
 
-async def test_who_waits_is_told_by_the_update_that_makes_it_true() -> None:
+async def test_wait_until_returns_true_when_an_update_makes_the_condition_true() -> None:
     cache = MetadataCache(LoopClock())
     waiting = asyncio.ensure_future(cache.wait_until(lambda: "b" in cache.topics, 60_000))
     await asyncio.sleep(0)
@@ -55,14 +55,14 @@ async def test_who_waits_is_told_by_the_update_that_makes_it_true() -> None:
     assert await waiting
 
 
-async def test_who_waits_for_what_never_comes_is_told_so() -> None:
+async def test_wait_until_returns_false_when_the_condition_does_not_become_true() -> None:
     cache = MetadataCache(LoopClock())
     assert not await cache.wait_until(lambda: False, 1)
     assert not await cache.wait_until(lambda: False, 0)
     assert await cache.wait_until(lambda: True, 0)
 
 
-def test_encoded_answers_outlive_updates_that_do_not_concern_them() -> None:
+def test_encoded_topics_are_kept_by_updates_of_other_topics() -> None:
     cache = MetadataCache(LoopClock())
     cache.update(request(state("a", 0, (1,)), state("b", 0, (1,)), ids=[("a", b"i" * 16)]))
     cache.snapshot.encoded.update({(9, "a", 0): b"A", (9, "b", 0): b"B"})
@@ -72,7 +72,7 @@ def test_encoded_answers_outlive_updates_that_do_not_concern_them() -> None:
     assert cache.snapshot.encoded == {}
 
 
-def test_an_update_without_partitions_copies_nothing() -> None:
+def test_update_without_partitions_copies_no_topics() -> None:
     cache = MetadataCache(LoopClock())
     cache.update(request(state("a", 0, (1,)), ids=[("a", b"i" * 16)]))
     before = cache.snapshot

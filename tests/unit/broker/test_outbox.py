@@ -1,4 +1,4 @@
-"""Responses that wait for their client: what is read for it, and the budget for all clients of a broker."""
+"""Responses that wait for a slow client: how much is read ahead, and the budget of all clients of a broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Client:
 
 
 class Records(Deferred):
-    """Deferred records of a log that was never written."""
+    """Deferred records without a log: every byte is `r`."""
 
     def __init__(self, size: int) -> None:
         self._size = self.left = size
@@ -64,7 +64,7 @@ def waiting(ahead: ReadAhead, *slices: Any) -> tuple[Outbox, Client]:
     return outbox, client
 
 
-def test_client_that_receives_nothing_holds_one_piece() -> None:
+def test_only_one_piece_is_read_for_a_client_that_receives_nothing() -> None:
     ahead = ReadAhead()
     outbox, client = waiting(ahead, b"head", Records(50 << 20), b"tail")
     for _ in range(5):
@@ -72,7 +72,7 @@ def test_client_that_receives_nothing_holds_one_piece() -> None:
     assert ahead.used == len(client.queue) == PIECE_MAX
 
 
-def test_everything_is_sent_in_order_as_the_client_receives() -> None:
+def test_slices_are_sent_in_order_as_the_client_receives_them() -> None:
     ahead = ReadAhead()
     outbox, client = waiting(ahead, b"head", Records(1 << 20), b"middle", Records(7), b"tail")
     data = client.receive()
@@ -83,7 +83,9 @@ def test_everything_is_sent_in_order_as_the_client_receives() -> None:
     assert ahead.used == 0
 
 
-def test_turn_of_a_consumer_ends_after_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_of_a_consumer_sends_at_most_its_maximum_number_of_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Client, "queued_bytes", lambda self: 0)
     outbox, client = Outbox(ReadAhead()), Client()
     outbox.add([Records(1 << 20)])
@@ -95,13 +97,13 @@ def test_turn_of_a_consumer_ends_after_its_bytes(monkeypatch: pytest.MonkeyPatch
 
 
 class Produces:
-    """The count of Produce requests that a purgatory has answered."""
+    """A stand-in for the purgatory: the count of Produce requests that were answered."""
 
     finished_produces = 0
 
 
 class Loop:
-    """Callbacks of an event loop; `turn` runs those that were there before."""
+    """A stand-in for the event loop. `turn` runs the callbacks that were queued before the turn."""
 
     def __init__(self) -> None:
         self.ms = 0
@@ -140,7 +142,7 @@ def test_one_consumer_sends_in_each_turn_of_the_loop() -> None:
 
 
 class Turns:
-    """The turns of one consumer; `now` is milliseconds, `yields` counts the turns that yield the processor."""
+    """The turns of one consumer; `yields` counts the turns that yielded the processor."""
 
     def __init__(self) -> None:
         self.loop = Loop()
@@ -159,7 +161,7 @@ class Turns:
         self.loop.turn()
 
 
-def test_consumers_receive_less_in_a_turn_while_producers_are_answered() -> None:
+def test_consumer_turns_send_less_while_produce_requests_are_answered() -> None:
     turns = Turns()
     assert turns.turns.turn_bytes() == CONSUMER_TURN_BYTES
     turns.purgatory.finished_produces += 1
@@ -170,7 +172,7 @@ def test_consumers_receive_less_in_a_turn_while_producers_are_answered() -> None
     assert turns.turns.turn_bytes() == CONSUMER_TURN_BYTES
 
 
-def test_processor_is_yielded_before_each_turn_unless_another_process_keeps_it() -> None:
+def test_processor_is_yielded_before_each_turn_unless_a_yield_took_long() -> None:
     turns = Turns()
     for _ in range(10):
         turns.turn()
@@ -183,14 +185,14 @@ def test_processor_is_yielded_before_each_turn_unless_another_process_keeps_it()
     assert turns.yields == 12
 
 
-def test_many_small_slices_leave_together() -> None:
+def test_many_small_slices_are_sent_together() -> None:
     slices = [part for _ in range(20) for part in (b"x", Records(100))]
     outbox, client = waiting(ReadAhead(), *slices)
     assert len(client.queue) == 20 * 101
     assert not outbox.slices
 
 
-def test_pieces_shrink_as_the_budget_is_used() -> None:
+def test_pieces_become_smaller_as_the_budget_is_used() -> None:
     ahead = ReadAhead()
     clients = [waiting(ahead, Records(50 << 20))[1] for _ in range(1_000)]
     sizes = [len(client.queue) for client in clients]
@@ -200,7 +202,7 @@ def test_pieces_shrink_as_the_budget_is_used() -> None:
     assert sum(sizes) == ahead.used < BUDGET_BYTES + 1_000 * least
 
 
-def test_client_that_receives_is_not_stopped_by_others_that_do_not() -> None:
+def test_client_that_receives_is_served_even_when_the_budget_is_exceeded() -> None:
     ahead = ReadAhead()
     ahead.used = 2 * BUDGET_BYTES
     outbox, client = waiting(ahead, Records(1 << 20))
@@ -211,7 +213,7 @@ def test_client_that_receives_is_not_stopped_by_others_that_do_not() -> None:
     assert received == 1 << 20
 
 
-def test_client_that_receives_all_at_once_gives_way_to_others(
+def test_client_that_receives_at_once_is_sent_a_limited_amount_per_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Client, "queued_bytes", lambda self: 0)
@@ -222,7 +224,7 @@ def test_client_that_receives_all_at_once_gives_way_to_others(
     assert len(client.queue) == 10 << 20
 
 
-def test_connection_that_ends_returns_its_share() -> None:
+def test_closed_connection_returns_its_share_of_the_budget() -> None:
     ahead = ReadAhead()
     outbox, client = waiting(ahead, Records(50 << 20))
     assert ahead.used > 0
@@ -231,7 +233,7 @@ def test_connection_that_ends_returns_its_share() -> None:
     assert len(client.queue) > QUEUE_MARK_BYTES
 
 
-def test_records_that_are_gone_are_reported() -> None:
+def test_sending_deleted_records_raises_records_gone() -> None:
     class Gone(Records):
         def read(self, max_bytes: int) -> bytes:
             raise RecordsGone("deleted")

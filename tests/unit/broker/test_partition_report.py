@@ -57,20 +57,22 @@ async def test_leader_reports_the_offset_of_every_follower(cluster: MemoryCluste
     assert all(follower["last_fetch_ms"] >= 0 for follower in replica["followers"])
 
 
-async def test_only_the_controller_reports_its_view(cluster: MemoryCluster) -> None:
+async def test_only_the_active_controller_reports_a_controller_view(cluster: MemoryCluster) -> None:
     views = [await explain(cluster, broker) for broker in cluster.brokers.values()]
     ruling = [view["controller"] for view in views if view["controller"]]
     assert [view["partition"]["leader"] for view in ruling] == [leader(cluster).config.broker_id]
     assert all(view["settings"]["unclean.leader.election.enable"] is False for view in views)
 
 
-async def test_partition_that_is_not_hosted_is_reported_as_none(cluster: MemoryCluster) -> None:
+async def test_replica_and_metadata_of_an_unknown_partition_are_reported_as_none(
+    cluster: MemoryCluster,
+) -> None:
     found = await explain(cluster, leader(cluster), TopicPartition("u", 0))
     assert (found["replica"], found["metadata"]) == (None, None)
     assert "min.insync.replicas" not in found["settings"]
 
 
-async def test_plan_is_answered_by_the_controller(cluster: MemoryCluster) -> None:
+async def test_plan_call_is_answered_by_the_active_controller(cluster: MemoryCluster) -> None:
     ruling = next(b for b in cluster.brokers.values() if b.controller.is_active)
     victim = next(id_ for id_ in cluster.brokers if id_ != ruling.config.broker_id)
     found = await ruling.on_call(Call(PLAN, {"operation": "kill-broker", "broker": victim}))
@@ -84,7 +86,9 @@ def test_call_without_a_partition_is_refused(body: dict[str, Any]) -> None:
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-async def test_broker_that_does_not_coordinate_a_group_says_so(cluster: MemoryCluster) -> None:
+async def test_group_report_of_a_broker_that_is_not_the_coordinator_is_an_error(
+    cluster: MemoryCluster,
+) -> None:
     broker = leader(cluster)
     found = await broker.on_call(Call(EXPLAIN_GROUP, {"group": "g"}))
     assert found["error"] == ErrorCode.NOT_COORDINATOR
@@ -93,7 +97,7 @@ async def test_broker_that_does_not_coordinate_a_group_says_so(cluster: MemoryCl
         await broker.on_call(Call(EXPLAIN_GROUP, {"group": 7}))
 
 
-async def test_report_of_a_group_has_the_leaders_of_what_it_reads(cluster: MemoryCluster) -> None:
+async def test_group_report_contains_the_leaders_of_its_partitions(cluster: MemoryCluster) -> None:
     broker = leader(cluster)
     mine = [["t", 0, broker.config.broker_id]]
     for topics, offsets in ((["t"], []), (None, [["t", 0, 5, 1]]), ([], [["t", 0, 5, 1]])):

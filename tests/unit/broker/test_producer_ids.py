@@ -49,7 +49,7 @@ async def test_ids_of_a_prepared_block_need_no_zookeeper(ensemble: Ensemble) -> 
     assert [await ids.next() for _ in range(3)] == [0, 1, 2]
 
 
-async def test_block_is_claimed_by_the_first_use_when_preparing_failed(
+async def test_block_is_claimed_at_the_first_use_when_prepare_has_failed(
     ensemble: Ensemble,
 ) -> None:
     session = session_of(ensemble)
@@ -67,7 +67,9 @@ async def test_claim_takes_the_next_block_when_another_broker_was_faster(
     assert await asyncio.gather(first.next(), second.next()) == [0, 1000]
 
 
-async def test_block_is_not_used_when_the_answer_to_its_claim_was_lost(ensemble: Ensemble) -> None:
+async def test_block_is_not_used_when_the_response_to_its_claim_was_lost(
+    ensemble: Ensemble,
+) -> None:
     session = session_of(ensemble)
     ids = producer_ids(session, 1)
     session.faults = ["unanswered"]
@@ -76,7 +78,7 @@ async def test_block_is_not_used_when_the_answer_to_its_claim_was_lost(ensemble:
     assert await ids.next() == 1000
 
 
-async def test_unreadable_block_is_an_error_of_next_but_not_of_prepare(ensemble: Ensemble) -> None:
+async def test_unreadable_block_makes_next_fail_but_not_prepare(ensemble: Ensemble) -> None:
     ensemble.put(PRODUCER_ID_BLOCK, b"no block")
     ids = producer_ids(session_of(ensemble), 1)
     await ids.prepare()

@@ -1,4 +1,4 @@
-"""Produce requests whose records are walked before they are appended, and the turns in which that is done."""
+"""Produce requests whose records are checked by walks before the append, and the turns of these walks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from minikafka.wire.versions import API_VERSIONS, PRODUCE
 
 
 def walk(pieces: int = 4, count: int = 1) -> Walk:
-    """A walk of some steps, over one record that is `pieces` × 32 KiB large."""
+    """Return a walk of several steps over one record of `pieces` × 32 KiB."""
     batch = raw_batch(record(value=bytes(pieces << 15)), count)
     outcome = judge(memoryview(batch), 0, len(batch), RecordRules(1 << 30), 0, 0)
     assert isinstance(outcome, Walk)
@@ -38,7 +38,7 @@ def walk(pieces: int = 4, count: int = 1) -> Walk:
 
 
 class Loop:
-    """A clock that stands still; each timer runs in a turn of its own."""
+    """A clock that stands still. Each timer runs in a separate turn."""
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
@@ -67,7 +67,7 @@ class Turns:
         return pending
 
     def all(self) -> Iterator[list[str]]:
-        """Let the loop turn until nothing is due; yield who is done after each turn."""
+        """Run turns until no timer is due; after each turn, yield the names of the finished requests."""
         while self.loop.due:
             self.loop.turn()
             yield list(self.done)
@@ -78,7 +78,7 @@ def turns() -> Turns:
     return Turns()
 
 
-def test_nothing_is_walked_before_the_next_turn(turns: Turns) -> None:
+def test_walk_does_not_begin_before_the_next_turn(turns: Turns) -> None:
     one = walk()
     turns.add("a", one)
     assert one.inflated == 0
@@ -86,14 +86,14 @@ def test_nothing_is_walked_before_the_next_turn(turns: Turns) -> None:
     assert (one.is_done, one.verdict) == (True, 0)
 
 
-def test_request_is_done_when_all_its_walks_are(turns: Turns) -> None:
+def test_request_is_done_when_all_its_walks_are_done(turns: Turns) -> None:
     good, bad = walk(), walk(count=2)
     turns.add("a", good, bad)
     assert [*turns.all()][-1] == ["a"]
     assert (good.verdict, bad.verdict) == (0, ErrorCode.INVALID_RECORD)
 
 
-def test_long_walk_does_not_hold_back_a_short_one(turns: Turns) -> None:
+def test_long_walk_does_not_delay_a_short_walk(turns: Turns) -> None:
     turns.add("long", walk(300))
     turns.add("short", walk())
     assert [*turns.all()][-1] == ["short", "long"]
@@ -102,7 +102,7 @@ def test_long_walk_does_not_hold_back_a_short_one(turns: Turns) -> None:
 def test_turn_finishes_at_most_one_request_and_takes_a_limited_number_of_steps(
     turns: Turns,
 ) -> None:
-    """After each, the loop looks at the sockets."""
+    """Between two turns, the event loop serves the sockets."""
     turns.add("long", walk(200))
     for name in "ab":
         turns.add(name, walk())
@@ -112,7 +112,7 @@ def test_turn_finishes_at_most_one_request_and_takes_a_limited_number_of_steps(
     assert all(after - before <= 1 for before, after in pairwise(sizes))
 
 
-def test_few_walks_are_active_at_a_time(turns: Turns) -> None:
+def test_limited_number_of_walks_is_active_at_a_time(turns: Turns) -> None:
     walks = [walk(100) for _ in range(ACTIVE_MAX + 3)]
     for number, one in enumerate(walks):
         turns.add(str(number), one)
@@ -121,7 +121,7 @@ def test_few_walks_are_active_at_a_time(turns: Turns) -> None:
     assert len(turns.done) == len(walks)
 
 
-def test_cancelled_walks_report_nothing(turns: Turns) -> None:
+def test_cancelled_walk_does_not_call_its_callback(turns: Turns) -> None:
     one = walk(200)
     pending = turns.add("a", one)
     turns.add("b", walk())
@@ -131,7 +131,7 @@ def test_cancelled_walks_report_nothing(turns: Turns) -> None:
     assert not one.is_done
 
 
-def test_request_added_when_another_ends_is_walked_too(turns: Turns) -> None:
+def test_request_that_is_added_when_another_finishes_is_walked_too(turns: Turns) -> None:
     def done() -> None:
         turns.add("next", walk())
 
@@ -139,7 +139,7 @@ def test_request_added_when_another_ends_is_walked_too(turns: Turns) -> None:
     assert [*turns.all()][-1] == ["next"]
 
 
-def test_defect_in_a_walk_refuses_the_records(
+def test_records_are_refused_when_their_walk_raises(
     turns: Turns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken, other = walk(), walk()
@@ -162,7 +162,7 @@ UNREADABLE = raw_batch(THREE, 4)
 
 
 class Bench:
-    """One broker with topic t of two partitions, and a connection to it."""
+    """One broker with topic t of two partitions, and a connection to the broker."""
 
     def __init__(self, cluster: MemoryCluster, peer: Peer) -> None:
         self.cluster = cluster
@@ -213,7 +213,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 def produce(correlation: int, *batches: bytes, acks: int = -1) -> bytes:
-    """Return a request with these batches for the first partitions of the topic."""
+    """Return a Produce request with these batches, one for each of the first partitions of t."""
     rows = [{"index": number, "records": batch} for number, batch in enumerate(batches)]
     body = request(
         PRODUCE,
@@ -242,7 +242,7 @@ async def test_responses_keep_their_order_behind_a_large_request(bench: Bench) -
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-async def test_large_batch_is_stored_as_it_was_sent(bench: Bench, codec: int) -> None:
+async def test_large_valid_batch_is_stored_unchanged(bench: Bench, codec: int) -> None:
     sent = raw_batch(compress(codec, MANY), MANY_COUNT, codec=codec)
     small = raw_batch(compress(codec, THREE), 3, codec=codec)
     large = raw_batch(compress(codec, LARGE[61:]), LARGE_COUNT, codec=codec)
@@ -253,7 +253,7 @@ async def test_large_batch_is_stored_as_it_was_sent(bench: Bench, codec: int) ->
     assert bench.stored(1) == list(records(large))
 
 
-async def test_sequence_of_a_producer_stays_in_order_behind_a_large_batch(bench: Bench) -> None:
+async def test_sequence_numbers_stay_in_order_behind_a_large_batch(bench: Bench) -> None:
     def batch(sequence: int, count: int, size: int) -> bytes:
         made = [Record(0, 1000, None, bytes(size), ())] * count
         return build(made, producer_id=7, producer_epoch=0, base_sequence=sequence)
@@ -270,7 +270,7 @@ async def test_sequence_of_a_producer_stays_in_order_behind_a_large_batch(bench:
     assert bench.log().log_end_offset == 1503
 
 
-async def test_large_invalid_batch_is_refused_and_the_connection_goes_on(bench: Bench) -> None:
+async def test_large_invalid_batch_is_refused_and_the_connection_stays_open(bench: Bench) -> None:
     bench.send(produce(1, LARGE_INVALID), produce(2, LARGE_INVALID, LARGE), produce(3, GOOD))
     assert await bench.answered(1, 2, 3) == [[INVALID], [INVALID, 0], [0]]
     assert (bench.log(0).log_end_offset, bench.log(1).log_end_offset) == (1, LARGE_COUNT)
@@ -290,7 +290,7 @@ async def test_other_connections_are_served_while_records_are_walked(bench: Benc
     assert await bench.answered(1) == [[0]]
 
 
-async def test_walk_ends_with_its_connection(bench: Bench) -> None:
+async def test_walk_ends_when_its_connection_closes(bench: Bench) -> None:
     bomb = raw_batch(compress(4, record(value=bytes(64 << 20))), 1, codec=4)
     bench.send(produce(1, bomb), produce(2, GOOD))
     ours, walks = bench.peer.link.other, bench.broker.replicas.walks
@@ -305,7 +305,7 @@ async def test_walk_ends_with_its_connection(bench: Bench) -> None:
     assert bench.cluster.crashes == []
 
 
-async def test_unacknowledged_large_batch_that_is_invalid_closes_the_connection(
+async def test_large_invalid_batch_with_acks_0_closes_the_connection(
     bench: Bench,
 ) -> None:
     bench.send(produce(1, LARGE, acks=0), produce(2, GOOD))
@@ -315,7 +315,7 @@ async def test_unacknowledged_large_batch_that_is_invalid_closes_the_connection(
     assert bench.log().log_end_offset == LARGE_COUNT + 1
 
 
-async def test_batch_beyond_the_limit_of_the_topic_is_too_large_and_not_walked() -> None:
+async def test_batch_above_max_message_bytes_is_refused_without_a_walk() -> None:
     async with started(max_message_bytes="1000") as bench:
         bench.send(produce(1, LARGE_INVALID), produce(2, UNREADABLE))
         assert await bench.answered(1, 2) == [[ErrorCode.MESSAGE_TOO_LARGE], [INVALID]]
@@ -331,12 +331,12 @@ async def test_wrong_crc_is_reported_before_unreadable_records(bench: Bench) -> 
 class TestSwitchedOff:
     OFF = {"minikafka_records_check_enable": "false"}  # noqa: RUF012  never changed
 
-    async def test_records_are_not_walked(self) -> None:
+    async def test_records_are_not_walked_when_the_check_is_disabled(self) -> None:
         async with started(self.OFF) as bench:
             bench.send(produce(1, UNREADABLE), produce(2, LARGE_INVALID, UNREADABLE))
             assert await bench.answered(1, 2) == [[0], [0, 0]]
 
-    async def test_topics_that_ask_something_of_the_records_have_them_walked(self) -> None:
+    async def test_records_of_compacted_topics_are_walked_when_the_check_is_disabled(self) -> None:
         async with started(self.OFF, cleanup_policy="compact") as bench:
             bench.send(produce(1, UNREADABLE), produce(2, GOOD))
             assert await bench.answered(1, 2) == [[INVALID], [INVALID]]
@@ -399,7 +399,7 @@ async def test_batches_are_compressed_with_the_level_of_the_topic(
     assert sizes[0] > sizes[1]
 
 
-async def test_append_time_is_set_in_a_batch_of_another_codec() -> None:
+async def test_append_time_is_set_in_a_batch_that_is_recompressed() -> None:
     async with started(compression_type="gzip", message_timestamp_type="LogAppendTime") as bench:
         bench.send(produce(1, raw_batch(MANY, MANY_COUNT)))
         assert await bench.answered(1) == [[0]]
@@ -407,10 +407,10 @@ async def test_append_time_is_set_in_a_batch_of_another_codec() -> None:
         assert len({record.timestamp for record in bench.stored()}) == 1
 
 
-async def test_tick_that_takes_long_walks_no_further_records_at_once(
+async def test_long_tick_defers_further_walks_to_later_turns(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes of a batch say little about the time that its records take."""
+    """The size of a batch does not tell how long the walk of its records takes."""
     batch = build([Record(0, 1000, None, bytes(20_000), ())])
     begun: list[PendingWalks] = []
     add = RecordWalks.add

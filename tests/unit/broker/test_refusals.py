@@ -1,4 +1,4 @@
-"""Refusals that last are logged with what the broker believes about the partition."""
+"""Lasting refusals are logged together with the broker's view of the partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class Refused:
-    """Refusals at times that a test chooses."""
+    """Refusals at times chosen by the test."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -44,7 +44,7 @@ def refused(caplog: pytest.LogCaptureFixture) -> Refused:
     return Refused()
 
 
-def test_refusals_are_logged_once_they_last(
+def test_refusals_are_logged_after_they_have_lasted_five_seconds(
     refused: Refused, caplog: pytest.LogCaptureFixture
 ) -> None:
     for now in range(0, LASTS_MS, 500):
@@ -57,7 +57,7 @@ def test_refusals_are_logged_once_they_last(
     ]
 
 
-def test_refusals_that_go_on_are_logged_once_a_minute(
+def test_continuing_refusals_are_logged_once_a_minute(
     refused: Refused, caplog: pytest.LogCaptureFixture
 ) -> None:
     for now in range(0, LASTS_MS + AGAIN_MS + 500, 500):
@@ -75,7 +75,7 @@ def test_refusals_with_a_pause_between_them_are_not_logged(
     assert caplog.messages == []
 
 
-def test_errors_that_do_not_pass_are_not_logged(
+def test_refusals_with_a_permanent_error_are_not_logged(
     refused: Refused, caplog: pytest.LogCaptureFixture
 ) -> None:
     for now in range(0, 3 * LASTS_MS, 500):
@@ -138,7 +138,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_follower_logs_what_it_believes_when_a_client_keeps_asking_it(
+def test_follower_logs_its_view_when_a_client_keeps_sending_requests(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "minikafka.broker.refusals")

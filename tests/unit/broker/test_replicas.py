@@ -117,7 +117,7 @@ async def test_requests_to_an_earlier_registration_of_the_broker_are_refused(
 
 
 @pytest.mark.row("R7", "T5")
-async def test_role_with_an_equal_or_lower_leader_epoch_is_refused(
+async def test_leader_and_isr_with_an_equal_or_lower_leader_epoch_is_refused(
     hosted: Hosted,
 ) -> None:
     stale = ErrorCode.STALE_CONTROLLER_EPOCH
@@ -130,15 +130,15 @@ async def test_role_with_an_equal_or_lower_leader_epoch_is_refused(
 
 
 @pytest.mark.row("K9", "I6")
-async def test_strays_are_deleted_after_the_first_metadata_of_a_controller(
+async def test_stray_replicas_are_deleted_after_the_first_metadata_of_a_controller(
     hosted: Hosted,
 ) -> None:
-    """The controller before it died between the reassignment and its StopReplica request."""
+    """The former controller died after the reassignment but before it sent the StopReplica request."""
     here = (state(leader=9, replicas=(0, 9)), state(T1, leader=9, replicas=(0, 9)))
     assert await hosted.tell(*here) == [0, 0]
 
     async def told(epoch: int, *states: PartitionState) -> set[TopicPartition]:
-        """What is hosted after this metadata."""
+        """Send UpdateMetadata; return the partitions that the broker still hosts."""
         await hosted.handle(UpdateMetadataRequest(0, epoch, hosted.epoch, states, (), ()))
         return set(hosted.replicas.logs.logs)
 
@@ -156,7 +156,7 @@ async def test_strays_are_deleted_after_the_first_metadata_of_a_controller(
         pytest.param(state(leader=9, replicas=(9,)), id="of another topic id"),
     ],
 )
-async def test_replica_that_may_hold_the_only_copy_is_no_stray(
+async def test_replica_that_may_be_the_only_copy_is_not_deleted_as_a_stray(
     hosted: Hosted, request: pytest.FixtureRequest, kept: PartitionState
 ) -> None:
     known, other = b"0123456789abcdef", b"another-topic-id"
@@ -176,7 +176,7 @@ async def test_replica_that_may_hold_the_only_copy_is_no_stray(
         pytest.param(state(leader=9, replicas=(9,))._replace(isr=(9, 0)), id="in the ISR"),
     ],
 )
-async def test_stray_that_was_kept_is_deleted_once_another_replica_leads(
+async def test_stray_replica_that_was_kept_is_deleted_once_another_replica_leads(
     hosted: Hosted, kept: PartitionState
 ) -> None:
     assert await hosted.tell(state(leader=9, replicas=(0, 9)), topic_id=b"0123456789abcdef") == [0]
@@ -189,7 +189,7 @@ async def test_stray_that_was_kept_is_deleted_once_another_replica_leads(
 
 
 @pytest.mark.row("R8", "T19")
-async def test_stop_with_a_lower_leader_epoch_is_fenced(hosted: Hosted) -> None:
+async def test_stop_replica_with_a_lower_leader_epoch_is_fenced(hosted: Hosted) -> None:
     assert await hosted.tell(state()) == [0]
     assert await hosted.stop(T0, 2, delete=True) == ErrorCode.FENCED_LEADER_EPOCH
     assert hosted.replicas.partitions[T0].is_leader
@@ -199,14 +199,16 @@ async def test_stop_with_a_lower_leader_epoch_is_fenced(hosted: Hosted) -> None:
 
 @pytest.mark.row("R8")
 @pytest.mark.parametrize("sentinel", [EPOCH_DURING_DELETE, NO_EPOCH])
-async def test_stop_without_an_epoch_is_carried_out(hosted: Hosted, sentinel: int) -> None:
+async def test_stop_replica_without_a_leader_epoch_is_carried_out(
+    hosted: Hosted, sentinel: int
+) -> None:
     assert await hosted.tell(state()) == [0]
     assert await hosted.stop(T0, sentinel, delete=True) == 0
     assert T0 not in hosted.replicas.partitions
 
 
 @pytest.mark.row("J2", "C15")
-async def test_stop_keeps_the_log_and_delete_removes_it(hosted: Hosted) -> None:
+async def test_stop_replica_keeps_the_log_unless_it_requests_deletion(hosted: Hosted) -> None:
     assert await hosted.tell(state()) == [0]
     assert hosted.produce(T0, b"m1") == 1
     storage = hosted.cluster.storages[0]
@@ -219,7 +221,7 @@ async def test_stop_keeps_the_log_and_delete_removes_it(hosted: Hosted) -> None:
 
 
 @pytest.mark.row("C14")
-async def test_replica_is_not_hosted_when_it_is_assigned_elsewhere(hosted: Hosted) -> None:
+async def test_replica_is_not_hosted_when_the_broker_is_not_assigned(hosted: Hosted) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await hosted.tell(state(leader=7, replicas=(7, 8))) == [unknown]
     assert T0 not in hosted.replicas.partitions
@@ -227,7 +229,7 @@ async def test_replica_is_not_hosted_when_it_is_assigned_elsewhere(hosted: Hoste
 
 
 @pytest.mark.row("C14", "B4")
-async def test_high_watermark_after_a_restart_is_the_checkpoint_within_the_log(
+async def test_high_watermark_after_a_restart_is_the_checkpoint_up_to_the_log_end(
     hosted: Hosted,
 ) -> None:
     hosted.cluster.ensemble.put(layout.topic_path("t"), layout.encode_topic(None, {}))
@@ -278,7 +280,7 @@ async def test_report_of_a_replica_has_its_role_and_offsets(hosted: Hosted) -> N
 
 
 @pytest.mark.row("C40")
-async def test_replica_lag_time_is_the_configured_one(hosted: Hosted) -> None:
+async def test_replica_lag_limit_is_replica_lag_time_max_ms(hosted: Hosted) -> None:
     assert await hosted.tell(state()) == [0]
     assert hosted.replicas.partitions[T0].lag_max_ms == 7_000
     assert hosted.broker.config.replica_lag_time_max_ms == 7_000
@@ -293,7 +295,7 @@ async def test_becoming_leader_does_not_raise_the_high_watermark(hosted: Hosted)
     assert (partition.high_watermark, partition.log.log_end_offset) == (0, 1)
 
 
-async def test_topics_missing_in_the_first_metadata_of_a_controller_are_forgotten(
+async def test_topics_missing_in_the_first_metadata_of_a_controller_are_removed(
     hosted: Hosted,
 ) -> None:
     """A topic may be deleted while this broker has no session and gets no requests."""
@@ -340,7 +342,7 @@ async def test_settings_of_topics_no_longer_hosted_are_dropped(hosted: Hosted) -
         assert sorted(hosted.replicas.configs.topics) == left
 
 
-async def test_dead_follower_outside_the_isr_does_not_hold_back_an_idle_partition(
+async def test_dead_follower_outside_the_isr_does_not_hold_back_the_high_watermark(
     hosted: Hosted,
 ) -> None:
     both = (hosted.broker.info, Broker(9, endpoints("127.0.0.1", 9092, "127.0.0.1", 9093)))
@@ -377,10 +379,10 @@ async def test_caught_up_follower_is_proposed_for_the_isr_when_its_broker_appear
 
 
 @pytest.mark.parametrize("kind", ["LeaderAndIsr", "StopReplica"])
-async def test_long_request_is_abandoned_when_a_newer_controller_sends_one_meanwhile(
+async def test_long_request_is_aborted_when_a_newer_controller_sends_a_request_meanwhile(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Such a request pauses between partitions, so that clients and heartbeats are served."""
+    """A long request pauses between partitions, so that clients and heartbeats are served."""
     monkeypatch.setattr("minikafka.broker.controller_requests._TURN_MS", -1)
     assert await hosted.tell(state(), state(T1)) == [0, 0]
     higher = [state(tp, epoch=4)._replace(is_new=False) for tp in (T0, T1)]
@@ -425,7 +427,9 @@ async def test_gauges_have_kafkas_names_and_count_led_partitions(hosted: Hosted)
     assert hosted.broker.describe()["metrics"]["UnderReplicatedPartitions"] == 1
 
 
-async def test_failed_disk_of_a_reader_takes_its_log_directory_offline(hosted: Hosted) -> None:
+async def test_failed_read_by_a_partition_reader_takes_the_log_directory_offline(
+    hosted: Hosted,
+) -> None:
     await hosted.tell(state(T0))
     await hosted.replicas.append(T0, batch(b"v"))
     partition = hosted.replicas.partitions[T0]
@@ -436,7 +440,7 @@ async def test_failed_disk_of_a_reader_takes_its_log_directory_offline(hosted: H
     assert partition.offline
 
 
-async def test_failed_disk_of_a_reader_ends_the_wait_for_its_partition(hosted: Hosted) -> None:
+async def test_failed_read_by_a_partition_reader_wakes_waiting_fetches(hosted: Hosted) -> None:
     attempts: list[int] = []
 
     class Fetch:
@@ -454,7 +458,7 @@ async def test_failed_disk_of_a_reader_ends_the_wait_for_its_partition(hosted: H
     assert attempts
 
 
-async def test_replica_whose_name_is_a_symbolic_link_is_refused_alone(
+async def test_only_the_replica_whose_directory_is_a_symbolic_link_is_refused(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = hosted.replicas.logs.storage

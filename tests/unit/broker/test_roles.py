@@ -1,4 +1,4 @@
-"""The order in which changes of roles are reported to a listener, and the documented listener."""
+"""The order in which role changes are reported to a listener, and the example listener in the documentation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES = {b"%d" % number: b"x" * number for number in range(50)}
 
 
 class Recorder:
-    """A listener that records the reports."""
+    """A role listener that records its reports."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, TopicPartition, int]] = []
@@ -40,7 +40,7 @@ class Recorder:
 
 
 class Failing(Recorder):
-    """A listener that raises an exception."""
+    """A role listener that raises an exception."""
 
     def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
         raise KeyError("a defect")
@@ -56,7 +56,7 @@ class Listening(Hosted):
 
     @property
     def heard(self) -> list[tuple[str, TopicPartition, int]]:
-        """The reports since the last look."""
+        """Return the reports since `heard` was last read."""
         heard, self.recorder.heard = self.recorder.heard, []
         return heard
 
@@ -71,7 +71,9 @@ def state(tp: TopicPartition, leader: int, epoch: int) -> PartitionState:
     return hosted_state(tp, leader, epoch, (0, 9))
 
 
-async def test_roles_are_reported_in_order_with_their_epochs(hosted: Listening) -> None:
+async def test_role_changes_are_reported_in_order_with_their_leader_epochs(
+    hosted: Listening,
+) -> None:
     await hosted.tell(state(T0, 0, 1), state(T1, 9, 4))
     await hosted.tell(state(T0, 0, 2))
     await hosted.tell(state(T1, 0, 5), state(T0, 9, 3))
@@ -86,7 +88,7 @@ async def test_roles_are_reported_in_order_with_their_epochs(hosted: Listening) 
     ]
 
 
-async def test_refused_role_is_not_reported(hosted: Listening) -> None:
+async def test_refused_role_changes_are_not_reported(hosted: Listening) -> None:
     await hosted.tell(state(T0, 0, 2))
     await hosted.tell(state(T0, 9, 2))
     await hosted.tell(state(T0, 9, 1))
@@ -102,7 +104,7 @@ async def test_stop_is_reported_once_when_a_deletion_follows_it(hosted: Listenin
     assert hosted.heard == [("leader", T0, 1), ("stopped", T0, 1), ("leader", T0, 1)]
 
 
-async def test_replica_of_a_recreated_topic_is_stopped_before_the_new_one_leads(
+async def test_replica_of_a_recreated_topic_is_stopped_before_the_new_replica_leads(
     hosted: Listening,
 ) -> None:
     await hosted.tell(state(T0, 0, 7), topic_id=b"0123456789abcdef")
@@ -126,7 +128,7 @@ async def test_shutdown_stops_every_partition(hosted: Listening) -> None:
     assert hosted.heard[2:] == [("stopped", T0, 1), ("stopped", T1, 2)]
 
 
-async def test_leader_may_append_when_it_is_reported(hosted: Listening) -> None:
+async def test_leader_accepts_appends_when_its_role_is_reported(hosted: Listening) -> None:
     leads: list[bool] = []
 
     class Looking(Recorder):
@@ -138,7 +140,7 @@ async def test_leader_may_append_when_it_is_reported(hosted: Listening) -> None:
     assert leads == [True]
 
 
-async def test_listener_that_fails_stops_neither_the_request_nor_the_others(
+async def test_listener_that_raises_stops_neither_the_request_nor_other_listeners(
     hosted: Listening, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with MemoryCluster(1) as cluster:
@@ -149,14 +151,14 @@ async def test_listener_that_fails_stops_neither_the_request_nor_the_others(
     assert "Failing failed" in caplog.text
 
 
-async def test_listener_is_refused_after_the_first_report(hosted: Listening) -> None:
+async def test_listener_cannot_be_added_after_the_first_report(hosted: Listening) -> None:
     await hosted.tell(state(T0, 0, 1))
     with pytest.raises(AssertionError):
         hosted.replicas.roles.add(Recorder())
 
 
 def documented() -> Any:
-    """Return the class `Registry` of the document."""
+    """Return the class `Registry` from docs/architecture.md."""
     snippets = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
     (snippet,) = (snippet for snippet in snippets if "class Registry:" in snippet)
     names: dict[str, Any] = {}
@@ -165,14 +167,14 @@ def documented() -> Any:
 
 
 class Registries(MemoryCluster):
-    """Brokers that each have a registry."""
+    """A cluster in which each broker has a `Registry`."""
 
     def created(self, broker: Broker) -> None:
         self.registries = getattr(self, "registries", {})
         self.registries[broker.info.id] = documented()(broker, REGISTRY)
 
     async def loaded(self) -> int:
-        """Wait until a registry has loaded; return its broker."""
+        """Wait until a registry has loaded; return the id of its broker."""
         while True:
             for number in self.brokers:
                 if self.registries[number].values is not None:
@@ -181,7 +183,7 @@ class Registries(MemoryCluster):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_documented_coordinator_has_every_value_after_its_broker_died(seed: int) -> None:
+def test_documented_example_has_every_value_after_its_broker_died(seed: int) -> None:
     async def scenario() -> None:
         async with Registries(3) as cluster:
             async with cluster.client() as client:

@@ -1,4 +1,4 @@
-"""The ledgers of whole brokers: their lines, and that they show no violation."""
+"""The ledgers of whole brokers: the lines that they contain, and the absence of violations."""
 
 from __future__ import annotations
 
@@ -108,12 +108,14 @@ async def test_ledger_contains_a_failed_directory_and_the_controllers_reaction(
 
 
 def ledger_now(cluster: MemoryCluster, broker: Any) -> list[Line]:
-    """The ledger is not in the failed directory, so its queued lines are written too."""
+    """Return the ledger lines, including queued lines: the ledger is not in the failed directory."""
     broker.ledger.flush()
     return cluster.ledger(broker.config.broker_id)
 
 
-async def test_effects_have_the_id_of_the_event_that_caused_them(cluster: MemoryCluster) -> None:
+async def test_ledger_effects_have_the_id_of_the_event_that_caused_them(
+    cluster: MemoryCluster,
+) -> None:
     async with cluster.client() as client:
         await client.produce("t", [Record(-1, -1, None, b"x")])
     lines = cluster.history()

@@ -40,7 +40,7 @@ async def test_error_is_raised_after_the_other_calls_have_ended():
     assert ended == ["the other"]
 
 
-async def test_cancellation_waits_for_the_end_of_the_calls():
+async def test_cancellation_waits_until_the_calls_have_ended():
     begun, ended = asyncio.Event(), []
 
     async def call() -> None:
@@ -59,7 +59,7 @@ async def test_cancellation_waits_for_the_end_of_the_calls():
     assert ended == ["cleared up"] * 2
 
 
-async def test_calls_are_taken_at_once_up_to_the_limit():
+async def test_at_most_the_limit_of_calls_runs_at_once():
     running, most = 0, 0
 
     async def call(number: int) -> int:

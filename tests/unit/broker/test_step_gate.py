@@ -1,4 +1,4 @@
-"""The gate at the named steps: held steps block operations, and report them."""
+"""The step gate: a held step blocks operations and reports the blocked operations."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_every_step_can_be_held_and_released() -> None:
         assert name not in held
 
 
-async def test_arrival_returns_when_an_operation_blocks_at_the_step() -> None:
+async def test_steps_call_returns_when_an_operation_blocks_at_the_step() -> None:
     gate, clock = StepGate(), ManualClock()
     gate.hold(STEP)
     gate.hold("broker.stop_replica")
@@ -92,7 +92,7 @@ async def test_arrival_returns_when_an_operation_blocks_at_the_step() -> None:
     await asyncio.gather(broker, controller)
 
 
-async def test_arrival_returns_after_the_timeout_when_no_operation_blocks() -> None:
+async def test_steps_call_returns_after_the_timeout_when_no_operation_blocks() -> None:
     gate, clock = StepGate(), ManualClock()
     asking = asyncio.create_task(
         call(gate, clock, messages.STEPS, messages.encode_steps(STEP, 2_000))

@@ -1,4 +1,4 @@
-"""Replication throttles of whole brokers, in virtual time: rates, replica lists, and who is exempt."""
+"""Replication throttles of whole brokers, in virtual time: rates, replica lists, and exempt replicas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH_BYTES = 20_000
 
 
 async def filled(user: Client, *brokers: int, name: str = "t") -> int:
-    """Create a topic with one partition and 2 MB of records on these brokers; return the bytes."""
+    """Create a topic with one partition and 2 MB of records on these brokers; return the number of bytes."""
     await user.create_topics(NewTopic(name, assignment={0: brokers}))
     for _ in range(BATCHES):
         await user.produce(name, [Record(value=bytes(BATCH_BYTES))])
@@ -48,7 +48,7 @@ TOPIC = Resource(ResourceType.TOPIC, "t")
 async def seconds_to_copy(
     cluster: MemoryCluster, user: Client, plan: Mapping[TopicPartition, Sequence[int]]
 ) -> float:
-    """Reassign, and return the virtual seconds until the reassignments have completed."""
+    """Reassign partitions by `plan`; return the virtual seconds until the reassignments have completed."""
     begun = cluster.clock.now()
     outcomes = await user.admin.alter_reassignments({tp: tuple(to) for tp, to in plan.items()})
     assert all(outcome.ok for outcome in outcomes.values())
@@ -68,7 +68,7 @@ async def seconds_to_copy(
     ("leader", "follower"),
     [("0:0", ""), ("", "0:1"), ("*", ""), ("", "*"), ("0:0,0:1", "0:1")],
 )
-def test_a_throttled_replica_is_copied_at_the_rate(leader: str, follower: str) -> None:
+def test_throttled_replica_is_copied_at_the_configured_rate(leader: str, follower: str) -> None:
     async def scenario() -> None:
         async with MemoryCluster(2) as cluster, cluster.client() as user:
             size = await filled(user, 0)
@@ -88,7 +88,7 @@ def test_a_throttled_replica_is_copied_at_the_rate(leader: str, follower: str) -
     run_seeded(1, scenario())
 
 
-def test_second_copy_at_a_higher_rate_keeps_it_too() -> None:
+def test_second_copy_with_a_higher_throttle_has_the_higher_rate() -> None:
     async def scenario() -> None:
         async with MemoryCluster(2) as cluster, cluster.client() as user:
             size = await filled(user, 0)
@@ -148,7 +148,7 @@ def test_replicas_in_the_isr_are_never_throttled() -> None:
     run_seeded(4, scenario())
 
 
-def test_other_partitions_of_the_same_fetcher_are_not_held_back() -> None:
+def test_throttle_does_not_delay_other_partitions_of_the_same_fetcher() -> None:
     async def scenario() -> None:
         async with MemoryCluster(2) as cluster, cluster.client() as user:
             await filled(user, 0)
@@ -168,7 +168,7 @@ def test_other_partitions_of_the_same_fetcher_are_not_held_back() -> None:
 
 
 @pytest.mark.parametrize("removed", ["rates", "lists"])
-def test_a_removed_throttle_releases_what_it_held(removed: str) -> None:
+def test_throttled_copy_continues_at_full_rate_when_the_throttle_is_removed(removed: str) -> None:
     async def scenario() -> None:
         async with MemoryCluster(2) as cluster, cluster.client() as user:
             await filled(user, 0)

@@ -52,7 +52,7 @@ def write_raw(cluster: MemoryCluster, kind: str, path: str, name: str, **values:
     cluster.ensemble.apply(Create(layout.CONFIG_CHANGE_PREFIX, notification, sequential=True), 0)
 
 
-async def test_invalid_setting_is_ignored_and_the_others_apply(
+async def test_invalid_topic_setting_is_ignored_and_other_settings_apply(
     cluster: MemoryCluster,
 ) -> None:
     path = layout.topic_config_path("t")
@@ -99,7 +99,7 @@ async def test_settings_written_in_zookeeper_apply_after_a_notification(
     await until(lambda: all(p.log.config.max_message_bytes == 77 for p in partitions(cluster)))
 
 
-async def test_writes_are_refused_when_the_minimum_is_raised_above_the_isr(
+async def test_partition_is_under_min_isr_when_the_minimum_is_raised_above_the_isr(
     cluster: MemoryCluster,
 ) -> None:
     await cluster.stop(2)

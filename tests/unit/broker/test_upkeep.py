@@ -1,4 +1,4 @@
-"""Retention on whole brokers in virtual time: what goes, when, and in what order on disk."""
+"""Retention on whole brokers in virtual time: what is deleted, when, and in which order on disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 
 
 def run(scenario: Scenario, brokers: int = 1, seed: int = 1, **config: object) -> None:
-    """Run a scenario on a cluster with these keys, whose brokers all have the topic `t`."""
+    """Run a scenario on a cluster with these keys. Every broker has a replica of `t`."""
 
     async def scene() -> None:
         async with MemoryCluster(brokers, **QUICK, **config) as cluster, cluster.client() as user:
@@ -60,7 +60,7 @@ def run(scenario: Scenario, brokers: int = 1, seed: int = 1, **config: object) -
 
 
 async def produce(user: Client, count: int = 1) -> None:
-    """Produce so many batches of a record of the current time."""
+    """Produce `count` batches of one record with the current time."""
     for _ in range(count):
         await user.produce("t", [Record(value=b"v" * 50)], partition=0)
 
@@ -75,12 +75,12 @@ def starts(cluster: MemoryCluster) -> list[int]:
 
 
 def log_files(cluster: MemoryCluster, suffix: str, broker: int = 0) -> list[int]:
-    """Return the base offsets of the files with this suffix."""
+    """Return the base offsets of the segment files with this suffix."""
     names = cluster.storages[broker].names(DIRECTORY)
     return [int(name[:20]) for name in names if name.endswith(suffix) and name[:20].isdigit()]
 
 
-def test_old_segments_go_and_newer_ones_stay() -> None:
+def test_old_segments_are_deleted_and_newer_segments_are_kept() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 4)
         await cluster.clock.sleep(5 * MINUTE)
@@ -99,7 +99,7 @@ def test_old_segments_go_and_newer_ones_stay() -> None:
 
 @pytest.mark.key("log.cleaner.enable")
 @pytest.mark.parametrize(("enabled", "left"), [(True, [4]), (False, [0, 2, 4])])
-def test_compacted_log_keeps_old_segments_without_the_cleaner(
+def test_compact_and_delete_log_keeps_old_segments_when_the_cleaner_is_disabled(
     enabled: bool, left: list[int]
 ) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
@@ -113,7 +113,7 @@ def test_compacted_log_keeps_old_segments_without_the_cleaner(
     run(scenario, log_cleaner_enable=enabled)
 
 
-def test_files_of_a_removed_segment_go_after_the_delay() -> None:
+def test_files_of_a_removed_segment_are_deleted_after_the_delay() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         await cluster.clock.sleep(2 * SECOND)
@@ -127,7 +127,7 @@ def test_files_of_a_removed_segment_go_after_the_delay() -> None:
     run(scenario, log_retention_bytes=KEPT, log_segment_delete_delay_ms=30 * SECOND)
 
 
-def test_start_deletes_the_files_of_removed_segments() -> None:
+def test_broker_start_deletes_the_files_of_removed_segments() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         await cluster.clock.sleep(2 * SECOND)
@@ -156,7 +156,7 @@ def test_each_deletion_is_logged_with_its_reason(caplog: pytest.LogCaptureFixtur
     ]
 
 
-def test_consumer_of_deleted_records_is_told_that_they_are_out_of_range() -> None:
+def test_consumer_of_deleted_records_gets_offset_out_of_range() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         await cluster.clock.sleep(2 * SECOND)
@@ -168,7 +168,7 @@ def test_consumer_of_deleted_records_is_told_that_they_are_out_of_range() -> Non
     run(scenario, log_retention_bytes=KEPT)
 
 
-def test_waiting_consumer_goes_on_after_everything_was_deleted() -> None:
+def test_waiting_consumer_continues_after_every_record_was_deleted() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 3)
         stream = user.consume("t", start=2)
@@ -181,7 +181,7 @@ def test_waiting_consumer_goes_on_after_everything_was_deleted() -> None:
     run(scenario, log_retention_ms=MINUTE)
 
 
-def test_followers_delete_what_their_leader_deletes() -> None:
+def test_followers_delete_the_segments_that_their_leader_deletes() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         await cluster.clock.sleep(3 * SECOND)
@@ -195,7 +195,7 @@ def test_followers_delete_what_their_leader_deletes() -> None:
     run(scenario, 3, log_retention_bytes=KEPT)
 
 
-def test_new_leader_begins_where_the_former_one_did() -> None:
+def test_new_leader_keeps_the_log_start_offset_of_the_former_leader() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         await cluster.clock.sleep(2 * MINUTE)
@@ -211,7 +211,7 @@ def test_new_leader_begins_where_the_former_one_did() -> None:
     run(scenario, 2, log_retention_ms=MINUTE)
 
 
-def test_follower_that_was_down_for_long_restarts_at_the_leaders_start() -> None:
+def test_follower_that_was_down_for_long_restarts_at_the_leaders_log_start() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         await cluster.stop(1)
@@ -230,7 +230,7 @@ def test_follower_that_was_down_for_long_restarts_at_the_leaders_start() -> None
     run(scenario, 2, log_retention_ms=MINUTE)
 
 
-def test_checkpoint_is_durable_before_the_first_file_is_renamed(
+def test_log_start_checkpoint_is_durable_before_the_first_file_is_renamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
@@ -273,7 +273,7 @@ def test_failed_deletion_of_files_takes_the_log_directory_offline() -> None:
     run(scenario, log_retention_bytes=KEPT)
 
 
-def test_metrics_count_what_retention_deletes() -> None:
+def test_metrics_count_segments_and_bytes_that_retention_deletes() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         size = hosted(cluster).log.size
@@ -285,7 +285,7 @@ def test_metrics_count_what_retention_deletes() -> None:
     run(scenario, log_retention_bytes=KEPT)
 
 
-def test_state_shows_bytes_and_the_oldest_record_of_each_log() -> None:
+def test_replica_description_has_log_size_and_oldest_timestamp() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         (row,) = cluster.brokers[0].describe()["replicas"]
         assert (row["size"], row["earliest_timestamp"]) == (0, None)
@@ -303,7 +303,7 @@ def test_state_shows_bytes_and_the_oldest_record_of_each_log() -> None:
 
 
 class SlowClock(LoopClock):
-    """A clock on which 3 ms pass from one look to the next; it counts the pauses of the event loop's user."""
+    """A clock that advances 3 ms each time it is read; `pauses` counts the sleeps of 0 ms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,7 +317,7 @@ class SlowClock(LoopClock):
         self.pauses += ms == 0
 
 
-async def test_pass_gives_way_to_the_event_loop_after_every_few_segments() -> None:
+async def test_retention_pass_yields_to_the_event_loop_after_a_few_segments() -> None:
     clock, storage = SlowClock(), MemoryStorage()
     broker = BrokerConfig.from_mapping(
         {"broker.id": 0, "log.dirs": "/d", "zookeeper.connect": "h:1", "log.retention.ms": 1}

@@ -15,7 +15,7 @@ from minikafka.client import Client
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> StubCluster:
-    """Brokers that live while a command runs, and keep their topics; every `--bootstrap` names them."""
+    """Brokers that run while a command runs and keep their topics between commands. Any `--bootstrap` reaches them."""
     cluster = StubCluster(MemoryTransport())
 
     @asynccontextmanager

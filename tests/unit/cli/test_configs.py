@@ -45,7 +45,7 @@ def test_set_changes_one_broker_or_the_default_of_all(admin: ScriptedAdmin) -> N
     assert admin.configs[Resource(ResourceType.BROKER, "")] == {rate: "3"}
 
 
-def test_set_warns_of_a_key_that_no_broker_has(admin: ScriptedAdmin) -> None:
+def test_configs_set_warns_about_an_unknown_key(admin: ScriptedAdmin) -> None:
     done = call("set", "--brokers-default", "min.insync.replica=2", "log.cleaner.threads=2")
     assert (done.exit_code, done.stdout) == (0, "Completed updating config for all brokers.\n")
     assert done.stderr == (
@@ -65,7 +65,7 @@ def test_describe_shows_settings_with_their_sources(admin: ScriptedAdmin) -> Non
     assert shown["configs"][0]["source"] == "DYNAMIC_TOPIC_CONFIG"
 
 
-def test_line_has_every_source_and_hides_secrets() -> None:
+def test_configs_line_has_every_source_and_hides_secrets() -> None:
     synonyms = (
         Synonym("retention.ms", "5", ConfigSource.DYNAMIC_TOPIC_CONFIG),
         Synonym("log.retention.ms", "9", ConfigSource.STATIC_BROKER_CONFIG),

@@ -60,7 +60,7 @@ def test_cluster_describe_prints_brackets_in_a_rack_and_a_path(
 def test_console_raises_brokenpipeerror_when_the_reader_has_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rich itself would exit with code 1, instead of 141 as commands without tables."""
+    """Rich would exit with code 1. Commands must exit with 141, as they do when they print no table."""
     reader, writer = os.pipe()
     os.close(reader)
     # Closing the stream raises again, because its buffer cannot be written.

@@ -1,4 +1,4 @@
-"""The command `consume`: what it prints, where it starts and stops, and what it refuses."""
+"""The command `consume`: its output, its start and end offsets, and the options that it refuses."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ ALL = ["v0", "v1", "v2", "v3", "v4"]
         (["-c", "1"], ALL[:1]),
     ],
 )
-def test_option_o_chooses_the_records(where: list[str], expected: list[str]) -> None:
+def test_consume_option_o_chooses_the_start_and_end_offsets(
+    where: list[str], expected: list[str]
+) -> None:
     assert values(*where) == expected
 
 
@@ -97,12 +99,12 @@ def test_format_prints_the_tokens_of_kcat_and_rpk() -> None:
         ("é\\", "é\\".encode()),
     ],
 )
-def test_escapes_stand_for_the_bytes_that_kcat_prints(text: str, data: bytes) -> None:
+def test_escapes_in_a_format_become_the_bytes_that_kcat_prints(text: str, data: bytes) -> None:
     assert unescape(text) == data
 
 
 @pytest.mark.usefixtures("topic")
-def test_option_k_prints_keys_and_option_print_the_columns_of_kafkas_console_consumer() -> None:
+def test_key_and_print_options_give_the_columns_of_kafkas_console_consumer() -> None:
     assert values("-n", "1", "-K", r"\t") == ["k0\tv0"]
     assert values("-n", "1", "--print", "headers,timestamp,partition,offset", "-K", "=") == [
         "CreateTime:1000\tPartition:0\tOffset:0\ta:0,n:null\tk0=v0"
@@ -111,7 +113,7 @@ def test_option_k_prints_keys_and_option_print_the_columns_of_kafkas_console_con
 
 
 @pytest.mark.usefixtures("topic")
-def test_json_values_are_strings_or_null_with_base64_in_fields_of_their_own() -> None:
+def test_consume_json_has_strings_or_null_and_base64_in_separate_fields() -> None:
     text, binary = (json.loads(call("--json", "-n", "1", "-p", p).stdout) for p in "01")
     assert text == {
         "topic": "t",
@@ -160,7 +162,7 @@ def test_unusable_options_are_usage_errors(arguments: list[str], problem: str) -
     assert problem in " ".join(done.stderr.replace("│", " ").split())
 
 
-def test_ten_digits_are_a_time_in_seconds(stub: StubCluster) -> None:
+def test_consume_start_time_of_ten_digits_is_in_seconds(stub: StubCluster) -> None:
     (log,) = stub.create("t", [1])
     for at in (1_700_000_000_000, 1_700_000_001_000):
         log.append(build([Record(timestamp=at, value=b"%d" % at)]))

@@ -1,4 +1,4 @@
-"""The command `topics delete-records`: which offsets it sends, its output and exit codes."""
+"""The command `topics delete-records`: the offsets that it sends, its output and exit codes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_topic_without_a_partition_names_all_its_partitions(admin: ScriptedAdmin
     assert admin.starts == {T0: 10, T1: 5}
 
 
-def test_file_of_kafkas_tool_names_an_offset_by_partition(
+def test_delete_records_reads_offsets_from_the_file_of_kafkas_tool(
     admin: ScriptedAdmin, tmp_path: Path
 ) -> None:
     file = written(

@@ -1,4 +1,4 @@
-"""The time limit of commands, and what they need of it."""
+"""The time limit of commands, and the running and cancelling of commands."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_command_fails_when_its_time_limit_has_passed() -> None:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of a server that accepts connections and answers nothing."""
+    """The address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -96,7 +96,7 @@ def test_time_limit_replaces_the_limits_of_the_client(monkeypatch: pytest.Monkey
     assert made == [{}, {"api_timeout_ms": 300_000, "delivery_timeout_ms": 300_000}]
 
 
-def test_error_that_is_a_timeout_of_the_work_itself_is_not_replaced() -> None:
+def test_timeout_error_raised_by_the_work_itself_is_kept() -> None:
     async def work() -> None:
         raise TimeoutError("of the work")
 
@@ -104,7 +104,9 @@ def test_error_that_is_a_timeout_of_the_work_itself_is_not_replaced() -> None:
         run(work(), limit=60)
 
 
-def test_bootstrap_that_refuses_is_an_error_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_fails_soon_when_bootstrap_servers_refuse_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(retries, "UNREACHABLE_MS", 300)
 
     async def work(client: Client) -> None:
@@ -119,7 +121,7 @@ def test_bootstrap_that_refuses_is_an_error_soon(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Put the handlers of SIGINT and SIGTERM back after the test."""
+    """Restore the handlers of SIGINT and SIGTERM after the test."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():

@@ -1,4 +1,4 @@
-"""Which cluster `--data` and `--bootstrap` name."""
+"""The cluster that a command chooses from `--data` and `--bootstrap`."""
 
 from __future__ import annotations
 

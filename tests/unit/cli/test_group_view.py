@@ -28,7 +28,7 @@ def group(state: str = "Stable", *members: MemberDescription) -> GroupDescriptio
     return GroupDescription("g", state, "consumer", "range" if members else "", NODE, members)
 
 
-def test_offsets_have_kafkas_columns_and_dashes_for_what_is_unknown() -> None:
+def test_group_offsets_have_kafkas_columns_and_dashes_for_unknown_values() -> None:
     rows = [
         OffsetRow(T0, 4, 10, MEMBER),
         OffsetRow(T1, None, 3, MEMBER),
@@ -69,7 +69,7 @@ def test_state_names_coordinator_and_assignor() -> None:
     assert "-                    Empty" in list(state_lines(group("Empty")))[1]
 
 
-def test_partitions_are_shown_by_topic() -> None:
+def test_group_partitions_are_shown_by_topic() -> None:
     assert assignment_text([T1, TopicPartition("a", 3), T0]) == "a(3), t(0,1)"
 
 
@@ -82,11 +82,11 @@ def test_partitions_are_shown_by_topic() -> None:
         ("Stable", None),
     ],
 )
-def test_state_that_needs_attention_is_told(state: str, text: str | None) -> None:
+def test_group_state_that_needs_attention_has_a_remark(state: str, text: str | None) -> None:
     assert remark(group(state)) == text
 
 
-def test_json_has_numbers_and_null() -> None:
+def test_group_json_has_numbers_and_null() -> None:
     rows = [OffsetRow(T0, 4, 10, MEMBER), OffsetRow(T1, None, None, None)]
     known, unknown = as_json_offsets(group("Stable", MEMBER), rows)["partitions"]
     assert (known["lag"], known["consumer_id"], known["host"]) == (6, "c-1", "/10.0.0.1")

@@ -1,4 +1,4 @@
-"""What the commands about groups refuse before they connect."""
+"""Arguments that the commands about groups refuse before they connect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refused(*arguments: str) -> str:
         (("describ", "g"), "Did you mean describe?"),
     ],
 )
-def test_contradictory_options_are_refused_with_what_is_allowed(
+def test_contradictory_group_options_are_refused_with_the_allowed_ones(
     arguments: tuple[str, ...], problem: str
 ) -> None:
     assert problem in refused(*arguments)
@@ -54,7 +54,9 @@ def test_contradictory_options_are_refused_with_what_is_allowed(
         ((), "name exactly one topic"),
     ],
 )
-def test_consume_refuses_what_a_group_cannot_do(arguments: tuple[str, ...], problem: str) -> None:
+def test_consume_refuses_options_that_a_group_cannot_use(
+    arguments: tuple[str, ...], problem: str
+) -> None:
     done = CliRunner().invoke(consume, [*arguments])
     assert done.exit_code == 2, done.output
     assert problem in " ".join(done.output.split())

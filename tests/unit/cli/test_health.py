@@ -70,7 +70,7 @@ def test_partition_whose_leader_refuses_clients_is_offline() -> None:
     ]
 
 
-def test_sentence_names_at_most_ten_partitions() -> None:
+def test_health_sentence_names_at_most_ten_partitions() -> None:
     partitions = topic(*(in_sync(1, 1, number=n) for n in range(12)))
     [reason] = diagnose(Observed(INFO, partitions), [])["reasons"]
     assert reason.endswith("t-8, t-9 and 2 more have replicas that are not in sync")
@@ -123,7 +123,7 @@ def written(
     ClusterDirectory(path).write(record)
 
 
-def test_broker_without_a_process_is_away_and_not_asked(
+def test_health_reports_a_broker_without_a_process_and_sends_it_no_request(
     admin: ScriptedAdmin, tmp_path: Path
 ) -> None:
     written(tmp_path, identify(os.getpid()), None)
@@ -132,7 +132,7 @@ def test_broker_without_a_process_is_away_and_not_asked(
     assert admin.probed == [1]
 
 
-def test_nothing_is_asked_if_every_broker_is_paused(
+def test_health_sends_no_request_if_every_broker_is_paused(
     admin: ScriptedAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path, identify(os.getpid()))

@@ -84,7 +84,7 @@ def test_follow_prints_whole_new_lines_also_of_new_brokers(
     ]
 
 
-def test_error_says_which_log_there_is_not(directory: ClusterDirectory, tmp_path: Path) -> None:
+def test_logs_error_names_the_missing_log(directory: ClusterDirectory, tmp_path: Path) -> None:
     assert "there is no log in" in call(directory, "1").stderr
     with pytest.raises(ClusterError, match="no broker 9"):
         LogReader(directory, 9).logs()

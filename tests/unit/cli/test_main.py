@@ -130,13 +130,13 @@ HEAVY = {
     "rich",
     "uvloop",
 }
-"""Modules that take long to import."""
+"""Modules whose import takes long."""
 METADATA_ONLY = {"errors", "index", "metadata", "request_header", "response_header", "types"}
-"""What `topics list` needs of `kio.schema`, where every version of every API is a module."""
+"""The modules of `kio.schema` that `topics list` needs. `kio.schema` has one module per API version."""
 
 
 def imported_by(*commands: str) -> list[set[str]]:
-    """Run commands one after another in one new process; return the modules imported after each."""
+    """Run commands in one new process; return, for each command, the modules imported up to its end."""
     code = (
         "import sys\n"
         "from minikafka.cli.main import main\n"
@@ -170,7 +170,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.fixture
 def data_of_running_cluster(tmp_path: Path) -> Iterator[str]:
-    """The data directory of a cluster with one broker that answers nothing but Metadata requests."""
+    """The data directory of a cluster with one broker that answers only Metadata requests."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         broker = BrokerRecord(1, port, port, identify(os.getpid()))
@@ -183,7 +183,7 @@ def data_of_running_cluster(tmp_path: Path) -> Iterator[str]:
 
 
 def answer_metadata(server: socket.socket) -> None:
-    """Answer the first request of each connection as if it were Metadata; close others."""
+    """Answer the first Kafka request of each connection with a Metadata response; close HTTP connections."""
     with suppress(OSError):
         while True:
             connection, _ = server.accept()
@@ -228,7 +228,7 @@ def test_error_about_a_missing_file_has_its_name(
     assert capsys.readouterr().err == "minikafka: plan.json: No such file or directory\n"
 
 
-def test_refusal_that_click_carries_is_printed_as_any_other_failure(
+def test_click_exception_is_printed_as_any_other_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(**_: object) -> None:
@@ -251,7 +251,7 @@ def test_error_is_printed_with_its_hint(
     assert capsys.readouterr().err == expected
 
 
-def test_system_error_is_printed_without_its_number(
+def test_system_error_is_printed_without_its_errno(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(**_: object) -> None:
@@ -290,8 +290,8 @@ def test_unusable_stream_prints_one_line_and_exits_with_code_1(line: str, expect
     assert done.stderr.count("\n") == 1
 
 
-def test_output_that_cannot_be_flushed_at_the_end_is_an_error() -> None:
-    """What `print` left in the buffer is written after the command has returned."""
+def test_failed_flush_of_standard_output_at_the_end_is_an_error() -> None:
+    """Output that is still in `print`'s buffer is written after the command has returned."""
     program = (
         "import minikafka.cli.main as cli; cli.commands.main = lambda **_: print(1); cli.main()"
     )

@@ -1,4 +1,4 @@
-"""The options of `groups reset-offsets`, and the CSV of its files."""
+"""The options of `groups reset-offsets`, and its CSV files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_time_is_utc_unless_it_has_a_zone(text: str, milliseconds: int) -> None:
     assert parse_datetime(CONTEXT, OPTION, text) == milliseconds
 
 
-def test_time_that_is_none_is_refused() -> None:
+def test_text_that_is_not_a_time_is_refused() -> None:
     with pytest.raises(click.BadParameter, match="is not a time"):
         parse_datetime(CONTEXT, OPTION, "yesterday")
 
@@ -90,7 +90,7 @@ def test_one_scenario_is_chosen(given: dict[str, Any], expected: Scenario) -> No
 
 
 @pytest.mark.parametrize("given", [{"a": None}, {"a": True, "b": 3}])
-def test_no_scenario_or_two_are_refused(given: dict[str, Any]) -> None:
+def test_reset_without_exactly_one_scenario_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(click.UsageError, match="choose one of --a"):
         chosen_scenario(given)
 
@@ -103,7 +103,7 @@ def test_exported_plan_is_read_back(with_group: bool) -> None:
     assert read_csv("\n".join(lines) + "\n\n", ["g"]) == plan
 
 
-def test_lines_of_groups_that_were_not_named_are_left_out() -> None:
+def test_csv_lines_of_groups_that_were_not_named_are_left_out() -> None:
     assert read_csv('"a,b",t,0,5\nh,t,0,6\n', ["a,b"]) == {"a,b": {T0: 5}}
 
 
@@ -115,7 +115,9 @@ def test_lines_of_groups_that_were_not_named_are_left_out() -> None:
         ("t,x,1", ["g"], "line 1: partition and offset must be numbers, got 't,x,1'"),
     ],
 )
-def test_malformed_line_is_named(text: str, groups: list[str], problem: str) -> None:
+def test_error_about_a_malformed_csv_line_names_it(
+    text: str, groups: list[str], problem: str
+) -> None:
     with pytest.raises(MinikafkaError, match=problem):
         read_csv(text, groups)
 
@@ -132,7 +134,7 @@ def test_offset_outside_of_the_log_is_replaced_with_a_warning() -> None:
     ]
 
 
-def test_plan_has_the_columns_of_kafkas_tool() -> None:
+def test_reset_plan_has_the_columns_of_kafkas_tool() -> None:
     assert list(plan_lines({"a-group-with-a-long-name": {T0: 5}})) == [
         "GROUP                    TOPIC           PARTITION  NEW-OFFSET",
         "a-group-with-a-long-name t               0          5",

@@ -1,4 +1,4 @@
-"""Parsing of partitions and plans."""
+"""Parsing of partition names and reassignment plans."""
 
 from __future__ import annotations
 
@@ -102,6 +102,6 @@ def test_manual_assignment_has_the_format_of_kafkas_topic_tool() -> None:
 
 
 @pytest.mark.parametrize("text", ["t", "t-", "-0", "t-²", "t-٣", "t-01", "t-1_0", "..-0", "a b-0"])
-def test_text_that_is_no_partition_is_a_usage_error(text: str) -> None:
+def test_text_that_is_not_a_partition_is_a_usage_error(text: str) -> None:
     with pytest.raises(click.UsageError, match="write TOPIC-PARTITION, as in t-0"):
         placement.parse_partition(text)

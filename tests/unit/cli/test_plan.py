@@ -84,7 +84,7 @@ def test_json_contains_every_line(cluster: Scripted) -> None:
         ("elect -t t -p 1", {"operation": "elect", "unclean": False, "partitions": [("t", 1)]}),
     ],
 )
-def test_options_become_the_question_to_the_controller(
+def test_plan_options_become_the_request_to_the_controller(
     cluster: Scripted, arguments: str, question: dict[str, Any]
 ) -> None:
     assert CliRunner().invoke(plan, arguments.split()).exit_code == 0
@@ -107,7 +107,7 @@ def test_usage_error_exits_with_code_2(cluster: Scripted, arguments: str) -> Non
     assert CliRunner().invoke(plan, arguments.split()).exit_code == 2
 
 
-def test_error_is_that_of_the_controller_not_of_other_brokers(cluster: Scripted) -> None:
+def test_plan_raises_the_error_of_the_controller(cluster: Scripted) -> None:
     cluster.answers[2] = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "broker 9 is not alive")
     done = CliRunner().invoke(plan, ["kill-broker", "9"])
     assert isinstance(done.exception, KafkaError)

@@ -21,7 +21,7 @@ from minikafka.record.batch import CODEC_MASK, HEADER, records
 
 
 def send(text: bytes, *arguments: str) -> Result:
-    """Call `produce t ARGUMENTS`, with `text` in the file `input`."""
+    """Run `produce t ARGUMENTS` after writing `text` to the file `input`."""
     Path("input").write_bytes(text)
     return CliRunner().invoke(produce, ["t", "-b", "h:1", *arguments])
 
@@ -197,7 +197,7 @@ def test_codec_and_acks_reach_the_batches(there: StubCluster) -> None:
     assert HEADER.unpack_from(batch)[5] & CODEC_MASK == 1
 
 
-def test_help_says_how_records_without_key_are_spread() -> None:
+def test_produce_help_explains_the_partitions_of_keyless_records() -> None:
     text = " ".join(CliRunner().invoke(produce, ["--help"]).output.split())
     assert "Records without a key are spread: 16 KiB of them go to one partition" in text
 
@@ -211,14 +211,14 @@ def test_keyless_records_are_spread_in_pieces_of_16_kib(there: StubCluster) -> N
 
 @pytest.fixture
 def stdin(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The writing end of standard input."""
+    """The write end of a pipe whose read end replaces the command's standard input."""
     reading, writing = os.pipe()
     monkeypatch.setattr(record_input, "STDIN", reading)
     yield writing
     os.close(reading)
 
 
-async def test_lines_are_whole_and_in_order_without_a_last_line_end(
+async def test_input_lines_are_complete_and_in_order_without_a_final_newline(
     monkeypatch: pytest.MonkeyPatch, stdin: int
 ) -> None:
     monkeypatch.setattr(record_input, "CHUNK_BYTES", 7)

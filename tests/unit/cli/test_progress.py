@@ -30,7 +30,9 @@ def test_progress_names_a_limited_number_of_tasks(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.endswith("t-15 0 %, and 4 more\n")
 
 
-def test_line_says_what_is_counted_and_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_line_names_the_counted_unit_and_is_not_repeated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     clock = ManualClock()
     with Progress(clock, "", shown=True) as progress:
         for done in (1, 1, 2):

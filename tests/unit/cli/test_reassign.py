@@ -95,7 +95,7 @@ def test_json_has_the_current_replicas_of_a_rejected_partition(admin: ScriptedAd
     assert replicas == {("t", 0): [3, 4, 5], ("t", 1): [2, 3, 1], ("none", 0): []}
 
 
-def test_json_is_one_document(admin: ScriptedAdmin) -> None:
+def test_reassign_json_output_is_one_document(admin: ScriptedAdmin) -> None:
     done = call(*MOVE, "--json")
     shown = ended(done)
     assert done.stderr == ""
@@ -284,7 +284,7 @@ def test_throttle_is_removed_at_the_end_of_the_waiting(admin: ScriptedAdmin) -> 
     assert not any(admin.configs.values())
 
 
-def test_throttle_that_stays_for_other_moves_is_announced(admin: ScriptedAdmin) -> None:
+def test_reassign_announces_a_throttle_that_stays_for_other_moves(admin: ScriptedAdmin) -> None:
     admin.paused = {5}
     assert call("--topic", "t", "--partition", "1", "--replicas", "2,5", "--no-wait").exit_code == 0
     done = call("--topic", "t", "--partition", "0", "--replicas", "2,4", "--throttle", "1000")

@@ -21,7 +21,7 @@ from minikafka.runtime.clock import SystemClock
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
-async def test_each_partition_has_its_own_result() -> None:
+async def test_reassignment_outcome_has_a_result_per_partition() -> None:
     admin = ScriptedAdmin({T0: (3, 4), T1: (1, 2), T2: (1, 2)})
     admin.paused = {5}
     await admin.alter_reassignments({T1: (4, 5), T2: (1, 5)})
@@ -34,7 +34,7 @@ async def test_each_partition_has_its_own_result() -> None:
     assert results[T2].replicas == (1, 5)
 
 
-async def test_replicas_in_another_order_are_not_the_target() -> None:
+async def test_replicas_in_another_order_are_not_the_target_assignment() -> None:
     admin = ScriptedAdmin({T0: (2, 1)})
     assert (await read_results(admin, {T0: (1, 2)}))[T0].state is MoveState.DIFFERENT
 
@@ -60,7 +60,7 @@ def test_results_are_printed_in_the_words_of_kafkas_tool() -> None:
     )
 
 
-async def test_amount_is_the_bytes_copied_to_added_replicas() -> None:
+async def test_progress_of_a_reassignment_is_the_bytes_copied_to_added_replicas() -> None:
     admin = ScriptedAdmin({T0: (1, 2)})
     moving = ReplicaAssignment((1, 2)).reassigned_to((3, 4))
     admin.sizes = {(1, T0): 1000, (2, T0): 900, (3, T0): 500, (4, T0): 1200}

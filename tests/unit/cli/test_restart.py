@@ -18,7 +18,7 @@ from minikafka.cluster import local as module
 
 
 class Recorded(LocalCluster):
-    """A cluster whose processes are only recorded. `late`: the number of the wait that fails."""
+    """A cluster that only records restarts and waits. `late`: the number of the wait that fails, 0: none."""
 
     done: list[Any]
     late = 0

@@ -1,4 +1,4 @@
-"""The object of `status --json`."""
+"""The JSON object that `status --json` prints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def processes() -> dict[str, Any]:
 
 
 @pytest.mark.row("J7")
-def test_broker_is_up_silent_or_down() -> None:
+def test_status_reports_each_broker_as_up_silent_or_down() -> None:
     replica = {
         "topic": "t",
         "partition": 0,

@@ -23,7 +23,7 @@ MOVING = {TopicPartition("t", 0): ReplicaAssignment((1, 2)).reassigned_to((3, 1)
 VIEW = TopicView([TOPIC], {"t": {"retention.ms": "5"}}, MOVING)
 
 
-def test_lines_are_those_of_kafkas_tool() -> None:
+def test_topic_lines_are_the_same_as_in_kafkas_tool() -> None:
     assert list(lines(TOPIC, VIEW, with_header=True)) == [
         "Topic: t\tTopicId: AAECAwQFBgcICQoLDA0ODw\tPartitionCount: 2\tReplicationFactor: 3"
         "\tConfigs: retention.ms=5",
@@ -69,7 +69,7 @@ async def test_topics_have_their_settings_and_reassignments() -> None:
         await read_topics(admin, ["t", "none"])
 
 
-async def test_topics_are_shown_without_a_controller() -> None:
+async def test_topic_states_are_shown_without_a_controller() -> None:
     admin = ScriptedAdmin({TopicPartition("t", 0): (1, 2)})
     admin.controller = -1
     found = await read_topics(admin, ["t"])

@@ -72,7 +72,7 @@ def test_delete_prints_each_topic_and_waits_until_it_is_deleted(admin: ScriptedA
     assert call("delete", "t").stdout == "Topic t is marked for deletion.\n"
 
 
-def test_refusal_without_a_message_is_explained(
+def test_topics_error_without_a_message_is_explained(
     admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(names: tuple[str, ...]) -> dict[str, Outcome]:

@@ -55,7 +55,7 @@ def test_partition_of_a_trace_is_named_by_an_argument_or_by_options(ledger: Line
     assert by_argument.output.splitlines() == run()[1]
 
 
-def test_summary_has_only_events_with_news_each_in_a_sentence(ledger: Lines) -> None:
+def test_trace_summary_has_one_sentence_per_event_that_changed_the_partition(ledger: Lines) -> None:
     ledger.state("4-1", 8, 1, 4, 1, 2)
     ledger.live("4-2", 1, 2)
     ledger.request("4-2", 2)

@@ -27,7 +27,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return scene
 
 
-def test_healthy_partition_has_two_lines(scene: Scene) -> None:
+def test_why_prints_two_lines_for_a_healthy_partition(scene: Scene) -> None:
     done = CliRunner().invoke(why, ["t-0"])
     assert done.exit_code == 0
     assert done.output == (
@@ -45,7 +45,7 @@ def test_partition_is_named_by_an_argument_or_by_options(scene: Scene) -> None:
         assert "TOPIC-PARTITION" in done.output, words
 
 
-def test_problem_is_a_tree_of_reasons_with_broker_and_event(scene: Scene) -> None:
+def test_why_prints_a_problem_as_a_tree_of_reasons_with_broker_and_event(scene: Scene) -> None:
     scene.ledger.live("1-2", 1, 2)
     scene.in_sync(1, 2).down(3)
     done = CliRunner().invoke(why, ["t-0"])
@@ -108,7 +108,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> GroupLedgerWorld:
     return world
 
 
-def test_healthy_group_has_two_lines(world: GroupLedgerWorld) -> None:
+def test_why_prints_two_lines_for_a_healthy_group(world: GroupLedgerWorld) -> None:
     world.stable(2)
     done = CliRunner().invoke(why, ["--group", "g"])
     assert done.exit_code == 0
@@ -118,7 +118,7 @@ def test_healthy_group_has_two_lines(world: GroupLedgerWorld) -> None:
     )
 
 
-def test_problem_of_a_group_is_a_tree_of_reasons(world: GroupLedgerWorld) -> None:
+def test_why_prints_a_problem_of_a_group_as_a_tree_of_reasons(world: GroupLedgerWorld) -> None:
     first, second = world.stable(2)
     world.send_join(second)
     world.commit({("t", 0): 1}, first, 1)
@@ -140,6 +140,6 @@ def test_unknown_group_exits_with_code_1_in_why(world: GroupLedgerWorld) -> None
 
 
 @pytest.mark.parametrize("words", [["t-0"], ["-t", "t", "-p", "0"], ["--offset", "3"]])
-def test_group_of_why_goes_with_no_partition_and_no_offset(words: list[str]) -> None:
+def test_why_refuses_a_group_together_with_a_partition_or_an_offset(words: list[str]) -> None:
     done = CliRunner().invoke(why, ["--group", "g", *words])
     assert done.exit_code == 2

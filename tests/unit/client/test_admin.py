@@ -1,4 +1,4 @@
-"""The administrator's client with scripted brokers: the controller changes, and single items are refused."""
+"""The admin client with scripted brokers: the controller changes, and brokers refuse single items of a request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DONE = Outcome(ErrorCode.NONE)
 
 
 class Scripted(StubCluster):
-    """`replies[api]` computes a broker's response from its id and the request; other APIs as in StubCluster."""
+    """A StubCluster with scripted responses: `replies[api](broker id, request)` returns the response of an API."""
 
     def __init__(self, transport: MemoryTransport) -> None:
         super().__init__(transport)
@@ -71,7 +71,7 @@ async def test_create_and_delete_topics_return_an_outcome_per_topic(
     assert [outcome.ok for outcome in deleted.values()] == [True, False]
 
 
-async def test_only_items_refused_with_not_controller_are_sent_to_the_next_one(
+async def test_only_items_refused_with_not_controller_are_sent_to_the_new_controller(
     cluster: Scripted, client: Client
 ) -> None:
     asked = []
@@ -90,7 +90,7 @@ async def test_only_items_refused_with_not_controller_are_sent_to_the_next_one(
     assert asked == [(1, [0, 1]), (2, [1])]
 
 
-async def test_request_refused_as_a_whole_is_sent_to_the_next_controller(
+async def test_request_refused_as_a_whole_is_sent_to_the_new_controller(
     cluster: Scripted, client: Client
 ) -> None:
     def listed(broker: int, request: Any) -> Any:

@@ -106,7 +106,7 @@ async def test_keyless_records_of_one_call_fill_partitions_in_turn(
 async def test_first_partition_of_keyless_records_differs_between_clients(
     cluster: StubCluster,
 ) -> None:
-    """Commands are short-lived clients: together they must not fill only one partition."""
+    """Commands are short-lived clients. If all began with the same partition, they would fill only that partition."""
     cluster.create("t", [1, 2, 3])
     used = set()
     for _ in range(40):

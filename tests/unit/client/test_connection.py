@@ -42,7 +42,7 @@ class World:
         return self.connection.request(METADATA, VERSIONS[METADATA], body, TIMEOUT_MS)
 
     def receive(self, data: bytes) -> None:
-        """Give the bytes as the transport would, as much as the buffer takes each time."""
+        """Pass the bytes to the connection as a transport does, in pieces of the buffer's size."""
         while data:
             buffer = memoryview(self.connection.get_buffer(-1))
             count = min(len(buffer), len(data))

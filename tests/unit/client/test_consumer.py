@@ -1,4 +1,4 @@
-"""Reading a topic, also while its leaders change."""
+"""The client reads a topic, also while partition leaders change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fill(cluster: StubCluster, partition: int, first: int, last: int) -> None:
 
 
 async def read(client: Client, **options: object) -> dict[int, list[int]]:
-    """Consume to the end; return the offsets by partition."""
+    """Consume topic `t` to its end; return the offsets of the records by partition."""
     seen: dict[int, list[int]] = {}
     options = {"until_end": True, "max_wait_ms": 50} | options
     async for record in client.consume("t", **options):  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ async def test_consumer_starts_at_the_given_position(
     assert await read(client, **options) == expected
 
 
-async def test_consumer_with_until_end_stops_at_the_end_of_the_start_time(
+async def test_consumer_with_until_end_stops_at_the_end_offset_of_its_start(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -117,7 +117,7 @@ async def test_consumer_reports_each_end_of_a_partition_once(
     await stream.aclose()
 
 
-async def test_consumed_record_says_whether_its_time_is_that_of_the_append(
+async def test_consumed_record_says_whether_its_timestamp_is_the_append_time(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -207,7 +207,7 @@ def test_records_before_the_offset_and_partial_batches_are_skipped() -> None:
     assert next_offset == 15
 
 
-def test_next_offset_is_behind_control_batches() -> None:
+def test_next_offset_is_after_control_batches() -> None:
     marker = build([Record(timestamp=1)], base_offset=4, attributes=CONTROL)
     assert records_from(marker, 4) == ([], 5)
 

@@ -1,4 +1,4 @@
-"""Offsets of partitions of several leaders, also while leaders move."""
+"""The client lists offsets of partitions with different leaders, also while leaders change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_one_request_per_leader_finds_the_offsets(cluster: StubCluster) ->
     assert sorted(cluster.asked(versions.LIST_OFFSETS)) == [1, 2]
 
 
-async def test_leader_that_moved_is_asked_again(cluster: StubCluster) -> None:
+async def test_offsets_are_requested_again_from_the_new_leader(cluster: StubCluster) -> None:
     fill(cluster)
     async with client_of(cluster) as client:
         await client.log_offsets({T0: LATEST})

@@ -32,7 +32,7 @@ async def test_known_leader_is_returned_without_a_request(
     assert len(cluster.asked(versions.METADATA)) == 1
 
 
-async def test_only_refused_connections_before_the_first_answer_count_as_never_reached(
+async def test_cluster_counts_as_never_reached_only_if_all_connections_were_refused(
     cluster: StubCluster, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REFRESH_TIMEOUT_MS", 50)

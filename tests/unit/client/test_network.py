@@ -1,4 +1,4 @@
-"""The connections of a client."""
+"""The connections that a client opens, reuses and closes."""
 
 from __future__ import annotations
 

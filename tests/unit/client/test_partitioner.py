@@ -1,4 +1,4 @@
-"""The partitioner agrees with other clients."""
+"""The partitioner chooses the same partitions as other clients."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from minikafka.client.partitioner import murmur2, partition_for_key
 
 
 @given(st.binary(max_size=40))
-def test_hash_equals_that_of_another_client(data: bytes) -> None:
+def test_partitioner_hash_equals_the_hash_of_another_client(data: bytes) -> None:
     assert murmur2(data) == murmur2_of_aiokafka(data) & 0xFFFFFFFF
 
 
 @given(st.binary(max_size=20), st.integers(1, 1000))
-def test_key_has_one_partition_in_range(key: bytes, count: int) -> None:
+def test_partition_of_a_key_is_constant_and_in_range(key: bytes, count: int) -> None:
     partition = partition_for_key(key, count)
     assert 0 <= partition < count
     assert partition == partition_for_key(key, count)
 
 
-def test_hashes_equal_those_of_kafkas_own_test() -> None:
+def test_partitioner_hashes_equal_the_values_in_kafkas_test() -> None:
     # From Kafka's own test of its hash function.
     assert murmur2(b"21") == -973932308 & 0xFFFFFFFF
     assert murmur2(b"foobar") == -790332482 & 0xFFFFFFFF

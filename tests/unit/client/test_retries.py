@@ -23,7 +23,7 @@ class CountingMetadata:
 
 
 class Scripted:
-    """An attempt that raises `outcomes` in turn, the last one repeatedly; None means success."""
+    """An attempt that raises the next of `outcomes` in each call, and repeats the last outcome. None means success."""
 
     def __init__(self, *outcomes: Exception | None) -> None:
         self.outcomes = outcomes
@@ -84,9 +84,7 @@ async def test_silence_of_all_brokers_is_logged_once_while_retrying(
     assert caplog.messages == ["no broker at h:1 (retrying for 7 s more)"]
 
 
-async def test_addresses_that_never_accepted_a_connection_are_given_up_after_three_seconds() -> (
-    None
-):
+async def test_retries_end_after_three_seconds_if_no_broker_was_ever_reached() -> None:
     clock = ManualClock()
     with pytest.raises(KafkaError, match="NETWORK_EXCEPTION: no broker at h:1"):
         await ended(

@@ -95,7 +95,7 @@ def test_error_about_an_unknown_broker_lists_the_known_ones() -> None:
         RECORD.broker(7)
 
 
-def test_with_broker_replaces_the_record_of_that_broker() -> None:
+def test_with_broker_replaces_the_record_of_one_broker() -> None:
     changed = BrokerRecord(2, 9999, 20002)
     assert RECORD.with_broker(changed).brokers == (RECORD.brokers[0], changed)
 
@@ -144,7 +144,7 @@ def test_free_ports_are_drawn_from_the_range_in_the_environment(
 
 
 @pytest.mark.parametrize("given", ["x", "20000", "2-1", "0-5", "1-65536", "-", "1-2-3", "\u00b2-3"])
-def test_range_of_ports_that_is_not_one_is_refused(
+def test_malformed_port_range_in_the_environment_is_refused(
     monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     monkeypatch.setenv(PORTS_VARIABLE, given)
@@ -177,14 +177,14 @@ async def test_directory_that_was_created_for_its_lock_alone_is_removed(tmp_path
     assert (directory.path / "lock").exists()
 
 
-async def test_directory_that_was_there_before_its_lock_is_kept(tmp_path: Path) -> None:
+async def test_directory_that_existed_before_its_lock_is_kept(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     async with directory.locked(SystemClock()):
         pass
     assert directory.path.exists()
 
 
-async def test_lock_that_was_removed_while_it_was_waited_for_is_taken_again(
+async def test_lock_file_removed_while_waiting_for_it_is_created_again(
     tmp_path: Path,
 ) -> None:
     directory = ClusterDirectory(tmp_path / "data")
@@ -214,7 +214,7 @@ def test_cluster_id_is_read_from_the_brokers_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", bytes(range(256)), b"cluster.id=a\tb\n", b"x"])
-def test_damaged_meta_properties_names_no_cluster(tmp_path: Path, content: bytes) -> None:
+def test_damaged_meta_properties_has_no_cluster_id(tmp_path: Path, content: bytes) -> None:
     directory = ClusterDirectory(tmp_path)
     directory.broker_data(1).mkdir()
     (directory.broker_data(1) / "meta.properties").write_bytes(content)

@@ -25,14 +25,14 @@ from minikafka.cluster.processes import ProcessId, identify
 
 
 def write_plan(launcher: Launcher) -> ClusterRecord:
-    """Write the plan of a start and return it."""
+    """Make the plan of a start, write it to the cluster's directory, and return it."""
     planned = launcher.plan(launcher.directory.read())
     launcher.write(planned)
     return planned.record
 
 
 def planned(cluster: LocalCluster) -> ClusterRecord:
-    """Write the plan of `start` and return it."""
+    """Make and write the plan of `cluster.start()`, and return it."""
     record = write_plan(cluster._launcher())
     assert cluster.record == record
     return record
@@ -145,7 +145,7 @@ async def test_errors_contain_no_words_of_the_command_line(
     assert "--" not in str(caught.value)
 
 
-def test_error_class_is_a_public_name_of_the_package() -> None:
+def test_package_exports_only_cluster_error_and_local_cluster() -> None:
     assert minikafka.ClusterError is ClusterError
     assert minikafka.LocalCluster is LocalCluster
     assert set(minikafka.__all__) == {"ClusterError", "LocalCluster"}
@@ -215,7 +215,7 @@ def test_table_of_a_retired_broker_is_accepted(tmp_path: Path) -> None:
     LocalCluster(9, data=tmp_path, config=ClusterConfig(overrides={9: {}}))._launcher().check()
 
 
-async def test_error_says_what_to_do_when_a_file_is_in_place_of_the_directory(
+async def test_error_says_what_to_do_when_the_data_directory_is_a_file(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -231,7 +231,7 @@ def test_error_says_that_there_is_no_cluster(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sleeper() -> Iterator[ProcessId]:
-    """A process that only sleeps, recorded as that of a broker."""
+    """A process that only sleeps, for use as the process of a broker."""
     with subprocess.Popen(["sleep", "600"]) as child:
         process = identify(child.pid)
         assert process is not None
@@ -269,7 +269,9 @@ def texts_in(directory: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in directory.iterdir() if path.is_file()}
 
 
-async def test_failed_start_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_start_leaves_no_cluster_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(launcher, "PORT_WAIT_MS", 20)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -334,7 +336,7 @@ async def test_failed_start_leaves_a_record_that_another_command_has_written(
 @pytest.mark.parametrize(
     ("brokers", "replicas", "in_sync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)]
 )
-def test_topics_are_replicated_without_a_configuration_file(
+def test_topics_are_replicated_by_default_without_a_configuration_file(
     tmp_path: Path, brokers: int, replicas: int, in_sync: int
 ) -> None:
     cluster = LocalCluster(brokers, data=tmp_path, config=ClusterConfig(replicates_topics=True))
@@ -347,7 +349,7 @@ def test_topics_are_replicated_without_a_configuration_file(
 
 
 @pytest.mark.parametrize(("brokers", "replicas"), [(1, 1), (2, 2), (3, 3), (5, 3)])
-def test_groups_are_replicated_as_far_as_there_are_brokers(
+def test_offsets_topic_is_replicated_on_as_many_brokers_as_possible(
     tmp_path: Path, brokers: int, replicas: int
 ) -> None:
     cluster = LocalCluster(brokers, data=tmp_path, config=ClusterConfig.parse(""))

@@ -29,7 +29,7 @@ def planned(
 def planned_from(
     text: str, before: ClusterRecord | None, running: tuple[int, ...] = ()
 ) -> tuple[ClusterRecord, tuple[str, ...]]:
-    """Plan from the text of a cluster.toml, without arguments, while these brokers run."""
+    """Return the plan from the text of a cluster.toml, without arguments, while the brokers `running` run."""
     config = ClusterConfig.parse(text)
     request = Request(None, None, config, config.zookeeper, None)
     return plan(before, request, RNG, Running(running, bool(running)))
@@ -44,7 +44,7 @@ def free_row(length: int) -> int:
     return next(p for p in count(15_100, 7) if all(map(is_free, range(p, p + length))))
 
 
-def test_new_brokers_get_the_ports_behind_the_clusters_own() -> None:
+def test_new_brokers_get_the_ports_after_those_of_the_cluster() -> None:
     first = free_row(5)
     three = planned(brokers=3, port=first)
     five = planned(three, brokers=5)
@@ -70,7 +70,7 @@ def test_new_broker_gets_a_free_port_if_ports_are_not_consecutive() -> None:
     assert is_free(added)
 
 
-def test_new_broker_gets_a_free_port_behind_port_65535() -> None:
+def test_new_broker_gets_another_free_port_after_port_65535() -> None:
     before = ClusterRecord((BrokerRecord(1, 65_535, 20_001),), f"{HOST}:20002")
     assert ports(planned(before, brokers=2))[1] < 65_535
 
@@ -125,7 +125,7 @@ def test_port_0_leaves_running_brokers_their_ports() -> None:
     assert again.zookeeper == three.zookeeper
 
 
-def test_edited_file_wins_over_what_was_remembered_and_an_unchanged_one_does_not() -> None:
+def test_edited_cluster_file_replaces_recorded_values_but_an_unchanged_one_not() -> None:
     two, _ = planned_from("[cluster]\nbrokers = 2\nport = 31000", None)
     assert planned_from("[cluster]\nbrokers = 2\nport = 31000", two) == (two, ())
     grown = planned(two, brokers=4, config=ClusterConfig.parse("[cluster]\nbrokers = 2"))
@@ -135,7 +135,7 @@ def test_edited_file_wins_over_what_was_remembered_and_an_unchanged_one_does_not
     assert planned_from("[cluster]\nbrokers = 3\nport = 31500", edited) == (edited, ())
 
 
-def test_edit_that_running_brokers_prevent_is_postponed_until_they_are_stopped() -> None:
+def test_edit_that_running_brokers_block_is_postponed_until_they_stop() -> None:
     three, _ = planned_from("[cluster]\nbrokers = 3\nport = 31000", None)
     text = "[cluster]\nbrokers = 2\nport = 31500\n[zookeeper]\nconnect = 'h:2181'"
     kept, postponed = planned_from(text, three, running=(1, 2, 3))
@@ -149,7 +149,7 @@ def test_edit_that_running_brokers_prevent_is_postponed_until_they_are_stopped()
     assert (ports(down), down.zookeeper, postponed) == ([31_500, 31_501], "h:2181", ())
 
 
-def test_edited_port_that_the_brokers_already_have_is_not_reported() -> None:
+def test_edited_port_that_the_brokers_already_use_is_not_reported() -> None:
     three, _ = planned_from("[cluster]\nport = 31000", None)
     moved = planned(three, port=31_500)
     assert planned_from("[cluster]\nport = 31500", moved, running=(1, 2, 3))[1] == ()
@@ -162,7 +162,7 @@ def test_more_brokers_in_an_edited_file_are_added_to_running_ones() -> None:
     assert (four.brokers[:2], len(four.brokers), postponed) == (two.brokers, 4, ())
 
 
-def test_named_file_wins_over_what_was_remembered_even_if_unchanged() -> None:
+def test_named_cluster_file_replaces_recorded_values_even_if_unchanged() -> None:
     config = ClusterConfig.parse("[cluster]\nbrokers = 2\nport = 31000")
     two = planned(config=config)
     four = planned(two, brokers=4, port=31_500, config=config)

@@ -52,7 +52,7 @@ async def test_process_is_identified_until_it_ends(
     assert not processes.send_signal(process, signal.SIGTERM)
 
 
-def test_reused_pid_is_another_process(
+def test_reused_pid_is_recognized_as_another_process(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     process = start(started)
@@ -110,7 +110,7 @@ def test_find_broker_finds_a_process_by_its_config_file(
 
 
 def start_tied(children: list[subprocess.Popen[bytes]], code: str) -> ProcessId:
-    """Start a process that starts another one, which prints its pid; return the latter."""
+    """Start a parent process that starts a child and prints the child's pid; return the child."""
     environment = {**os.environ, "PYTHONPATH": str(Path(processes.__file__).parents[2])}
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment)
     children.append(parent)
@@ -145,7 +145,7 @@ async def test_spawned_command_writes_to_its_log_and_uses_this_minikafka(tmp_pat
 
 def test_spawned_broker_keeps_the_address_randomization_of_its_parent(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    os.mkfifo(config)  # the broker blocks here: it reads its configuration and gets nothing
+    os.mkfifo(config)  # the broker blocks while it reads its configuration
     spawned = processes.spawn(["broker", "--config", str(config)], tmp_path / "out.log")
     try:
         own = Path("/proc/thread-self/personality").read_text()

@@ -1,4 +1,4 @@
-"""A request in `/admin/reassign_partitions` on whole brokers: it is carried out, or taken back before it begins."""
+"""Requests in `/admin/reassign_partitions` on whole brokers are carried out, or withdrawn before they begin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAN = {T0: (1, 2), T1: (2, 0)}
 
 
 class Bench:
-    """Three brokers with a topic, and the tool's own session."""
+    """A cluster with a topic, and the ZooKeeper session of the tool that writes the request."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster
@@ -64,7 +64,7 @@ class Bench:
 
 
 @pytest.mark.row("K2")
-async def test_request_is_over_when_the_controller_has_emptied_the_node() -> None:
+async def test_reassignment_request_ends_when_the_controller_deletes_the_node() -> None:
     async with MemoryCluster() as cluster:
         bench = Bench(cluster)
         await bench.begin()
@@ -75,7 +75,7 @@ async def test_request_is_over_when_the_controller_has_emptied_the_node() -> Non
         await bench.session.close()
 
 
-async def test_second_request_is_refused_while_another_is_there() -> None:
+async def test_second_reassignment_request_is_refused_while_the_node_exists() -> None:
     async with MemoryCluster() as cluster:
         bench = Bench(cluster)
         await bench.begin()
@@ -89,7 +89,7 @@ async def test_second_request_is_refused_while_another_is_there() -> None:
 
 
 @pytest.mark.row("K7")
-async def test_request_is_taken_back_before_the_controller_has_begun() -> None:
+async def test_reassignment_request_is_withdrawn_if_the_controller_has_not_begun() -> None:
     async with MemoryCluster() as cluster:
         bench = Bench(cluster)
         await bench.begin()
@@ -110,7 +110,7 @@ async def test_request_is_taken_back_before_the_controller_has_begun() -> None:
         await bench.session.close()
 
 
-async def test_request_that_has_begun_is_left_to_the_controller() -> None:
+async def test_reassignment_request_that_has_begun_is_not_withdrawn() -> None:
     async with MemoryCluster() as cluster:
         bench = Bench(cluster)
         await bench.begin()
@@ -143,7 +143,7 @@ async def test_command_prints_the_result_of_each_partition(
 @pytest.mark.row("K3", "K7")
 @pytest.mark.parametrize("how", ["interrupted", "timed out"])
 @pytest.mark.parametrize("step", ["U1", "A2"])
-async def test_command_that_ends_early_takes_back_what_has_not_begun(
+async def test_command_that_ends_early_withdraws_partitions_that_have_not_begun(
     how: str, step: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with MemoryCluster() as cluster:
@@ -172,7 +172,7 @@ async def test_command_that_ends_early_takes_back_what_has_not_begun(
 
 
 @pytest.mark.row("K3", "K7")
-async def test_command_interrupted_while_it_submits_takes_its_request_back(
+async def test_command_interrupted_while_it_submits_withdraws_its_request(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with MemoryCluster() as cluster:

@@ -1,4 +1,4 @@
-"""The state of a cluster, combined from its brokers' answers."""
+"""The state of a cluster, combined from the answers of its brokers."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_state_is_empty_when_no_broker_answers() -> None:
         ([], TopicPartition("t", 0), True),
     ],
 )
-async def test_partition_is_unknown_only_if_every_broker_answers_so(
+async def test_partition_is_unknown_only_if_every_broker_answers_that_it_is_unknown(
     monkeypatch: pytest.MonkeyPatch, ids: list[int], tp: TopicPartition, known: bool
 ) -> None:
     monkeypatch.setattr(state_module, "NEW_TOPIC_MS", 50)
@@ -120,7 +120,7 @@ async def test_partition_is_unknown_only_if_every_broker_answers_so(
         await cluster.close()
 
 
-async def test_partition_is_known_if_a_broker_learns_of_it_while_asked() -> None:
+async def test_partition_is_known_if_a_broker_gets_its_metadata_during_the_check() -> None:
     cluster = await StubCluster(SocketTransport(None)).start()
     try:
         brokers = tuple(BrokerRecord(i, port, 0) for i, port in cluster.ports.items())
@@ -135,9 +135,7 @@ async def test_partition_is_known_if_a_broker_learns_of_it_while_asked() -> None
         await cluster.close()
 
 
-def test_partition_is_not_in_sync_while_a_running_replica_is_outside_the_isr_or_nobody_leads() -> (
-    None
-):
+def test_partition_needs_a_leader_and_all_running_replicas_in_the_isr_to_be_in_sync() -> None:
     others = {2: answer(), 3: answer()}
     full = combine({1: answer(replica("leader", 5, 1, [1, 2, 3])), **others})
     assert full.not_in_sync([1, 2, 3]) == []

@@ -54,7 +54,7 @@ def test_replicas_pass_all_deletion_states_before_the_nodes_are_deleted():
     assert not any(world.context.replica_statuses.values())
 
 
-def test_deletion_reaches_its_steps_in_order():
+def test_topic_deletion_reaches_its_steps_in_order():
     world = two().mark("t")
     finish(world)
     seen = list(dict.fromkeys(world.steps))
@@ -70,7 +70,7 @@ def test_metadata_of_every_broker_shows_leader_minus_2_during_deletion():
 
 
 @pytest.mark.row("J4")
-def test_each_broker_gets_one_stop_and_one_delete_request():
+def test_each_broker_gets_one_stop_request_and_one_delete_request():
     world = two().mark("t")
     kinds = [[p.delete for p in r.partitions] for r in world.sent_to(1, StopReplicaRequest)]
     assert kinds == [[False, False], [True, True]]
@@ -92,7 +92,7 @@ def test_deletion_waits_for_a_dead_broker_until_it_restarts():
 
 
 @pytest.mark.row("L2")
-def test_broker_is_told_again_to_delete_after_it_dies_while_deleting():
+def test_delete_request_is_sent_again_after_a_broker_dies_while_deleting():
     world = two().mark("t")
     world.deleted(0, T0)
     world.deleted(1, T0, T1)
@@ -102,7 +102,7 @@ def test_broker_is_told_again_to_delete_after_it_dies_while_deleting():
     assert "t" not in world.topics
 
 
-def test_bounced_broker_is_not_told_again_to_delete_deleted_replicas():
+def test_delete_request_for_deleted_replicas_is_not_repeated_to_a_bounced_broker():
     world = two().mark("t")
     world.deleted(0, T0)
     world.clear().register(0, epoch=2)
@@ -122,7 +122,7 @@ def test_topic_is_ineligible_until_a_broker_that_failed_to_delete_restarts():
     assert "t" not in world.topics
 
 
-def test_response_from_an_earlier_registration_is_ignored():
+def test_response_from_an_earlier_broker_registration_is_ignored():
     world = two().mark("t")
     world.register(0, epoch=2)
     world.brokers[0] = replace(world.brokers[0], epoch=1)
@@ -131,13 +131,13 @@ def test_response_from_an_earlier_registration_is_ignored():
 
 
 @pytest.mark.row("R65")
-def test_marks_of_unknown_topics_are_deleted():
+def test_deletion_marks_of_unknown_topics_are_deleted():
     world = two().mark("none")
     assert world.deletions == frozenset()
 
 
 @pytest.mark.row("R65")
-def test_marks_are_deleted_without_effect_when_deletion_is_disabled():
+def test_deletion_marks_are_deleted_without_effect_when_deletion_is_disabled():
     world = World(settings=replace(DEFAULTS, delete_topic_enable=False)).create("t", [0, 1])
     world.mark("t")
     assert world.deletions == frozenset()
@@ -145,7 +145,7 @@ def test_marks_are_deleted_without_effect_when_deletion_is_disabled():
 
 
 @pytest.mark.row("R59")
-def test_topic_is_deleted_after_its_reassignment():
+def test_marked_topic_is_deleted_after_its_reassignment():
     world = World(brokers=3).create("t", [0, 1])
     world.reassign({T0: [1, 2]})
     world.mark("t")
@@ -173,7 +173,7 @@ def test_new_controller_holds_elections_for_a_marked_topic_under_reassignment():
 
 
 @pytest.mark.row("R59")
-def test_new_controller_shows_clients_a_marked_topic_under_reassignment():
+def test_new_controller_keeps_a_marked_topic_under_reassignment_in_the_metadata():
     world = World(brokers=4).create("t", [3])
     world.reassign({T0: [1]})
     world.mark("t").clear()
@@ -208,7 +208,7 @@ def test_partitions_added_during_a_deletion_are_removed():
     assert sorted(world.topics["t"].assignment) == [0, 1]
 
 
-def test_removing_the_mark_after_the_deletion_began_changes_nothing():
+def test_removal_of_the_mark_after_the_deletion_began_changes_nothing():
     world = two().mark("t")
     world.deletions = frozenset()
     world.handle(DeletionsChanged(frozenset()))
@@ -216,7 +216,7 @@ def test_removing_the_mark_after_the_deletion_began_changes_nothing():
     assert "t" not in world.topics
 
 
-def test_removing_the_mark_before_the_deletion_began_cancels_it():
+def test_removal_of_the_mark_before_the_deletion_began_cancels_the_deletion():
     world = World(brokers=3).create("t", [0, 1])
     world.reassign({T0: [1, 2]})
     world.mark("t")
@@ -227,7 +227,7 @@ def test_removing_the_mark_before_the_deletion_began_cancels_it():
     assert world.topics["t"].assignment[0].replicas == (1, 2)
 
 
-def test_topic_is_forgotten_with_its_mark_when_its_node_is_deleted_by_hand():
+def test_topic_and_its_mark_are_removed_when_its_node_is_deleted_by_hand():
     world = two().mark("t")
     del world.topics["t"]
     world.handle(TopicsChanged({}, ("t",)))
@@ -243,8 +243,8 @@ def test_other_topics_get_elections_during_a_deletion():
     assert world.context.partition_status(T0) is PartitionStatus.NON_EXISTENT
 
 
-def test_answer_about_a_topic_that_is_not_being_deleted_changes_nothing(caplog):
-    """It is about a deleted topic of the same name."""
+def test_stop_replica_response_for_a_topic_not_being_deleted_changes_nothing(caplog):
+    """The response is for a deleted topic with the same name."""
     world = World(brokers=2).create("t", [0, 1])
     broker = world.brokers[0]
     world.clear().handle(StopReplicaAnswered(broker.id, broker.epoch, {T0: 0}))

@@ -20,7 +20,7 @@ T0 = TopicPartition("t", 0)
 
 
 def moved() -> World:
-    """Partition t-0 prefers broker 0, and broker 1 leads it."""
+    """Return a cluster in which broker 0 is the preferred leader of t-0, and broker 1 leads t-0."""
     world = World(brokers=3).create("t", [0, 1, 2])
     world.kill(0)
     world.register(0, epoch=2)
@@ -44,7 +44,7 @@ def test_preferred_election_is_not_needed_when_the_preferred_replica_leads():
 
 
 @pytest.mark.row("D13", "R61")
-def test_preferred_replica_is_elected_when_only_zookeeper_has_it_in_the_isr():
+def test_preferred_replica_is_elected_when_only_zookeepers_isr_contains_it():
     world = World().create("t", [0, 1])
     world.kill(0).register(0, epoch=2)
     world.shrink(T0, [1, 0])
@@ -53,7 +53,7 @@ def test_preferred_replica_is_elected_when_only_zookeeper_has_it_in_the_isr():
 
 
 @pytest.mark.row("D13", "R61")
-def test_isr_found_by_a_failed_election_is_sent_to_all_brokers():
+def test_isr_that_is_read_during_a_failed_election_is_sent_to_all_brokers():
     world = World().create("t", [0, 1, 2])
     world.kill(0, 2).register(0, epoch=2).register(2, epoch=2).clear()
     world.shrink(T0, [1, 2])
@@ -63,7 +63,7 @@ def test_isr_found_by_a_failed_election_is_sent_to_all_brokers():
 
 
 @pytest.mark.row("R61")
-def test_preferred_replica_out_of_sync_is_not_available():
+def test_preferred_election_fails_when_the_preferred_replica_is_out_of_sync():
     world = World().create("t", [0, 1])
     world.kill(0)
     world.register(0, epoch=2)
@@ -72,7 +72,7 @@ def test_preferred_replica_out_of_sync_is_not_available():
 
 
 @pytest.mark.row("R61")
-def test_unknown_partitions_and_topics_being_deleted_get_their_own_errors():
+def test_unknown_partitions_and_topics_being_deleted_get_specific_errors():
     world = World().create("t", [0, 1]).create("u", [0, 1]).mark("u")
     u0, n0 = TopicPartition("u", 0), TopicPartition("none", 0)
     results = world.elect([u0, n0])
@@ -115,7 +115,7 @@ def test_unclean_election_fails_without_a_live_replica():
 
 
 @pytest.mark.row("X26")
-def test_election_in_the_admin_node_is_held_and_the_node_deleted():
+def test_election_requested_in_the_admin_node_is_held_and_the_node_is_deleted():
     world = moved()
     world.elections = (T0, TopicPartition("none", 0))
     world.handle(PreferredElectionSubmitted(world.elections))
@@ -124,7 +124,7 @@ def test_election_in_the_admin_node_is_held_and_the_node_deleted():
 
 
 @pytest.mark.row("D18")
-def test_next_controller_holds_the_election_in_an_admin_node():
+def test_next_controller_holds_the_election_requested_in_the_admin_node():
     world = moved()
     world.elections = (T0,)
     world.start(epoch=2)
@@ -133,7 +133,7 @@ def test_next_controller_holds_the_election_in_an_admin_node():
 
 
 @pytest.mark.row("R62", "X20", "C29")
-def test_imbalance_above_the_ratio_is_corrected():
+def test_leader_imbalance_above_the_ratio_is_corrected():
     world = moved()
     assert world.machine.preferred_imbalance_count() == 1
     world.handle(RebalanceDue())
@@ -143,7 +143,7 @@ def test_imbalance_above_the_ratio_is_corrected():
 
 @pytest.mark.row("R62", "X20")
 @pytest.mark.key("leader.imbalance.per.broker.percentage")
-def test_imbalance_within_the_ratio_is_not_corrected():
+def test_leader_imbalance_within_the_ratio_is_not_corrected():
     world = World(settings=replace(DEFAULTS, leader_imbalance_per_broker_percentage=50))
     world.create("t", [0, 1], [0, 1], [0, 1])
     world.kill(0)
@@ -157,7 +157,7 @@ def test_imbalance_within_the_ratio_is_not_corrected():
 
 
 @pytest.mark.row("R62")
-def test_partition_under_reassignment_does_not_block_the_balance_of_others():
+def test_partition_under_reassignment_does_not_block_rebalancing_of_others():
     world = World(brokers=3).create("t", [0, 1], [0, 1])
     world.kill(0)
     world.register(0, epoch=2)
@@ -171,7 +171,7 @@ def test_partition_under_reassignment_does_not_block_the_balance_of_others():
 
 
 @pytest.mark.row("R63")
-def test_enabling_unclean_election_holds_elections_for_the_named_topics():
+def test_enabling_unclean_election_elects_leaders_for_the_named_topics():
     world = World().create("t", [0, 1]).create("u", [0, 1])
     u0 = TopicPartition("u", 0)
     for tp in (T0, u0):

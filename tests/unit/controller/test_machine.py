@@ -54,7 +54,7 @@ def leader(world: World, tp: TopicPartition = T0) -> tuple[int, tuple[int, ...],
 
 
 @pytest.mark.row("F3", "J1")
-def test_new_topic_gets_leaders_and_one_is_new_request_per_replica() -> None:
+def test_new_topic_gets_leaders_and_one_leader_and_isr_request_per_broker() -> None:
     world = World().create("t", [0, 1, 2], [1, 2, 0])
     assert leader(world, T0) == (0, (0, 1, 2), 0)
     assert leader(world, T1) == (1, (1, 2, 0), 0)
@@ -67,7 +67,7 @@ def test_new_topic_gets_leaders_and_one_is_new_request_per_replica() -> None:
 
 
 @pytest.mark.row("F3")
-def test_new_topic_with_dead_replicas_starts_with_the_live_ones_in_the_isr() -> None:
+def test_new_topic_with_dead_replicas_starts_with_the_live_replicas_in_the_isr() -> None:
     world = World().kill(0).create("t", [0, 1, 2])
     assert leader(world) == (1, (1, 2), 0)
 
@@ -81,7 +81,7 @@ def test_new_topic_without_a_live_replica_stays_new_until_a_broker_starts() -> N
 
 
 @pytest.mark.row("I9")
-def test_added_partitions_are_created_without_touching_the_old_ones() -> None:
+def test_added_partitions_are_created_without_changing_existing_partitions() -> None:
     world = World().create("t", [0, 1]).clear()
     world.handle(AssignmentChanged("t", image([0, 1], [1, 2]).assignment))
     assert leader(world, T1) == (1, (1, 2), 0)
@@ -208,7 +208,7 @@ def test_isr_is_not_empty_after_all_brokers_died() -> None:
 
 
 @pytest.mark.row("R17", "R18")
-def test_restarted_broker_gets_all_metadata_before_its_roles() -> None:
+def test_restarted_broker_gets_all_metadata_before_leader_and_isr() -> None:
     world = World().create("t", [0, 1, 2], [1, 0]).kill(2).clear().register(2, epoch=7)
     mine = world.sent_to(2)
     assert isinstance(mine[0], UpdateMetadataRequest)
@@ -234,7 +234,7 @@ def test_bounced_broker_is_treated_as_a_failure_and_a_startup() -> None:
     assert request.partitions[0].leader == 1
 
 
-def test_bounced_only_replica_leads_again_in_a_new_epoch() -> None:
+def test_only_replica_leads_again_in_a_new_epoch_after_its_broker_bounced() -> None:
     world = World().create("t", [0]).register(0, epoch=50)
     assert leader(world)[:2] == (0, (0,))
     assert leader(world)[2] > 0
@@ -251,7 +251,7 @@ def test_changed_endpoints_of_a_registration_are_sent_to_every_broker() -> None:
     assert StopChannel(2) not in world.effects
 
 
-def test_failure_and_start_in_one_read_elect_no_dead_broker() -> None:
+def test_dead_broker_is_not_elected_when_another_starts_in_the_same_read() -> None:
     world = World(brokers=2).create("t", [0, 1])
     del world.brokers[0]
     world.register(2)
@@ -292,7 +292,7 @@ def test_version_conflicts_are_retried_until_the_write_is_accepted() -> None:
 
 
 @pytest.mark.row("D13", "R3")
-def test_isr_never_announced_by_its_dead_leader_decides_the_election() -> None:
+def test_election_uses_the_isr_that_a_dead_leader_did_not_announce() -> None:
     world = World().create("t", [0, 1])
     world.kill(1).register(1, epoch=2)
     world.shrink(T0, [0, 1])
@@ -317,7 +317,7 @@ def test_no_state_is_read_for_partitions_without_a_live_replica() -> None:
 
 
 @pytest.mark.row("X23", "T7")
-def test_leadership_does_not_change_while_the_write_is_open() -> None:
+def test_leadership_does_not_change_before_its_write_is_answered() -> None:
     machine = World().create("t", [0, 1]).machine
     effects = machine.handle(BrokersChanged({1: broker(1), 2: broker(2)}), 1)
     assert isinstance(effects[-1], WriteLeaderAndIsr)
@@ -330,7 +330,7 @@ def test_leadership_does_not_change_while_the_write_is_open() -> None:
     )
 
 
-def test_machine_refuses_events_while_busy_and_outcomes_without_a_question() -> None:
+def test_machine_refuses_events_while_busy_and_unexpected_write_outcomes() -> None:
     machine = World().create("t", [0, 1]).machine
     with pytest.raises(RuntimeError, match="no question"):
         machine.handle(LeaderAndIsrWritten({}), 1)
@@ -361,7 +361,9 @@ def test_state_changes_of_a_partition_are_returned_in_order() -> None:
     assert world.machine.state_changes(T1) == []
 
 
-def test_state_changes_are_logged_in_kafkas_words(caplog: pytest.LogCaptureFixture) -> None:
+def test_state_changes_are_logged_in_the_same_words_as_in_kafka(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.DEBUG, "state-change"):
         World(epoch=3).create("t", [0, 1])
     assert (
@@ -378,7 +380,7 @@ def test_state_changes_are_logged_in_kafkas_words(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.row("R18", "D16", "D17", "X7")
-def test_failover_sends_metadata_then_roles_and_then_holds_elections() -> None:
+def test_failover_sends_metadata_then_leader_and_isr_and_then_holds_elections() -> None:
     world = World().create("t", [0, 1, 2], [1, 2, 0])
     del world.brokers[0]
     world.clear().start(epoch=2)
@@ -392,7 +394,7 @@ def test_failover_sends_metadata_then_roles_and_then_holds_elections() -> None:
 
 
 @pytest.mark.row("D17", "C21")
-def test_failover_completes_a_topic_created_just_before() -> None:
+def test_failover_elects_leaders_for_a_topic_created_just_before_it() -> None:
     world = World()
     world.topics["t"] = image([0, 1])
     world.start(epoch=2)
@@ -431,7 +433,7 @@ def test_isr_change_is_adopted_and_sent_and_its_notification_deleted() -> None:
     assert world.effects[-1] == DeleteIsrChanges(("isr_change_0000000001",))
 
 
-def test_notification_of_an_older_isr_is_only_deleted() -> None:
+def test_notification_of_an_older_isr_is_deleted_without_other_effects() -> None:
     world = World().create("t", [0, 1, 2])
     old = world.nodes[T0]
     world.kill(2).clear()
@@ -456,7 +458,7 @@ def test_replica_in_a_failed_directory_is_offline_until_its_broker_restarts() ->
     assert world.context.is_online(T0, 0)
 
 
-def test_response_from_an_earlier_registration_is_ignored() -> None:
+def test_response_from_an_earlier_broker_registration_is_ignored() -> None:
     world = World().create("t", [0, 1]).register(0, epoch=8).clear()
     world.handle(
         LeaderAndIsrAnswered(
@@ -485,7 +487,7 @@ def test_controlled_shutdown_moves_leaders_and_removes_followers_from_isrs() -> 
 
 
 @pytest.mark.row("R24")
-def test_new_leaders_learn_that_the_leaving_replica_is_offline_before_they_lead() -> None:
+def test_new_leader_gets_metadata_with_leaving_replica_offline_before_it_leads() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     world.shut_down(0)
     first, second, *_ = world.sent_to(1)
@@ -522,7 +524,9 @@ def test_broker_in_controlled_shutdown_gets_no_leadership_until_it_registers_aga
     assert not world.context.shutting_down
 
 
-def test_end_of_a_broker_is_logged_in_words(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_distinguishes_death_and_restart_and_shutdown_of_a_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = World().create("t", [0, 1, 2])
     with caplog.at_level(logging.INFO, "minikafka.controller.machine"):
         world.kill(2)
@@ -550,8 +554,8 @@ def test_controlled_shutdown_of_a_stale_or_unknown_registration_is_refused() -> 
 
 
 @pytest.mark.row("R24", "D13")
-def test_follower_that_shuts_down_is_not_in_the_isr_when_the_leader_expands_it() -> None:
-    """The follower is not in the ISR, whichever write comes first (S24)."""
+def test_follower_that_shuts_down_leaves_an_isr_that_the_leader_expands_meanwhile() -> None:
+    """The follower is not in the final ISR, whether the controller or the leader writes first (S24)."""
     world = World().create("t", [0, 1, 2])
     world.shrink(T0, [0, 1])
     world.handle(IsrChanged((), {T0: world.nodes[T0]})).clear()
@@ -568,14 +572,14 @@ def test_follower_that_shuts_down_is_not_in_the_isr_when_the_leader_expands_it()
 # Growth.
 
 
-def test_failure_of_one_broker_does_not_scan_partitions_of_others() -> None:
+def test_failure_of_one_broker_does_not_process_partitions_of_other_brokers() -> None:
     world = World(brokers=6)
     world.create("big", *([[3, 4, 5]] * 2000)).create("t", [0, 1]).clear().kill(0)
     assert all(tp.topic == "t" for write in world.writes for tp in write.states)
     assert all(len(request.partitions) <= 1 for _, request in world.sent)
 
 
-def test_machine_starts_from_an_empty_cluster() -> None:
+def test_machine_starts_in_an_empty_cluster() -> None:
     assert World(brokers=0).context.brokers == {}
     assert isinstance(World().machine, ControllerMachine)
 

@@ -1,4 +1,4 @@
-"""The state machine of partitions: all sixteen moves, and the effect of each legal one (F1-F12)."""
+"""The partition state machine: all sixteen transitions, and the effect of each legal transition (F1-F12)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LEGAL = {
 
 
 class Bench:
-    """One machine over brokers 0..2 and topic t with one partition on all of them."""
+    """One state machine for t-0, with a replica on each of the brokers 0 to 2."""
 
     def __init__(self) -> None:
         self.context = Context(0, 1)
@@ -73,7 +73,7 @@ class Bench:
 @pytest.mark.parametrize(
     ("start", "target"), list(itertools.product(PartitionStatus, PartitionStatus))
 )
-def test_each_of_sixteen_moves_is_made_or_logged_and_skipped(
+def test_each_of_sixteen_transitions_is_made_if_legal_or_else_logged(
     start: PartitionStatus, target: PartitionStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench()
@@ -93,7 +93,7 @@ def test_each_of_sixteen_moves_is_made_or_logged_and_skipped(
         assert not bench.nodes.keys() - {T0}
 
 
-def test_error_of_an_illegal_move_contains_the_state_changes_so_far() -> None:
+def test_error_of_an_illegal_transition_contains_the_state_changes_so_far() -> None:
     bench = Bench()
     bench.move(NEW)
     bench.move(ONLINE)
@@ -107,7 +107,7 @@ def test_error_of_an_illegal_move_contains_the_state_changes_so_far() -> None:
 
 
 @pytest.mark.row("F9", "X25")
-def test_illegal_move_does_not_delay_other_partitions() -> None:
+def test_illegal_transition_does_not_delay_other_partitions() -> None:
     bench = Bench()
     other = TopicPartition("t", 1)
     bench.context.assign(other, ReplicaAssignment((1, 2)))
@@ -119,7 +119,7 @@ def test_illegal_move_does_not_delay_other_partitions() -> None:
 
 
 @pytest.mark.row("F3")
-def test_new_to_online_elects_the_first_live_replica_with_all_live_ones_as_isr() -> None:
+def test_new_partition_that_goes_online_has_a_live_leader_and_all_live_in_its_isr() -> None:
     bench = Bench()
     bench.context.forget_broker(0)
     bench.begin(NEW)
@@ -132,7 +132,7 @@ def test_new_to_online_elects_the_first_live_replica_with_all_live_ones_as_isr()
 
 
 @pytest.mark.row("F3")
-def test_new_to_online_fails_when_the_state_node_exists() -> None:
+def test_transition_from_new_to_online_fails_when_the_state_node_exists() -> None:
     bench = Bench()
     bench.begin(NEW)
     bench.nodes[T0] = state(2, [2])
@@ -143,7 +143,7 @@ def test_new_to_online_fails_when_the_state_node_exists() -> None:
 
 
 @pytest.mark.row("F3")
-def test_new_to_online_fails_without_a_live_replica() -> None:
+def test_transition_from_new_to_online_fails_without_a_live_replica() -> None:
     bench = Bench()
     for i in range(3):
         bench.context.forget_broker(i)
@@ -185,7 +185,9 @@ def test_preferred_and_reassigned_elections_move_partitions_to_online() -> None:
 
 @pytest.mark.row("F5", "F6")
 @pytest.mark.parametrize("source", [NEW, ONLINE, OFFLINE])
-def test_moves_to_offline_and_nonexistent_write_and_send_nothing(source: PartitionStatus) -> None:
+def test_transitions_to_offline_and_nonexistent_write_and_send_nothing(
+    source: PartitionStatus,
+) -> None:
     bench = Bench()
     bench.begin(source)
     before = dict(bench.nodes)
@@ -196,7 +198,7 @@ def test_moves_to_offline_and_nonexistent_write_and_send_nothing(source: Partiti
 
 
 @pytest.mark.row("F9")
-def test_election_must_be_given_exactly_for_online() -> None:
+def test_election_must_be_given_for_online_and_for_no_other_state() -> None:
     bench = Bench()
     with pytest.raises(ValueError, match="OnlinePartition"):
         run_steps(StateNodes(), bench.machine.handle_state_changes([T0], NEW, Election.OFFLINE))
@@ -209,7 +211,7 @@ def test_election_must_be_given_exactly_for_online() -> None:
     ("leadership", "status"),
     [(None, NEW), (state(0, [0, 1]), ONLINE), (state(7, [7]), OFFLINE), (state(-1, [1]), OFFLINE)],
 )
-def test_startup_derives_the_state_from_the_leadership(
+def test_startup_derives_the_partition_state_from_the_leadership(
     leadership: LeaderAndIsr | None, status: PartitionStatus
 ) -> None:
     bench = Bench()

@@ -1,4 +1,4 @@
-"""Reassignments by the controller machine; ZooKeeper is a dict, each test moves followers into the ISR itself."""
+"""Reassignments by the controller machine. ZooKeeper is a dict, and each test adds followers to the ISR."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_reassignment_reaches_its_steps_in_order():
 
 
 @pytest.mark.row("R56", "G13")
-def test_new_replicas_are_told_to_follow_and_all_get_the_new_epoch():
+def test_new_replicas_become_followers_and_all_replicas_get_the_new_epoch():
     world = six()
     epoch = world.nodes[T0].leader_epoch
     world.reassign({T0: [4, 5, 6]})
@@ -152,7 +152,7 @@ def test_reassignment_to_the_current_assignment_changes_nothing():
         (T0, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
     ],
 )
-def test_impossible_reassignment_is_refused_with_its_own_error(
+def test_impossible_reassignment_is_refused_with_a_specific_error(
     tp: TopicPartition, target: list[int] | None, code: ErrorCode
 ):
     world = six()
@@ -161,7 +161,7 @@ def test_impossible_reassignment_is_refused_with_its_own_error(
     assert world.writes == []
 
 
-def test_refused_partition_does_not_stop_the_others():
+def test_refused_partition_does_not_stop_other_reassignments():
     world = World(brokers=5).create("t", [1, 2], [1, 2])
     results = world.reassign({T0: [3, 4], T1: []})
     assert (results[T0].code, results[T1].code) == (
@@ -190,7 +190,7 @@ def test_impossible_reassignments_are_removed_from_the_admin_node():
     assert world.submitted == {T0: (1, 2)}
 
 
-def test_reading_the_admin_node_again_restarts_nothing():
+def test_reading_the_admin_node_again_does_not_restart_a_reassignment():
     world = World(brokers=3).create("t", [0, 1])
     world.submit({T0: [1, 2]})
     epoch = world.nodes[T0].leader_epoch
@@ -199,7 +199,7 @@ def test_reading_the_admin_node_again_restarts_nothing():
 
 
 @pytest.mark.row("R57", "T19")
-def test_cancelled_reassignment_returns_in_a_new_epoch_without_stray_replicas():
+def test_cancelling_a_reassignment_deletes_added_replicas_in_a_new_epoch():
     world = six()
     world.reassign({T0: [4, 5, 6]})
     epoch = world.nodes[T0].leader_epoch
@@ -215,7 +215,7 @@ def test_cancelled_reassignment_returns_in_a_new_epoch_without_stray_replicas():
 
 
 @pytest.mark.row("R57")
-def test_later_request_stops_replicas_that_are_no_longer_wanted_at_once():
+def test_replacing_a_reassignment_deletes_unwanted_replicas_at_once():
     world = six()
     world.reassign({T0: [4, 5, 6]}).clear()
     world.clear()
@@ -235,7 +235,7 @@ def test_later_request_stops_replicas_that_are_no_longer_wanted_at_once():
 def test_crash_while_replacing_a_reassignment_leaves_no_unknown_replica(
     step: str, target: list[int] | None
 ):
-    """The topic node names every broker that may hold a replica until that broker is state to delete it."""
+    """The topic node names every broker that may hold a replica until that broker is told to delete the replica."""
     world = six()
     world.reassign({T0: [4, 5, 6]})
     world.expand(T0, [1, 2, 3, 4]).clear()
@@ -250,15 +250,15 @@ def test_crash_while_replacing_a_reassignment_leaves_no_unknown_replica(
 
 @pytest.mark.row("R57")
 @pytest.mark.parametrize("target", [None, [1, 2, 7]])
-def test_request_takes_a_submission_that_it_replaces_out_of_the_admin_node(target):
-    """Otherwise the node, which still names the partition, would begin the submission again."""
+def test_request_removes_a_reassignment_that_it_replaces_from_the_admin_node(target):
+    """Otherwise the admin node would start the replaced reassignment of the partition again."""
     world = World(brokers=8).create("t", [1, 2, 3], [1, 2, 3]).clear()
     world.submit({T0: [4, 5, 6], T1: [4, 5, 6]})
     world.reassign({T0: target})
     assert world.submitted == {T1: (4, 5, 6)}
 
 
-def test_cancelling_is_refused_when_it_removes_every_replica_in_sync():
+def test_cancelling_is_refused_when_it_would_remove_every_replica_in_sync():
     world = World(brokers=3).create("t", [0])
     world.reassign({T0: [1, 2]})
     world.shrink(T0, [0, 1])
@@ -271,7 +271,7 @@ def test_cancelling_is_refused_when_it_removes_every_replica_in_sync():
 
 
 def test_cancelling_is_refused_when_the_only_replica_in_sync_is_dead():
-    """Nobody leads, so no election would refuse to remove the replica that alone has every record."""
+    """No replica leads, so no election would prevent the removal of the only replica that has every record."""
     world = World(brokers=3).create("t", [0])
     world.reassign({T0: [1, 2]})
     world.shrink(T0, [0, 1])
@@ -284,8 +284,8 @@ def test_cancelling_is_refused_when_the_only_replica_in_sync_is_dead():
     assert world.context.assignments[T0] == before
 
 
-def test_reassignment_waits_on_when_its_target_died_before_it_could_lead():
-    """The leader's last ISR write came just before the controller read it, after the target had died."""
+def test_reassignment_keeps_waiting_when_its_target_died_before_it_could_lead():
+    """The target dies. Only then the controller reads the leader's last ISR write, which contains the target."""
     world = World(brokers=2).create("t", [0])
     world.reassign({T0: [1]})
     before = world.context.assignments[T0]
@@ -296,7 +296,7 @@ def test_reassignment_waits_on_when_its_target_died_before_it_could_lead():
     assert T0 in world.context.reassigning
 
 
-def test_reassignment_raises_no_epoch_over_a_newer_controller():
+def test_reassignment_does_not_raise_the_leader_epoch_of_a_newer_controller():
     world = World(brokers=3).create("t", [0])
     world.context.set_leadership(T0, replace(world.context.leadership[T0], controller_epoch=9))
     world.reassign({T0: [1, 2]})
@@ -304,7 +304,7 @@ def test_reassignment_raises_no_epoch_over_a_newer_controller():
 
 
 def led_by_an_added_replica() -> World:
-    """Replica 3 is being replaced by 1 and 2, and 1 already leads."""
+    """Return a cluster in which replica 3 is being replaced by replicas 1 and 2, and replica 1 already leads."""
     world = World(brokers=5).create("t", [3])
     world.reassign({T0: [1, 2]})
     world.expand(T0, [3, 1])
@@ -314,7 +314,7 @@ def led_by_an_added_replica() -> World:
 
 
 @pytest.mark.row("R57")
-def test_old_replica_leads_when_the_leader_must_go_and_no_target_is_in_sync():
+def test_old_replica_leads_when_the_leader_is_removed_and_no_target_is_in_sync():
     world = led_by_an_added_replica()
     assert world.reassign({T0: [4]})[T0].code is ErrorCode.NONE
     assert (world.nodes[T0].leader, world.nodes[T0].isr) == (3, (3,))
@@ -325,7 +325,7 @@ def test_old_replica_leads_when_the_leader_must_go_and_no_target_is_in_sync():
 
 
 def test_leader_without_a_possible_successor_is_not_stopped():
-    """The leader shrank the ISR to itself, which the controller has not read yet."""
+    """The leader has shrunk the ISR to itself, but the controller has not read this ISR yet."""
     world = led_by_an_added_replica()
     world.unclean.add("t")
     world.shrink(T0, [1])
@@ -350,7 +350,7 @@ def test_topic_deleted_by_hand_leaves_no_admin_entry_and_no_watch():
 
 
 @pytest.mark.row("E10")
-def test_state_nodes_are_watched_exactly_during_the_reassignment():
+def test_state_nodes_are_watched_only_during_the_reassignment():
     world = six()
     world.reassign({T0: [4, 5, 6]})
     assert [e.partitions for e in world.effects if isinstance(e, WatchStates)] == [(T0,)]
@@ -374,7 +374,7 @@ def test_reassignment_waits_when_no_target_can_lead():
 
 
 @pytest.mark.row("J4")
-def test_many_partitions_need_one_request_per_broker_and_kind():
+def test_reassignment_of_many_partitions_needs_one_request_per_broker_and_step():
     world = World(brokers=6).create("t", *([0, 1, 2] for _ in range(50))).clear()
     partitions = [TopicPartition("t", p) for p in range(50)]
     world.reassign({tp: [3, 4, 5] for tp in partitions})

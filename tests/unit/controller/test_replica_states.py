@@ -1,4 +1,4 @@
-"""The state machine of replicas: all forty-nine moves, and the effect of each legal one (G1-G13)."""
+"""The replica state machine: all forty-nine transitions, and the effect of each legal transition (G1-G13)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LEGAL = {
 
 
 class Bench:
-    """Topic t, one partition on brokers 0..2, led by 0."""
+    """One state machine for t-0, with replicas on the brokers 0 to 2 and leader 0."""
 
     def __init__(self, isr: list[int] | None = None, leader: int = 0) -> None:
         self.context = Context(0, 1)
@@ -73,7 +73,7 @@ class Bench:
 
 @pytest.mark.row("G1", "G12", "X2", "X8", "X9")
 @pytest.mark.parametrize(("start", "target"), list(itertools.product(ReplicaStatus, ReplicaStatus)))
-def test_each_of_forty_nine_moves_is_made_or_logged_and_skipped(
+def test_each_of_forty_nine_transitions_is_made_if_legal_or_else_logged(
     start: ReplicaStatus, target: ReplicaStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench()
@@ -91,7 +91,7 @@ def test_each_of_forty_nine_moves_is_made_or_logged_and_skipped(
 
 
 @pytest.mark.row("G2", "G3")
-def test_new_replica_is_told_to_follow_and_every_broker_gets_metadata() -> None:
+def test_new_replica_becomes_follower_and_every_broker_gets_metadata() -> None:
     bench = Bench()
     bench.move(2, NON_EXISTENT, NEW)
     assert set(bench.sent(LeaderAndIsrRequest)) == {2}
@@ -118,7 +118,7 @@ def test_new_replica_that_goes_online_joins_the_assignment_without_a_request() -
 
 @pytest.mark.row("G5")
 @pytest.mark.parametrize("start", [ONLINE, OFFLINE, INELIGIBLE])
-def test_known_replica_that_goes_online_is_sent_the_leadership(start: ReplicaStatus) -> None:
+def test_known_replica_that_goes_online_gets_leader_and_isr(start: ReplicaStatus) -> None:
     bench = Bench()
     bench.move(1, start, ONLINE)
     assert set(bench.sent(LeaderAndIsrRequest)) == {1}
@@ -147,7 +147,7 @@ def test_leader_that_goes_offline_leaves_the_partition_without_a_leader() -> Non
 
 
 @pytest.mark.row("R21", "T2")
-def test_last_member_never_leaves_the_isr() -> None:
+def test_last_isr_member_stays_in_the_isr_when_it_goes_offline() -> None:
     bench = Bench(isr=[0])
     bench.move(0, ONLINE, OFFLINE)
     assert bench.nodes[T0] == LeaderAndIsr(-1, 6, (0,), 1, 1)
@@ -164,7 +164,7 @@ def test_replica_outside_the_isr_goes_offline_without_a_write() -> None:
 
 
 @pytest.mark.row("R24")
-def test_catching_up_follower_in_controlled_shutdown_is_fenced() -> None:
+def test_out_of_sync_follower_in_controlled_shutdown_is_fenced_by_a_new_epoch() -> None:
     bench = Bench(isr=[0, 2])
     bench.context.shutting_down.add(1)
     bench.move(1, ONLINE, OFFLINE)
@@ -195,7 +195,7 @@ def test_replica_of_a_topic_being_deleted_goes_offline_without_leader_and_isr() 
 
 
 @pytest.mark.row("G7", "G8", "G10", "J2")
-def test_broker_is_told_to_delete_and_success_removes_the_replica() -> None:
+def test_replica_is_removed_after_its_broker_has_deleted_it() -> None:
     bench = Bench()
     bench.move(2, OFFLINE, STARTED)
     assert bench.sent(StopReplicaRequest)[2].partitions[0].delete
@@ -206,7 +206,7 @@ def test_broker_is_told_to_delete_and_success_removes_the_replica() -> None:
 
 
 @pytest.mark.row("G11", "D16", "X7")
-def test_startup_informs_live_replicas_and_makes_the_others_ineligible() -> None:
+def test_startup_makes_live_replicas_online_and_dead_replicas_ineligible() -> None:
     bench = Bench()
     bench.context.forget_broker(2)
     run_steps(bench.nodes, bench.machine.startup())

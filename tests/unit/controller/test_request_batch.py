@@ -36,7 +36,7 @@ def requests(effects: list[Effect]) -> list[tuple[int, type]]:
 
 
 @pytest.mark.row("B8", "J4", "R14", "T4")
-def test_many_partitions_need_one_request_per_broker_and_kind_in_order(bench) -> None:  # type: ignore[no-untyped-def]
+def test_batch_sends_one_request_per_broker_and_kind_in_order(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, _ = bench
     batch.new_batch()
     batch.add_stop_replica(2, T0, delete=False)
@@ -68,7 +68,7 @@ def test_requests_contain_epochs_leaders_and_topic_ids(bench) -> None:  # type: 
 
 @pytest.mark.row("R14", "T1")
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
-def test_is_new_and_delete_are_ored_when_a_partition_is_added_twice(
+def test_is_new_and_delete_flags_are_combined_when_a_partition_is_added_twice(
     bench, order: tuple[bool, bool]
 ) -> None:  # type: ignore[no-untyped-def]
     batch, effects, _ = bench
@@ -98,7 +98,7 @@ def test_unregistered_brokers_get_no_requests(bench) -> None:  # type: ignore[no
     assert {to for to, _ in requests(effects)} == {0, 2}
 
 
-def test_metadata_shows_offline_replicas_and_hides_the_leader_of_a_topic_being_deleted(
+def test_metadata_has_offline_replicas_and_no_leader_for_a_topic_being_deleted(
     bench,
 ) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench

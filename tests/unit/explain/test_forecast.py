@@ -1,4 +1,4 @@
-"""A plan in sentences."""
+"""A planned operation of the controller, described in sentences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write(ledger: Lines, path: str, op: str = "set", data: Any = None) -> None:
     ledger.add("write", "4-2", outcome="ok", zxid=None, operations=[operation])
 
 
-def test_death_of_a_broker_names_new_leaders_smaller_isrs_and_lost_partitions() -> None:
+def test_forecast_of_a_death_names_new_leaders_smaller_isrs_and_lost_partitions() -> None:
     ledger = Lines()
     offline = {"verdict": "move", "machine": "partition", "to": "OfflinePartition"}
     ledger.add("decision", "4-2", **offline, partitions={"t": [0, 1], "x": [0]})
@@ -39,13 +39,13 @@ def test_death_of_a_broker_names_new_leaders_smaller_isrs_and_lost_partitions() 
     ]
 
 
-def test_cost_names_the_only_broker_that_gets_requests() -> None:
+def test_cost_of_a_plan_names_the_only_broker_that_gets_requests() -> None:
     ledger = Lines()
     ledger.request("4-2", 3)
     assert forecast(ledger.lines)[-1] == "0 writes to ZooKeeper, 1 request to broker 3"
 
 
-def test_reassignment_names_the_final_replicas_and_leader() -> None:
+def test_forecast_of_a_reassignment_names_the_final_replicas_and_leader() -> None:
     ledger = Lines()
     ledger.assignment("4-2", 9, partitions=[3, 1, 2], adding_replicas=[3], removing_replicas=[2])
     ledger.state("4-2", 10, 1, 5, 1, 2, 3)
@@ -58,7 +58,7 @@ def test_reassignment_names_the_final_replicas_and_leader() -> None:
     ]
 
 
-def test_refused_election_keeps_the_leader() -> None:
+def test_forecast_of_a_refused_election_keeps_the_leader() -> None:
     ledger = Lines()
     refusal = {"verdict": "refuse", "machine": "partition", "reason": "is already led"}
     ledger.add("decision", "4-2", **refusal, partitions=NAMES)
@@ -68,7 +68,7 @@ def test_refused_election_keeps_the_leader() -> None:
     ]
 
 
-def test_deletion_names_the_topic_and_not_its_partitions() -> None:
+def test_forecast_of_a_deletion_names_the_topic_and_not_its_partitions() -> None:
     ledger = Lines()
     ledger.state("4-2", 9, -1, 5, 1)
     write(ledger, "/brokers/topics/t", op="delete")

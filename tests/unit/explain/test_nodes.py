@@ -1,4 +1,4 @@
-"""ZooKeeper's data about one partition."""
+"""Reading of all znodes about one partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def read(ensemble: Ensemble) -> Nodes:
     return await nodes_of(coordination, TP)
 
 
-async def test_nodes_contain_everything_that_zookeeper_has(ensemble: Ensemble) -> None:
+async def test_nodes_contain_all_znodes_about_the_partition(ensemble: Ensemble) -> None:
     create_topic(ensemble, "t", [2, 3])
     ensemble.put(layout.CONTROLLER, layout.encode_controller(3, 0))
     ensemble.put(layout.broker_path(3), b"{}")

@@ -25,13 +25,13 @@ def test_states_are_ordered_by_zxid_for_all_writers(ledger: Lines) -> None:
     assert found == [(10, 1, (1,)), (20, 2, (2,))]
 
 
-def test_refused_write_is_not_a_state(ledger: Lines) -> None:
+def test_refused_write_is_left_out_of_the_states(ledger: Lines) -> None:
     ledger.state("4-2", 20, 2, 6, 2).update(outcome="conflict", zxid=None)
     assert past(ledger).states == []
     assert not past(ledger).is_empty
 
 
-def test_left_isr_returns_the_last_removal(ledger: Lines) -> None:
+def test_left_isr_returns_the_last_removal_from_the_isr(ledger: Lines) -> None:
     for zxid, isr in enumerate([[1, 2], [1], [1, 2], [1]]):
         ledger.state(f"4-{zxid}", zxid, 1, zxid, *isr)
     assert past(ledger).left_isr(2) == [Reference("4-3", "1#4")]
@@ -59,7 +59,7 @@ def test_replicas_are_derived_from_decisions(ledger: Lines) -> None:
     assert past(ledger).replicas() == (1, 3)
 
 
-def test_assignment_is_the_one_written_last(ledger: Lines) -> None:
+def test_assignment_is_taken_from_the_last_write(ledger: Lines) -> None:
     ledger.assignment("4-1", 5, partitions=[3, 1])
     ledger.assignment("4-2", 6, partitions=[2, 3, 1], adding_replicas=[2]).update(outcome="fenced")
     assert past(ledger).assignment() == ReplicaAssignment((3, 1))
@@ -82,13 +82,13 @@ def test_topic_is_marked_if_the_last_read_found_its_mark(
     assert past(ledger).is_marked() is is_marked
 
 
-def test_marks_spread_over_several_lines_are_all_read(ledger: Lines) -> None:
+def test_deletion_marks_spread_over_several_lines_are_all_read(ledger: Lines) -> None:
     ledger.event("DeletionsChanged", "4-1", topics=["t"], part=1, parts=2)
     ledger.event("DeletionsChanged", "4-1", topics=["u"], part=2, parts=2)
     assert past(ledger).is_marked()
 
 
-def test_joined_isr_returns_the_last_addition(ledger: Lines) -> None:
+def test_joined_isr_returns_the_last_addition_to_the_isr(ledger: Lines) -> None:
     for zxid, isr in enumerate([[1, 2], [1], [1, 2], [2, 1, 3]]):
         ledger.state(f"4-{zxid}", zxid, 1, zxid, *isr)
     assert past(ledger).joined_isr(2) == [Reference("4-2", "1#3")]

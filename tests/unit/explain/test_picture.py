@@ -1,4 +1,4 @@
-"""Precedence of the sources of a picture."""
+"""The precedence of sources (brokers, controller, ZooKeeper, ledger) in the picture of a partition."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def test_partition_without_any_source_is_unknown() -> None:
     assert not scene.picture().is_known
 
 
-def test_leader_replica_of_an_older_epoch_is_none(scene: Scene) -> None:
+def test_leader_replica_is_none_if_its_epoch_is_too_old(scene: Scene) -> None:
     assert scene.picture().leader_replica is not None
     scene.view["partition"].update(leader=2, leader_epoch=2)
     assert scene.picture().leader_replica is None
 
 
-def test_setting_of_the_controller_takes_precedence(scene: Scene) -> None:
+def test_controllers_setting_takes_precedence_over_other_brokers(scene: Scene) -> None:
     scene.answers[2]["settings"]["delete.topic.enable"] = False
     assert scene.picture().setting("delete.topic.enable") is True
     assert scene.picture().setting("no.such.key") is None

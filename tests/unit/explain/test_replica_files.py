@@ -1,4 +1,4 @@
-"""Offsets of a replica, read from its files."""
+"""Offsets of a replica, read from the files of its broker."""
 
 from __future__ import annotations
 

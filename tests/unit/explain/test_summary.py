@@ -15,7 +15,7 @@ FULL = {"leader": 2, "leader_epoch": 4, "isr": [1, 2, 3]}
 
 @pytest.fixture
 def ledger() -> Lines:
-    """Three live brokers, and partition t-0 led by broker 2 with all in sync."""
+    """A ledger of three live brokers in which broker 2 leads partition t-0 and all replicas are in sync."""
     ledger = Lines()
     ledger.live("4-0", 1, 2, 3)
     ledger.state("4-1", 8, 2, 4, 1, 2, 3)
@@ -32,7 +32,7 @@ def fact(ledger: Lines, time: int, broker: int, name: str, **fields: Any) -> Non
 
 
 def led(ledger: Lines, time: int, leader: int, epoch: int, cause: str = "4-2") -> None:
-    """Broker `leader` has carried out the request that makes it the leader."""
+    """Add the line with which broker `leader` records that it became the leader."""
     result = {"became": "leader", "error": 0, "leader_epoch": epoch, "partitions": NAMES}
     fields = {"phase": "completed", "from": 1, "error": 0, "results": [result]}
     at(time, ledger.add("effect", cause, leader, request="LeaderAndIsr", **fields))
@@ -45,13 +45,13 @@ def told(ledger: Lines, cause: str) -> str:
 
 
 def fail_over(ledger: Lines) -> None:
-    """The controller elects broker 3, which leads 40 ms after the event."""
+    """Add the lines of a failover: the controller elects broker 3, which leads 40 ms after the event."""
     at(10_100, ledger.live("4-2", 1, 3))
     at(10_110, ledger.state("4-2", 9, 3, 5, 1, 3))
     led(ledger, 10_140, 3, 5)
 
 
-def test_death_is_told_with_its_time_the_election_and_the_end_of_the_outage(ledger: Lines) -> None:
+def test_summary_of_a_death_has_its_time_the_election_and_the_outages_end(ledger: Lines) -> None:
     fact(ledger, 5_000, 3, "connection lost", to=2)
     fact(ledger, 5_010, 1, "connection lost", to=2)
     fail_over(ledger)
@@ -62,7 +62,7 @@ def test_death_is_told_with_its_time_the_election_and_the_end_of_the_outage(ledg
     )
 
 
-def test_lost_broker_is_told_while_its_session_lives(ledger: Lines) -> None:
+def test_lost_broker_is_shown_while_its_session_has_not_ended(ledger: Lines) -> None:
     assert Story(ledger.lines, TP).losses(5_500) == []
     fact(ledger, 5_000, 3, "connection lost", to=2)
     story = Story(ledger.lines, TP)
@@ -77,7 +77,7 @@ def test_lost_broker_is_told_while_its_session_lives(ledger: Lines) -> None:
     assert Story([], TP).losses(5_500) == []
 
 
-def test_connection_lost_before_the_broker_was_last_alive_is_not_its_death(ledger: Lines) -> None:
+def test_connection_lost_before_a_brokers_last_sign_of_life_is_not_its_death(ledger: Lines) -> None:
     fact(ledger, 5_000, 3, "connection lost", to=2)
     fact(ledger, 7_000, 2, "registered")
     fail_over(ledger)
@@ -89,7 +89,7 @@ def test_connection_lost_before_the_broker_was_last_alive_is_not_its_death(ledge
     ("next_fact", "words"),
     [("started", "broker 2 died;"), ("session lost", "broker 2 was paused or cut off;")],
 )
-def test_next_line_of_the_broker_tells_why_it_was_silent(
+def test_next_line_of_a_silent_broker_shows_why_it_was_silent(
     ledger: Lines, next_fact: str, words: str
 ) -> None:
     fail_over(ledger)
@@ -97,7 +97,7 @@ def test_next_line_of_the_broker_tells_why_it_was_silent(
     assert told(ledger, "4-2").startswith(f"{words} its session expired; controller 1 elected")
 
 
-def test_killed_broker_that_started_again_at_once_was_not_cut_off(ledger: Lines) -> None:
+def test_broker_killed_and_restarted_at_once_is_shown_as_died_and_started(ledger: Lines) -> None:
     fact(ledger, 9_000, 3, "connection lost", to=2)
     fact(ledger, 10_080, 2, "started")
     fail_over(ledger)
@@ -107,7 +107,7 @@ def test_killed_broker_that_started_again_at_once_was_not_cut_off(ledger: Lines)
     )
 
 
-def test_bounce_in_one_event_is_told_as_a_death(ledger: Lines) -> None:
+def test_restart_of_a_broker_within_one_event_is_shown_as_a_death(ledger: Lines) -> None:
     fact(ledger, 10_000, 2, "started")
     fact(ledger, 10_050, 2, "registered")
     at(10_100, ledger.event("BrokersChanged", "4-2", brokers={"1": 7, "2": 9, "3": 7}))
@@ -115,7 +115,7 @@ def test_bounce_in_one_event_is_told_as_a_death(ledger: Lines) -> None:
     assert told(ledger, "4-2").startswith("broker 2 died and started again; controller 1 elected")
 
 
-def test_first_event_after_a_restart_of_all_tells_who_had_stopped(ledger: Lines) -> None:
+def test_summary_after_a_restart_of_all_brokers_names_the_stopped_brokers(ledger: Lines) -> None:
     for broker in (1, 2, 3):
         fact(ledger, 5_000 + broker, broker, "stopped", controlled=False)
         fact(ledger, 9_990, broker, "started")
@@ -127,14 +127,14 @@ def test_first_event_after_a_restart_of_all_tells_who_had_stopped(ledger: Lines)
     )
 
 
-def test_stopped_broker_did_not_die(ledger: Lines) -> None:
+def test_stopped_broker_is_not_shown_as_died(ledger: Lines) -> None:
     fact(ledger, 10_050, 2, "stopped", controlled=False)
     fail_over(ledger)
     assert told(ledger, "4-2").startswith("broker 2 stopped at 00:00:10.050; controller 1 elected")
     assert told(ledger, "4-2").endswith("clients could write again after 90 ms")
 
 
-def test_leader_that_is_alone_in_the_isr_is_told_with_what_acks_all_needs(ledger: Lines) -> None:
+def test_summary_of_a_leader_alone_in_the_isr_says_what_acks_all_needs(ledger: Lines) -> None:
     at(10_100, ledger.live("4-2", 3))
     ledger.state("4-2", 9, 3, 5, 3)
     led(ledger, 10_140, 3, 5)
@@ -143,14 +143,14 @@ def test_leader_that_is_alone_in_the_isr_is_told_with_what_acks_all_needs(ledger
     )
 
 
-def test_refused_election_is_told_with_its_reason(ledger: Lines) -> None:
+def test_summary_of_a_refused_election_has_its_reason(ledger: Lines) -> None:
     ledger.live("4-2", 1)
     reason = {"verdict": "refuse", "machine": "partition", "reason": "has no live replica"}
     ledger.add("decision", "4-2", **reason, partitions=NAMES)
     assert told(ledger, "4-2").endswith("; controller 1 elected no leader: it has no live replica")
 
 
-def test_leader_outside_the_isr_is_called_unclean(ledger: Lines) -> None:
+def test_election_of_a_leader_outside_the_isr_is_called_unclean(ledger: Lines) -> None:
     ledger.state("4-1", 9, 2, 5, 2)
     ledger.event("UncleanElectionEnabled", "4-5", topics=["t"])
     ledger.state("4-5", 10, 3, 6, 3)
@@ -160,13 +160,15 @@ def test_leader_outside_the_isr_is_called_unclean(ledger: Lines) -> None:
     )
 
 
-def test_dead_follower_leaves_the_isr(ledger: Lines) -> None:
+def test_summary_of_a_dead_follower_has_the_smaller_isr(ledger: Lines) -> None:
     ledger.live("4-2", 1, 2)
     ledger.state("4-2", 9, 2, 5, 1, 2)
     assert told(ledger, "4-2").endswith("controller 1 removed 3 from the ISR, which is 1,2 now")
 
 
-def test_new_controller_is_told_with_the_death_of_the_former_one(ledger: Lines) -> None:
+def test_summary_of_a_new_controller_names_the_death_of_the_former_controller(
+    ledger: Lines,
+) -> None:
     fact(ledger, 5_000, 3, "connection lost", to=2)
     at(10_000, ledger.event("ControllerElected", "5-1", brokers={"1": 7, "3": 7}, deletions=[]))
     at(10_010, ledger.state("5-1", 9, 3, 5, 1, 3))
@@ -177,7 +179,7 @@ def test_new_controller_is_told_with_the_death_of_the_former_one(ledger: Lines) 
     )
 
 
-def test_reassignment_is_told_from_its_request_to_its_end(ledger: Lines) -> None:
+def test_summary_of_a_reassignment_covers_its_request_to_its_end(ledger: Lines) -> None:
     ledger.event("ReassignmentsRequested", "4-3", targets=[["t", 0, [1, 3]]])
     ledger.add("step", "4-3", operation="reassignment", step="U1", partitions=NAMES)
     ledger.assignment("4-3", 9, partitions=[1, 3, 2], removing_replicas=[2])
@@ -192,13 +194,13 @@ def test_reassignment_is_told_from_its_request_to_its_end(ledger: Lines) -> None
     )
 
 
-def test_events_that_changed_nothing_have_no_sentence(ledger: Lines) -> None:
+def test_events_that_changed_nothing_have_no_sentence_in_the_summary(ledger: Lines) -> None:
     ledger.event("IsrChanged", "4-4", states=[])
     ledger.request("4-4", 2)
     assert told(ledger, "4-4") == ""
 
 
-def test_refused_isr_change_has_no_sentence(ledger: Lines) -> None:
+def test_refused_isr_change_has_no_sentence_in_the_summary(ledger: Lines) -> None:
     line = ledger.isr(9, 2, 4, [1, 2, 3], [1, 2])
     line["outcome"] = "conflict"
     assert told(ledger, f"2#{line['n']}") == ""

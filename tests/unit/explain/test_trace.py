@@ -1,4 +1,4 @@
-"""The causal chains of a partition."""
+"""The causal chains of ledger lines about a partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ledger() -> Lines:
 
 
 def a_death(ledger: Lines) -> None:
-    """Broker 3 dies: event, decision, write, request, effect and response; and metadata for every broker."""
+    """Add the lines of a broker's death: event, decision, write, LeaderAndIsr with effect and response, metadata."""
     ledger.live("4-2", 1, 2)
     fields = {"verdict": "move", "machine": "partition", "from": "OnlinePartition"}
     ledger.add("decision", "4-2", **fields, to="OfflinePartition", partitions=NAMES)
@@ -71,7 +71,7 @@ def test_chains_leave_out_lines_about_other_partitions(ledger: Lines) -> None:
     assert len(kinds(ledger)[0]) == 8
 
 
-def test_isr_change_is_a_chain_of_its_own(ledger: Lines) -> None:
+def test_isr_change_is_a_separate_chain(ledger: Lines) -> None:
     line = ledger.isr(12, 2, 5, [1, 2], [2])
     (chain,) = chains(ledger.lines, TP)
     assert chain.cause == f"2#{line['n']}"

@@ -1,4 +1,4 @@
-"""The findings for each problem that a partition can have."""
+"""The findings of `why` for each problem that a partition can have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def scene() -> Scene:
 
 
 def report(scene: Scene, offset: int | None = None) -> str:
-    """The findings as an indented list, with their events."""
+    """Return the findings as an indented list, with their events."""
     return "\n".join(
         line for finding in explain(scene.picture(), offset) for line in tree(finding, 0)
     )
@@ -299,14 +299,14 @@ def test_waiting_deletion_in_a_dead_cluster_is_explained_from_the_ledger(scene: 
     )
 
 
-def test_unprocessed_mark_in_a_dead_cluster_is_reported_with_offline(scene: Scene) -> None:
+def test_deletion_mark_and_offline_partition_of_a_dead_cluster_are_reported(scene: Scene) -> None:
     scene.ledger.state("4-1", 6, 1, 1, 1, 2, 3)
     scene.ledger.event("ControllerElected", "4-3", deletions=["t"])
     names = [finding.name for finding in explain(scene.all_dead().picture())]
     assert names == ["not-deleted", "offline"]
 
 
-def test_mark_removed_because_deletion_is_disabled_is_reported(scene: Scene) -> None:
+def test_deletion_mark_removed_because_deletion_is_disabled_is_reported(scene: Scene) -> None:
     scene.ledger.event("DeletionsChanged", "4-3", topics=["t"])
     scene.answers[1]["settings"]["delete.topic.enable"] = False
     assert report(scene) == (

@@ -28,7 +28,7 @@ def tombstones(world):
 # Who may commit.
 
 
-def test_client_without_a_group_commits_and_fetches():
+def test_client_without_group_membership_commits_and_fetches_offsets():
     world = GroupWorld()
 
     assert world.commit({T0: 5, T1: 7}) == {0}
@@ -49,7 +49,9 @@ def test_client_without_a_group_commits_and_fetches():
         ("", -1, None, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_commit_to_a_group_with_members_is_checked(member, generation, instance, error):
+def test_commit_to_a_group_with_members_must_match_member_and_generation(
+    member, generation, instance, error
+):
     world = GroupWorld()
     world.stable()
 
@@ -67,7 +69,7 @@ def test_commit_to_a_group_with_members_is_checked(member, generation, instance,
         ("", 2, None, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_empty_group_takes_commits_without_a_generation(member, generation, instance, error):
+def test_empty_group_accepts_only_commits_without_a_generation(member, generation, instance, error):
     world = GroupWorld()
     world.leave(*world.stable())
 
@@ -81,7 +83,7 @@ def test_commit_of_a_generation_to_an_unknown_group_is_refused():
     assert world.list().groups == []
 
 
-def test_member_may_commit_until_its_generation_is_over():
+def test_member_may_commit_until_its_generation_has_ended():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)
@@ -93,7 +95,7 @@ def test_member_may_commit_until_its_generation_is_over():
     assert world.offsets() == {T0: 1}
 
 
-def test_group_with_an_empty_name_keeps_offsets_only():
+def test_group_with_an_empty_name_accepts_offsets_but_no_members():
     world = GroupWorld()
 
     assert world.commit({T0: 5}, group="") == {0}
@@ -108,7 +110,7 @@ def test_group_with_an_empty_name_keeps_offsets_only():
 # What is written and read.
 
 
-def test_commit_is_visible_only_when_it_is_written():
+def test_commit_is_visible_only_after_it_is_written():
     world = GroupWorld()
     world.commit({T0: 1})
     world.holds = True
@@ -149,7 +151,7 @@ def test_failed_commit_changes_nothing(append_error, error):
     assert found.topics[0][1][0].offset == 1
 
 
-def test_commits_of_a_partition_that_overlap_leave_the_last_one():
+def test_last_of_several_overlapping_commits_of_a_partition_is_kept():
     world = GroupWorld()
     world.holds = True
     callers = [world.send_commit({T0: offset}) for offset in (1, 2)]
@@ -187,13 +189,13 @@ def test_commit_keeps_epoch_metadata_and_the_time_of_the_commit():
         ("😀" * 2048 + "x", ErrorCode.OFFSET_METADATA_TOO_LARGE),
     ],
 )
-def test_metadata_is_limited_as_java_counts_characters(metadata, error):
+def test_offset_metadata_limit_counts_characters_as_java_does(metadata, error):
     world = GroupWorld()
 
     assert world.commit({T0: 1}, metadata=metadata) == {error}
 
 
-def test_partitions_with_too_much_metadata_do_not_hold_up_the_others():
+def test_partition_with_too_much_metadata_is_refused_and_others_are_committed():
     world = GroupWorld(offset_metadata_max_bytes=3)
     items = [OffsetToCommit(0, 1, metadata="long"), OffsetToCommit(1, 2, metadata="ok")]
     caller = world.call("commit", CommitRequest("g", -1, "", None, [("t", items)]))
@@ -204,7 +206,7 @@ def test_partitions_with_too_much_metadata_do_not_hold_up_the_others():
     assert world.offsets() == {T1: 2}
 
 
-def test_commit_with_a_name_that_no_record_can_hold_is_refused():
+def test_commit_with_a_topic_name_that_is_too_long_for_a_record_is_refused():
     world = GroupWorld()
     world.commit({T0: 1})
 
@@ -236,7 +238,7 @@ def test_fetch_answers_each_group_and_each_partition_in_the_order_of_the_request
 # OffsetDelete and deleted topics.
 
 
-def test_offsets_of_an_empty_group_are_deleted_and_the_group_with_the_last():
+def test_deletion_of_the_last_offset_of_an_empty_group_deletes_the_group():
     world = GroupWorld()
     world.commit({T0: 1, T1: 2})
 
@@ -249,7 +251,7 @@ def test_offsets_of_an_empty_group_are_deleted_and_the_group_with_the_last():
     assert world.list().groups == []
 
 
-def test_offsets_of_topics_to_which_a_member_subscribes_are_kept():
+def test_offset_delete_keeps_the_offsets_of_subscribed_topics():
     world = GroupWorld()
     [member] = world.stable()
     world.commit({T0: 1, ("old", 0): 2}, member, 1)
@@ -261,7 +263,7 @@ def test_offsets_of_topics_to_which_a_member_subscribes_are_kept():
     assert world.offsets() == {T0: 1}
 
 
-def test_offsets_are_kept_when_the_subscriptions_cannot_be_read():
+def test_offset_delete_keeps_offsets_when_the_subscriptions_cannot_be_read():
     world = GroupWorld()
     [member] = world.stable(protocols=(("range", b""),))
     world.commit({T0: 1}, member, 1)
@@ -271,7 +273,7 @@ def test_offsets_are_kept_when_the_subscriptions_cannot_be_read():
     assert answer.topics == [("t", [(0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)])]
 
 
-def test_offsets_of_a_group_of_another_type_with_members_are_not_deleted():
+def test_offset_delete_keeps_the_offsets_of_a_group_of_another_type_with_members():
     world = GroupWorld()
     world.stable(protocol_type="connect")
 
@@ -280,11 +282,11 @@ def test_offsets_of_a_group_of_another_type_with_members_are_not_deleted():
     assert (answer.error, answer.topics) == (ErrorCode.NON_EMPTY_GROUP, ())
 
 
-def test_offsets_of_an_unknown_group_are_not_found():
+def test_offset_delete_of_an_unknown_group_returns_an_error():
     assert GroupWorld().delete_offsets([("t", [0])]).error == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_offset_deletion_that_cannot_be_written_is_an_error_of_the_group():
+def test_offset_delete_that_cannot_be_written_returns_a_group_error():
     world = GroupWorld()
     world.commit({T0: 1})
     world.append_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -358,7 +360,7 @@ def test_group_with_members_is_not_deleted(joins_again):
     assert world.delete("g") == {"g": ErrorCode.NON_EMPTY_GROUP}
 
 
-def test_deletion_is_answered_when_all_its_tombstones_are_written():
+def test_group_deletion_is_answered_when_all_its_tombstones_are_written():
     world = GroupWorld(partitions=5)
     for name in ("a", "b", "c"):
         world.commit({T0: 1}, group=name)
@@ -381,7 +383,7 @@ def test_deletion_is_answered_when_all_its_tombstones_are_written():
     }
 
 
-def test_pending_member_of_a_deleted_group_must_begin_again():
+def test_pending_member_of_a_deleted_group_gets_unknown_member_id():
     world = GroupWorld()
     pending = world.join(requires_member_id=True).member_id
 
@@ -482,7 +484,7 @@ def test_group_without_members_and_offsets_is_removed():
     assert [key.group for key in tombstones(world)] == ["g"]
 
 
-def test_many_groups_are_checked_in_several_calls():
+def test_expiry_check_of_many_groups_is_divided_into_several_calls():
     world = GroupWorld(offsets_retention_minutes=1)
     for number in range(30):
         world.commit({("t", n): 1 for n in range(1000)}, group=f"g{number}")

@@ -1,4 +1,4 @@
-"""Which groups the coordinator serves, its views, and the moves of partitions."""
+"""The groups that the coordinator serves, its views, and moves of partitions between coordinators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 MOVED = ErrorCode.NOT_COORDINATOR
 
 
-def test_group_of_one_member_is_stable_and_keeps_a_commit_across_a_move():
+def test_stable_group_keeps_its_member_and_commit_when_its_partition_moves():
     world = GroupWorld()
     [member] = world.stable()
 
@@ -34,7 +34,7 @@ def test_group_of_one_member_is_stable_and_keeps_a_commit_across_a_move():
     ("is_loading", "error", "of_sync", "of_heartbeat"),
     [(True, LOADING, ErrorCode.REBALANCE_IN_PROGRESS, 0), (False, MOVED, MOVED, MOVED)],
 )
-def test_requests_are_refused_while_the_partition_is_not_served(
+def test_requests_are_refused_while_the_partition_of_the_group_is_not_served(
     is_loading, error, of_sync, of_heartbeat
 ):
     world = GroupWorld(loads=False)
@@ -55,7 +55,7 @@ def test_requests_are_refused_while_the_partition_is_not_served(
     assert world.list().error == (LOADING if is_loading else 0)
 
 
-def test_groups_of_other_partitions_are_served_while_one_is_loading():
+def test_groups_of_other_partitions_are_served_while_one_partition_is_loading():
     world = GroupWorld(loads=False, partitions=2)
     world.lead(0)
     world.coordinator.begin_load(1, 0)
@@ -69,7 +69,7 @@ def test_groups_of_other_partitions_are_served_while_one_is_loading():
 # Moves.
 
 
-def test_waiting_members_are_sent_away_when_the_partition_moves():
+def test_waiting_members_get_not_coordinator_when_the_partition_moves():
     world = GroupWorld()
     leader, follower = world.stable(2)
     joining = world.send_join(leader)
@@ -91,7 +91,7 @@ def test_waiting_members_are_sent_away_when_the_partition_moves():
 
 
 @pytest.mark.parametrize("error", [0, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_append_that_ends_after_the_move_answers_its_caller(error):
+def test_commit_that_is_written_after_the_partition_moved_is_answered(error):
     world = GroupWorld()
     [member] = world.stable()
     world.holds = True
@@ -103,7 +103,7 @@ def test_append_that_ends_after_the_move_answers_its_caller(error):
     assert world.answers[caller].topics == [("t", [(0, MOVED if error else 0)])]
 
 
-def test_assignment_that_is_written_after_the_move_is_answered_once():
+def test_assignment_that_is_written_after_the_partition_moved_is_answered_once():
     world = GroupWorld()
     member = world.join().member_id
     world.holds = True
@@ -115,7 +115,7 @@ def test_assignment_that_is_written_after_the_move_is_answered_once():
     assert world.answers[caller].error == MOVED
 
 
-def test_timers_of_a_group_end_when_it_moves():
+def test_timers_of_a_group_end_when_its_partition_moves():
     world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
     world.send_join()
     world.join(requires_member_id=True)
@@ -199,7 +199,7 @@ def test_unknown_group_is_described_as_dead():
     ]
 
 
-def test_groups_are_listed_by_state_without_regard_to_case():
+def test_groups_are_listed_by_state_and_the_case_of_the_state_is_ignored():
     world = GroupWorld()
     world.stable()
     world.commit({("t", 0): 1}, group="simple")
@@ -222,7 +222,7 @@ def test_groups_are_listed_by_state_without_regard_to_case():
 
 
 def traced_bytes(build):
-    """Return the bytes that a call leaves allocated, with its result."""
+    """Call `build`; return the bytes that stay allocated, and the result of the call."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -233,7 +233,7 @@ def traced_bytes(build):
         tracemalloc.stop()
 
 
-def test_member_takes_about_a_kilobyte():
+def test_member_uses_about_a_kilobyte_of_memory():
     def build():
         world = GroupWorld()
         world.stable(300)
@@ -247,7 +247,7 @@ def test_member_takes_about_a_kilobyte():
     assert 300 < size / 300 < 1_500
 
 
-def test_group_of_one_member_takes_about_three_kilobytes():
+def test_group_of_one_member_uses_about_three_kilobytes_of_memory():
     def build():
         world = GroupWorld(partitions=50)
         for number in range(300):

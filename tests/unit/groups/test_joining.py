@@ -18,7 +18,7 @@ OTHER_TOPICS = (("range", subscription("t", "u")),)
 # New members.
 
 
-def test_first_join_of_a_dynamic_member_only_gives_it_an_id_when_required():
+def test_first_join_of_a_dynamic_member_returns_only_an_id_when_ids_are_required():
     world = GroupWorld()
 
     first = world.join(requires_member_id=True)
@@ -30,7 +30,7 @@ def test_first_join_of_a_dynamic_member_only_gives_it_an_id_when_required():
     assert second.leader == "client-1"
 
 
-def test_old_client_joins_at_once_without_an_id():
+def test_client_of_an_old_version_joins_at_once_without_an_id():
     answer = GroupWorld().join()
 
     assert (answer.error, answer.member_id, answer.generation) == (0, "client-1", 1)
@@ -70,7 +70,7 @@ def test_first_join_is_refused_when_the_request_is_invalid(changes, error):
         ({"member": "client-1", "instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_join_of_an_existing_group_is_refused_when_it_does_not_fit(changes, error):
+def test_join_that_does_not_match_the_existing_group_is_refused(changes, error):
     world = GroupWorld()
     world.stable()
 
@@ -113,7 +113,7 @@ def test_rebalance_waits_for_a_pending_member_until_its_session_timeout():
     assert not world.group.pending
 
 
-def test_oldest_pending_members_of_all_groups_are_forgotten(monkeypatch):
+def test_oldest_pending_members_of_all_groups_are_removed_above_the_limit(monkeypatch):
     monkeypatch.setattr(joining, "PENDING_MAX", 3)
     world = GroupWorld()
     ids = [
@@ -125,7 +125,7 @@ def test_oldest_pending_members_of_all_groups_are_forgotten(monkeypatch):
     assert world.join(ids[4], group_id="g4").error == 0
 
 
-def test_group_that_never_had_a_member_ends_with_its_last_pending_member():
+def test_group_without_members_is_removed_when_its_last_pending_member_expires():
     world = GroupWorld()
     world.join(requires_member_id=True, session_timeout_ms=6_000)
     world.join(requires_member_id=True, session_timeout_ms=7_000)
@@ -136,7 +136,7 @@ def test_group_that_never_had_a_member_ends_with_its_last_pending_member():
     assert not world.coordinator.groups
 
 
-def test_new_member_that_waits_five_minutes_is_told_to_begin_again():
+def test_new_member_that_waits_five_minutes_gets_unknown_member_id():
     world = GroupWorld()
     [member] = world.stable(session_timeout_ms=1_800_000, rebalance_timeout_ms=1_800_000)
     new = world.send_join(rebalance_timeout_ms=1_800_000)
@@ -180,7 +180,7 @@ def test_static_member_that_returns_to_a_full_group_is_refused():
     assert world.join(instance_id="a").error == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_last_members_to_rejoin_are_removed_when_the_maximum_was_lowered():
+def test_last_members_to_rejoin_are_removed_when_the_maximum_size_was_lowered():
     world = GroupWorld()
     members = world.stable(4)
     world.unload()
@@ -234,7 +234,7 @@ def test_leader_without_changes_causes_a_rebalance_with_its_reason():
 
 
 @pytest.mark.parametrize("is_leader", [True, False])
-def test_member_that_missed_its_response_gets_it_again(is_leader):
+def test_member_that_missed_its_join_response_gets_it_again(is_leader):
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)
@@ -249,7 +249,7 @@ def test_member_that_missed_its_response_gets_it_again(is_leader):
     )
 
 
-def test_member_with_changed_metadata_restarts_a_rebalance_that_completes():
+def test_member_with_changed_metadata_restarts_a_completing_rebalance():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)
@@ -262,7 +262,7 @@ def test_member_with_changed_metadata_restarts_a_rebalance_that_completes():
     assert world.state == "PreparingRebalance"
 
 
-def test_repeated_join_answers_the_earlier_one():
+def test_repeated_join_ends_the_earlier_join_with_an_error():
     world = GroupWorld()
     leader, _ = world.stable(2)
     earlier = world.send_join(leader)
@@ -325,7 +325,7 @@ def test_static_leader_returns_as_follower_before_version_9():
     assert world.group.leader == answer.member_id
 
 
-def test_former_process_of_a_static_member_is_fenced_everywhere():
+def test_former_process_of_a_static_member_is_fenced_in_every_request():
     world = GroupWorld()
     old = world.static("a")["a"]
     world.join(instance_id="a")
@@ -398,7 +398,7 @@ def test_static_member_that_returns_with_fewer_protocols_keeps_the_group_stable(
     assert world.group.members[answer.member_id].protocols == RANGE_ONLY
 
 
-def test_return_of_a_static_member_is_taken_back_when_it_cannot_be_written():
+def test_return_of_a_static_member_is_undone_when_it_cannot_be_written():
     world = GroupWorld()
     ids = world.static("a", "b", protocols=BOTH)
     world.append_error = ErrorCode.MESSAGE_TOO_LARGE
@@ -427,7 +427,7 @@ def test_static_member_gets_a_new_id_at_each_return():
     assert len(ids) == 5
 
 
-def test_static_member_that_returns_twice_while_written_is_answered_twice():
+def test_static_member_that_returns_twice_during_one_write_is_answered_twice():
     world = GroupWorld()
     world.static("a", "b")
     world.holds = True
@@ -441,7 +441,7 @@ def test_static_member_that_returns_twice_while_written_is_answered_twice():
     assert world.group.static_ids["b"] == world.answers[second].member_id
 
 
-def test_rebalance_that_begins_while_a_return_is_written_answers_the_static_member():
+def test_rebalance_during_the_write_of_a_return_answers_the_static_member():
     world = GroupWorld()
     ids = world.static("a", "b")
     world.holds = True
@@ -470,7 +470,7 @@ def test_static_member_that_returns_before_its_sync_must_sync_with_its_new_id():
         assert world.heartbeat(ids["a"], 3) == world.heartbeat(member, 3) == 0
 
 
-def test_group_of_another_name_is_not_touched():
+def test_join_of_one_group_does_not_change_another_group():
     world = GroupWorld()
     world.stable()
 

@@ -31,7 +31,9 @@ UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
     ],
 )
 @pytest.mark.parametrize("is_stable", [True, False])
-def test_sync_is_checked_in_the_order_of_kafka(member, generation, changes, error, is_stable):
+def test_sync_group_errors_are_checked_in_the_same_order_as_in_kafka(
+    member, generation, changes, error, is_stable
+):
     world = GroupWorld()
     if is_stable:
         world.stable()
@@ -41,7 +43,7 @@ def test_sync_is_checked_in_the_order_of_kafka(member, generation, changes, erro
     assert world.sync(member, generation, **changes).error == error
 
 
-def test_sync_during_a_rebalance_tells_the_member_to_join():
+def test_sync_during_a_rebalance_returns_rebalance_in_progress():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)
@@ -49,7 +51,7 @@ def test_sync_during_a_rebalance_tells_the_member_to_join():
     assert world.sync(follower, 2).error == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_repeated_sync_answers_the_earlier_one():
+def test_repeated_sync_ends_the_earlier_sync_with_an_error():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)
@@ -77,14 +79,16 @@ def test_repeated_sync_answers_the_earlier_one():
         ("client-1", 1, {"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
     ],
 )
-def test_heartbeat_is_checked_in_the_order_of_kafka(member, generation, changes, error):
+def test_heartbeat_errors_are_checked_in_the_same_order_as_in_kafka(
+    member, generation, changes, error
+):
     world = GroupWorld()
     world.stable()
 
     assert world.heartbeat(member, generation, **changes) == error
 
 
-def test_heartbeat_tells_the_state_of_the_rebalance():
+def test_heartbeat_returns_rebalance_in_progress_until_the_member_has_joined():
     world = GroupWorld()
     leader, follower = world.stable(2)
     assert world.heartbeat(follower, 2) == 0
@@ -96,7 +100,7 @@ def test_heartbeat_tells_the_state_of_the_rebalance():
     assert world.heartbeat(follower, 3) == 0  # between JoinGroup and SyncGroup
 
 
-def test_heartbeat_to_an_empty_group_is_from_an_unknown_member():
+def test_heartbeat_to_an_empty_group_returns_unknown_member_id():
     world = GroupWorld()
     [member] = world.stable()
     world.leave(member)
@@ -120,7 +124,7 @@ def test_member_without_heartbeats_is_removed_after_its_session_timeout():
 
 
 @pytest.mark.parametrize("sign", ["heartbeat", "commit", "sync"])
-def test_sign_of_life_extends_the_session(sign):
+def test_every_successful_request_extends_the_session(sign):
     world = GroupWorld()
     [member] = world.stable()
 
@@ -151,7 +155,7 @@ def test_failed_requests_do_not_extend_the_session():
     assert world.state == "Empty"
 
 
-def test_member_that_expires_during_a_rebalance_is_waited_for_no_longer():
+def test_rebalance_does_not_wait_for_a_member_that_has_expired():
     world = GroupWorld()
     leader, silent = world.stable(2)
     waiting = world.send_join(leader)
@@ -163,7 +167,7 @@ def test_member_that_expires_during_a_rebalance_is_waited_for_no_longer():
     assert [member.member_id for member in world.answers[waiting].members] == [leader]
 
 
-def test_member_that_waits_for_others_does_not_expire():
+def test_member_that_waits_for_other_members_does_not_expire():
     world = GroupWorld()
     leader, slow = world.stable(2)
     waiting = world.send_join(leader)
@@ -239,7 +243,7 @@ def test_rebalance_completes_when_the_missing_member_leaves():
     assert world.answers[waiting].generation == 3
 
 
-def test_pending_member_leaves_and_is_waited_for_no_longer():
+def test_rebalance_does_not_wait_for_a_pending_member_that_has_left():
     world = GroupWorld()
     [member] = world.stable()
     pending = world.join(requires_member_id=True).member_id
@@ -252,7 +256,7 @@ def test_pending_member_leaves_and_is_waited_for_no_longer():
     assert world.leave(pending).members[0].error == UNKNOWN
 
 
-def test_leave_names_the_outcome_of_each_member():
+def test_leave_group_returns_the_outcome_of_each_member():
     world = GroupWorld()
     ids = world.static("a", "b", "c")
     pending = world.join(requires_member_id=True).member_id
@@ -280,14 +284,14 @@ def test_leave_names_the_outcome_of_each_member():
     assert list(world.group.static_ids) == ["b"]
 
 
-def test_leave_of_an_unknown_group_names_each_member_as_unknown():
+def test_leave_group_of_an_unknown_group_returns_unknown_for_each_member():
     answer = GroupWorld().leave("a", "b")
 
     assert answer.error == 0
     assert [member.error for member in answer.members] == [UNKNOWN, UNKNOWN]
 
 
-def test_member_that_leaves_while_it_waits_is_answered():
+def test_waiting_request_of_a_member_that_leaves_is_answered():
     world = GroupWorld()
     leader, follower = world.stable(2)
     joining = world.send_join(leader)

@@ -1,4 +1,4 @@
-"""What a member changed when it joined again, in words."""
+"""Descriptions of the metadata that a member changed when it joined again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ A, B, AB = subscription("a"), subscription("b"), subscription("a", "b")
         ({"range": A}, {"range": A}, []),
     ],
 )
-def test_changes_of_a_consumer_are_named(before, after, expected):
+def test_metadata_changes_of_a_consumer_are_described(before, after, expected):
     assert metadata_changes(tuple(before.items()), tuple(after.items()), True) == expected
 
 

@@ -33,7 +33,7 @@ def value(offset: int, committed: int = NOW, **fields: Any) -> OffsetAndMetadata
 
 
 def removed(records: list[tuple[bytes, bytes | None]]) -> list[TopicPartition]:
-    """Return the partitions of tombstones, in order."""
+    """Return the partitions of these tombstones, sorted."""
     found = []
     for key, tombstone in records:
         parsed = read_key(key)
@@ -51,7 +51,7 @@ def committed(*offsets: tuple[TopicPartition, OffsetAndMetadata]) -> GroupOffset
     return group
 
 
-def test_commit_is_fetched_once_it_is_complete():
+def test_commit_can_be_fetched_once_it_is_complete():
     group = GroupOffsets("g")
     wanted = value(5, leader_epoch=3, metadata="käse", expire_timestamp=9)
 
@@ -70,7 +70,7 @@ def test_commit_is_fetched_once_it_is_complete():
     assert len(group) == 1
 
 
-def test_failed_commit_leaves_the_earlier_offset():
+def test_failed_commit_keeps_the_earlier_offset():
     group = committed((A, value(1)))
     group.prepare(1, {A: value(2)})
 
@@ -80,7 +80,7 @@ def test_failed_commit_leaves_the_earlier_offset():
     assert not group.is_pending(A)
 
 
-def test_later_commit_stays_when_an_earlier_one_completes_after_it():
+def test_later_commit_is_kept_when_an_earlier_commit_completes_after_it():
     group = GroupOffsets("g")
     group.prepare(1, {A: value(1)})
     group.prepare(2, {A: value(2)})
@@ -91,7 +91,7 @@ def test_later_commit_stays_when_an_earlier_one_completes_after_it():
     assert group.fetch(A) == value(2)
 
 
-def test_earlier_commit_counts_when_a_later_one_fails_first():
+def test_earlier_commit_is_kept_when_a_later_commit_fails_first():
     group = GroupOffsets("g")
     group.prepare(1, {A: value(1)})
     group.prepare(2, {A: value(2)})
@@ -104,7 +104,7 @@ def test_earlier_commit_counts_when_a_later_one_fails_first():
     assert not group.is_pending(A)
 
 
-def test_too_long_group_id_begins_no_commit():
+def test_commit_with_too_long_a_group_id_is_refused():
     group = GroupOffsets("g" * 40_000)
 
     with pytest.raises(ValueError, match="40000 bytes"):
@@ -125,7 +125,7 @@ def test_removal_returns_tombstones_of_committed_and_pending_offsets():
     assert group.is_unused()
 
 
-def test_removal_of_topics_keeps_the_others():
+def test_removal_of_topics_keeps_the_offsets_of_other_topics():
     group = committed((A, value(1)), (A._replace(partition=7), value(1)), (B, value(2)))
 
     assert removed(group.remove_topics({"a", "unused"})) == [A, A._replace(partition=7)]
@@ -157,15 +157,17 @@ def test_loaded_tombstone_removes_the_offset():
         (COMPLETING, "consumer", frozenset("a"), None),
     ],
 )
-def test_expiry_depends_on_state_and_protocol_type(state, protocol_type, subscribed, expected):
+def test_expiry_rule_depends_on_group_state_and_protocol_type(
+    state, protocol_type, subscribed, expected
+):
     assert expiry_rule(state, protocol_type, NOW, subscribed) == expected
 
 
-def test_empty_group_without_a_state_timestamp_expires_by_commits():
+def test_offsets_of_an_empty_group_without_a_timestamp_expire_by_commit_time():
     assert expiry_rule(EMPTY, "consumer", NO_TIMESTAMP, frozenset()) == ExpiryRule()
 
 
-def test_offsets_expire_when_the_retention_since_their_commit_is_over():
+def test_offsets_expire_after_the_retention_since_their_commit():
     group = committed((A, value(1, NOW)), (B, value(2, NOW + 1)))
 
     assert group.expire(ExpiryRule(), NOW + DAY_MS - 1, DAY_MS) == []
@@ -173,7 +175,7 @@ def test_offsets_expire_when_the_retention_since_their_commit_is_over():
     assert removed(group.expire(ExpiryRule(), NOW + DAY_MS + 1, DAY_MS)) == [B]
 
 
-def test_offsets_of_an_empty_group_expire_when_the_retention_since_then_is_over():
+def test_offsets_of_an_empty_group_expire_after_the_retention_since_it_was_empty():
     group = committed((A, value(1, 0)), (B, value(2, NOW + DAY_MS)))
     since = ExpiryRule(since=NOW)
 
@@ -232,7 +234,7 @@ def test_committed_offset_takes_at_most_180_bytes(partitions):
 
 
 class Commits(RuleBasedStateMachine):
-    """The offsets that a log of the same records leaves, whatever the order in which commits end."""
+    """Commits that complete in any order leave the same offsets as a log of their records."""
 
     partitions = st.sets(st.sampled_from([A, B, TopicPartition("a", 1)]), min_size=1)
 

@@ -34,14 +34,14 @@ def value(offset):
         ("polygenelubricants", -(2**31)),
     ],
 )
-def test_partition_follows_the_hash_of_a_java_string(group, hash_code):
+def test_partition_of_a_group_is_computed_from_the_java_hash_of_its_id(group, hash_code):
     magnitude = 0 if hash_code == -(2**31) else abs(hash_code)
 
     assert partition_of(group, 50) == magnitude % 50
     assert partition_of(group, 7) == magnitude % 7
 
 
-def test_last_record_of_a_key_counts():
+def test_loading_keeps_the_last_record_of_each_key():
     world = GroupWorld(loads=False)
     world.log[0] = [(KEY, value(1)), (KEY, value(2))]
     world.lead()
@@ -53,7 +53,7 @@ def test_last_record_of_a_key_counts():
     assert world.list().groups == []
 
 
-def test_group_is_loaded_as_it_was_written_last():
+def test_group_is_loaded_in_the_state_in_which_it_was_last_written():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.commit({("t", 0): 3}, leader, 2)
@@ -94,7 +94,7 @@ def test_sessions_of_loaded_members_start_when_they_are_loaded():
     assert world.state == "Empty"
 
 
-def test_group_of_a_tombstone_is_gone_and_its_offsets_stay():
+def test_group_tombstone_removes_the_group_and_keeps_its_offsets():
     world = GroupWorld(loads=False)
     world.log[0] = [(KEY, value(1)), (group_metadata_key("g"), None)]
     world.lead()

@@ -58,7 +58,7 @@ def test_initial_delay_is_not_extended_beyond_the_rebalance_timeout():
     assert [world.answers[caller].error for caller in callers] == [0, 0, 0]
 
 
-def test_group_that_was_empty_for_a_while_waits_for_the_initial_delay_again():
+def test_group_that_became_empty_waits_for_the_initial_delay_again():
     world = GroupWorld(group_initial_rebalance_delay_ms=DELAY)
     caller = world.send_join()
     world.advance(DELAY)
@@ -94,7 +94,7 @@ def test_dynamic_member_that_does_not_rejoin_is_removed_after_the_rebalance_time
     ]
 
 
-def test_rebalance_timeout_is_the_longest_of_the_members():
+def test_rebalance_timeout_is_the_longest_timeout_of_the_members():
     world = GroupWorld()
     leader, silent = world.stable(2, session_timeout_ms=1_000_000)
     world.group.members[silent].rebalance_timeout_ms = REBALANCE * 2
@@ -118,7 +118,7 @@ def test_another_member_leads_when_the_leader_does_not_rejoin():
     assert [member.member_id for member in world.answers[waiting].members] == [other]
 
 
-def test_static_member_that_does_not_rejoin_stays_and_another_one_leads():
+def test_static_member_that_does_not_rejoin_stays_and_another_member_leads():
     world = GroupWorld()
     ids = world.static("a", "b", session_timeout_ms=REBALANCE * 2)
     new = world.send_join(instance_id="c", session_timeout_ms=REBALANCE * 2)
@@ -155,7 +155,7 @@ def test_group_is_empty_when_the_absent_static_members_have_expired():
 
 
 @pytest.mark.parametrize("timeout", [0, -1])
-def test_absent_static_members_are_waited_for_when_their_rebalance_timeout_is_zero(timeout):
+def test_rebalance_waits_for_absent_static_members_with_a_timeout_of_zero(timeout):
     world = GroupWorld()
     ids = world.static("a", "b")
     for member in world.group.members.values():
@@ -172,7 +172,7 @@ def test_absent_static_members_are_waited_for_when_their_rebalance_timeout_is_ze
 # SyncGroup.
 
 
-def test_every_member_gets_the_bytes_that_the_leader_sent_for_it():
+def test_every_member_gets_the_assignment_that_the_leader_sent_for_it():
     world = GroupWorld()
     leader, second, third = world.stable(3)
     world.send_join(leader)
@@ -191,7 +191,7 @@ def test_every_member_gets_the_bytes_that_the_leader_sent_for_it():
     assert (late.protocol_type, late.protocol_name) == ("consumer", "range")
 
 
-def test_member_that_the_leader_forgot_gets_no_partitions():
+def test_member_without_an_assignment_by_the_leader_gets_an_empty_assignment():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)
@@ -203,7 +203,7 @@ def test_member_that_the_leader_forgot_gets_no_partitions():
     assert (answer.error, answer.assignment) == (0, b"")
 
 
-def test_assignment_is_answered_only_when_it_is_written():
+def test_sync_is_answered_only_after_the_assignment_is_written():
     world = GroupWorld()
     member = world.join().member_id
     world.holds = True
@@ -217,7 +217,7 @@ def test_assignment_is_answered_only_when_it_is_written():
     assert world.state == "Stable"
 
 
-def test_second_assignment_of_the_leader_does_not_replace_the_one_being_written():
+def test_second_assignment_does_not_replace_the_assignment_being_written():
     world = GroupWorld()
     member = world.join().member_id
     world.holds = True
@@ -263,7 +263,7 @@ def test_members_get_an_error_and_rebalance_when_the_assignment_is_not_written(a
     assert any(note.kind == APPEND_FAILED for note in world.notes)
 
 
-def test_written_assignment_of_a_generation_that_is_over_is_dropped():
+def test_written_assignment_of_a_generation_that_has_ended_is_dropped():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)
@@ -315,7 +315,7 @@ def test_group_stays_stable_when_all_members_have_synced():
 # Protocols.
 
 
-def test_protocol_with_the_most_votes_among_the_common_ones_is_chosen():
+def test_common_protocol_with_the_most_votes_is_chosen():
     def offers(*names):
         return tuple((name, name.encode()) for name in names)
 
@@ -333,7 +333,7 @@ def test_protocol_with_the_most_votes_among_the_common_ones_is_chosen():
 # The ledger.
 
 
-def test_notes_tell_the_phases_of_a_rebalance():
+def test_notes_describe_the_phases_of_a_rebalance():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)

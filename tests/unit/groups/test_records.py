@@ -97,14 +97,14 @@ def test_group_survives_a_round_trip(value):
     assert read_group(group_metadata_value(value)) == value
 
 
-def test_old_key_of_an_offset_is_read():
+def test_offset_key_of_version_0_is_read():
     key = struct.pack(">h", 0) + text("g") + text("t") + struct.pack(">i", 7)
 
     assert read_key(key) == OffsetKey("g", TopicPartition("t", 7))
 
 
 @pytest.mark.parametrize("version", [-1, 3, 4, 5, 12, 32_767])
-def test_key_of_another_version_is_unknown(version):
+def test_key_of_an_unsupported_version_is_read_as_an_unknown_key(version):
     assert read_key(struct.pack(">h", version) + b"anything") == UnknownKey(version)
 
 
@@ -164,7 +164,7 @@ def test_group_with_tagged_fields_is_read():
 
 
 @pytest.mark.parametrize("read", [read_key, read_offset, read_group, subscribed_topics])
-def test_value_that_is_cut_off_is_refused(read):
+def test_truncated_key_or_value_is_refused(read):
     whole = {
         read_key: offset_commit_key("group", TopicPartition("topic", 1)),
         read_offset: offset_commit_value(OffsetAndMetadata(1, 2, "metadata", 3)),

@@ -1,4 +1,4 @@
-"""The coordinator's report of a group: who has joined, who was heard when, what is assigned and committed."""
+"""The coordinator's report of a group: joined members, their last requests, assignments and commits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_report_shows_members_with_assignment_and_commits():
     assert report["offsets"] == [["t", 2, 7, world.wall_ms() - 1_500]]
 
 
-def test_report_shows_who_has_not_joined_and_when_it_is_removed():
+def test_report_shows_members_that_have_not_joined_and_their_deadline():
     world = GroupWorld()
     first, second = world.stable(2)
     world.advance(1_000)
@@ -56,7 +56,7 @@ def test_report_shows_who_has_not_joined_and_when_it_is_removed():
     assert {m["member"]: m["heard_ms"] for m in report["members"]}[first] == 5_000
 
 
-def test_report_shows_who_has_not_fetched_its_assignment():
+def test_report_shows_members_that_have_not_fetched_their_assignment():
     world = GroupWorld()
     world.join()
 
@@ -67,7 +67,7 @@ def test_report_shows_who_has_not_fetched_its_assignment():
     assert report["due_ms"] == REBALANCE
 
 
-def test_report_of_another_protocol_type_has_no_topics():
+def test_report_of_a_group_with_another_protocol_type_has_no_topics():
     world = GroupWorld()
     world.stable(protocol_type="connect", protocols=(("default", b"\0\0"),))
 
@@ -77,7 +77,7 @@ def test_report_of_another_protocol_type_has_no_topics():
     assert [(m["topics"], m["assigned"]) for m in report["members"]] == [(None, None)]
 
 
-def test_group_of_another_coordinator_is_not_explained():
+def test_report_of_a_group_of_another_coordinator_is_an_error():
     world = GroupWorld(loads=False)
 
     found = world.coordinator.explain(GROUP, world.now)

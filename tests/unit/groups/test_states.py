@@ -18,5 +18,5 @@ LEGAL = {
 
 @pytest.mark.parametrize("before", GroupState)
 @pytest.mark.parametrize("after", GroupState)
-def test_group_moves_only_as_in_kafka(before, after):
+def test_group_state_transitions_are_the_same_as_in_kafka(before, after):
     assert is_legal(before, after) == ((before, after) in LEGAL)

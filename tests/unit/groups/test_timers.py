@@ -1,4 +1,4 @@
-"""The heap of timers, against a plain list."""
+"""The heap of timers, compared with a plain list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def drain(timers, now):
     return found
 
 
-def test_timers_are_due_in_the_order_of_their_times():
+def test_timers_expire_in_the_order_of_their_times():
     timers, items = Timers(), [Timer() for _ in range(3)]
     for timer, at in zip(items, (30, 10, 20), strict=True):
         timers.start(timer, at)
@@ -26,7 +26,7 @@ def test_timers_are_due_in_the_order_of_their_times():
     assert timers.next_time() is None
 
 
-def test_timer_that_is_moved_later_is_due_once_at_its_new_time():
+def test_timer_that_is_moved_to_a_later_time_expires_once_at_that_time():
     timers, timer = Timers(), Timer()
     timers.start(timer, 10)
     for at in range(11, 50):
@@ -37,7 +37,7 @@ def test_timer_that_is_moved_later_is_due_once_at_its_new_time():
     assert drain(timers, 100) == [timer]
 
 
-def test_timer_that_is_moved_earlier_is_due_once_at_its_new_time():
+def test_timer_that_is_moved_to_an_earlier_time_expires_once_at_that_time():
     timers, timer = Timers(), Timer()
     timers.start(timer, 300)
     timers.start(timer, 10)
@@ -46,7 +46,7 @@ def test_timer_that_is_moved_earlier_is_due_once_at_its_new_time():
     assert drain(timers, 300) == []
 
 
-def test_cancelled_timer_is_not_due_until_it_is_started_again():
+def test_cancelled_timer_does_not_expire_until_it_is_started_again():
     timers, timer = Timers(), Timer()
     timers.start(timer, 10)
     timers.cancel(timer)
@@ -58,7 +58,7 @@ def test_cancelled_timer_is_not_due_until_it_is_started_again():
     assert drain(timers, 20) == [timer]
 
 
-def test_cancelled_timers_do_not_pile_up():
+def test_cancelled_timers_do_not_accumulate():
     timers = Timers()
     kept = Timer()
     timers.start(kept, 5)
@@ -71,7 +71,7 @@ def test_cancelled_timers_do_not_pile_up():
     assert drain(timers, 10) == [kept]
 
 
-def test_timers_do_what_a_list_would_do():
+def test_timers_behave_like_a_plain_list_in_random_operations():
     for seed in range(30):
         rng = random.Random(seed)
         timers, items, wanted, now = Timers(), [Timer() for _ in range(50)], {}, 0

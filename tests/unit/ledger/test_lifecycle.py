@@ -1,4 +1,4 @@
-"""The lifecycle of state changes, computed from the ledger."""
+"""The phases of state changes and their durations, computed from the ledger."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_lifecycle_has_six_lines_for_two_followers() -> None:
     ]
 
 
-def test_stage_of_the_leader_has_the_role_leader() -> None:
+def test_lifecycle_stage_of_the_leader_has_the_role_leader() -> None:
     stages = list(lifecycle([request(0), effect(0, "received"), effect(0, "completed")], "foo", 0))
     assert [stage.role for stage in stages] == ["controller", "leader", "leader"]
 
@@ -69,7 +69,7 @@ def test_two_requests_of_one_event_keep_their_own_epochs() -> None:
     assert stages[2:] == [("received", 1), ("completed", 1), ("received", 2), ("completed", 2)]
 
 
-def test_stop_replica_is_called_close_replica() -> None:
+def test_stop_replica_is_shown_as_close_replica() -> None:
     lines = [request(1, name="StopReplica"), effect(1, "completed", name="StopReplica")]
     stages = list(lifecycle(lines, "foo", 0))
     assert [(s.op, s.stage, s.role) for s in stages] == [
@@ -78,7 +78,7 @@ def test_stop_replica_is_called_close_replica() -> None:
     ]
 
 
-def test_refused_stage_contains_the_error() -> None:
+def test_lifecycle_stage_of_a_refused_request_contains_the_error() -> None:
     (stage,) = lifecycle([effect(1, "completed", error=11)], "foo", 0)
     assert str(stage).endswith(
         "request from controller 0 with error STALE_CONTROLLER_EPOCH, at epoch 10"

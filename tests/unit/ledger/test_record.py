@@ -1,4 +1,4 @@
-"""The form of partitions in a line."""
+"""The form of partitions in a ledger line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_items_of_several_lines_have_numbered_parts() -> None:
     assert [numbers for _, numbers in parts] == [{"part": part, "parts": 3} for part in (1, 2, 3)]
 
 
-def test_ledger_nothing_discards_lines() -> None:
+def test_null_ledger_discards_lines() -> None:
     fields = {"topic": "t"}
     NOTHING.record(EVENT, "1-1", fields)
     assert vars(NOTHING) == {}

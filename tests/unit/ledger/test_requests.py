@@ -1,4 +1,4 @@
-"""The fields of requests, responses and effects: equal items share an entry, none is lost."""
+"""The ledger fields of requests, responses and effects: equal items share an entry, and no item is lost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_update_metadata_contains_the_live_brokers() -> None:
     assert line["states"][0]["partitions"] == {"t": [0]}
 
 
-def test_cache_does_not_return_states_of_other_metadata() -> None:
+def test_update_metadata_lines_of_different_states_differ() -> None:
     (first,) = request_lines(update_metadata(state(0)))
     (second,) = request_lines(update_metadata(state(1)))
     assert first["states"] != second["states"]

@@ -1,4 +1,4 @@
-"""The files of a ledger: after a turn of the loop, a crash, a full disk, and a full file."""
+"""The files of a ledger after one loop iteration, a crash, a full disk, and a full file."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ STRANGE = ["²", "٣", "01", "+1", "-1", "1_0", "1.0", ""]
 OFFSETS = {TopicPartition("a.b_c-d", 0): 17, TopicPartition("t", 12): 0}
 
 
-def test_offsets_are_one_line_each_after_version_and_count() -> None:
+def test_offset_checkpoint_has_version_and_count_and_a_line_per_partition() -> None:
     data = encode_offsets(OFFSETS)
     assert data == b"0\n2\na.b_c-d 0 17\nt 12 0\n"
     assert decode_offsets(data) == OFFSETS
@@ -44,7 +44,7 @@ def test_meta_properties_of_kafka_are_read_with_their_comments() -> None:
     assert decode_properties(encode_properties(properties)) == properties
 
 
-def test_binary_properties_are_refused_in_words() -> None:
+def test_binary_properties_file_is_refused_with_a_clear_error() -> None:
     with pytest.raises(ValueError, match="it is not text"):
         decode_properties(b"\xff\xfe\0")
 
@@ -71,6 +71,6 @@ def test_a_topic_id_is_written_as_kafka_prints_it() -> None:
         b"\xff",
     ],
 )
-def test_a_file_that_names_no_topic_id_is_refused(data: bytes) -> None:
+def test_file_without_a_topic_id_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         decode_topic_id(data)

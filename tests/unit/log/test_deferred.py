@@ -1,4 +1,4 @@
-"""Records that are read when they can be sent: the same ones that a read at once returns, or none."""
+"""Deferred records: they are read when they can be sent, and equal an immediate read or raise an error."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SIZE = len(batch())
 
 
 def ignored(failure: StorageFailed) -> None:
-    """Take the failure of a disk, and do nothing."""
+    """Ignore a disk failure."""
 
 
 def deferred(log: Log, position: int = 0, max_bytes: int = 1 << 20) -> Deferred:
-    """Return the records from a position on, which are not read yet."""
+    """Return the deferred records from a file position on."""
     data, _, _ = read_or_defer(log, position, log.written_position, max_bytes, True, ignored)
     assert isinstance(data, Deferred)
     return data
@@ -45,7 +45,7 @@ def contents(data: Deferred | bytes, piece: int = 50) -> bytes:
 
 
 @pytest.mark.parametrize("interval", [1, 3 * SIZE, 1 << 30])
-def test_deferred_records_are_those_of_a_read_at_once(interval: int) -> None:
+def test_deferred_records_equal_the_records_of_an_immediate_read(interval: int) -> None:
     log = open_log(MemoryStorage(), segment_bytes=9 * SIZE, index_interval_bytes=interval)
     for number in range(24):
         produce(log, 1 + number % 3)
@@ -60,7 +60,7 @@ def test_deferred_records_are_those_of_a_read_at_once(interval: int) -> None:
         assert len(found) == len(data)
 
 
-def test_few_records_are_read_at_once() -> None:
+def test_few_records_are_read_at_once_and_many_are_deferred() -> None:
     log = open_log(MemoryStorage())
     for _ in range(3):
         produce(log, 1, size=EAGER_BYTES - 1_000)
@@ -71,7 +71,7 @@ def test_few_records_are_read_at_once() -> None:
     assert (type(many), position) == (Deferred, end)
 
 
-def test_records_that_follow_and_a_new_segment_change_nothing() -> None:
+def test_later_records_and_a_new_segment_do_not_change_deferred_records() -> None:
     log = three_segments(MemoryStorage())
     whole = log.read(20 * SIZE, log.written_position, 1 << 20)[0]
     data = deferred(log, 20 * SIZE)
@@ -81,7 +81,7 @@ def test_records_that_follow_and_a_new_segment_change_nothing() -> None:
     assert first + contents(data) == whole
 
 
-def test_deletion_of_another_segment_changes_nothing() -> None:
+def test_deletion_of_another_segment_does_not_change_deferred_records() -> None:
     log = three_segments(MemoryStorage())
     data = deferred(log, 10 * SIZE)
     remove_below(log, 10)
@@ -124,7 +124,7 @@ def _close(log: Log) -> None:
 
 
 @pytest.mark.parametrize("change", [_delete, _truncate, _close])
-def test_records_that_are_gone_are_never_replaced_by_others(change: object) -> None:
+def test_reading_removed_deferred_records_raises_records_gone(change: object) -> None:
     log = three_segments(MemoryStorage())
     data = deferred(log, 10 * SIZE)
     data.read(10)
@@ -133,7 +133,7 @@ def test_records_that_are_gone_are_never_replaced_by_others(change: object) -> N
         data.read(10)
 
 
-def test_failure_of_the_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_failure_during_a_deferred_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     log = three_segments(MemoryStorage())
     failures: list[StorageFailed] = []
     data, _, _ = read_or_defer(log, 0, log.written_position, 1 << 20, True, failures.append)

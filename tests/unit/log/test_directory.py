@@ -41,7 +41,7 @@ def test_a_topic_name_may_hold_dashes_and_dots(
     assert list(again.logs) == [TP]
 
 
-def test_first_start_does_not_speak_of_an_unclean_stop(
+def test_first_start_does_not_log_an_unclean_stop(
     storage: MemoryStorage, directory: LogDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -96,7 +96,7 @@ def test_rename_for_deletion_avoids_an_existing_name(
     assert paths == [f"/d/a-b.c-12.{7:032x}-stray", f"/d/a-b.c-12.{8:032x}-stray"]
 
 
-def test_directory_on_a_failed_disk_can_be_abandoned(
+def test_directory_on_a_failed_disk_is_closed_without_a_clean_stop_file(
     storage: MemoryStorage, directory: LogDirectory
 ) -> None:
     produce(directory.create(TP, config()), 1)
@@ -107,10 +107,10 @@ def test_directory_on_a_failed_disk_can_be_abandoned(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_new_log_has_no_checkpointed_offsets_of_an_earlier_one(
+def test_new_log_does_not_get_the_checkpointed_offsets_of_an_earlier_log(
     storage: MemoryStorage, directory: LogDirectory, is_restarted: bool
 ) -> None:
-    """Otherwise records that were never replicated or synced would count as committed or durable."""
+    """With the old offsets, records that were never replicated or synced would count as committed or durable."""
     log = directory.create(TP, config())
     produce(log, *[1] * 50)
     log.advance_log_start_offset(7)
@@ -137,7 +137,7 @@ DELETED = f"t-0.{7:032x}-delete"
 
 
 def of_disk(path: Path) -> LogDirectory:
-    """Return a log directory on the disk of this machine, as one that a broker was killed in."""
+    """Return a locked log directory on the disk of this machine, without a clean stop file."""
     directory = LogDirectory(DiskStorage(), str(path / "d"))
     directory.lock()
     return directory
@@ -180,7 +180,7 @@ def test_segment_that_is_a_symbolic_link_is_refused_with_its_name(tmp_path: Path
     assert (tmp_path / "precious").read_bytes() == b"mine"
 
 
-def test_symbolic_links_with_other_names_are_left_alone(tmp_path: Path) -> None:
+def test_symbolic_links_without_a_partition_name_are_ignored(tmp_path: Path) -> None:
     directory = of_disk(tmp_path)
     (tmp_path / "notes").mkdir()
     (tmp_path / "d" / "notes").symlink_to(tmp_path / "notes")
@@ -190,7 +190,7 @@ def test_symbolic_links_with_other_names_are_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.row("R66")
 @pytest.mark.parametrize("removed", [[], [f"{0:020d}.log"], ["partition.metadata"]])
-def test_replica_left_by_a_kill_during_its_deletion_goes_at_the_next_start(
+def test_replica_whose_deletion_was_interrupted_is_deleted_at_the_next_start(
     tmp_path: Path, removed: list[str]
 ) -> None:
     """A kill may come before the deletion, or after the deletion of some of the files."""
@@ -213,7 +213,7 @@ def test_replica_left_by_a_kill_during_its_deletion_goes_at_the_next_start(
     "name",
     ["do-not-delete", "-delete", "t-0.7-delete", f"t-0.{7:032X}-delete ", f"ü.{7:032x}-delete"],
 )
-def test_directory_that_no_broker_named_for_deletion_stays(tmp_path: Path, name: str) -> None:
+def test_directory_that_no_broker_renamed_for_deletion_is_kept(tmp_path: Path, name: str) -> None:
     (tmp_path / "d" / name).mkdir(parents=True)
     of_disk(tmp_path).open_logs(config())
     assert (tmp_path / "d" / name).exists()
@@ -221,7 +221,7 @@ def test_directory_that_no_broker_named_for_deletion_stays(tmp_path: Path, name:
 
 @pytest.mark.parametrize("stem", ["²" * 20, "٣" * 20, "7", f"{2**63:020d}", f"{0:019d}"])
 @pytest.mark.parametrize("suffix", [".log", ".snapshot", ".index"])
-def test_file_that_is_not_named_by_an_offset_is_no_file_of_the_log(
+def test_file_whose_name_is_not_an_offset_is_ignored(
     tmp_path: Path, stem: str, suffix: str
 ) -> None:
     directory = of_disk(tmp_path)
@@ -233,7 +233,7 @@ def test_file_that_is_not_named_by_an_offset_is_no_file_of_the_log(
     assert again.logs[TP].log_end_offset == 3
 
 
-async def test_kill_at_any_change_of_the_cleaners_checkpoint_leaves_no_file(
+async def test_kill_at_any_write_of_the_cleaner_checkpoint_leaves_no_temporary_file(
     storage: MemoryStorage, directory: LogDirectory
 ) -> None:
     log = directory.create(TP, config(cleanup_policy=("compact",)))

@@ -48,7 +48,9 @@ def test_epoch_file_is_rewritten_at_every_change() -> None:
         (8, (-1, -1)),
     ],
 )
-def test_the_end_of_an_epoch_is_where_the_next_begins(asked: int, answer: tuple[int, int]) -> None:
+def test_end_offset_of_an_epoch_is_the_start_offset_of_the_next_epoch(
+    asked: int, answer: tuple[int, int]
+) -> None:
     assert epochs((2, 5), (4, 9), (7, 12)).end_offset_for(asked, 20) == answer
 
 
@@ -58,7 +60,7 @@ def test_epoch_cache_without_entries_returns_no_end_offset() -> None:
     assert epochs().epoch_of(5) == -1
 
 
-def test_epochs_are_found_by_offset() -> None:
+def test_epoch_of_an_offset_is_found() -> None:
     cache = epochs((2, 5), (4, 9))
     assert [cache.epoch_of(offset) for offset in (4, 5, 8, 9, 100)] == [-1, 2, 2, 4, 4]
 
@@ -85,7 +87,7 @@ def test_a_lower_epoch_or_offset_removes_the_entries_that_contradict_it() -> Non
 
 
 @pytest.mark.row("R37")
-def test_truncation_from_the_end_removes_epochs_that_begin_there() -> None:
+def test_truncation_from_the_end_removes_epochs_that_begin_at_or_above_the_offset() -> None:
     cache = epochs((1, 0), (3, 10), (5, 20))
     cache.truncate_from_end(10)
     assert cache.entries == [(1, 0)]
@@ -129,7 +131,7 @@ def test_epochs_and_offsets_increase_after_random_assignments(
         assert decode(storage.read(PATH)) == cache.entries
 
 
-def test_first_epoch_of_an_empty_log_has_no_file_until_another_follows() -> None:
+def test_first_epoch_of_an_empty_log_has_no_file_until_another_epoch_follows() -> None:
     storage = MemoryStorage()
     cache = LeaderEpochs(storage, PATH, [], is_new=True)
     cache.assign(0, 0)
@@ -142,7 +144,7 @@ def test_first_epoch_of_an_empty_log_has_no_file_until_another_follows() -> None
     assert storage.read(PATH) == b"0\n0\n"
 
 
-def test_ensure_file_writes_the_file_of_a_new_log() -> None:
+def test_ensure_file_writes_the_epoch_file_of_a_new_log() -> None:
     storage = MemoryStorage()
     cache = LeaderEpochs(storage, PATH, [], is_new=True)
     cache.sync()

@@ -37,7 +37,7 @@ def storage() -> MemoryStorage:
 
 
 def reopened(log: Log, *, clean: bool, marked: bool = True) -> Log:
-    """The log as a restart finds it; the mark of a compacted log is its first dirty offset."""
+    """Open the log as a restart does. `marked` keeps its first dirty offset, which marks a compacted log."""
     if clean:
         log.close()
     storage = log.storage if clean else log.storage.clone()  # type: ignore[attr-defined]
@@ -56,7 +56,9 @@ class TestFollower:
         assert offsets(read_all(log)) == list(KEPT)
         assert log.log_end_offset == 36
 
-    def test_append_refuses_an_offset_below_the_expected_one(self, storage: MemoryStorage) -> None:
+    def test_append_refuses_an_offset_below_the_expected_offset(
+        self, storage: MemoryStorage
+    ) -> None:
         log = compacted(storage, *KEPT)
         with pytest.raises(CorruptBatch):
             replicate(log, bytes(batch(base_offset=34)))
@@ -79,7 +81,9 @@ class TestFollower:
             replicate(open_log(storage), bytes(damaged))
         assert type(refused.value) is CorruptBatch
 
-    def test_first_gap_marks_the_log_before_it_is_written(self, storage: MemoryStorage) -> None:
+    def test_log_is_marked_as_compacted_before_its_first_gap_is_written(
+        self, storage: MemoryStorage
+    ) -> None:
         log = compacted(storage, 0, 1, 2)
         assert log.gaps.first_dirty_offset is None
         ends: list[int] = []
@@ -87,15 +91,13 @@ class TestFollower:
         replicate(log, bytes(batch(base_offset=7)) + bytes(batch(base_offset=9)))
         assert (ends, log.gaps.first_dirty_offset) == ([3], 0)
 
-    def test_gaps_are_accepted_when_compaction_was_switched_off(
-        self, storage: MemoryStorage
-    ) -> None:
+    def test_gaps_are_accepted_after_compaction_was_disabled(self, storage: MemoryStorage) -> None:
         log = compacted(storage, 0, 5)
         log.configure(config(cleanup_policy=("delete",)))
         replicate(log, bytes(batch(base_offset=9)))
         assert offsets(read_all(log)) == [0, 5, 9]
 
-    def test_epoch_starts_at_the_expected_offset_when_its_start_is_missing(
+    def test_epoch_starts_at_the_expected_offset_when_its_first_record_is_missing(
         self, storage: MemoryStorage
     ) -> None:
         log = compacted(storage, 0, 1)
@@ -104,7 +106,7 @@ class TestFollower:
         assert log.epochs.end_offset_for(0, log.log_end_offset) == (0, 2)
 
     @pytest.mark.parametrize("before", [(), (0, 1)], ids=["empty log", "records before"])
-    def test_gap_wider_than_a_segments_offsets_begins_a_segment(
+    def test_gap_wider_than_the_offset_range_of_a_segment_begins_a_segment(
         self, storage: MemoryStorage, before: tuple[int, ...]
     ) -> None:
         far = RELATIVE_OFFSET_MAX + 10
@@ -125,7 +127,7 @@ class TestFollower:
         assert offsets(read_all(again)) == kept
         assert again.log_end_offset == RELATIVE_OFFSET_MAX + 2
 
-    def test_gap_wider_than_a_segments_offsets_inside_an_answer_is_refused(
+    def test_gap_wider_than_a_segments_offset_range_inside_a_response_is_refused(
         self, storage: MemoryStorage
     ) -> None:
         log = compacted(storage, 0)
@@ -179,7 +181,7 @@ class TestRecovery:
         assert again.gaps.lost_from is None
         assert again.epochs.entries == log.epochs.entries
 
-    def test_restart_cuts_a_gap_inside_a_segment_without_the_mark(
+    def test_restart_truncates_a_log_without_the_mark_at_a_gap_inside_a_segment(
         self, storage: MemoryStorage
     ) -> None:
         log = compacted(storage, 0, 1, 5)
@@ -196,7 +198,7 @@ class TestRecovery:
         assert again.gaps.lost_from is None
         assert not again.is_missing(5)
 
-    def test_recovered_epoch_starts_at_the_offset_that_the_follower_recorded(
+    def test_recovered_epoch_starts_at_the_offset_recorded_by_the_follower(
         self, storage: MemoryStorage
     ) -> None:
         log = compacted(storage, 0, 1)
@@ -233,7 +235,7 @@ class TestTruncation:
 class TestReplacingASegment:
     @pytest.fixture
     def log(self, storage: MemoryStorage) -> Log:
-        """Three segments of ten records."""
+        """Return a log of three segments of ten records."""
         log = open_log(storage, segment_bytes=10 * SIZE, index_interval_bytes=2 * SIZE)
         for offset in range(30):
             produce(log, 1, size=40, epoch=offset // 8, timestamp=1000 + offset)
@@ -251,20 +253,20 @@ class TestReplacingASegment:
         produce(log, 1)
         assert log.log_end_offset == 31
 
-    def test_layout_generation_rises(self, log: Log) -> None:
+    def test_layout_generation_increases_when_a_segment_is_replaced(self, log: Log) -> None:
         before = log.layout_generation
         clean(log, 1, lambda offset: True)
         assert log.layout_generation > before
 
     @pytest.mark.parametrize("is_clean", [True, False])
-    def test_restart_finds_the_compacted_log(self, log: Log, is_clean: bool) -> None:
+    def test_compacted_log_is_unchanged_after_a_restart(self, log: Log, is_clean: bool) -> None:
         clean(log, 0, lambda offset: offset > 7)
         clean(log, 1, lambda offset: offset < 12)
         before = read_all(log)
         again = reopened(log, clean=is_clean)
         assert read_all(again) == before
 
-    def test_recovered_epoch_does_not_start_later_than_the_original(self, log: Log) -> None:
+    def test_recovered_epoch_does_not_start_later_than_the_original_epoch(self, log: Log) -> None:
         """A later start would let another replica keep records that this log never had."""
         clean(log, 0, lambda offset: offset > 8)
         clean(log, 1, lambda offset: offset < 12)
@@ -272,19 +274,21 @@ class TestReplacingASegment:
         assert recovered == [(1, 0), (2, 12), (3, 24)]
         assert log.epochs.entries == [(0, 0), (1, 8), (2, 16), (3, 24)]
 
-    def test_segment_without_records_leaves_the_log_readable(self, log: Log) -> None:
+    def test_log_is_readable_when_a_compacted_segment_has_no_records(self, log: Log) -> None:
         clean(log, 0, lambda offset: False)
         assert offsets(read_all(log)) == list(range(10, 30))
         assert log.locate(3) == log.locate(10)
         assert offsets(read_all(reopened(log, clean=False))) == list(range(10, 30))
 
-    def test_mark_is_written_before_the_segment_is_replaced(self, log: Log) -> None:
+    def test_mark_of_a_compacted_log_is_written_before_a_segment_is_replaced(
+        self, log: Log
+    ) -> None:
         first: list[list[int]] = []
         log.gaps.on_marked = lambda: first.append(offsets(read_all(log)))
         clean(log, 0, lambda offset: False)
         assert first == [list(range(30))]
 
-    def test_segments_that_are_gone_are_not_replaced(self, log: Log) -> None:
+    def test_segments_that_were_removed_are_not_replaced(self, log: Log) -> None:
         segment = log.segments[1]
         log.storage.write_atomically(segment.path(".log.cleaned"), b"")
         log.truncate_to(5)
@@ -304,7 +308,7 @@ class TestReplacingASegment:
 
 
 class TestDirectory:
-    def test_mark_survives_a_restart(self, storage: MemoryStorage) -> None:
+    def test_mark_of_a_compacted_log_survives_a_restart(self, storage: MemoryStorage) -> None:
         directory = LogDirectory(storage, "/d")
         log = directory.create(TP, config(cleanup_policy=("compact",)))
         assert not storage.exists(f"/d/{FIRST_DIRTY_OFFSETS}")
@@ -316,7 +320,7 @@ class TestDirectory:
         assert offsets(read_all(again.logs[TP])) == list(KEPT)
         assert again.logs[TP].gaps.accepted
 
-    def test_mark_is_not_inherited_by_a_new_log_of_the_same_name(
+    def test_mark_of_a_compacted_log_is_not_inherited_by_a_new_log_of_the_same_name(
         self, storage: MemoryStorage
     ) -> None:
         directory = LogDirectory(storage, "/d")
@@ -331,7 +335,7 @@ class TestDirectory:
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_log_with_gaps_equals_a_list_of_records_after_random_steps(data: st.DataObject) -> None:
-    """The model: the offsets of the records that are there, and the log end."""
+    """The log is compared with a list of record offsets and a log end offset."""
     storage = MemoryStorage()
     log = compacted(storage, segment_bytes=3 * SIZE, index_interval_bytes=SIZE)
     model: list[int] = []

@@ -31,11 +31,13 @@ def test_offset_index_file_holds_last_offset_and_position_of_each_entry() -> Non
 @pytest.mark.parametrize(
     ("offset", "slot"), [(0, -1), (8, -1), (9, 0), (18, 0), (19, 1), (10_000, 2)]
 )
-def test_lookup_never_passes_the_batch_that_holds_the_offset(offset: int, slot: int) -> None:
+def test_lookup_returns_no_position_after_the_batch_that_holds_the_offset(
+    offset: int, slot: int
+) -> None:
     assert filled().slot_before(offset) == slot
 
 
-def test_slots_are_found_by_position() -> None:
+def test_index_slot_is_found_by_file_position() -> None:
     index = filled()
     assert [index.slot_at_or_before(p) for p in (0, 4999, 5000, 9499, 20_000)] == [-1, -1, 0, 0, 2]
 
@@ -63,7 +65,7 @@ def test_offset_index_file_that_does_not_fit_its_segment_is_ignored(data: bytes)
     assert OffsetIndex.decode(data, 15_000) is None
 
 
-def test_time_index_holds_only_rising_timestamps() -> None:
+def test_time_index_holds_only_increasing_timestamps() -> None:
     times = TimeIndex()
     for timestamp, offset in [(-1, 0), (100, 5), (90, 8), (100, 9), (120, 12)]:
         times.maybe_add(timestamp, offset)
@@ -75,7 +77,7 @@ def test_time_index_holds_only_rising_timestamps() -> None:
     assert read.last_timestamp == 120
 
 
-def test_records_below_the_offset_that_a_lookup_returns_are_earlier() -> None:
+def test_time_lookup_returns_an_offset_below_which_all_records_are_earlier() -> None:
     times = TimeIndex()
     times.maybe_add(100, 5)
     times.maybe_add(120, 12)
@@ -97,5 +99,5 @@ def test_the_time_index_is_truncated_by_offset_and_can_grow_again() -> None:
 @pytest.mark.parametrize(
     "data", [b"12345", struct.pack(">qiqi", 100, 5, 100, 6), struct.pack(">qi", -1, 5)]
 )
-def test_impossible_time_index_file_is_ignored(data: bytes) -> None:
+def test_invalid_time_index_file_is_ignored(data: bytes) -> None:
     assert TimeIndex.decode(data) is None

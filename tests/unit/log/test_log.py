@@ -67,7 +67,7 @@ class TestAppending:
     ) -> None:
         produce(log, 2, 2)
         size = log.written_position // 2
-        log._active.file.truncate(size)  # a read of the file would come out short
+        log._active.file.truncate(size)  # a read of the file would return too few bytes
         newest, offset, end = log.read(size, 2 * size, size)
         assert (len(newest), offset, end) == (size, 4, 2 * size)
         log.truncate_to(2)
@@ -90,7 +90,7 @@ class TestAppending:
         assert read_all(log) == b"".join(made)
         assert offsets(read_all(log)) == list(range(10))
 
-    def test_append_notes_where_a_new_epoch_begins(self, log: Log) -> None:
+    def test_append_records_the_start_offset_of_a_new_epoch(self, log: Log) -> None:
         produce(log, 3, epoch=1)
         produce(log, 2, epoch=4)
         assert log.epochs.entries == [(1, 0), (4, 3)]
@@ -123,15 +123,13 @@ class TestRolling:
         assert segments(log) == [0, 2, 4]
         assert [segment.file.size() for segment in log.segments] == [2 * SIZE, 2 * SIZE, SIZE]
 
-    def test_a_batch_larger_than_a_segment_gets_one_of_its_own(
-        self, storage: MemoryStorage
-    ) -> None:
+    def test_batch_larger_than_a_segment_gets_its_own_segment(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_bytes=50)
         produce(log, 1, 1)
         assert segments(log) == [0, 1]
 
     @pytest.mark.key("segment.index.bytes")
-    def test_a_segment_is_full_when_its_index_is(self, storage: MemoryStorage) -> None:
+    def test_segment_is_full_when_its_index_is_full(self, storage: MemoryStorage) -> None:
         log = open_log(storage, index_interval_bytes=0, segment_index_bytes=16)
         produce(log, *[1] * 7)
         assert segments(log) == [0, 3, 6]
@@ -145,7 +143,7 @@ class TestRolling:
         assert segments(log) == [0, 2, 4]
 
     @pytest.mark.key("segment.jitter.ms")
-    def test_segments_roll_earlier_by_a_jitter_of_their_own(self, storage: MemoryStorage) -> None:
+    def test_segments_roll_earlier_by_a_random_jitter(self, storage: MemoryStorage) -> None:
         ages = []
         for number in range(20):
             log = open_log(
@@ -172,7 +170,7 @@ class TestRolling:
         again = open_log(storage.clone(), segment_ms=1000, segment_jitter_ms=1 << 40)
         assert 1000 < log._roll_timestamp == again._roll_timestamp <= 2000
 
-    def test_segment_age_counts_from_the_clock_without_timestamps(
+    def test_segment_age_is_measured_by_the_clock_when_records_have_no_timestamps(
         self, storage: MemoryStorage
     ) -> None:
         log = open_log(storage, segment_ms=100)
@@ -180,7 +178,9 @@ class TestRolling:
         append(log, batch(timestamp=1101), wall_ms=1000)
         assert segments(log) == [0, 1]
 
-    def test_follower_rolls_between_responses_only(self, storage: MemoryStorage) -> None:
+    def test_follower_rolls_segments_only_between_fetch_responses(
+        self, storage: MemoryStorage
+    ) -> None:
         leader = open_log(storage)
         produce(leader, *[1] * 4)
         data = read_all(leader)
@@ -198,7 +198,9 @@ class TestRolling:
 
 
 class TestReplicating:
-    def test_a_follower_keeps_offsets_epochs_and_producers(self, storage: MemoryStorage) -> None:
+    def test_replicated_records_keep_their_offsets_and_epochs_and_producers(
+        self, storage: MemoryStorage
+    ) -> None:
         leader = open_log(storage)
         produce(leader, 2, epoch=3, producer_id=9, producer_epoch=0, base_sequence=0)
         produce(leader, 3, epoch=5)
@@ -210,7 +212,7 @@ class TestReplicating:
         assert follower.producers.encode() == leader.producers.encode()
 
     @pytest.mark.parametrize("damage", ["bit", "cut", "gap", "again", "nothing"])
-    def test_append_refuses_a_response_with_any_unsound_batch(
+    def test_replicated_append_refuses_a_response_with_any_invalid_batch(
         self, storage: MemoryStorage, damage: str
     ) -> None:
         leader = open_log(storage)
@@ -234,7 +236,7 @@ class TestReplicating:
 class TestReading:
     @pytest.fixture
     def long(self, storage: MemoryStorage) -> Log:
-        """A log with 35 batches of 2 records in segments of 10 batches, and an index entry for about every third."""
+        """Return a log with 35 batches of 2 records, 10 per segment, and an index entry for about every third batch."""
         size = len(batch(2))
         log = open_log(storage, segment_bytes=10 * size, index_interval_bytes=2 * size)
         produce(log, *[2] * 35)
@@ -246,7 +248,7 @@ class TestReading:
             assert long.locate(offset) == offset // 2 * size
         assert long.locate(70) == long.written_position
 
-    def test_log_end_with_pending_batches_is_located(self, long: Log) -> None:
+    def test_file_position_of_the_log_end_includes_pending_batches(self, long: Log) -> None:
         append(long)
         assert long.locate(70) == long.written_position
         assert long.locate(71) == long.position
@@ -299,7 +301,7 @@ class TestReading:
 
 
 class TestTimestamps:
-    def test_timestamp_lookup_finds_the_first_late_enough_record(
+    def test_timestamp_lookup_finds_the_first_record_at_or_after_the_timestamp(
         self, storage: MemoryStorage
     ) -> None:
         log = open_log(storage, segment_bytes=400, index_interval_bytes=100)
@@ -336,7 +338,7 @@ class TestTimestamps:
 class TestTruncating:
     @pytest.fixture
     def cut(self, storage: MemoryStorage) -> Log:
-        """A log of the offsets 0 to 24 in segments of ten single records; the epoch of a record is offset // 8."""
+        """Return a log of offsets 0 to 24 in segments of ten single records; the epoch of a record is offset // 8."""
         return three_segments(storage)
 
     @pytest.mark.parametrize("offset", [24, 21, 20, 19, 15, 10, 9, 1, 0])
@@ -380,14 +382,18 @@ class TestTruncating:
         produce(log, 1)
         assert offsets(read_all(log)) == [0, 1, 2, 3]
 
-    def test_truncation_below_the_first_segment_restarts_the_log_there(self, cut: Log) -> None:
+    def test_truncation_below_the_first_segment_restarts_the_log_at_the_offset(
+        self, cut: Log
+    ) -> None:
         remove_below(cut, 20)
         cut.truncate_to(7)
         assert (cut.log_start_offset, cut.log_end_offset) == (7, 7)
         assert segments(cut) == [7]
         assert cut.epochs.entries == []
 
-    def test_truncation_below_the_log_start_offset_lowers_it(self, cut: Log) -> None:
+    def test_truncation_below_the_log_start_offset_lowers_the_log_start_offset(
+        self, cut: Log
+    ) -> None:
         cut.advance_log_start_offset(5)
         cut.truncate_to(3)
         assert (cut.log_start_offset, cut.log_end_offset) == (3, 3)
@@ -406,7 +412,7 @@ class TestTruncating:
             f"{100:020d}"
         ]
 
-    def test_truncation_persists_a_lower_recovery_point_first(self, cut: Log) -> None:
+    def test_truncation_first_persists_a_lower_recovery_point(self, cut: Log) -> None:
         seen: list[tuple[int, int]] = []
         cut.sync()
         cut.before_truncation = lambda: seen.append((cut.recovery_point, cut.log_end_offset))
@@ -416,7 +422,7 @@ class TestTruncating:
     def test_truncation_inside_a_batch_lowers_the_recovery_point_to_its_start(
         self, log: Log
     ) -> None:
-        """Otherwise the next batch written there would count as durable."""
+        """Otherwise the next batch that is written at this offset would count as durable."""
         seen: list[tuple[int, int]] = []
         produce(log, 5, 5, 5)
         log.sync()
@@ -434,7 +440,7 @@ class TestTruncating:
         assert cut.log_start_offset == 25
         assert segments(cut) == [0, 10, 20]
 
-    def test_truncation_persists_a_lower_log_start_offset_first(self, cut: Log) -> None:
+    def test_truncation_first_persists_a_lower_log_start_offset(self, cut: Log) -> None:
         """Otherwise a restart would delete the log, which ends below its checkpointed start."""
         cut.advance_log_start_offset(22)
         cut.recovery_point = 3
@@ -451,7 +457,7 @@ class TestRemoving:
     def cut(self, storage: MemoryStorage) -> Log:
         return three_segments(storage)
 
-    def test_removed_segments_are_kept_under_another_name(
+    def test_files_of_removed_segments_are_renamed_and_kept(
         self, storage: MemoryStorage, cut: Log
     ) -> None:
         generation = cut.layout_generation
@@ -472,7 +478,7 @@ class TestRemoving:
         remove_below(cut, 20)
         assert cut.producers.snapshot_offsets() == [20]
 
-    def test_positions_of_the_records_that_stay_are_the_same(self, cut: Log) -> None:
+    def test_file_positions_of_remaining_records_do_not_change(self, cut: Log) -> None:
         position, data = cut.locate(15), read_all(cut)
         size = cut.size
         remove_below(cut, 10)
@@ -489,10 +495,10 @@ class TestRemoving:
         produce(cut, 1, epoch=4)
         assert offsets(read_all(cut)) == [25]
 
-    def test_a_start_deletes_segments_whose_removal_was_interrupted(
+    def test_restart_deletes_segments_whose_removal_was_interrupted(
         self, storage: MemoryStorage, cut: Log
     ) -> None:
-        """After a power loss the rename of a later segment may be durable and that of an earlier one not."""
+        """After a power loss, a later segment may be renamed while the rename of an earlier segment is lost."""
         remove_below(cut, 20)
         crashed = storage.clone()
         for suffix in (".index", ".log", ".timeindex"):
@@ -547,7 +553,7 @@ class TestFailing:
             log.sync()
         assert log.recovery_point == 0
 
-    def test_failed_roll_keeps_everything_written(self, storage: MemoryStorage) -> None:
+    def test_failed_roll_keeps_all_written_records(self, storage: MemoryStorage) -> None:
         log = open_log(storage, segment_bytes=2 * SIZE)
         produce(log, 1, 1)
         storage.fail(DIRECTORY)
@@ -592,14 +598,16 @@ class TestDurability:
         produce(log, 2)
         assert (storage.synced.count(path), log.recovery_point) == (1, 3)
 
-    def test_follower_is_fsynced_before_its_next_fetch_acknowledges_the_records(
+    def test_follower_log_is_fsynced_before_its_next_fetch_acknowledges_the_records(
         self, storage: MemoryStorage
     ) -> None:
         log = open_log(storage, flush_messages=2)
         replicate(log, bytes(batch(2, base_offset=0)))
         assert (storage.synced.count(log.segments[0].path(".log")), log.recovery_point) == (1, 2)
 
-    def test_records_whose_fsync_failed_are_not_written(self, storage: MemoryStorage) -> None:
+    def test_records_whose_fsync_failed_do_not_count_as_written(
+        self, storage: MemoryStorage
+    ) -> None:
         log = open_log(storage, flush_messages=2)
         produce(log, 1)
         append(log)

@@ -48,7 +48,7 @@ async def started(
 
 
 def live(logs: LogManager) -> list[str]:
-    """Return the paths of the live directories."""
+    """Return the paths of the live log directories."""
     return [directory.path for directory in logs.directories() if directory.replicas is not None]
 
 
@@ -73,7 +73,9 @@ class TestIdentity:
         with pytest.raises(ConfigError, match="belongs to cluster c1, not c2"):
             await manager(storage.clone()).start("c2")
 
-    async def test_directory_of_another_process_is_refused(self, storage: MemoryStorage) -> None:
+    async def test_directory_that_another_process_uses_is_refused(
+        self, storage: MemoryStorage
+    ) -> None:
         first = await started(storage)
         with pytest.raises(ConfigError, match="in use by another broker"):
             manager(storage).lock()
@@ -173,7 +175,7 @@ class TestRestart:
             "x" * 250 + "-0",
         ],
     )
-    async def test_directory_without_a_partition_name_is_no_log(
+    async def test_directory_without_a_partition_name_is_not_opened_as_a_log(
         self, storage: MemoryStorage, name: str
     ) -> None:
         storage.make_directories(f"/d/{name}")
@@ -224,7 +226,7 @@ class TestRestart:
 
 class TestTopics:
     @pytest.mark.row("R69", "R66")
-    async def test_replica_with_another_topic_id_becomes_a_stray(
+    async def test_replica_with_another_topic_id_is_renamed_as_a_stray(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -237,7 +239,7 @@ class TestTopics:
         assert list(again.logs) == [A0]
         assert again.storage.exists(f"/d/{stray}")
 
-    async def test_replica_without_a_topic_id_gets_the_topics_id(
+    async def test_replica_without_a_topic_id_gets_the_id_of_the_topic(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -262,7 +264,9 @@ class TestTopics:
         await logs.delete_renamed(logs.clock.now() + delay)
         assert not [name for name in storage.names("/d") if name.endswith("-delete")]
 
-    async def test_failed_deletion_does_not_stop_the_others(self, storage: MemoryStorage) -> None:
+    async def test_failed_deletion_does_not_stop_other_deletions(
+        self, storage: MemoryStorage
+    ) -> None:
         logs = await started(storage)
         for tp in (A0, B0):
             logs.create(tp, ID, SMALL, is_new=True)
@@ -300,7 +304,7 @@ class TestFailedDirectory:
         produce(second, 1)
 
     @pytest.mark.row("R67")
-    async def test_replica_that_may_be_offline_is_not_created_elsewhere(
+    async def test_replica_that_may_be_in_an_offline_directory_is_not_created_elsewhere(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage, "/d", "/e")
@@ -320,7 +324,9 @@ class TestFailedDirectory:
         logs = await started(storage, "/d", "/e")
         assert live(logs) == ["/e"]
 
-    async def test_start_fails_when_the_last_directory_fails(self, storage: MemoryStorage) -> None:
+    async def test_start_fails_when_the_last_live_directory_fails(
+        self, storage: MemoryStorage
+    ) -> None:
         storage.fail("/d", errno.EIO)
         with pytest.raises(StorageFailed):
             await started(storage)
@@ -347,7 +353,7 @@ async def test_idle_producers_expire_at_a_checkpoint(storage: MemoryStorage) -> 
 
 
 class TestNewLogs:
-    async def test_a_new_replica_is_a_directory_with_its_topic_id(
+    async def test_directory_of_a_new_replica_contains_only_its_topic_id(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -389,7 +395,7 @@ class TestNewLogs:
 
 
 class TestDirectories:
-    async def test_directories_list_their_logs_except_a_failed_directory(
+    async def test_live_directories_list_their_replicas_and_failed_directories_do_not(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage, "/d", "/e")
@@ -403,7 +409,7 @@ class TestDirectories:
         logs.fail_directory("/e")
         assert {d.path: d.replicas is None for d in logs.directories()} == {"/d": False, "/e": True}
 
-    async def test_replica_without_records_needs_no_files_at_stop_and_start(
+    async def test_replica_without_records_is_reopened_without_log_files(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)

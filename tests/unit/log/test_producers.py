@@ -38,14 +38,16 @@ def states() -> ProducerStates:
     return ProducerStates(storage, "/d")
 
 
-def test_first_batch_of_an_unknown_producer_differs_from_later_ones(
+def test_only_the_first_batch_of_an_unknown_producer_may_be_appended(
     states: ProducerStates,
 ) -> None:
     assert states.check(header(0)) == APPEND
     assert states.check(header(55)) == UNKNOWN
 
 
-def test_the_next_sequence_is_appended_and_a_gap_is_not(states: ProducerStates) -> None:
+def test_next_sequence_may_be_appended_but_not_a_sequence_after_a_gap(
+    states: ProducerStates,
+) -> None:
     states.update(header(0, 3), 100)
     assert states.check(header(3)) == APPEND
     assert states.check(header(4)) == EARLY
@@ -77,10 +79,10 @@ def test_retry_older_than_five_batches_is_known_to_be_written(
     assert states.check(header(301)) == EARLY, "a gap"
 
 
-def test_sequences_before_the_first_known_batch_are_no_duplicates(
+def test_sequences_before_the_first_known_batch_are_out_of_order(
     states: ProducerStates,
 ) -> None:
-    """The log need not hold earlier batches of a producer that was unknown: a former leader may have lost them."""
+    """The log may lack earlier batches of a producer that was unknown: a former leader may have lost them."""
     states.update(header(5), 100)
     assert states.check(header(4)) == OUT_OF_ORDER
     assert states.check(header(0, 5)) == OUT_OF_ORDER
@@ -99,7 +101,7 @@ def test_written_sequences_are_known_across_the_wrap_to_zero(states: ProducerSta
     assert states.check(header(7)) == EARLY
 
 
-def test_snapshot_keeps_what_is_known_of_earlier_batches(states: ProducerStates) -> None:
+def test_snapshot_keeps_the_known_sequences_of_earlier_batches(states: ProducerStates) -> None:
     """A producer may have five batches in flight when a broker is restarted and then elected."""
     for i in range(10):
         states.update(header(2 * i, 2), 100 + 2 * i)
@@ -115,7 +117,7 @@ def test_snapshot_keeps_what_is_known_of_earlier_batches(states: ProducerStates)
     assert states.check(header(10, 2)) == WRITTEN
 
 
-def test_snapshot_of_kafkas_restores_only_the_last_batch(states: ProducerStates) -> None:
+def test_snapshot_in_kafkas_format_restores_only_the_last_batch(states: ProducerStates) -> None:
     for i in range(10):
         states.update(header(2 * i, 2), 100 + 2 * i)
     data = states.encode()[: -(16 + 4 * 16)]
@@ -128,7 +130,7 @@ def test_snapshot_of_kafkas_restores_only_the_last_batch(states: ProducerStates)
 
 
 @pytest.mark.parametrize("size", [1, 15, 16, 79])
-def test_snapshot_whose_earlier_batches_are_not_whole_is_ignored(
+def test_snapshot_with_truncated_earlier_batches_is_ignored(
     states: ProducerStates, size: int
 ) -> None:
     for i in range(10):
@@ -147,7 +149,9 @@ def test_sequences_wrap_to_zero(states: ProducerStates) -> None:
     assert states.check(header(LAST, 3)) == 10
 
 
-def test_an_older_epoch_is_fenced_and_a_newer_begins_at_zero(states: ProducerStates) -> None:
+def test_older_producer_epoch_is_fenced_and_a_newer_epoch_begins_at_sequence_0(
+    states: ProducerStates,
+) -> None:
     states.update(header(0, epoch=3), 0)
     assert states.check(header(1, epoch=2)) == FENCED
     assert states.check(header(0, epoch=4)) == APPEND
@@ -156,7 +160,7 @@ def test_an_older_epoch_is_fenced_and_a_newer_begins_at_zero(states: ProducerSta
     assert states.check(header(0, epoch=3)) == FENCED
 
 
-def test_a_snapshot_is_kafkas_version_1_with_a_crc(states: ProducerStates) -> None:
+def test_snapshot_has_the_format_of_kafka_version_1_with_a_crc(states: ProducerStates) -> None:
     states.update(header(4, 3, epoch=2, timestamp=500), 50)
     data = states.encode()
     entries = struct.pack(">qhiqiqiq", 7, 2, 6, 52, 2, 502, -1, -1)
@@ -182,7 +186,7 @@ def test_newest_valid_snapshot_below_the_log_end_is_restored(states: ProducerSta
     assert len(states) == 0
 
 
-def test_snapshots_of_segments_and_the_newest_are_kept(states: ProducerStates) -> None:
+def test_snapshots_of_segments_and_the_newest_snapshot_are_kept(states: ProducerStates) -> None:
     for offset in (1, 2, 3, 4):
         states.snapshot(offset)
     states.keep_snapshots({2})
@@ -204,7 +208,7 @@ def test_a_producer_expires_when_it_was_idle_and_its_batches_are_old(
     assert len(states) == 0
 
 
-def test_a_transaction_marker_raises_the_epoch_and_leaves_the_sequence(
+def test_transaction_marker_leaves_the_sequence_unchanged(
     states: ProducerStates,
 ) -> None:
     states.update(header(0, 2, epoch=0), 0)
@@ -228,7 +232,7 @@ def marker(*, epoch: int = 0, producer: int = 7) -> Header:
 
 
 class TestTransactions:
-    def test_first_batch_opens_a_transaction_and_its_marker_ends_it(
+    def test_first_batch_opens_a_transaction_and_a_marker_ends_it(
         self, states: ProducerStates
     ) -> None:
         states.update(header(0), 10)
@@ -249,7 +253,7 @@ class TestTransactions:
         assert states.first_unstable_offset(11) == 10
         assert states.first_unstable_offset(12) is None
 
-    def test_earliest_of_several_transactions_is_the_unstable_one(
+    def test_first_unstable_offset_is_the_start_of_the_earliest_open_transaction(
         self, states: ProducerStates
     ) -> None:
         for producer, offset in ((1, 10), (2, 11), (3, 12)):
@@ -293,7 +297,7 @@ class TestTransactions:
         assert again.first_unstable_offset(51) == 50
         assert again.active() == states.active()
 
-    def test_restoring_an_older_state_forgets_later_transactions(
+    def test_restoring_an_older_state_removes_later_transactions(
         self, states: ProducerStates
     ) -> None:
         states.update(transactional(0), 50)

@@ -1,4 +1,4 @@
-"""Opening a log after a crash: sound batches stay, torn ones are truncated, and a second recovery changes nothing."""
+"""Opening a log after a crash: valid batches stay, torn batches are truncated, a second recovery has no effect."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_recovery_deletes_segments_behind_a_truncated_one(storage: MemoryStorage
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffixes", [(".log",), (".log", ".index", ".timeindex")])
-def test_missing_segment_is_reported_and_later_ones_are_kept(
+def test_missing_segment_is_reported_and_later_segments_are_kept(
     storage: MemoryStorage, suffixes: tuple[str, ...], clean: bool
 ) -> None:
     three_segments(storage)
@@ -215,7 +215,7 @@ def test_lost_epoch_file_is_rebuilt_from_the_batches(
     assert reopened(storage.clone(), recovery_point=recovery_point).epochs.entries == before
 
 
-def test_unused_log_of_kafka_is_opened_without_a_warning(
+def test_empty_log_that_kafka_created_is_opened_without_a_warning(
     storage: MemoryStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage.make_directories(DIRECTORY)
@@ -251,7 +251,7 @@ TRUE_EPOCHS = [(0, 0), (3, 4), (4, 12)]
     ],
     ids=str,
 )
-def test_false_epoch_file_is_made_again_from_the_batches(
+def test_wrong_epoch_file_is_rebuilt_from_the_batches(
     storage: MemoryStorage,
     entries: list[tuple[int, int]],
     recovery_point: int,
@@ -273,7 +273,7 @@ def test_false_epoch_file_is_made_again_from_the_batches(
         assert (f"{file} does not describe the log" in caplog.text) is (entries != TRUE_EPOCHS)
 
 
-def test_epoch_without_a_record_at_the_log_end_is_forgotten(
+def test_epoch_without_a_record_at_the_log_end_is_removed(
     storage: MemoryStorage,
 ) -> None:
     log = three_segments(storage)

@@ -25,7 +25,7 @@ NOW = 10_000
 
 
 def dated(*timestamps: int, storage: MemoryStorage | None = None, **settings: object) -> Log:
-    """Return a log with one record of each timestamp, in a segment of its own; the last segment is active."""
+    """Return a log with one segment per timestamp, each with one record; the last segment is active."""
     log = open_log(storage or MemoryStorage(), segment_bytes=SIZE, **settings)
     for timestamp in timestamps:
         produce(log, 1, timestamp=timestamp)
@@ -33,14 +33,14 @@ def dated(*timestamps: int, storage: MemoryStorage | None = None, **settings: ob
 
 
 def start_after(log: Log, high_watermark: int | None = None, wall_ms: int = NOW) -> int:
-    """Return the log start offset after the deletion."""
+    """Return the log start offset after the planned deletion."""
     limit = log.log_end_offset if high_watermark is None else high_watermark
     planned = plan(log, limit, wall_ms)
     return log.log_start_offset if planned is None else planned.log_start_offset
 
 
 class TestTime:
-    def test_segment_goes_when_its_newest_record_is_older_than_the_limit(self) -> None:
+    def test_segment_is_deleted_when_its_newest_record_is_older_than_the_limit(self) -> None:
         log = dated(9000, 9500, 9900, retention_ms=500)
         assert [start_after(log, wall_ms=now) for now in (9500, 9501, 10_000, 10_001)] == [
             0,
@@ -49,23 +49,23 @@ class TestTime:
             2,
         ]
 
-    def test_segments_behind_one_that_may_stay_stay_too(self) -> None:
+    def test_segments_after_a_segment_that_is_kept_are_kept_too(self) -> None:
         assert start_after(dated(9000, 20_000, 9000, 9000, retention_ms=500)) == 1
 
-    def test_largest_timestamp_of_a_segment_counts(self) -> None:
+    def test_age_of_a_segment_is_the_age_of_its_largest_timestamp(self) -> None:
         log = open_log(MemoryStorage(), segment_bytes=2 * SIZE, retention_ms=500)
         for timestamp in (9900, 1000, 9000, 9000):
             produce(log, 1, timestamp=timestamp)
         assert start_after(log) == 0
         assert start_after(log, wall_ms=10_401) == 4
 
-    def test_no_limit_deletes_nothing(self) -> None:
+    def test_retention_without_a_time_limit_deletes_nothing(self) -> None:
         assert start_after(dated(0, 0, retention_ms=-1)) == 0
 
-    def test_limit_of_zero_deletes_what_is_older_than_now(self) -> None:
+    def test_retention_time_of_zero_deletes_every_segment_older_than_now(self) -> None:
         assert start_after(dated(9998, 9999, 10_000, 9000, retention_ms=0)) == 2
 
-    def test_largest_limit_deletes_nothing(self) -> None:
+    def test_largest_possible_retention_time_deletes_nothing(self) -> None:
         assert start_after(dated(0, 0, retention_ms=2**63 - 1)) == 0
 
     def test_records_without_a_timestamp_are_as_old_as_their_file(self) -> None:
@@ -106,22 +106,22 @@ class TestTime:
 
 
 class TestSize:
-    def test_log_keeps_at_least_the_limit(self) -> None:
+    def test_log_keeps_at_least_the_retention_size(self) -> None:
         for limit, expected in ((0, 4), (1, 3), (SIZE, 3), (SIZE + 1, 2), (4 * SIZE, 0)):
             assert (
                 start_after(dated(1, 1, 1, 1, retention_bytes=limit, retention_ms=-1)) == expected
             )
 
     @pytest.mark.parametrize("limit", [-1, 2**63 - 1])
-    def test_no_limit_deletes_nothing(self, limit: int) -> None:
+    def test_retention_without_a_size_limit_deletes_nothing(self, limit: int) -> None:
         assert start_after(dated(1, 1, retention_bytes=limit, retention_ms=-1)) == 0
 
-    def test_segments_below_the_log_start_do_not_count(self) -> None:
+    def test_segments_below_the_log_start_do_not_count_for_the_retention_size(self) -> None:
         log = dated(1, 1, 1, 1, retention_bytes=2 * SIZE, retention_ms=-1)
         log.advance_log_start_offset(2)
         assert plan(log, 4, NOW) is None
 
-    def test_size_is_looked_at_before_the_time(self) -> None:
+    def test_size_limit_is_applied_before_the_time_limit(self) -> None:
         planned = plan(dated(1, 1, 9990, retention_bytes=2 * SIZE, retention_ms=500), 3, NOW)
         assert planned is not None
         assert planned.log_start_offset == 2
@@ -134,7 +134,7 @@ class TestSize:
 
 
 class TestBounds:
-    def test_records_at_the_high_watermark_and_above_stay(self) -> None:
+    def test_records_at_the_high_watermark_and_above_are_kept(self) -> None:
         log = three_segments(MemoryStorage())
         log.configure(config(retention_ms=0, segment_bytes=10 * SIZE))
         assert [start_after(log, hw) for hw in (0, 9, 10, 19, 20, 24, 25)] == [
@@ -147,7 +147,7 @@ class TestBounds:
             25,
         ]
 
-    def test_active_segment_goes_with_all_others_after_a_roll(self) -> None:
+    def test_active_segment_is_deleted_with_all_others_after_a_roll(self) -> None:
         log = dated(1, 1, retention_ms=500)
         planned = plan(log, 2, NOW)
         assert planned is not None
@@ -156,7 +156,7 @@ class TestBounds:
         remove_below(log, 2)
         assert plan(log, 2, NOW) is None, "an empty segment stays"
 
-    def test_segments_before_the_active_one_go_without_a_roll(self) -> None:
+    def test_segments_before_the_active_segment_are_deleted_without_a_roll(self) -> None:
         planned = plan(dated(1, 1, 9900, retention_ms=500), 3, NOW)
         assert planned is not None
         assert (planned.log_start_offset, planned.needs_roll) == (2, False)
@@ -164,7 +164,7 @@ class TestBounds:
     def test_empty_log_keeps_its_segment(self) -> None:
         assert plan(open_log(MemoryStorage(), retention_ms=0, retention_bytes=0), 0, NOW) is None
 
-    def test_many_segments_take_several_plans(self) -> None:
+    def test_deletion_of_many_segments_is_divided_into_several_plans(self) -> None:
         log = dated(*[1] * (SEGMENTS_MAX + 2), retention_ms=500)
         first = plan(log, SEGMENTS_MAX + 2, NOW)
         assert first is not None
@@ -184,22 +184,22 @@ class TestBounds:
 
 
 class TestPolicy:
-    def test_compacted_log_is_not_deleted(self) -> None:
+    def test_old_segments_of_a_compacted_log_are_not_deleted(self) -> None:
         log = compacted(MemoryStorage(), 0, 5, 9, segment_bytes=SIZE)
         assert start_after(log, wall_ms=1 << 50) == 0
 
-    def test_log_that_is_compacted_and_deleted_loses_old_segments(self) -> None:
+    def test_old_segments_of_a_log_with_compact_and_delete_policies_are_deleted(self) -> None:
         log = compacted(MemoryStorage(), 0, 5, 9, segment_bytes=SIZE)
         log.configure(config(cleanup_policy=("compact", "delete"), segment_bytes=SIZE))
         assert start_after(log, wall_ms=1 << 50) == 10
 
-    def test_log_without_a_cleanup_policy_is_not_deleted(self) -> None:
+    def test_old_segments_of_a_log_without_a_cleanup_policy_are_not_deleted(self) -> None:
         log = dated(100, 200, 300)
         assert start_after(log, wall_ms=1 << 50) > 0
         kept = dated(100, 200, 300, cleanup_policy=())
         assert start_after(kept, wall_ms=1 << 50) == 0
 
-    def test_segments_below_the_log_start_go_in_every_log(self) -> None:
+    def test_segments_below_the_log_start_are_deleted_even_in_a_compacted_log(self) -> None:
         log = compacted(MemoryStorage(), 0, 5, 9, segment_bytes=SIZE)
         assert below_start(log) == ""
         log.advance_log_start_offset(7)
@@ -209,7 +209,7 @@ class TestPolicy:
 
 
 class TestEarliestTimestamp:
-    def test_it_is_that_of_the_batch_at_the_log_start(self) -> None:
+    def test_earliest_timestamp_is_the_timestamp_of_the_batch_at_the_log_start(self) -> None:
         log = open_log(MemoryStorage(), segment_bytes=2 * SIZE)
         assert earliest_timestamp(log) == -1
         for timestamp in (100, 200, 300, 400, 500):
@@ -220,7 +220,7 @@ class TestEarliestTimestamp:
             found.append(earliest_timestamp(log))
         assert found == [100, 200, 300, 400, 500, -1]
 
-    def test_it_is_the_time_of_the_append_where_that_counts(self) -> None:
+    def test_earliest_timestamp_is_the_append_time_in_a_batch_with_append_time(self) -> None:
         log = open_log(MemoryStorage())
         data = batch(2, timestamp=100)
         stamp_append_time(data, 0, len(data), 700)
@@ -228,13 +228,13 @@ class TestEarliestTimestamp:
         log.flush()
         assert earliest_timestamp(log) == 700
 
-    def test_it_is_that_of_the_next_segment_when_compaction_has_emptied_one(self) -> None:
+    def test_earliest_timestamp_skips_segments_that_compaction_has_emptied(self) -> None:
         log = dated(100, 200, 300, cleanup_policy=("compact",))
         clean(log, 0, lambda offset: False)
         clean(log, 1, lambda offset: False)
         assert (log.log_start_offset, earliest_timestamp(log)) == (0, 300)
 
-    def test_it_follows_a_truncation(self) -> None:
+    def test_earliest_timestamp_changes_after_a_truncation(self) -> None:
         log = open_log(MemoryStorage())
         produce(log, 1, timestamp=100)
         assert earliest_timestamp(log) == 100

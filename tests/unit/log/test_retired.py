@@ -12,7 +12,7 @@ from minikafka.log.segment import Segment
 
 
 def retired(*delays: int) -> tuple[RetiredSegments, list[Segment]]:
-    """Return segments that were removed with these delays (ms), and their list."""
+    """Return a `RetiredSegments` that holds one segment per delay (ms), and the list of these segments."""
     storage = MemoryStorage()
     storage.make_directories(DIRECTORY)
     segments = [Segment.create(storage, DIRECTORY, 10 * n, 0, 4096) for n in range(len(delays))]
@@ -22,7 +22,7 @@ def retired(*delays: int) -> tuple[RetiredSegments, list[Segment]]:
     return kept, segments
 
 
-def test_segment_is_due_after_its_delay() -> None:
+def test_removed_segment_is_due_for_deletion_after_its_delay() -> None:
     kept, (first, second) = retired(100, 50)
     assert kept.take_due(1000, 9) == []
     assert kept.take_due(1050, 9) == [second]
@@ -30,12 +30,12 @@ def test_segment_is_due_after_its_delay() -> None:
     assert kept.take_due(1100, 9) == [first]
 
 
-def test_segment_without_a_delay_is_due_at_once() -> None:
+def test_removed_segment_without_a_delay_is_due_at_once() -> None:
     kept, segments = retired(0)
     assert kept.take_due(1000, 9) == segments
 
 
-def test_due_segments_are_taken_a_few_at_a_time() -> None:
+def test_due_segments_are_returned_a_few_at_a_time() -> None:
     kept, segments = retired(0, 0, 0)
     assert [kept.take_due(1, 2), kept.take_due(1, 2), kept.take_due(1, 2)] == [
         segments[:2],
@@ -44,7 +44,7 @@ def test_due_segments_are_taken_a_few_at_a_time() -> None:
     ]
 
 
-def test_segments_of_one_log_can_be_closed_alone() -> None:
+def test_close_closes_only_the_removed_segments_of_one_log() -> None:
     log = three_segments(MemoryStorage())
     segment = log.segments[0]
     remove_below(log, 10)

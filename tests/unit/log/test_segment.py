@@ -24,7 +24,7 @@ def storage() -> MemoryStorage:
 
 
 def written(storage: MemoryStorage, count: int = 12) -> Segment:
-    """A segment of single records from offset 100 on, with an index entry for every third batch."""
+    """Return a segment of single records from offset 100 on, with an index entry for every third batch."""
     segment = Segment.create(storage, DIRECTORY, 100, 5000, INTERVAL)
     for i in range(count):
         data = batch(timestamp=1000 + i)
@@ -40,7 +40,7 @@ def opened(storage: MemoryStorage) -> Segment:
 
 
 @pytest.mark.key("index.interval.bytes")
-def test_index_entry_is_due_after_more_than_the_interval(storage: MemoryStorage) -> None:
+def test_index_entry_is_added_after_more_than_the_interval_of_bytes(storage: MemoryStorage) -> None:
     assert list(written(storage).index.positions) == [3 * SIZE, 6 * SIZE, 9 * SIZE]
 
 
@@ -72,7 +72,7 @@ def test_index_that_contradicts_the_log_is_rebuilt(
     assert struct.unpack_from(">ii", storage.read(path)) == (3, 3 * SIZE)
 
 
-def test_headers_stop_where_no_whole_batch_follows(storage: MemoryStorage) -> None:
+def test_headers_end_before_an_incomplete_batch(storage: MemoryStorage) -> None:
     segment = written(storage)
     assert len(list(segment.headers(0, 12 * SIZE))) == 12
     assert len(list(segment.headers(0, 12 * SIZE - 1))) == 11
@@ -80,14 +80,14 @@ def test_headers_stop_where_no_whole_batch_follows(storage: MemoryStorage) -> No
     assert list(segment.headers(1, 12 * SIZE)) == []
 
 
-def test_new_segment_empties_old_files_of_its_name(storage: MemoryStorage) -> None:
+def test_new_segment_empties_existing_files_of_the_same_name(storage: MemoryStorage) -> None:
     written(storage)
     segment = Segment.create(storage, DIRECTORY, 100, 0, INTERVAL)
     assert segment.file.size() == len(segment.index) == len(segment.times) == 0
     assert [storage.read(path) for path in segment.paths()] == [b"", b"", b""]
 
 
-def test_deleting_leaves_no_file(storage: MemoryStorage) -> None:
+def test_delete_removes_every_file_of_the_segment(storage: MemoryStorage) -> None:
     segment = written(storage)
     segment.delete()
     assert storage.names(DIRECTORY) == []

@@ -50,7 +50,7 @@ def assert_found_as_in(log: Log) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_record_at_a_time_is_found_after_every_change_of_the_log(seed: int) -> None:
+def test_timestamp_lookup_is_correct_after_every_change_of_the_log(seed: int) -> None:
     rng = random.Random(seed)
     storage = MemoryStorage()
     log = open_log(storage, segment_bytes=600, index_interval_bytes=rng.choice((0, 100, 4096)))
@@ -74,7 +74,7 @@ def test_record_at_a_time_is_found_after_every_change_of_the_log(seed: int) -> N
     assert_found_as_in(open_log(storage, clean=True, log_start_offset=start, segment_bytes=600))
 
 
-def test_latest_record_is_one_that_was_not_deleted() -> None:
+def test_record_with_the_latest_timestamp_is_not_a_deleted_record() -> None:
     log = open_log(MemoryStorage())
     for timestamp in (1000, 3000, 1500, 2000):
         rows = [Record(timestamp=timestamp), Record(timestamp=timestamp - 1)]

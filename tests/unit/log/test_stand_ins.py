@@ -1,4 +1,4 @@
-"""The file that takes the place of a segment's file after a failure."""
+"""The stand-in that replaces a segment's file after a disk failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from minikafka.log.stand_ins import RefusingFile
     ],
     ids=["pread", "pwritev", "size", "truncate", "sync"],
 )
-def test_failed_file_refuses_every_call_with_the_same_error(
+def test_file_that_replaces_a_failed_file_raises_the_same_error_in_every_call(
     call: Callable[[RefusingFile], object],
 ) -> None:
     failure = StorageFailed("/d/x", OSError(errno.EIO, "I/O error"))

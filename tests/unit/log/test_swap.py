@@ -1,4 +1,4 @@
-"""Compacted copies put in place, and what a crash at any file operation of a cleaning leaves."""
+"""The swap of cleaned copies for segments, and the log after a crash at any file operation of a cleaning."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Killed(Exception):
 
 
 class MortalStorage(MemoryStorage):
-    """Kills the process before its operation number `fatal`, counted from the moment when that is set."""
+    """Storage that raises `Killed` at the file operation with number `fatal`; `operations` counts file operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class MortalStorage(MemoryStorage):
 
 
 def clean_all(log: Log) -> None:
-    """Clean everything below the active segment, and put each copy in place."""
+    """Clean every segment below the active segment, and replace the segments by their copies."""
     segments = {segment.base_offset: segment for segment in log.segments}
     groups, outcome = carry_out(log.storage, task(log, NOW))
     for group in groups:
@@ -77,7 +77,7 @@ def opened(storage: MemoryStorage) -> LogDirectory:
 
 
 def killed_at(fatal: int) -> tuple[MemoryStorage, bool]:
-    """Return the storage of a process that was killed at this operation of a cleaning; False: it was not."""
+    """Kill a cleaning at file operation `fatal`; return the storage, and False if the cleaning ended before."""
     storage = MortalStorage()
     log = dirty_log(storage).logs[TP]
     storage.operations, storage.fatal = 0, fatal
@@ -88,7 +88,7 @@ def killed_at(fatal: int) -> tuple[MemoryStorage, bool]:
     return storage.clone(), False
 
 
-def test_cleaning_killed_at_any_file_operation_loses_nothing() -> None:
+def test_cleaning_killed_at_any_file_operation_loses_no_records() -> None:
     before = dirty_log(MemoryStorage()).logs[TP]
     dirty, end, producers = set(records(read_all(before))), before.log_end_offset, before.producers
     clean_all(before)
@@ -111,7 +111,7 @@ def test_cleaning_killed_at_any_file_operation_loses_nothing() -> None:
     assert fatal > 60
 
 
-def test_joined_segments_are_one_after_the_swap() -> None:
+def test_joined_segments_become_one_segment_after_the_swap() -> None:
     log = dirty_log(MemoryStorage()).logs[TP]
     bases = [segment.base_offset for segment in log.segments]
     positions = {offset: log.locate(offset) for offset in (bases[-1], log.log_end_offset)}
@@ -123,7 +123,7 @@ def test_joined_segments_are_one_after_the_swap() -> None:
     assert log.layout_generation > generation
 
 
-def test_replaced_segments_are_deleted_later() -> None:
+def test_files_of_replaced_segments_are_deleted_later() -> None:
     storage = MemoryStorage()
     log = dirty_log(storage).logs[TP]
     replaced = len(log.segments) - 1
@@ -134,7 +134,7 @@ def test_replaced_segments_are_deleted_later() -> None:
     assert len(log.retired.take_due(2 * 10**9, 1_000)) == replaced
 
 
-def test_first_dirty_offset_is_in_kafkas_file_after_a_cleaning() -> None:
+def test_first_dirty_offset_is_in_the_checkpoint_file_of_kafka_after_a_cleaning() -> None:
     storage = MemoryStorage()
     log = dirty_log(storage).logs[TP]
     clean_all(log)
@@ -143,7 +143,7 @@ def test_first_dirty_offset_is_in_kafkas_file_after_a_cleaning() -> None:
 
 
 def small_log(storage: MemoryStorage) -> Log:
-    """A log of records 0 to 39 in four segments."""
+    """Create a log of records 0 to 39 in four segments."""
     log = open_log(storage, segment_bytes=10 * len(batch()), cleanup_policy=("compact",))
     produce(log, *([1] * 40))
     log.close()
@@ -151,7 +151,7 @@ def small_log(storage: MemoryStorage) -> Log:
 
 
 def copy(storage: MemoryStorage, suffix: str, base: int, *kept: int) -> None:
-    """Write a copy of one record for each of these offsets, as Kafka leaves it after a crash."""
+    """Write the files of a cleaned copy with one record per offset in `kept`, as Kafka leaves them after a crash."""
     data = b"".join(bytes(batch(base_offset=offset, leader_epoch=0)) for offset in kept)
     for kind, content in ((".log", data), (".index", b""), (".timeindex", b""), (".txnindex", b"")):
         storage.write_atomically(f"{DIRECTORY}/{base:020d}{kind}{suffix}", content)
@@ -161,7 +161,7 @@ def recovered(storage: MemoryStorage) -> Log:
     return open_log(storage, first_dirty_offset=0, recovery_point=40)
 
 
-def test_start_completes_a_swap_of_kafka() -> None:
+def test_restart_completes_a_swap_that_kafka_began() -> None:
     storage = MemoryStorage()
     small_log(storage)
     copy(storage, ".swap", 10, 15, 25)
@@ -170,7 +170,7 @@ def test_start_completes_a_swap_of_kafka() -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 10, 30]
 
 
-def test_start_completes_a_swap_whose_replaced_files_are_renamed() -> None:
+def test_restart_completes_a_swap_whose_replaced_files_are_renamed() -> None:
     storage = MemoryStorage()
     small_log(storage)
     copy(storage, ".swap", 10, 15, 25)
@@ -180,7 +180,7 @@ def test_start_completes_a_swap_whose_replaced_files_are_renamed() -> None:
     assert offsets(read_all(recovered(storage))) == [*range(10), 15, 25, *range(30, 40)]
 
 
-def test_start_killed_at_any_file_operation_of_a_swap_is_repeated_with_the_same_result() -> None:
+def test_restart_killed_at_any_file_operation_of_a_swap_can_be_repeated() -> None:
     fatal, is_killed = 0, True
     while is_killed:
         fatal += 1
@@ -206,7 +206,7 @@ def test_start_killed_at_any_file_operation_of_a_swap_is_repeated_with_the_same_
 
 
 @pytest.mark.parametrize("base", [10, 20])
-def test_start_removes_a_copy_that_is_only_partly_renamed(base: int) -> None:
+def test_restart_removes_a_copy_that_is_only_partly_renamed(base: int) -> None:
     storage = MemoryStorage()
     small_log(storage)
     copy(storage, ".swap", 20, 25)
@@ -216,7 +216,7 @@ def test_start_removes_a_copy_that_is_only_partly_renamed(base: int) -> None:
     assert all(EXPECTED_FILE.fullmatch(name) for name in storage.names(DIRECTORY))
 
 
-def test_index_that_is_left_of_a_complete_swap_is_renamed() -> None:
+def test_remaining_index_of_a_complete_swap_is_renamed_at_restart() -> None:
     storage = MemoryStorage()
     small_log(storage)
     path = f"{DIRECTORY}/{10:020d}.index"
@@ -241,7 +241,7 @@ def test_empty_copy_leaves_an_empty_segment() -> None:
 
 
 def begun(storage: MemoryStorage) -> tuple[LogDirectory, Replacement]:
-    """Return the replacement of the first group of segments, after its first step."""
+    """Begin the replacement of the first group of segments; return the log directory and the replacement."""
     directory = dirty_log(storage)
     log = directory.logs[TP]
     groups, _ = carry_out(storage, task(log, NOW))
@@ -252,7 +252,7 @@ def begun(storage: MemoryStorage) -> tuple[LogDirectory, Replacement]:
 
 
 def contents() -> list[list[Record]]:
-    """Return the records of the log of `begun`, with the segments that are replaced and with their copy."""
+    """Return the records of the log of `begun`, before and after the replacement is completed."""
     directory, replacement = begun(MemoryStorage())
     log = directory.logs[TP]
     original = list(records(read_all(log)))
@@ -261,7 +261,7 @@ def contents() -> list[list[Record]]:
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
-def test_truncation_killed_at_any_file_operation_of_a_swap_brings_nothing_back(
+def test_truncation_killed_during_a_swap_brings_back_no_truncated_records(
     is_complete: bool,
 ) -> None:
     fatal, is_killed, end = 0, True, LONG_MAX
@@ -293,7 +293,7 @@ def test_truncation_killed_at_any_file_operation_of_a_swap_brings_nothing_back(
 
 
 def replacement_end(replacement: Replacement) -> int:
-    """Return the offset behind the segments that are replaced."""
+    """Return the base offset of the segment after the replaced segments."""
     log = replacement._log
     return next(
         segment.base_offset
@@ -302,7 +302,7 @@ def replacement_end(replacement: Replacement) -> int:
     )
 
 
-def test_replacement_that_a_truncation_has_undone_is_refused() -> None:
+def test_replacement_that_was_undone_by_a_truncation_is_refused() -> None:
     directory, replacement = begun(MemoryStorage())
     log = directory.logs[TP]
     before = len(log.segments)

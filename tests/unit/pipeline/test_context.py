@@ -1,4 +1,4 @@
-"""The end of a pipeline's Spark."""
+"""The end of the Spark session of a pipeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 from minikafka.pipeline import context
 
 
-def test_error_of_a_stopped_java_is_not_printed(monkeypatch):
+def test_error_of_a_stopped_java_process_is_not_printed(monkeypatch):
     printed: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", printed.append)
     spark = MagicMock()

@@ -1,4 +1,4 @@
-"""Pipelines described in TOML: what is accepted, and errors that name the table, the key and the fix."""
+"""Pipelines described in TOML: accepted files, and errors that name the table, the key and the fix."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parsed(text: str, given: Overrides = GIVEN) -> Definition:
     return parse(text, "f.toml", given)
 
 
-def test_smallest_file_is_a_stream_with_defaults():
+def test_smallest_pipeline_file_is_a_stream_with_defaults():
     [source] = parsed(PIPELINE + SOURCE + SINK).sources
     assert source.options == {
         "kafka.bootstrap.servers": "127.0.0.1:9092",
@@ -59,7 +59,7 @@ def test_smallest_file_is_a_stream_with_defaults():
     )
 
 
-def test_every_key_of_a_file_is_read():
+def test_every_key_of_a_pipeline_file_is_read():
     found = parsed(
         """
         [pipeline]
@@ -129,7 +129,7 @@ def test_batch_has_no_limit_per_trigger_and_needs_no_checkpoint():
 
 
 @pytest.mark.parametrize("delay", ["0 seconds", "1 minute 30 seconds", "500 milliseconds", "1 Day"])
-def test_delay_of_a_watermark_is_an_interval_of_spark(delay):
+def test_watermark_delay_is_an_interval_of_spark(delay):
     text = f'{SOURCE}watermark = {{ column = "timestamp", delay = "{delay}" }}'
     assert parsed(PIPELINE + text + SINK).sources[0].watermark == Watermark("timestamp", delay)
 
@@ -222,13 +222,13 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("text", MISTAKES, ids=MISTAKES.values())
-def test_mistake_is_named_with_its_place_and_fix(text):
+def test_error_about_a_pipeline_file_names_the_place_and_the_fix(text):
     with pytest.raises(ConfigError) as caught:
         parsed(text)
     assert str(caught.value) == MISTAKES[text]
 
 
-def test_watermark_of_a_batch_is_refused_because_it_has_no_effect():
+def test_watermark_in_a_batch_pipeline_is_refused():
     text = '[pipeline]\nname = "x"\ntrigger = "batch"' + SOURCE
     with pytest.raises(ConfigError, match="watermark has no effect"):
         parsed(text + "watermark = { column = 'ts', delay = '1 second' }" + SINK)

@@ -1,4 +1,4 @@
-"""Errors of Spark as one line; the texts are Spark's own, shortened."""
+"""Spark errors are explained in one line. The error texts in the tests are Spark's, shortened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minikafka.spark.wire.leaders import Unreachable
 
 
 class SparkError(Exception):
-    """An error as pyspark makes it: the text without the stack, and the cause."""
+    """An error as pyspark raises it, with the attributes `_desc` (text without Java stack) and `_cause`."""
 
     def __init__(self, text: str, cause: BaseException | None = None) -> None:
         super().__init__(
@@ -110,26 +110,26 @@ def test_cause_is_explained_in_place_of_the_error_around_it():
 
 
 class JavaError(Exception):
-    """An error as py4j makes it: words of its own, then what Java says."""
+    """An error as py4j raises it: py4j's own text, followed by the message of the Java exception."""
 
     java_exception = object()
 
 
-def test_error_of_java_is_explained_by_the_words_of_java():
+def test_error_of_java_is_explained_by_javas_message():
     text = "An error occurred while calling o2.start.\n: java.io.IOException: mkdir of file:/proc/x failed"
     assert str(explain(JavaError(text))) == (
         "IOException: mkdir of file:/proc/x failed: check the path and its permissions"
     )
 
 
-def test_error_of_the_system_names_the_file():
+def test_operating_system_error_names_the_file():
     error = FileNotFoundError(2, "No such file or directory", "/proc/x")
     assert str(explain(error)) == (
         "/proc/x: No such file or directory: check the path and its permissions"
     )
 
 
-def test_error_of_the_data_source_on_the_driver_names_the_command():
+def test_error_of_a_missing_topic_names_the_command_to_list_topics():
     error = KafkaError(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "clicks: no such topic; correct option subscribe, or create it",
@@ -144,16 +144,16 @@ def test_error_of_the_data_source_on_the_driver_names_the_command():
         ("no leader answers for t-0, t-1", "minikafka cluster health shows why"),
     ],
 )
-def test_cluster_that_fails_meanwhile_is_told_with_what_to_check(text, advice):
+def test_error_of_an_unreachable_cluster_says_what_to_check(text, advice):
     assert str(explain(Unreachable(text))) == f"{text}: {advice}"
 
 
-def test_own_error_is_kept():
+def test_own_error_is_kept_unchanged():
     error = ConfigError("unknown option x")
     assert explain(error) is error
 
 
-def test_master_that_does_not_answer_is_told_with_what_to_check():
+def test_error_of_a_silent_spark_master_says_what_to_check():
     error = JavaError(
         "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
         ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."

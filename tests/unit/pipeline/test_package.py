@@ -1,4 +1,4 @@
-"""The archives of `minikafka pipeline package`, and the command that it prints."""
+"""The archives that `minikafka pipeline package` writes, and the spark-submit command that is printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minikafka.cli.pipeline.group import pipeline
 from minikafka.pipeline.package import Package, write_libraries
 
 
-def test_command_writes_the_archive_and_prints_how_to_submit(tmp_path):
+def test_package_command_writes_the_archive_and_prints_how_to_submit(tmp_path):
     ran = CliRunner().invoke(pipeline, ["package", "--output", str(tmp_path / "new")])
     archive = tmp_path / "new" / "minikafka-spark.zip"
     assert ran.exit_code == 0, ran.output
@@ -24,7 +24,7 @@ def test_command_writes_the_archive_and_prints_how_to_submit(tmp_path):
     )
 
 
-def test_directory_that_cannot_be_written_is_named(tmp_path):
+def test_error_about_an_unwritable_directory_names_it(tmp_path):
     (tmp_path / "file").touch()
     ran = CliRunner().invoke(pipeline, ["package", "--output", str(tmp_path / "file" / "new")])
     assert ran.exit_code != 0
@@ -48,6 +48,6 @@ def test_packed_library_is_imported_where_it_was_unpacked(tmp_path):
     assert ran.stdout.startswith(f"{tmp_path / 'unpacked'}/fastcrc/")
 
 
-def test_library_that_is_not_installed_is_named(tmp_path):
+def test_error_about_a_missing_library_names_it(tmp_path):
     with pytest.raises(ConfigError, match="no-such-library is not installed"):
         write_libraries(tmp_path / "libraries.tar.gz", ["no-such-library"])

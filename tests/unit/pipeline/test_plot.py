@@ -1,4 +1,4 @@
-"""Pictures as PNG and as pages that need no network."""
+"""Plots as PNG files and as HTML pages that need no network."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LINES = Picture(
 )
 
 
-def test_png_is_a_picture(tmp_path):
+def test_png_plot_is_a_valid_picture(tmp_path):
     write(LINES, str(tmp_path / "lag.png"))
     assert (tmp_path / "lag.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-def test_page_holds_picture_and_numbers_and_loads_nothing(tmp_path):
+def test_plot_page_holds_picture_and_numbers_and_loads_nothing(tmp_path):
     write(LINES, str(tmp_path / "lag.html"))
     page = (tmp_path / "lag.html").read_text()
     assert "lag of &lt;group&gt; &amp; co" in page
@@ -38,13 +38,13 @@ def test_page_holds_picture_and_numbers_and_loads_nothing(tmp_path):
 
 @pytest.mark.parametrize("series", [[], [Series("empty", [], [])], [Series("one", TIMES[:1], [3])]])
 @pytest.mark.parametrize("bar_s", [None, 60.0])
-def test_results_without_much_content_are_drawn(tmp_path, series, bar_s):
+def test_plots_of_empty_and_single_values_are_drawn(tmp_path, series, bar_s):
     write(Picture("few", "records", series, bar_s), str(tmp_path / "few.html"))
     assert "<svg" in (tmp_path / "few.html").read_text()
 
 
 @pytest.mark.parametrize("minutes", [3, 4, 180, 240])
-def test_axis_of_time_has_ticks_for_spans_between_their_usual_steps(tmp_path, minutes):
+def test_time_axis_has_ticks_for_time_spans_between_the_usual_steps(tmp_path, minutes):
     times = [START, START + timedelta(minutes=minutes)]
     write(Picture("few", "records", [Series("a", times, [1, 2])]), str(tmp_path / "few.html"))
     assert "<svg" in (tmp_path / "few.html").read_text()
@@ -53,6 +53,6 @@ def test_axis_of_time_has_ticks_for_spans_between_their_usual_steps(tmp_path, mi
 @pytest.mark.parametrize(
     ("name", "message"), [("a.pdf", r"\.png or \.html"), ("missing/a.png", "does not exist")]
 )
-def test_path_is_refused_before_the_job_runs(tmp_path, name, message):
+def test_unusable_plot_path_is_refused_before_the_job_runs(tmp_path, name, message):
     with pytest.raises(ConfigError, match=message):
         check_path(str(tmp_path / name))

@@ -1,4 +1,4 @@
-"""What a running pipeline shows of its streams and of Spark's tasks."""
+"""The progress that a running pipeline shows: its streams and Spark's tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minikafka.pipeline.report import Bar, Report, Silent
 
 
 class Seen(Silent):
-    """A display that keeps what it was first shown."""
+    """A display that records the first non-empty progress bars that it was given."""
 
     def __init__(self) -> None:
         self.bars: Sequence[Bar] = ()
@@ -22,7 +22,7 @@ class Seen(Silent):
         self.shown.set()
 
 
-def test_tasks_have_a_bar_next_to_that_of_their_stream(monkeypatch):
+def test_tasks_have_a_progress_bar_next_to_the_bar_of_their_stream(monkeypatch):
     monkeypatch.setattr(module, "_INTERVAL_S", 0.01)
     stage = SimpleNamespace(numCompletedTasks=1, numTasks=2)
     tracker = SimpleNamespace(getActiveStageIds=lambda: [7], getStageInfo=lambda _: stage)

@@ -7,7 +7,7 @@ import pytest
 from minikafka.pipeline.summary import Summary, Table
 
 
-def test_document_holds_facts_and_tables_in_order():
+def test_summary_document_holds_facts_and_tables_in_order():
     table = Table("lost", ("partition", "offset"), ((0, 5), (1, None)))
     summary = Summary("check", {"records": 7, "seconds": 1.5}, (table,), ok=False)
     assert list(summary.document().items()) == [
@@ -19,7 +19,7 @@ def test_document_holds_facts_and_tables_in_order():
     ]
 
 
-def test_fact_that_a_table_would_replace_is_refused():
+def test_summary_fact_with_the_name_of_a_table_is_refused():
     table = Table("partitions", ("partition",), ((0,),))
     with pytest.raises(ValueError, match="the same name: partitions"):
         Summary("restore", {"partitions": 1}, (table,))

@@ -38,7 +38,7 @@ def produced(**fields: int) -> bytes:
 
 
 def patched(data: bytes, fix_crc: bool = True, **fields: int) -> bytes:
-    """Return the batch with header fields replaced by name and a valid CRC."""
+    """Return the batch with these header fields replaced, and with a valid CRC if `fix_crc` is True."""
     header = list(HEADER.unpack_from(data))
     for name, value in fields.items():
         header[getattr(b, name.upper())] = value
@@ -109,7 +109,7 @@ def test_invalid_batch_is_refused(change: Callable[[bytes], bytes], code: ErrorC
 
 
 def legacy(size: int, magic: int = 0, length: int | None = None) -> bytes:
-    """Return an old message of this total size, or bytes that resemble one."""
+    """Return a message of an old magic with this total size, or bytes that resemble such a message."""
     head = struct.pack(">qiIb", 0, size - 12 if length is None else length, 0, magic)
     return (head + bytes(size))[:size]
 
@@ -170,7 +170,7 @@ def test_log_append_time_sets_the_brokers_time_on_every_record() -> None:
     assert valid_run(data, memoryview(data), 0, len(data), 0, False)[1] == len(data)
 
 
-def test_a_run_of_batches_ends_at_the_first_gap_or_damage() -> None:
+def test_valid_run_of_batches_ends_at_the_first_gap_or_damaged_batch() -> None:
     made = [bytearray(build([Record(value=b"v")] * 2, base_offset=offset)) for offset in (0, 2, 4)]
     size = len(made[0])
     whole = b"".join(made)

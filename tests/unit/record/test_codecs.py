@@ -25,7 +25,7 @@ from minikafka.record.codecs import (
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 
 
-def test_crc_uses_castagnoli_and_continues_from_a_value() -> None:
+def test_crc_uses_castagnoli_and_continues_from_a_previous_value() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(memoryview(b"56789"), crc32c(b"1234")) == 0xE3069283
 
@@ -44,13 +44,13 @@ def test_output_beyond_the_limit_is_refused(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_truncated_input_is_corrupt(codec: int) -> None:
+def test_truncated_input_raises_corrupt_batch(codec: int) -> None:
     whole = compress(codec, os.urandom(5000))
     with pytest.raises(CorruptBatch):
         decompress(codec, whole[:-100], 1 << 20)
 
 
-def test_unknown_codec_is_corrupt() -> None:
+def test_unknown_codec_raises_corrupt_batch() -> None:
     with pytest.raises(CorruptBatch):
         decompress(5, b"x", 10)
 
@@ -74,7 +74,7 @@ def test_varint_is_decoded_as_it_was_encoded(number: int) -> None:
     assert read_varint(data, 6) == (number, len(data))
 
 
-def test_truncated_or_endless_varint_is_corrupt() -> None:
+def test_truncated_or_endless_varint_raises_corrupt_batch() -> None:
     for data in (b"", b"\x80", b"\xff" * 11):
         with pytest.raises(CorruptBatch):
             read_varint(data, 0)

@@ -28,7 +28,7 @@ CASES = batches()
 def walked(
     batch: bytes, rules: RecordRules = RULES, room: int = 1 << 30, wall_ms: int = 0
 ) -> tuple[int | bytearray, int]:
-    """Return the verdict and the number of steps, 0 if it was known at once."""
+    """Walk the batch; return the verdict and the number of steps, 0 if the verdict was known at once."""
     outcome = judge(memoryview(batch), 0, len(batch), rules, room, wall_ms)
     if isinstance(outcome, int):
         return outcome, 0
@@ -52,19 +52,19 @@ def test_batch_is_refused_if_a_consumer_cannot_read_it(
 def test_verdict_does_not_depend_on_the_size_of_the_pieces(
     batch: bytes, is_sound: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With tiny pieces most records are large ones, which the compiled reader does not see."""
+    """With tiny pieces, most records are larger than a piece and are not read by the compiled reader."""
     monkeypatch.setattr(walk, "_PIECE_BYTES", 16)
     verdict, _ = walked(batch, room=0)
     assert verdict == (0 if is_sound else INVALID)
 
 
-def test_every_cut_of_a_batch_is_refused() -> None:
+def test_batch_that_is_truncated_at_any_byte_is_refused() -> None:
     for room in (1 << 30, 0):
         for end in range(len(THREE)):
             assert walked(raw_batch(THREE[:end], 3), room=room)[0] == INVALID
 
 
-def test_compiled_reader_is_given_bytes_that_it_may_read_behind_the_end() -> None:
+def test_record_that_extends_beyond_its_batch_is_refused() -> None:
     cut = raw_batch(record()[:-1] + b"\xff", 1)
     behind = cut + record() * 20
     assert judge(memoryview(behind), 0, len(cut), RULES, AT_ONCE_BYTES, 0) != 0
@@ -92,7 +92,7 @@ def test_records_larger_than_a_piece_are_walked(body: bytes, codec: int) -> None
 
 class TestBombs:
     @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-    def test_more_than_the_limit_is_refused(
+    def test_records_above_the_limit_of_decompressed_bytes_are_refused(
         self, codec: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(walk, "DECOMPRESSED_LIMIT", 2_000_000)
@@ -101,7 +101,7 @@ class TestBombs:
             assert walked(raw_batch(body, 1, codec=codec))[0] == verdict
 
     @pytest.mark.parametrize("codec", [1, 4])
-    def test_no_more_than_two_pieces_are_kept(self, codec: int) -> None:
+    def test_walk_keeps_at_most_two_pieces_of_a_record_in_memory(self, codec: int) -> None:
         bomb = raw_batch(compress(codec, record(value=bytes(8 << 20))), 1, codec=codec)
         assert len(bomb) < 1 << 14
         outcome = judge(memoryview(bomb), 0, len(bomb), RULES, AT_ONCE_BYTES, 0)
@@ -114,17 +114,17 @@ class TestBombs:
         assert outcome.verdict == 0
         assert peak < 1 << 20
 
-    def test_claims_of_a_size_get_no_memory(self) -> None:
+    def test_claimed_size_of_decompressed_data_allocates_no_memory(self) -> None:
         claim = b"\xff\xff\xff\xff\x0f" + bytes(20)
         assert walked(raw_batch(claim, 1, codec=2))[0] == INVALID
 
-    def test_empty_blocks_are_taken_in_many_steps(self) -> None:
+    def test_batch_of_many_empty_blocks_is_walked_in_many_steps(self) -> None:
         frame = b"\x28\xb5\x2f\xfd\x00\x58" + bytes(3) * 100_000 + b"\1\0\0"
         verdict, steps = walked(raw_batch(frame, 1, codec=4))
         assert verdict == INVALID
         assert steps > 1000
 
-    def test_repeated_blocks_are_inflated_one_by_one(self) -> None:
+    def test_repeated_blocks_are_decompressed_one_by_one(self) -> None:
         block = struct.pack("<I", ((128 << 10) - 1) << 3 | 2)[:3] + b"\0"
         frame = b"\x28\xb5\x2f\xfd\x00\x58" + block * 1000 + b"\1\0\0"
         batch = raw_batch(frame, 1, codec=4)
@@ -133,13 +133,13 @@ class TestBombs:
         assert outcome.step()
         assert outcome.inflated < 128 << 10
 
-    def test_snappy_block_that_cannot_be_taken_in_pieces_is_refused(self) -> None:
+    def test_snappy_block_that_is_too_large_to_decompress_at_once_is_refused(self) -> None:
         for size, verdict in ((23 << 20, 0), (25 << 20, INVALID)):
             block = bytes(cramjam.snappy.compress_raw(record(value=bytes(size))))
             assert walked(raw_batch(block, 1, codec=2))[0] == verdict
 
 
-def test_batch_larger_than_the_topic_allows_is_not_walked() -> None:
+def test_batch_that_is_larger_than_the_topic_allows_is_refused_without_a_walk() -> None:
     batch = raw_batch(compress(1, MANY), MANY_COUNT, codec=1)
     too_large = RecordRules(len(batch) - 1)
     assert walked(batch, too_large) == (ErrorCode.MESSAGE_TOO_LARGE, 0)
@@ -160,7 +160,7 @@ def test_records_of_a_compacted_topic_need_keys(codec: int, room: int) -> None:
 class TestAnotherCodec:
     @pytest.mark.parametrize("to", CODECS.values(), ids=CODECS)
     @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-    def test_batch_gets_the_codec_of_the_topic(self, codec: int, to: int) -> None:
+    def test_batch_is_recompressed_with_the_codec_of_the_topic(self, codec: int, to: int) -> None:
         batch = raw_batch(compress(codec, MANY), MANY_COUNT, codec=codec, first_time=1000)
         verdict, _ = walked(batch, RecordRules(1 << 30, codec=to))
         if codec == to:
@@ -176,14 +176,16 @@ class TestAnotherCodec:
     def test_invalid_records_are_refused_before_they_are_compressed(self) -> None:
         assert walked(raw_batch(THREE, 4), RecordRules(1 << 30, codec=1))[0] == INVALID
 
-    def test_batch_that_becomes_too_large_is_refused(self) -> None:
+    def test_batch_that_becomes_too_large_when_recompressed_is_refused(self) -> None:
         batch = raw_batch(compress(4, MANY), MANY_COUNT, codec=4)
         assert len(batch) < 100_000 < len(MANY)
         assert walked(batch, RecordRules(100_000, codec=0))[0] == ErrorCode.MESSAGE_TOO_LARGE
         assert isinstance(walked(batch, RecordRules(400_000, codec=0))[0], bytearray)
 
     @pytest.mark.parametrize(("codec", "levels"), [(1, (1, 9)), (3, (9, 12)), (4, (1, 19))])
-    def test_level_of_the_codec_is_used(self, codec: int, levels: tuple[int, int]) -> None:
+    def test_recompression_uses_the_configured_level(
+        self, codec: int, levels: tuple[int, int]
+    ) -> None:
         words, choice = [b"alpha ", b"beta ", b"gamma ", b"delta ", b"eps "], Random(3).randrange
         values = [b"".join(words[choice(5)] for _ in range(40)) for _ in range(500)]
         text = b"".join(record(n, value=value) for n, value in enumerate(values))
@@ -197,7 +199,7 @@ class TestAnotherCodec:
         assert sizes[0] > sizes[1]
 
 
-def test_rules_of_a_topic_follow_its_settings() -> None:
+def test_record_rules_are_derived_from_the_topic_settings() -> None:
     broker = BrokerConfig.from_mapping({"broker.id": 0})
 
     def of(**settings: str) -> RecordRules:
@@ -216,7 +218,7 @@ def test_rules_of_a_topic_follow_its_settings() -> None:
 
 
 class TestTimestamps:
-    """Limits of 1000 ms before and 2000 ms after the time of the append, 10 000."""
+    """Timestamps may be 1000 ms before and 2000 ms after the append time, which is 10 000."""
 
     RULES = rules_of(
         TopicConfig.from_broker(
@@ -242,7 +244,7 @@ class TestTimestamps:
             ([10_000, -1], True),
         ],
     )
-    def test_records_outside_of_the_limits_are_refused(
+    def test_records_with_timestamps_outside_the_limits_are_refused(
         self,
         timestamps: list[int],
         is_valid: bool,
@@ -257,14 +259,14 @@ class TestTimestamps:
         verdict, _ = walked(batch, self.RULES, room, wall_ms=10_000)
         assert verdict == (0 if is_valid else ErrorCode.INVALID_TIMESTAMP)
 
-    def test_header_is_looked_at_first(self) -> None:
+    def test_timestamp_in_the_batch_header_is_checked_before_the_records(self) -> None:
         batch = bytearray(raw_batch(b"no record", 1))
         header = list(HEADER.unpack_from(batch))
         header[MAX_TIMESTAMP] = 12_001
         HEADER.pack_into(batch, 0, *header)
         assert walked(batch, self.RULES, wall_ms=10_000) == (ErrorCode.INVALID_TIMESTAMP, 0)
 
-    def test_no_step_looks_at_more_records_than_a_piece_holds(
+    def test_one_step_checks_at_most_the_timestamps_of_one_piece(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A small compressed batch can hold a million timestamps."""
@@ -284,12 +286,12 @@ class TestTimestamps:
         assert max(looked) <= (32 << 10) // 7 + 1
         assert steps >= count * 7 // (32 << 10)
 
-    def test_keys_are_needed_too(self) -> None:
+    def test_missing_keys_are_refused_in_addition_to_timestamp_limits(self) -> None:
         rules = self.RULES._replace(needs_keys=True)
         batch = build([Record(timestamp=10_000, value=b"m")])
         assert walked(batch, rules, wall_ms=10_000)[0] == INVALID
 
-    def test_distances_do_not_count_with_append_time(self) -> None:
+    def test_timestamp_limits_do_not_apply_with_log_append_time(self) -> None:
         limits = {"message.timestamp.before.max.ms": "5"}
         broker = BrokerConfig.from_mapping({"broker.id": 0, "zookeeper.connect": "h:1"})
         limited = rules_of(TopicConfig.from_broker(broker, limits))

@@ -1,4 +1,4 @@
-"""The cache of consumers' fetch sessions: which session gives way to which (KIP-227)."""
+"""The cache of consumers' fetch sessions: limits, eviction and updates (KIP-227)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_sessions_are_created_while_there_are_slots() -> None:
     assert cache.evictions == 0
 
 
-def test_session_that_was_not_used_for_two_minutes_gives_way_to_any_other() -> None:
+def test_session_unused_for_two_minutes_is_evicted_for_any_new_session() -> None:
     cache = new_cache(2)
     first, second = opened(cache, 10), opened(cache, 10)
     cache.touch(first, 1)
@@ -75,7 +75,7 @@ def test_session_that_was_not_used_for_two_minutes_gives_way_to_any_other() -> N
 
 
 @pytest.mark.parametrize(("size", "evicted"), [(2, None), (3, None), (4, 3), (6, 3)])
-def test_larger_session_evicts_the_smallest_that_is_older_than_two_minutes(
+def test_larger_session_evicts_the_smallest_session_older_than_two_minutes(
     size: int, evicted: int | None
 ) -> None:
     cache = new_cache(3)
@@ -90,7 +90,7 @@ def test_larger_session_evicts_the_smallest_that_is_older_than_two_minutes(
     assert cache.get(young.id) is young
 
 
-def test_follower_takes_the_slot_of_the_smallest_session_of_a_consumer() -> None:
+def test_follower_session_evicts_the_smallest_consumer_session() -> None:
     cache = new_cache(2)
     large, small = opened(cache, 5), opened(cache, 2)
     cache.add_follower(0)
@@ -98,7 +98,7 @@ def test_follower_takes_the_slot_of_the_smallest_session_of_a_consumer() -> None
     cache.add_follower(0)
     assert len(cache) == 2
     assert open_session(cache, 1000, 10 * EVICTION_MS) is None
-    cache.add_follower(0)  # followers have their sessions even without a slot
+    cache.add_follower(0)  # a follower gets a session even without a free slot
     assert len(cache) == 3
     cache.remove_follower()
     cache.remove_follower()
@@ -109,7 +109,7 @@ def test_no_session_is_created_without_slots() -> None:
     assert open_session(new_cache(0), 5) is None
 
 
-def test_id_that_is_taken_is_not_given_again() -> None:
+def test_session_id_in_use_is_not_assigned_again() -> None:
     ids = iter([7, 7, 7, 9])
     cache = FetchSessionCache(5, lambda: next(ids))
     assert [opened(cache, 1).id, opened(cache, 1).id] == [7, 9]
@@ -138,7 +138,7 @@ def test_session_is_updated_in_steps() -> None:
     assert session.items == {}
 
 
-def test_sessions_have_a_limited_number_of_partitions_together(
+def test_all_sessions_together_have_a_limited_number_of_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(consumer_sessions, "PARTITIONS_MAX", 10)
@@ -161,7 +161,7 @@ def test_partition_of_a_closed_session_is_not_watched() -> None:
     session.watch(item, lambda topic, number: pytest.fail("the partition is looked up"))
 
 
-def test_partitions_with_records_take_turns() -> None:
+def test_partition_that_sent_records_moves_to_the_end_of_the_session() -> None:
     session = opened(new_cache(1), 3)
     first, second, third = session.items.values()
     session.read(first, None, has_records=True)
@@ -191,7 +191,7 @@ def test_partition_is_sent_only_when_it_has_changed(
     assert item.must_respond(response) == is_sent
 
 
-def test_partition_is_sent_again_after_an_error_has_gone() -> None:
+def test_partition_is_sent_again_when_its_error_has_ended() -> None:
     (item,) = opened(new_cache(1), 1).items.values()
     fine = (0, 0, 5, 5, 0, (), 0, None, None, -1)
     assert item.must_respond(fine)

@@ -14,7 +14,7 @@ from minikafka.replication.partition import Partition
 
 @pytest.mark.row("R44")
 def test_follower_goes_offline_when_it_cannot_write_records() -> None:
-    """Otherwise the error would end every connection to that leader."""
+    """Otherwise the write error would end every connection to the leader."""
     world = Replicas((0, 1))
     world.elect(0)
     world.produce(0, b"x")
@@ -29,8 +29,8 @@ def test_follower_goes_offline_when_it_cannot_write_records() -> None:
     assert machine.followed[KEY].state == STOPPED
 
 
-def test_follower_forgets_an_epoch_that_it_led_without_a_record() -> None:
-    """Otherwise every fetch would name that epoch, which the leader does not know, and diverge."""
+def test_follower_removes_an_epoch_that_it_led_without_appending_a_record() -> None:
+    """Otherwise every fetch would contain an epoch that the leader does not know, and would diverge."""
     world = Replicas((0, 1))
     world.elect(0)
     world.produce(0, b"a")
@@ -44,7 +44,7 @@ def test_follower_forgets_an_epoch_that_it_led_without_a_record() -> None:
 
 
 def follower_of_epochs(world: Replicas) -> Partition:
-    """A follower with offsets 0 and 1 of epoch 0 and 2 and 3 of epoch 2; its high watermark is 1."""
+    """Return a follower with offsets 0-1 in epoch 0, offsets 2-3 in epoch 2, and high watermark 1."""
     world.elect(0)
     for value in (b"a", b"b"):
         world.produce(0, value)
@@ -84,8 +84,8 @@ def test_follower_truncates_to_where_the_logs_agree(
     assert partition.log.epochs.entries == epochs
 
 
-def test_follower_forgets_a_false_epoch_above_the_leaders_and_keeps_its_records() -> None:
-    """Kafka keeps such an epoch of a false checkpoint: every fetch is then refused, and the follower never joins."""
+def test_follower_removes_an_epoch_above_the_leaders_and_keeps_its_records() -> None:
+    """Kafka keeps the wrong epoch. The leader then refuses every fetch, and the follower never joins the ISR."""
     partition = follower_of_epochs(Replicas((0, 1)))
     partition.log.epochs.replace([(0, 0), (2, 2), (1_000, 3)])
     assert reconcile(partition, -1, -1) is False
@@ -93,7 +93,7 @@ def test_follower_forgets_a_false_epoch_above_the_leaders_and_keeps_its_records(
     assert partition.log.epochs.entries == [(0, 0), (2, 2)]
 
 
-def test_full_truncation_sets_the_high_watermark_to_the_start() -> None:
+def test_full_truncation_sets_the_high_watermark_to_the_new_start_offset() -> None:
     partition = follower_of_epochs(Replicas((0, 1)))
     partition.truncate_fully_and_start_at(7)
     assert (partition.high_watermark, partition.log.log_end_offset) == (7, 7)
@@ -118,7 +118,7 @@ class TestGaps:
         assert world[1].entries() == [(0, b"a"), (2, b"c")]
         assert world[1].log.gaps.first_dirty_offset == 0
 
-    def test_follower_fetches_again_from_a_gap_in_another_topic(self) -> None:
+    def test_follower_reconciles_at_a_gap_in_a_topic_that_is_not_compacted(self) -> None:
         world = self.leader_with_a_gap()
         world.fetch(1, 0)
         assert world[1].entries() == [(0, b"a")]
@@ -136,7 +136,7 @@ class TestGaps:
         world.fetch(1, 0)
         assert world[1].entries() == [(0, b"a"), (2, b"c")]
 
-    def test_leader_sends_nothing_from_behind_records_that_it_lost(self) -> None:
+    def test_leader_sends_no_records_above_records_that_it_lost(self) -> None:
         world = self.leader_with_a_gap()
         gaps = world[0].log.gaps
         gaps.accepted, gaps.first_dirty_offset, gaps.lost_from = False, None, 1
@@ -146,7 +146,7 @@ class TestGaps:
         assert world[1].entries() == [(0, b"a")]
         assert not world[1].log.gaps.accepted
 
-    def test_follower_whose_disk_cannot_note_a_gap_goes_offline(self) -> None:
+    def test_follower_goes_offline_when_its_disk_cannot_record_a_gap(self) -> None:
         world = self.leader_with_a_gap()
         failed: list[Partition] = []
         world[1].follower.on_storage_failed = lambda broken, _: failed.append(broken)
@@ -158,7 +158,7 @@ class TestGaps:
         assert failed == [world[1].partition]
         assert world[1].follower.followed[KEY].state == STOPPED
 
-    def test_follower_truncates_to_records_that_it_lost(self) -> None:
+    def test_follower_truncates_to_the_first_record_that_it_lost(self) -> None:
         world = Replicas((0, 1))
         world.elect(0)
         for value in (b"a", b"b", b"c"):
@@ -172,8 +172,8 @@ class TestGaps:
         assert world[1].entries() == world[0].entries()
 
 
-def test_answer_to_a_fetch_from_before_a_truncation_is_not_used() -> None:
-    """In a compacted topic its records would look like those behind a gap."""
+def test_response_to_a_fetch_from_before_a_truncation_is_ignored() -> None:
+    """In a compacted topic, the records of this response would look like records above a gap."""
     world = Replicas((0, 1), cleanup_policy="compact")
     world.elect(0)
     for value in (b"a", b"b", b"c"):
@@ -189,9 +189,10 @@ def test_answer_to_a_fetch_from_before_a_truncation_is_not_used() -> None:
 
 
 def test_replicas_agree_when_the_start_of_an_epoch_was_compacted_away() -> None:
-    """Replica 2 has uncommitted records of epoch 0 where epoch 1 began; those of epoch 1 there are compacted.
+    """Replica 2 has uncommitted records of epoch 0 at the offsets at which epoch 1 began.
 
-    The new leader, which copied the compacted log, must not place the start of epoch 1 behind them.
+    The records of epoch 1 at these offsets are compacted away. The new leader has copied the compacted log,
+    and its epoch 1 must not start above these offsets.
     """
     world = Replicas((0, 1, 2), isr=(0, 1, 2), cleanup_policy="compact", segment_bytes="100")
     world.elect(2)
@@ -219,8 +220,8 @@ def test_replicas_agree_when_the_start_of_an_epoch_was_compacted_away() -> None:
     assert world[2].entries_of_every_segment() == expected
 
 
-def test_answers_of_a_former_leader_epoch_are_not_used() -> None:
-    """The partition has become follower in a newer epoch and is not yet followed there."""
+def test_responses_of_a_former_leader_epoch_are_ignored() -> None:
+    """The partition has become follower in a newer epoch, but the fetcher still follows it in the former epoch."""
     world = Replicas((0, 1))
     world.elect(0)
     world.produce(0, b"a")
@@ -239,8 +240,8 @@ def test_answers_of_a_former_leader_epoch_are_not_used() -> None:
 
 
 @pytest.mark.row("R33")
-def test_follower_keeps_records_above_its_high_watermark_below_the_leaders_start() -> None:
-    """They are not known to be committed: its start offset never passes its own high watermark."""
+def test_follower_keeps_records_between_its_high_watermark_and_the_leaders_start() -> None:
+    """These records may be uncommitted: a follower's log start offset never exceeds its high watermark."""
     world = Replicas((0, 1))
     world.elect(0)
     for _ in range(3):
@@ -253,8 +254,8 @@ def test_follower_keeps_records_above_its_high_watermark_below_the_leaders_start
     assert partition.log.log_start_offset == 1
 
 
-def test_high_watermark_of_a_follower_never_falls() -> None:
-    """A new leader may not know yet how far its predecessor's had advanced."""
+def test_high_watermark_of_a_follower_never_decreases() -> None:
+    """A new leader may still have a lower high watermark than its predecessor."""
     partition = follower_of_epochs(Replicas((0, 1)))
     partition.follow_high_watermark(3)
     partition.follow_high_watermark(2)
@@ -271,19 +272,19 @@ def test_restored_high_watermark_lies_within_the_log(checkpointed: int, restored
 
 class TestRequests:
     def following(self) -> tuple[Replicas, Follower]:
-        """A follower of an empty partition, before its first request."""
+        """Return a cluster and its follower of an empty partition, before the follower's first request."""
         world = Replicas((0, 1))
         world.elect(0)
         return world, world[1].follower
 
-    def test_partition_is_asked_about_again_when_the_connection_ends(self) -> None:
+    def test_epoch_of_a_partition_is_requested_again_after_a_disconnect(self) -> None:
         _, machine = self.following()
         questions = machine.epoch_questions()
         assert machine.epoch_questions() == []
         machine.disconnected()
         assert machine.epoch_questions() == questions
 
-    def test_removed_partition_is_forgotten_only_if_the_session_lists_it(self) -> None:
+    def test_removed_partition_is_sent_as_forgotten_only_if_the_session_has_it(self) -> None:
         world, machine = self.following()
         machine.remove(TP)
         machine.session_id = 7
@@ -295,14 +296,14 @@ class TestRequests:
         machine.remove(TP)
         assert machine.next_fetch() == ({}, {})
 
-    def test_new_session_forgets_nothing(self) -> None:
+    def test_new_session_sends_no_forgotten_partitions(self) -> None:
         world, machine = self.following()
         world.fetch(1, 0)
         machine.remove(TP)
         machine.session_id = 0
         assert machine.next_fetch() == ({}, {})
 
-    def test_single_row_is_returned_only_if_nothing_else_is_sent(self) -> None:
+    def test_next_row_returns_a_row_only_if_nothing_else_must_be_sent(self) -> None:
         world, machine = self.following()
         assert machine.next_row() is None
         world.ask(1, 0)
@@ -331,7 +332,7 @@ class TestRequests:
 
 
 class TestStaleResponses:
-    """Responses about a partition that is not followed any more, or in another state, change nothing."""
+    """A response for a partition that is no longer followed, or that is in another state, changes nothing."""
 
     def follower_with_records(self) -> tuple[Replicas, Follower]:
         world = Replicas((0, 1))
@@ -341,18 +342,18 @@ class TestStaleResponses:
         world.sync(0, 1)
         return world, world[1].follower
 
-    def test_epochs_of_a_removed_partition_are_ignored(self) -> None:
+    def test_epoch_response_for_a_removed_partition_is_ignored(self) -> None:
         world, machine = self.follower_with_records()
         machine.remove(TP)
         machine.on_epoch_answer(KEY, 0, 0, 0)
         assert world[1].log.log_end_offset == 2
 
-    def test_epochs_that_were_not_asked_for_are_ignored(self) -> None:
+    def test_epoch_response_without_a_request_is_ignored(self) -> None:
         world, machine = self.follower_with_records()
         machine.on_epoch_answer(KEY, 0, 0, 0)
         assert world[1].log.log_end_offset == 2
 
-    def test_epochs_asked_for_in_a_former_leader_epoch_are_ignored(self) -> None:
+    def test_epoch_response_for_a_former_leader_epoch_is_ignored(self) -> None:
         world, machine = self.follower_with_records()
         machine.add(world[1].partition)
         machine.epoch_questions()
@@ -360,7 +361,7 @@ class TestStaleResponses:
         machine.on_epoch_answer(KEY, 0, 0, 0)
         assert world[1].log.log_end_offset == 2
 
-    def test_error_for_epochs_is_retried_without_truncation(self) -> None:
+    def test_epoch_request_with_an_error_response_is_retried_without_truncation(self) -> None:
         world, machine = self.follower_with_records()
         machine.add(world[1].partition)
         machine.epoch_questions()
@@ -380,7 +381,7 @@ class TestStaleResponses:
         machine.on_partition(KEY, 0, 3, 0, self.records(2), None)
         assert world[1].log.log_end_offset == 2
 
-    def test_records_for_a_partition_to_be_reconciled_are_ignored(self) -> None:
+    def test_records_for_a_partition_that_must_be_reconciled_are_ignored(self) -> None:
         world, machine = self.follower_with_records()
         machine.add(world[1].partition)
         machine.followed[KEY].sent_offset = 2
@@ -395,7 +396,7 @@ class TestStaleResponses:
         machine.on_partition(KEY, 0, 3, 0, self.records(2), None)
         assert world[1].log.log_end_offset == 2
 
-    def test_only_out_of_range_restarts_an_empty_log(self) -> None:
+    def test_empty_log_restarts_only_after_offset_out_of_range(self) -> None:
         world = Replicas((0, 1))
         world.elect(0)
         world.fetch(1, 0)
@@ -404,7 +405,7 @@ class TestStaleResponses:
         assert world[1].log.log_start_offset == 0
 
     def out_of_range(self, log_start_offset: int) -> Replicas:
-        """A follower with two records gets OFFSET_OUT_OF_RANGE from a leader whose log starts at this offset."""
+        """Let a follower with two records receive OFFSET_OUT_OF_RANGE; the leader's log starts at this offset."""
         world, machine = self.follower_with_records()
         nothing = (bytearray(), memoryview(b""), 0, 0)
         machine.on_partition(
@@ -413,12 +414,12 @@ class TestStaleResponses:
         return world
 
     @pytest.mark.row("R42")
-    def test_log_that_ends_below_the_leaders_start_restarts_there(self) -> None:
+    def test_log_that_ends_below_the_leaders_start_restarts_at_the_leaders_start(self) -> None:
         log = self.out_of_range(5)[1].log
         assert (log.log_start_offset, log.log_end_offset) == (5, 5)
 
     @pytest.mark.row("R42")
-    def test_log_beyond_the_leaders_end_is_truncated_to_that_end(self) -> None:
+    def test_log_beyond_the_leaders_end_is_truncated_to_the_leaders_end(self) -> None:
         world = Replicas((0, 1))
         world.elect(0)
         for value in (b"a", b"b", b"c"):
@@ -438,7 +439,7 @@ class TestStaleResponses:
         ("code", "delay"),
         [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 50), (ErrorCode.KAFKA_STORAGE_ERROR, 1000)],
     )
-    def test_error_that_ends_with_a_leader_and_isr_is_retried_sooner(
+    def test_error_that_a_leader_and_isr_request_resolves_is_retried_sooner(
         self, code: ErrorCode, delay: int
     ) -> None:
         world, machine = self.follower_with_records()

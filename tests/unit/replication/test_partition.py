@@ -64,8 +64,8 @@ def test_followers_high_watermark_is_at_most_its_log_end() -> None:
 
 
 @pytest.mark.row("T11", "X16", "R30", "R32")
-def test_follower_is_caught_up_since_the_fetch_whose_end_it_reached() -> None:
-    """The log end at the former fetch counts: records appended since then are no lag of the follower."""
+def test_follower_is_caught_up_when_it_reaches_the_log_end_of_its_last_fetch() -> None:
+    """The log end at the previous fetch is compared: records that are appended later are no lag."""
     r = Replicas((0, 1))
     r.elect(0)
     partition = r[0].partition
@@ -81,7 +81,7 @@ def test_follower_is_caught_up_since_the_fetch_whose_end_it_reached() -> None:
 
 
 @pytest.mark.row("T13", "R31")
-def test_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None:
+def test_high_watermark_waits_for_a_follower_that_is_about_to_join_the_isr() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.alive.discard(1)
     r.elect(0, to=(0, 1))
@@ -110,7 +110,7 @@ def test_lagging_follower_does_not_hold_the_high_watermark_back() -> None:
 
 
 @pytest.mark.row("T12", "R29")
-def test_follower_below_the_epoch_start_does_not_join_the_isr() -> None:
+def test_follower_below_the_start_of_the_leader_epoch_does_not_join_the_isr() -> None:
     r = Replicas((0, 1, 2), isr=(0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -126,7 +126,7 @@ def test_follower_below_the_epoch_start_does_not_join_the_isr() -> None:
 
 
 @pytest.mark.row("T14", "R37")
-def test_new_leader_notes_its_epoch_without_a_record() -> None:
+def test_new_leader_writes_its_epoch_to_the_checkpoint_before_any_record() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -165,7 +165,7 @@ def test_truncation_lowers_the_high_watermark() -> None:
 
 
 @pytest.mark.row("T16")
-def test_fetch_parked_through_an_election_gets_no_records_of_the_new_epoch() -> None:
+def test_fetch_that_waits_during_an_election_gets_no_records_of_the_new_epoch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     target, machine = r[0], r[1].follower
@@ -186,7 +186,7 @@ def test_fetch_parked_through_an_election_gets_no_records_of_the_new_epoch() -> 
 
 
 @pytest.mark.row("X15")
-def test_waiting_commit_does_not_delay_another_partition() -> None:
+def test_waiting_produce_does_not_delay_another_partition() -> None:
     slow, fast = Replicas((0, 1)), Replicas((0, 1))
     for r in (slow, fast):
         r.elect(0)
@@ -202,7 +202,7 @@ def test_waiting_commit_does_not_delay_another_partition() -> None:
 
 @pytest.mark.row("X18", "C16")
 def test_restarted_follower_keeps_all_records_of_the_leader() -> None:
-    """As S01, but the follower asks the leader for its epochs before it truncates."""
+    """As in S01, but the follower requests the leader's epochs before it truncates."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -218,7 +218,7 @@ def test_restarted_follower_keeps_all_records_of_the_leader() -> None:
 
 
 @pytest.mark.row("X18", "C16")
-def test_follower_truncates_records_unknown_to_the_leaders_epochs() -> None:
+def test_follower_truncates_records_of_epochs_unknown_to_the_leader() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1", acks=1)
@@ -234,7 +234,7 @@ def test_follower_truncates_records_unknown_to_the_leaders_epochs() -> None:
 
 
 def test_dead_follower_does_not_hold_the_high_watermark_back() -> None:
-    """It is not in the ISR, so no LeaderAndIsr reports its death, and it never fetches again."""
+    """The dead follower is not in the ISR: no LeaderAndIsr reports its death, and it never fetches again."""
     r = Replicas((0, 1, 2), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1")
@@ -252,7 +252,7 @@ def test_dead_follower_does_not_hold_the_high_watermark_back() -> None:
     assert (partition.isr, r[0].hw) == ((0, 2), 3)
 
 
-def test_follower_without_a_fetch_in_this_epoch_leaves_the_isr() -> None:
+def test_follower_without_a_fetch_in_the_current_leader_epoch_leaves_the_isr() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -260,13 +260,13 @@ def test_follower_without_a_fetch_in_this_epoch_leaves_the_isr() -> None:
     session = r[0].sessions[1]
     r.elect(0, to=(0,))
     r.now += LAG_MS + 1
-    session.seen = r.now  # it fetched another partition in the same session
+    session.seen = r.now  # the follower fetched another partition in the same session
     r.produce(0, b"m2")
     assert r[0].partition.maybe_shrink_isr(r.now)
 
 
 def test_leader_with_a_failed_disk_does_not_change_the_isr() -> None:
-    """Otherwise it would remove every follower, since none can catch up, and stay in the ISR alone."""
+    """Otherwise the leader would remove every follower, since no follower can catch up, and stay in the ISR alone."""
     r = Replicas((0, 1, 2), isr=(0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -282,14 +282,14 @@ def test_leader_with_a_failed_disk_does_not_change_the_isr() -> None:
     assert not partition.maybe_advance_high_watermark(r.now)
 
 
-def test_fetch_from_a_former_leadership_reads_nothing_of_this_one() -> None:
-    """The log was truncated in between, so the follower's old position belongs to another record."""
+def test_fetch_session_of_a_former_leadership_reads_no_records_of_a_new_one() -> None:
+    """The log was truncated between the two leaderships, so the old file position belongs to another record."""
     r = Replicas((0, 1, 2))
     r.elect(0)
     r.produce(0, b"A")
     r.sync(0, 1)
     session = r[0].sessions[1]
-    session.parked = False  # the follower is slow to take the answer of another partition
+    session.parked = False  # the follower has not yet received the response for another partition
     r.produce(0, b"B")
     r.elect(2, to=(0, 2))
     r.sync(2, 0)
@@ -306,8 +306,8 @@ def test_fetch_from_a_former_leadership_reads_nothing_of_this_one() -> None:
     assert r[0].entries() == r[1].entries() == r[2].entries() == [(0, b"C"), (1, b"D")]
 
 
-def test_high_watermark_is_sent_again_in_a_new_epoch() -> None:
-    """A follower ignores responses for a partition that it must reconcile; in an idle one no other follows."""
+def test_high_watermark_is_sent_again_in_a_new_leader_epoch() -> None:
+    """A follower ignores responses for a partition that it must reconcile, and an idle partition has no later ones."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -336,7 +336,7 @@ def test_follower_below_the_high_watermark_does_not_join_the_isr() -> None:
     assert partition.may_expand_isr(progress)
 
 
-def test_fetch_at_the_log_end_is_caught_up() -> None:
+def test_follower_that_fetches_at_the_log_end_is_caught_up() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -345,7 +345,7 @@ def test_fetch_at_the_log_end_is_caught_up() -> None:
     assert progress.last_caught_up == r.now + 5
 
 
-def test_min_isr_counts_as_at_most_the_number_of_replicas() -> None:
+def test_min_isr_is_limited_to_the_number_of_replicas() -> None:
     r = Replicas((0, 1), min_insync_replicas="3")
     r.elect(0)
     assert not r[0].partition.under_min_isr
@@ -353,7 +353,7 @@ def test_min_isr_counts_as_at_most_the_number_of_replicas() -> None:
 
 
 @pytest.mark.row("R40")
-def test_fetch_with_an_unknown_epoch_diverges_at_the_end_of_the_one_before() -> None:
+def test_fetch_with_an_unknown_epoch_diverges_at_the_end_of_the_previous_epoch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     for value in (b"m1", b"m2", b"m3"):
@@ -369,7 +369,7 @@ def test_fetch_with_an_unknown_epoch_diverges_at_the_end_of_the_one_before() -> 
 
 
 @pytest.mark.row("R31")
-def test_removed_replica_in_the_isr_holds_the_high_watermark_back() -> None:
+def test_isr_member_outside_the_assignment_holds_the_high_watermark_back() -> None:
     r = Replicas((0, 1, 2), isr=(0, 2))
     state = PartitionState(TP, 0, 0, (0, 2), 1, 1, (0, 1))
     partition = r[0].partition
@@ -384,7 +384,7 @@ class TestPositions:
     """File positions kept between calls are not used after the layout of the log has changed."""
 
     def compacted(self, **config: str) -> Replicas:
-        """Return two replicas with six committed records in segments of two."""
+        """Return two replicas with six committed records in segments of two records."""
         r = Replicas((0, 1), segment_bytes="200", **config)
         r.elect(0)
         for number in range(6):
@@ -393,7 +393,7 @@ class TestPositions:
         assert r[0].hw == 6
         return r
 
-    def test_read_limits_are_located_again_after_a_compaction(self) -> None:
+    def test_file_positions_of_read_limits_are_located_again_after_a_compaction(self) -> None:
         r = self.compacted()
         partition, log = r[0].partition, r[0].log
         partition.restore_high_watermark(2)
@@ -404,7 +404,7 @@ class TestPositions:
         assert partition.read_limit(read_committed=True) == (2, log.locate(2))
         assert log.locate(2) != position
 
-    def test_followers_position_is_located_again_after_a_compaction(self) -> None:
+    def test_file_position_of_a_follower_is_located_again_after_a_compaction(self) -> None:
         r = self.compacted(cleanup_policy="compact")
         partition, log = r[0].partition, r[0].log
         progress = partition.followers[1]
@@ -413,7 +413,7 @@ class TestPositions:
         assert progress.current_position() == log.locate(2)
 
     @pytest.mark.parametrize("fetches_again", [False, True])
-    def test_next_fetch_is_located_when_the_log_was_compacted_since_the_last_answer(
+    def test_next_fetch_position_is_located_again_when_the_log_was_compacted(
         self, fetches_again: bool
     ) -> None:
         r = self.compacted(cleanup_policy="compact")
@@ -428,14 +428,14 @@ class TestPositions:
         partition.record_follower_fetch(progress, 1, r.now)
         assert progress.position == log.locate(2)
 
-    def test_high_watermark_taken_from_a_stale_position_is_located(self) -> None:
+    def test_high_watermark_from_a_stale_file_position_is_located_again(self) -> None:
         r = Replicas((0, 1), segment_bytes="200", cleanup_policy="compact")
         r.elect(0)
         for number in range(6):
             r.produce(0, b"%03d" % number)
         partition, log = r[0].partition, r[0].log
         follower = partition.followers[1]
-        partition.under_min_isr = True  # the high watermark does not move with the fetch
+        partition.under_min_isr = True  # the fetch does not move the high watermark
         partition.record_follower_fetch(follower, 2, r.now)
         clean(log, 1, lambda offset: offset == 3)
         partition.under_min_isr = False
@@ -462,7 +462,7 @@ class TestLastStableOffset:
         replica.purgatory.finish_tick(r.now)
         return required
 
-    def test_last_stable_offset_is_the_high_watermark_without_transactions(self) -> None:
+    def test_last_stable_offset_without_transactions_is_the_high_watermark(self) -> None:
         r = self.led()
         partition = r[0].partition
         assert partition.last_stable_offset == partition.high_watermark == 1
@@ -492,12 +492,12 @@ class TestLastStableOffset:
         assert r[0].log.producers.active()[0].coordinator_epoch == 5
         assert r[1].log.producers.active() == r[0].log.producers.active()
 
-    def test_transactional_batch_of_a_client_belongs_to_no_open_transaction(self) -> None:
+    def test_transactional_batch_of_a_client_is_refused(self) -> None:
         r = self.led()
         assert self.append(r, transactional_batch(0)) == -ErrorCode.INVALID_TXN_STATE
         assert r[0].log.log_end_offset == 1
 
-    def test_clients_may_not_write_markers(self) -> None:
+    def test_clients_may_not_write_transaction_markers(self) -> None:
         r = self.led()
         assert self.append(r, end_marker()) == -ErrorCode.INVALID_RECORD
 
@@ -528,7 +528,7 @@ class TestLastStableOffset:
         r[0].partition.advance_log_start_offset(2)
         assert r[0].partition.last_stable_offset == 2
 
-    def test_truncation_forgets_a_removed_transaction(self) -> None:
+    def test_truncation_removes_an_open_transaction_that_it_truncates(self) -> None:
         r = self.led()
         self.append(r, transactional_batch(0), internal=True)
         r.sync(0, 1)
@@ -555,7 +555,7 @@ def test_follower_does_not_advance_its_high_watermark_by_itself() -> None:
     assert r[1].hw == 0
 
 
-def test_offline_leader_neither_advances_nor_answers() -> None:
+def test_offline_leader_does_not_advance_the_high_watermark_or_append() -> None:
     r = Replicas((0,))
     r.elect(0)
     partition = r[0].partition

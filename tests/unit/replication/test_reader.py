@@ -1,4 +1,4 @@
-"""Reading a led partition up to its high watermark, as coordinators do that load their state."""
+"""The reader of a led partition up to its high watermark, with which coordinators load their state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALL = "200"
 
 
 def committed(count: int, **config: str) -> Replicas:
-    """Two replicas that both hold `count` batches of one record, all of them committed."""
+    """Return two replicas with `count` committed batches of one record each."""
     replicas = Replicas((0, 1), **config)
     replicas.elect(0)
     for number in range(count):
@@ -72,7 +72,7 @@ def test_reader_of_a_new_leader_is_not_at_end_before_its_first_records_commit() 
     replicas = committed(2)
     replicas.produce(0, b"002")
     replicas.fetch(1, 0)
-    assert replicas[1].hw == 2  # only the response to the next fetch would tell the follower
+    assert replicas[1].hw == 2  # the follower learns the new value with its next fetch
     replicas.elect(1)
     reader = reader_of(replicas[1])
     assert read_to_end(reader, 1 << 20) == [b"000", b"001"]
@@ -83,7 +83,7 @@ def test_reader_of_a_new_leader_is_not_at_end_before_its_first_records_commit() 
     assert reader.at_end()
 
 
-def test_reader_at_end_raises_when_its_leader_epoch_is_over() -> None:
+def test_at_end_raises_when_the_leader_epoch_of_the_reader_has_ended() -> None:
     replicas = committed(2)
     reader = reader_of(replicas[0])
     read_to_end(reader, 1 << 20)
@@ -100,7 +100,7 @@ def test_reader_starts_at_the_log_start_offset() -> None:
 
 
 @pytest.mark.parametrize("segment_bytes", [SMALL, "1000000"])
-def test_reader_goes_on_at_the_new_start_when_records_are_deleted(segment_bytes: str) -> None:
+def test_reader_continues_at_the_new_log_start_when_records_are_deleted(segment_bytes: str) -> None:
     replicas = committed(8, segment_bytes=segment_bytes)
     reader = reader_of(replicas[0])
     reader.read(1)
@@ -113,7 +113,7 @@ def test_reader_goes_on_at_the_new_start_when_records_are_deleted(segment_bytes:
     [(1, ErrorCode.FENCED_LEADER_EPOCH), (0, ErrorCode.FENCED_LEADER_EPOCH)],
     ids=["another leader", "a new epoch of the same leader"],
 )
-def test_reader_raises_when_its_leader_epoch_is_over(leader: int, code: ErrorCode) -> None:
+def test_reader_raises_when_its_leader_epoch_has_ended(leader: int, code: ErrorCode) -> None:
     replicas = committed(3)
     reader = reader_of(replicas[0])
     reader.read(1)
@@ -143,7 +143,7 @@ def test_reader_reports_a_failed_disk_and_raises_a_storage_error() -> None:
     assert reported == [partition]
 
 
-def test_reader_goes_on_with_the_next_record_after_a_compaction() -> None:
+def test_reader_continues_with_the_next_record_after_a_compaction() -> None:
     replicas = committed(8, segment_bytes=SMALL)
     reader = reader_of(replicas[0])
     assert reader.read(1)

@@ -33,7 +33,7 @@ def test_acks_all_is_answered_when_every_isr_member_has_the_batch() -> None:
     assert r[0].hw == 1
 
 
-def test_leader_alone_in_the_isr_commits_at_the_write() -> None:
+def test_leader_alone_in_the_isr_commits_records_when_it_writes_them() -> None:
     r = Replicas(isr=(0,))
     r.elect(0)
     r.produce(0, b"m1")
@@ -74,7 +74,7 @@ def test_s02_logs_are_equal_after_a_leader_lost_its_tail() -> None:
 
 
 @pytest.mark.row("X17", "C17")
-def test_s04_new_leader_exposes_nothing_that_others_may_lack() -> None:
+def test_s04_new_leader_exposes_no_records_that_other_replicas_may_lack() -> None:
     r = Replicas((0, 1, 2))
     r.elect(0)
     r.produce(0, b"m1")
@@ -92,7 +92,7 @@ def test_s04_new_leader_exposes_nothing_that_others_may_lack() -> None:
 
 
 @pytest.mark.row("X18", "C16", "R39")
-def test_s05_follower_truncates_to_the_leaders_largest_smaller_epoch() -> None:
+def test_s05_follower_truncates_to_the_end_of_the_leaders_largest_smaller_epoch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.elect(0)
@@ -112,7 +112,7 @@ def test_s05_follower_truncates_to_the_leaders_largest_smaller_epoch() -> None:
 
 
 @pytest.mark.row("C16", "R45")
-def test_s06_follower_reconciles_at_every_epoch_of_the_same_leader() -> None:
+def test_s06_follower_reconciles_in_every_new_epoch_of_the_same_leader() -> None:
     r = Replicas((1, 2, 3), isr=(1,))
     r.elect(1)
     r.produce(1, b"x", acks=1)
@@ -140,7 +140,7 @@ def test_s07_fetches_of_an_old_epoch_are_fenced() -> None:
     r.produce(0, b"m2")
     r.sync(0, 1)
     before = r[0].hw
-    r[2].follower.disconnected()  # else it would list nothing in its fetch
+    r[2].follower.disconnected()  # otherwise its fetch would contain no partition
     r.fetch(2, 0)
     assert r[2].follower.followed[KEY].state == STOPPED
     assert r[0].partition.followers[2].offset == -1
@@ -148,7 +148,7 @@ def test_s07_fetches_of_an_old_epoch_are_fenced() -> None:
     assert r[0].partition.isr == (0, 1)
 
 
-def test_s08_high_watermark_counts_only_fetches_of_its_own_epoch() -> None:
+def test_s08_high_watermark_counts_only_fetches_of_the_current_leader_epoch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -160,7 +160,7 @@ def test_s08_high_watermark_counts_only_fetches_of_its_own_epoch() -> None:
     assert r[0].hw == 0
 
 
-def test_s10_follower_joins_the_isr_only_past_the_epoch_start() -> None:
+def test_s10_follower_joins_the_isr_only_at_the_start_of_the_leader_epoch() -> None:
     r = Replicas((0, 1, 2), isr=(0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -184,7 +184,7 @@ def test_s29_high_watermark_waits_for_the_maximal_isr() -> None:
     r.produce(0, b"m1")
     r.sync(0, 1)
     assert type(r[0].partition.isr_state) is PendingExpand
-    r.alive.discard(1)  # nothing but the write under way holds the high watermark back
+    r.alive.discard(1)  # only the pending ISR write holds the high watermark back
     r.produce(0, b"m2")
     assert not r[0].partition.maybe_advance_high_watermark(r.now)
     assert r[0].hw == 1
@@ -211,7 +211,7 @@ def test_produce_is_answered_when_a_lagging_follower_leaves_the_isr() -> None:
 
 
 @pytest.mark.row("X16", "R30")
-def test_idle_follower_is_caught_up_since_its_last_fetch() -> None:
+def test_idle_follower_stays_in_the_isr_when_a_record_follows_its_last_fetch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.sync(0, 1)
@@ -264,7 +264,7 @@ def test_new_epoch_of_the_same_leader_leaves_produce_requests_waiting() -> None:
 
 
 @pytest.mark.row("R72")
-def test_s32_new_leader_recognizes_a_retry() -> None:
+def test_s32_new_leader_recognizes_a_retried_batch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1", b"m2", producer=(9, 0, 0))
@@ -278,8 +278,8 @@ def test_s32_new_leader_recognizes_a_retry() -> None:
     assert r[1].values() == [b"m1", b"m2", b"m3"]
 
 
-def test_retry_of_a_forgotten_batch_succeeds_once_it_is_committed() -> None:
-    """A Java producer may have five batches at the former leader and more at the next one when both fail."""
+def test_retry_of_a_batch_older_than_the_last_five_succeeds_once_committed() -> None:
+    """A Java producer may have five batches in flight at one leader and more at the next when both leaders fail."""
     r = Replicas((0, 1))
     r.elect(0)
     for sequence in range(8):
@@ -290,8 +290,8 @@ def test_retry_of_a_forgotten_batch_succeeds_once_it_is_committed() -> None:
     assert r[0].values() == [b"m%d" % sequence for sequence in range(8)]
 
 
-def test_former_leader_does_not_tell_a_producer_that_its_sequence_has_a_gap() -> None:
-    """A leader that was paused and replaced lacks what its successor has; librdkafka would end with a fatal error."""
+def test_former_leader_does_not_return_out_of_order_sequence_for_a_gap() -> None:
+    """A replaced leader lacks its successor's records, and librdkafka would end with a fatal error at the gap."""
     r = Replicas((0, 1, 2))
     r.elect(0)
     r.produce(0, b"m0", producer=(9, 0, 0))
@@ -305,7 +305,7 @@ def test_former_leader_does_not_tell_a_producer_that_its_sequence_has_a_gap() ->
     assert r.produce(1, b"m2", producer=(9, 0, 2)) == 3
 
 
-def test_leader_tells_a_producer_of_a_gap_once_it_waited_and_a_follower_has_fetched() -> None:
+def test_sequence_gap_returns_out_of_order_error_after_a_wait_and_a_follower_fetch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m0", producer=(9, 0, 0))
@@ -320,7 +320,7 @@ def test_leader_tells_a_producer_of_a_gap_once_it_waited_and_a_follower_has_fetc
     assert r.produce(0, b"m2", producer=(9, 0, 2)) == 3
 
 
-def test_leader_without_other_replicas_in_sync_tells_a_producer_of_a_gap_after_the_wait() -> None:
+def test_sequence_gap_returns_out_of_order_error_after_a_wait_of_a_lone_isr_leader() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
     r.produce(0, b"m0", producer=(9, 0, 0))
@@ -332,8 +332,8 @@ def test_leader_without_other_replicas_in_sync_tells_a_producer_of_a_gap_after_t
     assert gap == -ErrorCode.LEADER_NOT_AVAILABLE, "the wait begins again after a silence"
 
 
-def test_new_leader_accepts_an_unknown_producer_from_its_first_batch() -> None:
-    """The first batch may still wait at the old leader; librdkafka counts it as written once a later one is."""
+def test_new_leader_accepts_an_unknown_producer_only_from_its_first_batch() -> None:
+    """The first batch may still wait at the former leader. librdkafka counts it as written once a later batch is."""
     r = Replicas((0, 1))
     r.elect(0)
     assert r.produce(0, b"m1", producer=(9, 0, 0)) == 1
@@ -344,7 +344,7 @@ def test_new_leader_accepts_an_unknown_producer_from_its_first_batch() -> None:
     assert r[1].values() == [b"m1", b"m2"]
 
 
-def test_unknown_producer_is_accepted_a_minute_after_the_election() -> None:
+def test_unknown_producer_is_accepted_at_any_sequence_a_minute_after_election() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.elect(1, isr=(1,))
@@ -355,8 +355,8 @@ def test_unknown_producer_is_accepted_a_minute_after_the_election() -> None:
     assert r.produce(1, b"m7", producer=(9, 0, 6)) == 1
 
 
-def test_producer_without_a_first_batch_is_refused_for_five_seconds() -> None:
-    """Its topic was created again and then lost its leader; a minute is longer than the producer's delivery timeout."""
+def test_producer_whose_first_batch_does_not_arrive_is_refused_for_five_seconds() -> None:
+    """The topic was recreated and then lost its leader. A minute is longer than the producer's delivery timeout."""
     r = Replicas((0, 1))
     r.elect(0)
     r.elect(1, isr=(1,))
@@ -368,8 +368,8 @@ def test_producer_without_a_first_batch_is_refused_for_five_seconds() -> None:
     assert r.produce(1, b"m7", producer=(9, 0, 6)) == 1
 
 
-def test_first_leader_of_a_topic_accepts_any_first_sequence() -> None:
-    """The topic may have been created again while its producers continue."""
+def test_first_leader_of_a_topic_accepts_any_first_sequence_number() -> None:
+    """The topic may have been deleted and recreated while its producers continue."""
     r = Replicas((0, 1))
     r.elect(0)
     assert r.produce(0, b"m7", producer=(9, 0, 6)) == 1
@@ -383,7 +383,7 @@ class Unreadable:
 
 
 def test_directory_goes_offline_when_an_offset_cannot_be_located() -> None:
-    """The response names the error; without one the follower would only retry this partition."""
+    """The fetch is answered with the error. A follower that gets no answer would only retry this partition."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -398,7 +398,7 @@ def test_directory_goes_offline_when_an_offset_cannot_be_located() -> None:
     assert not session.parked
 
 
-def test_lost_fetch_response_is_fetched_again() -> None:
+def test_records_of_a_lost_fetch_response_are_fetched_again() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -411,7 +411,7 @@ def test_lost_fetch_response_is_fetched_again() -> None:
 
 
 @pytest.mark.row("R29")
-def test_idle_follower_joins_the_isr_after_another_one() -> None:
+def test_idle_follower_joins_the_isr_after_another_follower_has_joined() -> None:
     r = Replicas(isr=(0,))
     r.elect(0)
     r.fetch(1, 0)
@@ -425,7 +425,7 @@ def test_idle_follower_joins_the_isr_after_another_one() -> None:
     assert r.isr == (0, 1, 2)
 
 
-def test_idle_follower_joins_the_isr_after_its_last_fetch() -> None:
+def test_idle_follower_may_join_the_isr_without_a_further_fetch() -> None:
     r = Replicas((0, 1, 2), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1", acks=1)
@@ -452,7 +452,7 @@ def test_follower_joins_the_isr_once_it_is_known_to_be_alive() -> None:
     assert r[0].partition.next_to_join(r.now) is not None
 
 
-def test_a_follower_that_stopped_fetching_does_not_join() -> None:
+def test_follower_that_stopped_fetching_does_not_join_the_isr() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
     r.alive.discard(1)
@@ -463,7 +463,7 @@ def test_a_follower_that_stopped_fetching_does_not_join() -> None:
 
 def test_empty_log_beyond_the_leaders_end_restarts_at_the_leaders_start() -> None:
     r = Replicas((0, 1))
-    r[1].partition.truncate_fully_and_start_at(100)  # as a damaged checkpoint has it
+    r[1].partition.truncate_fully_and_start_at(100)  # as after a damaged checkpoint
     r.elect(0)
     r.produce(0, b"m1")
     r.fetch(1, 0)
@@ -489,7 +489,7 @@ def test_empty_log_beyond_the_leaders_end_does_not_join_the_isr() -> None:
     assert r[1].values() == [b"m1"]
 
 
-def test_follower_that_lost_a_segment_copies_everything_from_there_on() -> None:
+def test_follower_that_lost_a_segment_copies_all_records_from_the_lost_ones_on() -> None:
     r = Replicas((0, 1), segment_bytes="100")
     r.elect(0)
     for number in range(6):

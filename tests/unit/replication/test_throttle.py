@@ -20,7 +20,7 @@ def throttle(clock: ManualClock, limit: int, count: int = 11, window_ms: int = 1
     return made
 
 
-def test_everything_may_be_transferred_without_a_limit(clock: ManualClock) -> None:
+def test_any_number_of_bytes_may_be_transferred_without_a_limit(clock: ManualClock) -> None:
     unlimited = throttle(clock, LONG_MAX)
     unlimited.record(1 << 40)
     assert unlimited.room() == LONG_MAX
@@ -48,7 +48,7 @@ def test_rate_over_any_ten_seconds_is_within_a_tenth_of_the_limit(
     assert min(tens) >= 0.9 * limit * 10 - overshoot
 
 
-def test_room_is_negative_until_the_rate_has_caught_up(clock: ManualClock) -> None:
+def test_room_is_negative_while_the_average_rate_exceeds_the_limit(clock: ManualClock) -> None:
     limited = throttle(clock, 1000)
     assert limited.room() == 100
     limited.record(2000)
@@ -59,7 +59,7 @@ def test_room_is_negative_until_the_rate_has_caught_up(clock: ManualClock) -> No
     assert limited.room() == 0
 
 
-def test_idle_time_is_no_credit(clock: ManualClock) -> None:
+def test_idle_time_does_not_allow_a_later_burst(clock: ManualClock) -> None:
     limited = throttle(clock, 1000)
     limited.record(100)
     clock.advance(999)
@@ -73,7 +73,7 @@ def test_idle_time_is_no_credit(clock: ManualClock) -> None:
 
 @pytest.mark.key("replication.quota.window.num", "replication.quota.window.size.seconds")
 @pytest.mark.parametrize(("count", "window_ms"), [(11, 1000), (2, 1000), (2, 5000)])
-def test_transfers_count_for_the_configured_windows(
+def test_transfers_count_for_the_configured_number_of_windows(
     clock: ManualClock, count: int, window_ms: int
 ) -> None:
     limited = throttle(clock, 1, count, window_ms)

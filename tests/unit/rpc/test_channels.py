@@ -1,4 +1,4 @@
-"""Channels: order, one in flight, repetition, and an end that is immediate."""
+"""Channels send requests in order, one at a time, retry them, and stop at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OK = encode_response(ControllerResponse(0))
 
 
 class Attempt(NamedTuple):
-    """A call that arrived, and how to answer it."""
+    """A received call, and the future with which the test answers it."""
 
     port: int
     target_id: int
@@ -42,7 +42,7 @@ class Attempt(NamedTuple):
 
 
 class ScriptedControlPlane:
-    """Notes every call and lets the test answer it."""
+    """A control plane that records every call and lets the test answer it."""
 
     def __init__(self) -> None:
         self.attempts: asyncio.Queue[Attempt] = asyncio.Queue()
@@ -111,7 +111,7 @@ def control_port(broker: Broker) -> int:
 
 
 def request(epoch: int) -> StopReplicaRequest:
-    """Return a request that tests recognise by its controller epoch."""
+    """Return a request that a test can identify by its controller epoch."""
     return StopReplicaRequest(0, epoch, 1, ())
 
 
@@ -181,7 +181,7 @@ async def test_channel_retries_a_request_before_it_sends_the_next(
     assert world.responses == [(1, 1, 0)]
 
 
-async def test_channel_continues_after_a_stale_epoch(world: World) -> None:
+async def test_channel_sends_the_next_request_after_a_stale_epoch_response(world: World) -> None:
     world.send(1, 1)
     world.send(1, 2)
     stale = ControllerResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -191,7 +191,7 @@ async def test_channel_continues_after_a_stale_epoch(world: World) -> None:
     assert world.responses == [(1, 1, ErrorCode.STALE_CONTROLLER_EPOCH), (1, 2, 0)]
 
 
-async def test_refusal_is_a_response(world: World) -> None:
+async def test_refused_request_is_reported_as_its_response(world: World) -> None:
     world.send(1, 1)
     (await world.attempt()).answer.set_exception(KafkaError(ErrorCode.INVALID_REQUEST, "x"))
     await world.turn_loop()
@@ -247,7 +247,7 @@ async def test_stopped_channels_send_nothing(world: World) -> None:
     in_flight, between_attempts = sorted([await world.attempt(), await world.attempt()])
     between_attempts.answer.set_exception(ConnectionResetError())
     await world.turn_loop()
-    # Even an answer that is there already, but was not looked at, changes nothing.
+    # Even a response that has arrived but was not processed changes nothing.
     in_flight.answer.set_result(OK)
     world.channels.stop()
     world.clock.advance(10 * RETRY_MS)

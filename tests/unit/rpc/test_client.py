@@ -28,13 +28,13 @@ async def error_of_call(port: int) -> str:
     return str(failed.value)
 
 
-async def test_refused_connection_is_reported_without_a_word_of_tls(closed_port: int) -> None:
+async def test_refused_connection_is_reported_without_mentioning_tls(closed_port: int) -> None:
     reason = await error_of_call(closed_port)
     assert reason.startswith(f"127.0.0.1:{closed_port}: ")
     assert "ssl" not in reason
 
 
-async def test_failure_without_a_number_is_reported_in_its_words(
+async def test_failure_without_an_errno_is_reported_with_its_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""Controller RPC bodies: round trips through msgpack, and what is refused."""
+"""Controller RPC bodies: round trips through msgpack, and bodies that are refused."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_broker_ids_must_be_a_list(index: int, value: object) -> None:
     assert refused(method, body)
 
 
-def test_list_equal_to_valid_broker_ids_decodes_to_the_valid_ones() -> None:
+def test_broker_ids_of_a_wrong_type_decode_to_integers_if_equal() -> None:
     method, body = messages.encode(LEADER_AND_ISR)
     row = body["partitions"][0]
     row[4], row[7] = [1, 2], [True, 2.0]

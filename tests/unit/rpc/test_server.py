@@ -36,7 +36,7 @@ ALL_KINDS = {
 
 
 class World:
-    """A served control plane; `answer` is what its handler does."""
+    """A control plane that serves calls, and a client of it. `answer`: the handler of calls."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -71,7 +71,7 @@ class World:
         return self.signer.headers(target_id, method, path, body, self.clock.wall_ms())
 
     async def raw(self, head: list[str], body: bytes = b"") -> bytes:
-        """Everything the server says to these bytes until it closes."""
+        """Send these bytes; return everything that the server sends until it closes the connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write("\r\n".join([*head, "", ""]).encode() + body)
         async with asyncio.timeout(5):
@@ -82,7 +82,7 @@ class World:
     async def post(
         self, path: str, body: bytes, headers: dict[str, str], *, method: str = "POST"
     ) -> int:
-        """The status of one request on a connection of its own."""
+        """Send one request on a new connection; return the HTTP status code of the response."""
         lines = [f"{method} {path} HTTP/1.1", "Host: x", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         answer = await self.raw([*lines, f"Content-Length: {len(body)}"], body)
@@ -122,7 +122,7 @@ async def test_leader_and_isr_of_thirty_thousand_partitions_fits_a_call(world: W
 async def test_connection_accepted_while_the_server_closes_is_closed_too(
     world: World, turns: int
 ) -> None:
-    """A leaked transport is a ResourceWarning when it is collected, which fails the test."""
+    """A leaked transport would cause a ResourceWarning when it is garbage-collected, and fail the test."""
     connecting = asyncio.ensure_future(asyncio.open_connection("127.0.0.1", world.port))
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -216,7 +216,7 @@ async def test_call_is_accepted_only_by_the_broker_that_it_was_signed_for(world:
     assert await world.post("/state", body, headers) == 200
 
 
-async def test_caller_learns_that_another_broker_has_the_address(world: World) -> None:
+async def test_caller_gets_an_error_if_another_broker_has_the_address(world: World) -> None:
     with pytest.raises(KafkaError, match="another broker has this address") as caught:
         await world.client.call(
             "127.0.0.1", world.port, "state", {}, target_id=OTHER_ID, timeout_ms=5_000
@@ -369,7 +369,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Crowd:
-    """Connections to a control plane that has room for four."""
+    """Connections to a control plane that accepts at most four connections."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -422,7 +422,7 @@ async def test_oldest_connections_without_a_signature_are_closed_when_there_are_
         await crowd.call(stream)
 
 
-async def test_strangers_do_not_close_connections_that_have_carried_a_signature(
+async def test_unsigned_connections_do_not_displace_signed_connections(
     world: World, crowd: Crowd
 ) -> None:
     signed = await crowd.join_signed(2)
@@ -434,7 +434,7 @@ async def test_strangers_do_not_close_connections_that_have_carried_a_signature(
     assert await world.call("state", {}) == {}
 
 
-async def test_new_connection_is_closed_when_all_others_have_carried_a_signature(
+async def test_new_connection_is_closed_when_all_other_connections_are_signed(
     crowd: Crowd,
 ) -> None:
     signed = await crowd.join_signed(4)
@@ -444,7 +444,7 @@ async def test_new_connection_is_closed_when_all_others_have_carried_a_signature
         await crowd.call(stream)
 
 
-async def test_connection_with_a_wrong_signature_counts_as_a_stranger(
+async def test_connection_with_a_wrong_signature_counts_as_unsigned(
     world: World, crowd: Crowd
 ) -> None:
     (wrong,) = await crowd.join(1)
@@ -456,7 +456,9 @@ async def test_connection_with_a_wrong_signature_counts_as_a_stranger(
         await crowd.call(stream)
 
 
-async def test_every_connection_of_a_crowd_has_a_deadline(world: World, crowd: Crowd) -> None:
+async def test_each_connection_without_a_request_is_closed_at_its_deadline(
+    world: World, crowd: Crowd
+) -> None:
     streams = await crowd.join(30)
     await until(lambda: sum(reader.at_eof() for reader, _ in streams) == 26)
     world.clock.advance(READ_TIMEOUT_MS)
@@ -504,7 +506,7 @@ async def test_calls_without_state_changes_run_at_the_same_time(world: World) ->
     assert await world.post("/state", first, first_headers) == 200
 
 
-async def test_restarted_sender_numbers_its_calls_from_one(world: World) -> None:
+async def test_calls_of_a_restarted_sender_are_accepted_from_number_one(world: World) -> None:
     await world.call(messages.STOP_REPLICA, {})
     await world.call(messages.STOP_REPLICA, {})
     again = world.plane()
@@ -547,7 +549,7 @@ METRICS_REQUEST = ["GET /metrics HTTP/1.1", "Host: x", "Connection: close"]
 
 
 async def while_time_passes(world: World, answer: Awaitable[bytes]) -> bytes:
-    """Await the answer of a server that lets other work go on between two metrics."""
+    """Await the answer, and advance the clock so that the server, which pauses between metrics, can continue."""
     task = asyncio.ensure_future(answer)
 
     def is_done() -> bool:
@@ -585,7 +587,7 @@ async def test_other_requests_still_need_a_signature(world: World, method: str, 
     assert world.calls == []
 
 
-async def test_metrics_are_refused_where_none_are_served(world: World) -> None:
+async def test_metrics_request_is_refused_where_metrics_are_not_served(world: World) -> None:
     assert (await world.raw(METRICS_REQUEST)).startswith(b"HTTP/1.1 401")
 
 

@@ -1,4 +1,4 @@
-"""Signatures of the control plane: who is let in, once, and within a window of time."""
+"""Signatures of control-plane calls: a valid signature is accepted once, and only within a time window."""
 
 from __future__ import annotations
 

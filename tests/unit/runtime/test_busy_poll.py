@@ -1,4 +1,4 @@
-"""BusyPoll: when the loop looks again instead of sleeping, and when it stops."""
+"""BusyPoll: the conditions under which the loop polls again instead of sleeping, and stops polling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GAP_NS = PAUSE_NS // 4
 
 
 class Setting:
-    """A loop that turns when the test says so, a clock in nanoseconds, and a yield that takes `held` of them."""
+    """A BusyPoll with a loop that the test runs turn by turn, and a clock. `held`: duration of each yield in ns."""
 
     def __init__(self) -> None:
         self.time = 10**9
@@ -41,7 +41,7 @@ class Setting:
 
     @property
     def sleeps(self) -> bool:
-        """True if no callback is due: the loop would wait in the kernel."""
+        """True if no callback is due, so that the loop would sleep in the kernel."""
         return not self.next_turn
 
 
@@ -60,7 +60,7 @@ def test_busy_poll_never_starts_under_traffic_with_pauses() -> None:
     assert setting.sleeps
 
 
-def test_busy_poll_yields_the_processor_at_every_look_under_dense_traffic() -> None:
+def test_busy_poll_yields_the_processor_at_every_poll_under_dense_traffic() -> None:
     setting = polling()
     for turns in range(1, 20):
         setting.turn()
@@ -90,7 +90,7 @@ def test_busy_poll_waits_for_many_reads_after_another_process_held_the_processor
     assert not setting.sleeps
 
 
-def test_busy_poll_waits_for_as_many_reads_when_a_pause_comes_in_between() -> None:
+def test_busy_poll_restarts_its_count_of_reads_after_a_pause() -> None:
     setting = polling()
     setting.held = PAUSE_NS + 1
     setting.turn()

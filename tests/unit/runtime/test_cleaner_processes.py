@@ -1,4 +1,4 @@
-"""Cleanings in real processes, on real files."""
+"""Log cleanings in real processes, on real files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from minikafka.runtime.storage import DiskStorage
 
 NOW = 20_000_000
 SLOW = 100.0
-"""Bytes per second."""
+"""Rate, in bytes per second, of a cleaning that must not end during the test."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def given(tmp_path: Path) -> CleaningTask:
 
 
 async def no_group(group: Any) -> None:
-    """Ignore a group."""
+    """Ignore a group of cleaned segments."""
 
 
 def test_cleaners_open_no_file_before_the_first_cleaning() -> None:
@@ -63,7 +63,7 @@ async def test_cleaning_fails_when_the_shared_file_cannot_be_opened(
         await cleaners.clean(given.encode(), no_group)
 
 
-async def test_process_cleans_as_the_steps_do(
+async def test_cleaner_process_gives_the_same_result_as_cleaning_in_process(
     cleaners: CleanerProcesses, given: CleaningTask
 ) -> None:
     storage = MemoryStorage()
@@ -107,7 +107,7 @@ async def test_damaged_log_fails_with_the_reason_and_others_are_cleaned(
     await cleaners.clean(task(other, NOW).encode(), no_group)
 
 
-async def test_missing_file_is_a_failure_of_the_storage(
+async def test_cleaning_with_a_missing_file_raises_storage_failed(
     cleaners: CleanerProcesses, given: CleaningTask
 ) -> None:
     (Path(given.directory) / f"{given.segments[1]:020d}.log").unlink()
@@ -127,7 +127,7 @@ async def test_error_of_the_callback_ends_the_cleaning(
 
 
 async def begun(cleaners: CleanerProcesses, given: CleaningTask) -> tuple[asyncio.Task[Any], int]:
-    """Begin a slow cleaning; return its task and its process."""
+    """Begin a slow cleaning; return its task and the pid of its process."""
     slow = replace(given, bytes_per_second=SLOW)
     before = children()
     running = asyncio.get_running_loop().create_task(cleaners.clean(slow.encode(), no_group))
@@ -136,7 +136,7 @@ async def begun(cleaners: CleanerProcesses, given: CleaningTask) -> tuple[asynci
 
 
 def children() -> set[int]:
-    """Return the processes that this one has started."""
+    """Return the pids of the child processes of the current process."""
     found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
     return {int(number) for number in found.split()}
 
@@ -168,7 +168,7 @@ def test_throttle_spends_bytes_at_its_rate() -> None:
         assert throttle.pause_after(10, 100.0, 5.0) == pytest.approx(0.1)
 
 
-def test_throttles_of_one_file_share_the_rate() -> None:
+def test_throttles_with_one_shared_file_share_the_rate() -> None:
     with tempfile.TemporaryFile() as shared:
         first, second = Throttle(shared.fileno()), Throttle(shared.fileno())
         assert first.pause_after(50, 100.0, 1.0) == 0.5

@@ -1,4 +1,4 @@
-"""has_quota, on trees laid out as the kernel does for both versions of control groups."""
+"""`has_quota` on copies of the kernel's file trees for both versions of control groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_quota_of_cgroups_v1_is_found_at_the_mount_of_its_controller(
     assert quota(tmp_path, membership, files) is limited
 
 
-def test_quota_is_found_in_a_container_that_sees_its_outside_path(
+def test_quota_is_found_in_a_container_that_sees_the_hosts_group_path(
     tmp_path: Path,
 ) -> None:
     files = {"cpu/cpu.cfs_quota_us": "150000\n"}

@@ -1,4 +1,4 @@
-"""Freed memory is returned when the process has grown, and only then."""
+"""Freed memory is returned to the system only when the process has grown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minikafka.runtime.memory import GROWTH, find_trim, resident, return_freed_m
 
 
 class Process:
-    """Takes the next size with each measurement."""
+    """A process whose size in memory takes the next value of `sizes` at each measurement."""
 
     def __init__(self, *sizes: int) -> None:
         self.sizes = list(sizes)
@@ -32,14 +32,14 @@ class Clock(LoopClock):
         await asyncio.sleep(0)
 
 
-async def test_heap_is_trimmed_after_growth_since_the_smallest_size() -> None:
+async def test_heap_is_trimmed_only_after_growth_since_the_smallest_size() -> None:
     process = Process(100, 50, GROWTH + 49, GROWTH + 50, GROWTH + 40, GROWTH + 60, 3 * GROWTH, 90)
     with suppress(asyncio.CancelledError):
         await return_freed_memory(Clock(), process.trim, process.measure)
     assert process.trimmed == [GROWTH + 50, 3 * GROWTH]
 
 
-def test_trim_of_this_process_leaves_it_in_memory() -> None:
+def test_heap_trim_keeps_the_process_usable() -> None:
     trim = find_trim()
     if trim is not None:
         trim()

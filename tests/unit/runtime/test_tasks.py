@@ -1,4 +1,4 @@
-"""Background tasks: no exception is lost, and no task outlives its owner."""
+"""Background tasks: no exception is lost, and no task runs longer than its owner."""
 
 from __future__ import annotations
 

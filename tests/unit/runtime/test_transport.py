@@ -1,4 +1,4 @@
-"""SocketTransport beyond the port's contract: direct writes and the use of the descriptor."""
+"""Properties of SocketTransport beyond the port's contract: direct writes and use of the file descriptor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Handler:
 
 
 async def connected_to_a_plain_socket() -> tuple[Handler, socket.socket]:
-    """Yield a handler, and the blocking socket at the other end."""
+    """Return a connected handler, and the blocking socket of its peer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         handler = await SocketTransport().connect(Handler, *server.getsockname())
         assert isinstance(handler, Handler)
@@ -88,7 +88,7 @@ async def test_more_slices_than_the_kernel_accepts_are_sent_at_once() -> None:
     await handler.ended
 
 
-async def test_bytes_that_a_full_socket_refused_are_queued_and_sent_in_order() -> None:
+async def test_bytes_that_a_full_socket_does_not_accept_are_queued_and_sent_in_order() -> None:
     handler, peer = await connected_to_a_plain_socket()
     sent = b""
     number = 0
@@ -120,12 +120,12 @@ async def test_reset_by_the_peer_is_reported_once_and_later_sends_do_nothing() -
     handler.link.send([b"again"])
 
 
-async def test_descriptor_is_not_written_to_after_its_connection_ended() -> None:
+async def test_file_descriptor_is_not_written_to_after_the_connection_ended() -> None:
     handler, peer = await connected_to_a_plain_socket()
     handler.link.abort()
     await handler.ended
     await asyncio.sleep(0)  # the loop closes the socket after connection_lost
-    ours, theirs = socket.socketpair()  # takes over the free descriptor number
+    ours, theirs = socket.socketpair()  # reuses the free descriptor number
     handler.link.send([b"for another connection"])
     with ours, theirs, peer:
         for other in (ours, theirs):
@@ -151,7 +151,7 @@ async def test_small_writes_are_sent_without_delay() -> None:
     await handler.ended
 
 
-async def test_name_with_several_addresses_gets_one_free_port() -> None:
+async def test_listener_on_a_name_with_several_addresses_gets_one_free_port() -> None:
     listener = await SocketTransport().listen(Handler, "localhost", 0)
     handler = await SocketTransport().connect(Handler, "localhost", listener.port)
     assert isinstance(handler, Handler)
@@ -174,7 +174,7 @@ async def test_end_of_the_peers_stream_is_known_while_nothing_is_read() -> None:
     await handler.ended
 
 
-async def test_failed_write_keeps_no_object_of_its_callers() -> None:
+async def test_error_of_a_failed_write_has_no_traceback() -> None:
     handler, peer = await connected_to_a_plain_socket()
     handler.link.pause_reading()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,4 +1,4 @@
-"""The checks of spark-deaths find what must not happen to the output of a stream, and nothing else."""
+"""The checks of spark-deaths find exactly the errors in a stream's output that must not occur."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOURCE = {(partition, offset): b"%d" % offset for partition in range(2) for offs
 
 
 def copies() -> list[Copy]:
-    """Return one copy of each record, five of each partition per micro-batch."""
+    """Return one copy of each record. Each micro-batch has five records of each partition."""
     return [
         Copy(0, place, value, Origin("q", place[1] // 5, place[0], place[1] % 5))
         for place, value in sorted(SOURCE.items(), key=lambda item: (item[0][1] // 5, item[0]))
@@ -23,7 +23,7 @@ def problems(found: list[Copy], *interrupted: int) -> str:
     return "; ".join(at_least_once(SOURCE, found, interrupted)[0])
 
 
-def test_table_with_every_record_once_is_good():
+def test_table_with_every_record_once_has_no_problem():
     assert exactly_once(SOURCE, reversed(SOURCE.items())) == []
 
 
@@ -41,11 +41,11 @@ def test_table_that_differs_from_the_topic_is_explained(change, problem):
     assert problem in found
 
 
-def test_copy_with_every_record_once_is_good():
+def test_copy_with_every_record_once_has_no_problem():
     assert at_least_once(SOURCE, copies(), ()) == ([], 0)
 
 
-def test_only_a_micro_batch_that_a_death_interrupted_may_be_there_twice():
+def test_duplicates_are_allowed_only_in_interrupted_micro_batches():
     first = [copy for copy in copies() if copy.origin.batch == 0]
     replayed = first[:7] + copies()
     assert at_least_once(SOURCE, replayed, {0, 4}) == ([], 7)
@@ -75,7 +75,7 @@ def test_altered_copy_is_found():
     assert "not those of the source" in problems(found)
 
 
-def test_swapped_first_copies_are_found():
+def test_first_copies_in_the_wrong_order_are_found():
     found = copies()
     found[1], found[2] = found[2], found[1]
     assert "copied out of order" in problems(found)

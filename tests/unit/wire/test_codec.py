@@ -34,7 +34,9 @@ def body_of(frame: bytes) -> memoryview:
 
 
 @pytest.mark.parametrize(("api", "version"), COLD)
-def test_requests_and_responses_of_every_served_version_read_back(api: int, version: int) -> None:
+def test_requests_and_responses_of_every_version_survive_a_round_trip(
+    api: int, version: int
+) -> None:
     request = codec.request(api, version)
     frame = codec.encode_request(api, version, 7, CLIENT, request)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -179,7 +181,9 @@ def test_every_error_code_can_be_encoded() -> None:
 
 
 @pytest.mark.parametrize(("api", "version"), COLD)
-def test_truncated_request_is_decoded_or_a_protocol_violation(api: int, version: int) -> None:
+def test_truncated_request_is_decoded_or_raises_a_protocol_violation(
+    api: int, version: int
+) -> None:
     request = codec.request(api, version)
     body = bytes(body_of(codec.encode_request(api, version, 7, CLIENT, request)))
     for end in range(len(body)):
@@ -188,7 +192,7 @@ def test_truncated_request_is_decoded_or_a_protocol_violation(api: int, version:
 
 
 @pytest.mark.parametrize(("api", "version"), COLD)
-def test_random_bytes_are_decoded_or_a_protocol_violation(api: int, version: int) -> None:
+def test_random_bytes_are_decoded_or_raise_a_protocol_violation(api: int, version: int) -> None:
     rng = random.Random(api * 100 + version)
     for _ in range(300):
         head = rng.choice([b"", b"\0", b"\0\0\0\x01", b"\x02", b"\0\x02", b"\0\0\0\0\x01\0\x01t"])

@@ -39,7 +39,7 @@ def frame(version: int) -> bytearray:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_request_of_any_version_is_decoded_as_by_kio(version: int) -> None:
+def test_request_encoded_by_kio_is_decoded_in_every_version(version: int) -> None:
     buf = frame(version)
     decoded = fetch.decode(buf, memoryview(buf), BODY, len(buf), version)
     assert (decoded.replica_id, decoded.max_wait_ms, decoded.min_bytes) == (-1, 500, 1)
@@ -79,7 +79,7 @@ def test_response_of_many_partitions_is_encoded_in_steps(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_truncated_request_is_a_protocol_violation(version: int) -> None:
+def test_truncated_request_raises_a_protocol_violation(version: int) -> None:
     buf = frame(version)
     for end in range(BODY, len(buf)):
         cut = buf[:end]
@@ -88,7 +88,7 @@ def test_truncated_request_is_a_protocol_violation(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_truncated_request_is_not_completed_from_the_next_request(version: int) -> None:
+def test_truncated_request_is_not_completed_with_bytes_of_the_next_request(version: int) -> None:
     buf = frame(version)
     for end in range(BODY, len(buf)):
         with pytest.raises(ProtocolViolation):
@@ -112,7 +112,7 @@ def test_kio_decodes_a_response_of_any_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("aborted", [None, (), [(7, 40)], [(7, 40), (8, 2**40)]])
-def test_response_carries_aborted_transactions_null_and_empty_apart(
+def test_response_distinguishes_null_and_empty_aborted_transactions(
     version: int, aborted: list[tuple[int, int]] | None
 ) -> None:
     data = PartitionData(3, 0, 50, 45, 1, (b"abc",), 3, None, aborted)
@@ -130,7 +130,7 @@ def test_response_carries_aborted_transactions_null_and_empty_apart(
 
 
 @pytest.mark.row("C32")
-def test_follower_request_has_the_bytes_of_kio() -> None:
+def test_follower_request_is_decoded_by_kio() -> None:
     rows = [(3, 8, 100, 7, 2, 4096)]
     mine = fetch.encode_request(
         5, b"client", 2, (500, 1, 1 << 20), (9, 4), [(b"a", rows)], [(b"gone", [1, 2])]
@@ -143,7 +143,7 @@ def test_follower_request_has_the_bytes_of_kio() -> None:
     assert decoded.forgotten == [(b"gone", [1, 2])]
 
 
-def test_a_follower_reads_records_errors_and_diverging_epochs() -> None:
+def test_follower_decodes_records_and_errors_and_diverging_epochs() -> None:
     data = PartitionData(3, 0, 50, 50, 1, (b"abc" * 100,), 300)
     refused = PartitionData(4, 74, -1, -1, 6, (), 0)
     diverging = PartitionData(5, 0, -1, -1, -1, (), 0, (3, 40))

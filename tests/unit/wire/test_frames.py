@@ -20,7 +20,7 @@ def frame(api: int, correlation: int, body: bytes = b"", client: bytes | None = 
 
 
 def found(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
-    """Return (correlation id, body) of the handled frames, and the position of the rest."""
+    """Return (correlation id, body) of the handled frames, and the position after the last handled frame."""
     buf = bytearray(data)
     seen: list[tuple[int, bytes]] = []
 
@@ -61,7 +61,7 @@ def test_whole_frames_are_handled_in_order_and_a_partial_one_is_kept(client: byt
         assert rest == len(whole)
 
 
-def test_frames_after_a_route_that_returns_true_are_left() -> None:
+def test_frames_after_a_route_that_returns_true_are_not_handled() -> None:
     data = bytearray(frame(0, 1) + frame(3, 2) + frame(0, 3) + frame(0, 4))
     seen: list[int] = []
 
@@ -87,7 +87,7 @@ def test_frames_after_a_route_that_returns_true_are_left() -> None:
         pytest.param(pack(">ihhih", 11, 0, 5, 1, 2) + b"x", id="a client id beyond the frame"),
     ],
 )
-def test_malformed_frame_is_a_protocol_violation(data: bytes) -> None:
+def test_malformed_frame_raises_a_protocol_violation(data: bytes) -> None:
     with pytest.raises(ProtocolViolation):
         found(data)
     with pytest.raises(ProtocolViolation):

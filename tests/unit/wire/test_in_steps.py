@@ -28,7 +28,7 @@ BODY = 4 + 2 + 2 + 4 + 2 + len(CLIENT)
 
 
 def finished(steps: Generator[None, None, Any]) -> tuple[Any, int]:
-    """Take all steps; return the result and their number."""
+    """Run all steps; return the result and the number of steps."""
     count = 0
     while True:
         try:
@@ -79,7 +79,9 @@ def request_body(api: int, version: int, rng: random.Random) -> memoryview:
 
 
 @pytest.mark.parametrize(("api", "version"), COLD)
-def test_request_decoded_in_steps_equals_the_one_decoded_at_once(api: int, version: int) -> None:
+def test_request_decoded_in_steps_equals_the_request_decoded_at_once(
+    api: int, version: int
+) -> None:
     rng = random.Random(f"{api} {version}")
     for _ in range(5):
         body = request_body(api, version, rng)
@@ -88,7 +90,9 @@ def test_request_decoded_in_steps_equals_the_one_decoded_at_once(api: int, versi
 
 
 @pytest.mark.parametrize(("api", "version"), COLD)
-def test_malformed_request_is_refused_in_steps_as_at_once(api: int, version: int) -> None:
+def test_malformed_request_fails_in_steps_with_the_same_error_as_at_once(
+    api: int, version: int
+) -> None:
     rng = random.Random(f"{api} {version}")
     for _ in range(20):
         body = bytearray(request_body(api, version, rng))
@@ -118,7 +122,9 @@ def test_unknown_tagged_fields_of_elements_are_skipped_in_steps() -> None:
 
 
 @pytest.mark.parametrize(("api", "version"), COLD)
-def test_response_encoded_in_steps_equals_the_one_encoded_at_once(api: int, version: int) -> None:
+def test_response_encoded_in_steps_equals_the_response_encoded_at_once(
+    api: int, version: int
+) -> None:
     if version >= HAS_TAGGED_FIELDS.get(api, 99):
         return
     rng = random.Random(f"{api} {version}")
@@ -130,7 +136,7 @@ def test_response_encoded_in_steps_equals_the_one_encoded_at_once(api: int, vers
     assert finished(in_steps.response_in_steps(api, version))[0] == nothing
 
 
-def test_step_of_a_response_refuses_a_field_that_no_version_has() -> None:
+def test_response_in_steps_refuses_a_field_that_no_version_has() -> None:
     with pytest.raises(TypeError, match="no_such_field"):
         finished(in_steps.response_in_steps(versions.LIST_GROUPS, 4, no_such_field=1))
     groups = [{"group_id": "g", "no_such_field": 1}]
@@ -171,7 +177,7 @@ def test_rows_of_a_response_are_made_step_by_step() -> None:
     assert counts == [*range(64, 641, 64), 640]
 
 
-def test_rows_with_long_names_are_encoded_in_steps_of_few_bytes() -> None:
+def test_step_of_a_response_is_limited_in_bytes_when_names_are_long() -> None:
     groups = ({"key": "x" * 4_000} for _ in range(64))
     steps = in_steps.response_in_steps(versions.FIND_COORDINATOR, 4, coordinators=groups)
     assert finished(steps)[1] == 22

@@ -33,7 +33,7 @@ def body(version: int, partitions: list[PartitionState]) -> bytes:
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_metadata_response_has_the_bytes_of_kio(version: int) -> None:
+def test_metadata_response_has_the_same_bytes_as_encoded_by_kio(version: int) -> None:
     def partition(
         index: int, leader: int, error: int, offline: tuple[int, ...]
     ) -> dict[str, object]:

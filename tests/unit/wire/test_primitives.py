@@ -20,12 +20,12 @@ def test_varint_is_refused_when_it_is_truncated_or_exceeds_32_bits(data: bytes) 
         primitives.read_uvarint(data, 0)
 
 
-def test_varint_after_the_end_is_refused() -> None:
+def test_varint_at_a_position_after_the_end_is_refused() -> None:
     with pytest.raises(ProtocolViolation):
         primitives.read_uvarint(b"\x01", 5)
 
 
-def test_strings_and_arrays_have_kafkas_bytes() -> None:
+def test_strings_and_arrays_are_encoded_as_in_kafka() -> None:
     assert primitives.string(None) == b"\xff\xff"
     assert primitives.string("ä") == b"\x00\x02\xc3\xa4"
     assert primitives.compact_string(None) == b"\x00"

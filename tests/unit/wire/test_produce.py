@@ -66,7 +66,7 @@ def test_null_records_have_no_position(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [1, 126, 127, 128, 20_000])
-def test_records_are_found_after_a_known_head(version: int, size: int) -> None:
+def test_records_are_found_after_a_known_request_head(version: int, size: int) -> None:
     buf = frame(version, [("topic", [(5, b"r" * size)])])
     request = decoded(buf, version)
     part = request.topics[0][1][0]
@@ -75,7 +75,7 @@ def test_records_are_found_after_a_known_head(version: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\1\0\0", b"\0\1\0", b"\0\0\1"])
-def test_request_with_tagged_fields_is_decoded_in_full(tail: bytes) -> None:
+def test_request_with_tagged_fields_is_not_decoded_by_the_fast_path(tail: bytes) -> None:
     buf = frame(9, [("topic", [(5, b"records")])])
     head_end = decoded(buf, 9).head_end
     assert produce.single_records(buf, head_end, len(buf), 9) > 0
@@ -84,7 +84,7 @@ def test_request_with_tagged_fields_is_decoded_in_full(tail: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_truncated_request_is_a_protocol_violation(version: int) -> None:
+def test_truncated_request_raises_a_protocol_violation(version: int) -> None:
     buf = frame(version, [("topic", [(5, b"records")])])
     for end in range(BODY, len(buf)):
         cut = buf[:end]
@@ -93,7 +93,7 @@ def test_truncated_request_is_a_protocol_violation(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_single_response_has_the_bytes_of_the_general_one_and_kio_decodes_it(version: int) -> None:
+def test_response_for_one_partition_has_general_bytes_that_kio_decodes(version: int) -> None:
     start = 11 if version >= 5 else -1
     general = produce.encode_response(9, version, [(b"topic", [(5, 0, 42, -1, start)])])
     assert produce.single_answer(b"topic", 5, version)(9, 0, 42, 11) == general

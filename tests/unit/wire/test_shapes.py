@@ -56,13 +56,13 @@ def test_a_compact_string_longer_than_kafka_allows_is_refused() -> None:
         walk(MetadataV12, body)
 
 
-def test_an_array_that_may_not_be_null_is_refused_when_it_is() -> None:
+def test_array_that_may_not_be_null_is_refused_when_it_is_null() -> None:
     with pytest.raises(ProtocolViolation):
         walk(CreateTopicsRequest, struct.pack(">iib", -1, 0, 0))
     walk(MetadataV8, struct.pack(">i", -1) + b"\0\0\0")
 
 
-def test_unknown_tagged_fields_are_cut_out() -> None:
+def test_unknown_tagged_fields_are_removed_from_the_message() -> None:
     body = (
         b"\x02" + bytes(16) + b"\x02t" + b"\x01\x09\x02ab" + b"\x00\x00" + b"\x02\x05\x00\x63\x01x"
     )
@@ -70,7 +70,7 @@ def test_unknown_tagged_fields_are_cut_out() -> None:
     assert data[pos:] == b"\x02" + bytes(16) + b"\x02t" + b"\x00" + b"\x00\x00" + b"\x00"
 
 
-def test_known_tagged_fields_are_kept_when_unknown_ones_are_cut_out() -> None:
+def test_known_tagged_fields_are_kept_when_unknown_tagged_fields_are_removed() -> None:
     head = struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, 0) + b"\x01\x01\x01"
     data, pos = walk(FetchRequest, head + b"\x02" + b"\x00\x02\x02c" + b"\x09\x01z")
     assert data[pos:] == head + b"\x01" + b"\x00\x02\x02c"

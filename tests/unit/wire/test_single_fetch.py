@@ -1,4 +1,4 @@
-"""The codec for one partition, compared with the general one: the same bytes and fields, or None."""
+"""The codec for one partition, compared with the general codec: the same bytes and fields, or None."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def test_request_for_one_partition_is_decoded_as_by_the_general_decoder(topic: b
         ),
     ],
 )
-def test_request_of_another_shape_takes_the_general_decoder(
+def test_request_of_another_form_is_left_to_the_general_decoder(
     request_bytes: bytearray,
 ) -> None:
     assert single_request(request_bytes, BODY, len(request_bytes)) is None
 
 
-def test_request_with_another_constant_or_length_takes_the_general_decoder() -> None:
+def test_request_with_another_constant_or_length_is_left_to_the_general_decoder() -> None:
     whole = general_request(b"topic")
     for end in range(BODY, len(whole)):
         assert single_request(whole, BODY, end) is None
@@ -122,18 +122,18 @@ PLAIN = PartitionData(3, 0, 50, 50, 1, (b"abc",), 3)
 
 
 @pytest.mark.parametrize("row", [REFUSED, DIVERGING])
-def test_errors_and_divergence_take_the_general_encoder(row: Any) -> None:
+def test_rows_with_errors_or_divergence_are_left_to_the_general_encoder(row: Any) -> None:
     assert encode_single_response(9, 77, b"t", row) is None
     buf = general_response(rows=[row])
     assert single_response(buf, 0, len(buf)) is None
 
 
-def test_several_partitions_take_the_general_decoder() -> None:
+def test_response_with_several_partitions_is_left_to_the_general_decoder() -> None:
     buf = general_response(rows=[PLAIN, PLAIN])
     assert single_response(buf, 0, len(buf)) is None
 
 
-def test_response_of_another_shape_takes_the_general_decoder() -> None:
+def test_response_of_another_form_is_left_to_the_general_decoder() -> None:
     whole = general_response()
     for stop in range(len(whole)):
         assert single_response(whole, 0, stop) is None
@@ -147,6 +147,6 @@ def test_response_of_another_shape_takes_the_general_decoder() -> None:
 
 
 @pytest.mark.parametrize("aborted", [(), [(7, 40)]])
-def test_list_of_aborted_transactions_is_left_to_the_general_encoder(aborted: Any) -> None:
+def test_row_with_aborted_transactions_is_left_to_the_general_encoder(aborted: Any) -> None:
     row = PLAIN._replace(aborted=aborted)
     assert encode_single_response(9, 77, b"t", row) is None

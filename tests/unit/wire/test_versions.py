@@ -14,7 +14,7 @@ def test_every_served_api_has_a_name_and_a_version_range() -> None:
 
 
 @pytest.mark.parametrize("message", [ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest])
-def test_flexible_versions_are_kafkas(message: type) -> None:
+def test_flexible_versions_are_the_same_as_in_kafka(message: type) -> None:
     low, high = versions.SERVED[message.API_KEY]
     for version in range(low, high + 1):
         flexible = bool(message.flexible_version_q(version))

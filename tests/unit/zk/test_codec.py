@@ -132,12 +132,12 @@ def test_refused_multi_names_the_refused_operation(culprit: int) -> None:
     assert str(caught.value.error) == f"/{culprit}"
 
 
-def test_multi_with_an_undecided_code_raises_outcome_unknown() -> None:
+def test_multi_with_an_ambiguous_error_code_raises_outcome_unknown() -> None:
     with pytest.raises(OutcomeUnknown):
         codec.multi([Check("/a", 0)]).decode(failed(-7) + END)
 
 
-def test_refused_multi_without_a_refused_operation_raises() -> None:
+def test_refused_multi_that_names_no_operation_raises_multi_failed() -> None:
     with pytest.raises(MultiFailed):
         codec.multi([Check("/a", 0)]).decode(failed(-2) + END)
 

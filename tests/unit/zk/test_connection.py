@@ -1,4 +1,4 @@
-"""One connection without a socket: partial, unexpected and missing frames."""
+"""One ZooKeeper connection over a fake transport: partial, unexpected and missing frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONNECTED = struct.pack("!iiqi", 0, 4000, 7, 16) + bytes(16) + b"\x00"
 
 
 class Wire:
-    """A transport that records what is written and whether it was aborted."""
+    """A transport that records the written bytes and whether it was aborted."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -49,7 +49,7 @@ class Owner:
 
 
 class Bench:
-    """A connection after its handshake."""
+    """A ZooKeeper connection over a fake transport, after the handshake."""
 
     def __init__(self) -> None:
         self.now = 1000
@@ -187,7 +187,7 @@ async def test_response_to_a_cancelled_request_is_ignored() -> None:
     assert waiting.result() == STAT
 
 
-async def test_only_old_requests_fail_and_their_late_responses_are_ignored() -> None:
+async def test_only_requests_up_to_a_time_fail_and_their_late_responses_are_ignored() -> None:
     bench = await Bench().attach()
     bench.now = 1000
     old = bench.ask()

@@ -1,4 +1,4 @@
-"""Znode paths and Kafka's JSON in them."""
+"""Znode paths, and encoding and decoding of the JSON in Kafka's znodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TP = TopicPartition("orders", 4)
 
 
 @pytest.mark.row("X22")
-def test_paths_are_kafkas() -> None:
+def test_znode_paths_equal_kafkas() -> None:
     assert layout.broker_path(1) == "/brokers/ids/1"
     assert layout.topic_path("orders") == "/brokers/topics/orders"
     assert layout.partitions_path("orders") == "/brokers/topics/orders/partitions"
@@ -99,7 +99,7 @@ def test_controller_node_has_exactly_kafkas_fields() -> None:
     assert layout.decode_controller(b'{"version":1,"brokerid":3,"timestamp":"99"}') == 3
 
 
-def test_small_nodes_are_decoded_as_encoded() -> None:
+def test_small_znodes_are_decoded_as_encoded() -> None:
     overrides = {"retention.ms": "1", "cleanup.policy": "compact"}
     assert layout.decode_config(layout.encode_config(overrides)) == overrides
     changed = [TP, TopicPartition("a", 0)]
@@ -121,7 +121,7 @@ def test_derived_topic_id_depends_on_name_and_czxid_only() -> None:
     assert not any(layout.topic_id_text(topic_id).startswith("-") for topic_id in found)
 
 
-def test_topic_id_text_is_kafkas() -> None:
+def test_topic_id_has_kafkas_base64_text_form() -> None:
     topic_id = bytes.fromhex("fbff000102030405060708090a0b0c0d")
     text = layout.topic_id_text(topic_id)
     assert len(text) == 22
@@ -130,7 +130,7 @@ def test_topic_id_text_is_kafkas() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "A" * 23, "A" * 21 + "!", "ä" * 22])
-def test_invalid_topic_id_text_is_refused(text: str) -> None:
+def test_invalid_text_of_a_topic_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="22 characters"):
         layout.parse_topic_id(text)
 
@@ -186,7 +186,7 @@ JSON = st.recursive(
 
 
 def with_malformed(test: Callable[[bytes], None]) -> Callable[[bytes], None]:
-    """Run the property with every malformed example too."""
+    """Also run a property-based test with every example in `MALFORMED`."""
     for data in MALFORMED:
         test = example(data)(test)
     return test
@@ -195,8 +195,8 @@ def with_malformed(test: Callable[[bytes], None]) -> Callable[[bytes], None]:
 @settings(max_examples=200, deadline=None)
 @with_malformed
 @given(st.binary(max_size=50) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_node_data_is_decoded_or_refused_with_value_error(data: bytes) -> None:
-    """The message contains no path: the caller adds the path that it read."""
+def test_malformed_znode_data_raises_value_error(data: bytes) -> None:
+    """The error message contains no path, because the caller adds the node's path."""
     for name, decode in DECODERS.items():
         refused = None
         try:
@@ -213,7 +213,7 @@ def test_node_data_is_decoded_or_refused_with_value_error(data: bytes) -> None:
 @pytest.mark.row("A11")
 @pytest.mark.parametrize("broker", [2**31, -(2**31), 10**30])
 def test_broker_id_beyond_the_protocol_is_refused_as_replica(broker: int) -> None:
-    """With such a replica in a topic's node, no broker could encode a Metadata response."""
+    """If a topic's node had a replica with this broker id, no broker could encode a Metadata response."""
     asked = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,%d]}]}' % broker
     with pytest.raises(ValueError, match="32 bits"):
         layout.decode_reassignments(asked)
@@ -223,7 +223,7 @@ def test_broker_id_beyond_the_protocol_is_refused_as_replica(broker: int) -> Non
 
 
 @pytest.mark.row("R71")
-def test_settings_notification_is_kafkas_and_version_1_is_decoded_too() -> None:
+def test_settings_notification_has_kafkas_form_and_version_1_is_decoded_too() -> None:
     data = layout.encode_config_change("brokers", layout.ALL_BROKERS)
     assert data == b'{"version":2,"entity_path":"brokers/<default>"}'
     assert layout.decode_config_change(data) == ("brokers", "<default>")

@@ -1,4 +1,4 @@
-"""Finding Java and the server's jars."""
+"""The search for Java and for the jars of the ZooKeeper server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches and the signals that complete them."""
+"""Client-side watches, and the signals that complete them."""
 
 from __future__ import annotations
 

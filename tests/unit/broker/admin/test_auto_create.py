@@ -1,4 +1,4 @@
-"""Topics created because a client asked for their metadata."""
+"""Auto-creation of topics that a client requests in a Metadata request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_controller_creates_a_topic_and_can_try_again_after_a_failure() ->
     assert "t" in cold.metadata.topics
 
 
-async def test_missing_answer_of_the_controller_is_only_logged() -> None:
+async def test_auto_create_does_not_fail_when_the_controller_does_not_answer() -> None:
     cold = Cold(broker_id=2, controller_id=1)
     cold.admin.auto_create.start("t")
     await cold.tasks.settle()
@@ -45,7 +45,7 @@ async def test_missing_answer_of_the_controller_is_only_logged() -> None:
     await nobody.tasks.settle()
 
 
-async def test_start_returns_an_error_for_topics_that_cannot_be_created() -> None:
+async def test_auto_create_returns_an_error_for_topics_that_cannot_be_created() -> None:
     cold = Cold(config={"default.replication.factor": 5})
     assert finished(cold.admin.auto_create.start_all(["a/b", "t"])) == {
         "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -54,12 +54,12 @@ async def test_start_returns_an_error_for_topics_that_cannot_be_created() -> Non
     assert cold.tasks.running == []
 
 
-async def test_malformed_call_is_refused() -> None:
+async def test_create_topics_call_with_an_invalid_topic_name_is_refused() -> None:
     with pytest.raises(KafkaError):
         await Cold().admin.auto_create.handle_create_topics({"topics": [["../x", 1, 1]]})
 
 
-async def test_one_request_begins_to_create_at_most_10000_topics(
+async def test_one_request_auto_creates_at_most_10000_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(auto_create, "PARTITIONS_MAX", 2)

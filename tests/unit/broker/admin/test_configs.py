@@ -1,4 +1,4 @@
-"""Settings altered by an administrator: the writes and the refusals."""
+"""Settings altered by an administrator: the writes to ZooKeeper and the refused changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THROTTLED = "leader.replication.throttled.replicas"
 
 
 class World:
-    """A broker over a ZooKeeper in memory with one topic; it is not the controller."""
+    """A broker that is not the controller, with one topic in an in-memory ZooKeeper."""
 
     def __init__(self) -> None:
         self.cold = Cold(broker_id=1, controller_id=2)
@@ -77,7 +77,7 @@ async def test_settings_and_notification_are_written_in_one_fenced_multi() -> No
     )
 
 
-async def test_append_and_subtract_edit_a_list_that_starts_as_the_default() -> None:
+async def test_append_and_subtract_change_a_list_that_starts_as_the_default_value() -> None:
     world = World()
     append, subtract = Operation.APPEND, Operation.SUBTRACT
     await world.topic(Change("cleanup.policy", "compact", append))
@@ -99,7 +99,7 @@ async def test_alter_configs_replaces_all_settings() -> None:
     assert world.stored() == {"retention.bytes": "7"}
 
 
-async def test_validate_only_checks_and_writes_nothing() -> None:
+async def test_validate_only_reports_errors_and_writes_nothing() -> None:
     world = World()
     assert (await world.topic(Change("retention.ms", "5"), validate_only=True)).error == 0
     bad = await world.topic(Change("retention.ms", "x"), validate_only=True)
@@ -120,7 +120,7 @@ async def test_validate_only_checks_and_writes_nothing() -> None:
         (THROTTLED, "zero:one", (THROTTLED, "[0-9]+:[0-9]+")),
     ],
 )
-async def test_invalid_value_is_refused_with_the_key_and_the_allowed_values(
+async def test_error_for_an_invalid_value_names_the_key_and_the_allowed_values(
     name: str, value: str, words: tuple[str, ...]
 ) -> None:
     world = World()
@@ -135,7 +135,7 @@ async def test_invalid_value_is_refused_with_the_key_and_the_allowed_values(
 
 
 @pytest.mark.parametrize("value", ["*", "", "0:1,1:2"])
-async def test_throttled_replicas_may_be_all_none_or_a_list(value: str) -> None:
+async def test_throttled_replicas_setting_may_be_all_none_or_a_list(value: str) -> None:
     world = World()
     assert (await world.topic(Change(THROTTLED, value))).error == ErrorCode.NONE
     assert world.stored()[THROTTLED] == value
@@ -194,7 +194,7 @@ async def test_throttled_replicas_may_be_all_none_or_a_list(value: str) -> None:
         (77, "1", [Change("root", "DEBUG")], ErrorCode.INVALID_REQUEST, "UNKNOWN(77)"),
     ],
 )
-async def test_resource_that_cannot_be_altered_is_refused_with_kafkas_code(
+async def test_resource_that_cannot_be_altered_is_refused_with_kafkas_error_code(
     type: int, name: str, changes: list[Change], code: ErrorCode, words: str
 ) -> None:
     world = World()
@@ -224,7 +224,7 @@ async def test_resource_named_twice_is_refused_and_others_are_altered() -> None:
 @pytest.mark.parametrize(
     ("name", "node", "entity"), [("1", "1", "brokers/1"), ("", "<default>", "brokers/<default>")]
 )
-async def test_settings_of_one_broker_and_of_all_brokers_are_in_different_nodes(
+async def test_settings_of_one_broker_and_of_all_brokers_are_stored_in_different_nodes(
     name: str, node: str, entity: str
 ) -> None:
     world = World()
@@ -250,7 +250,7 @@ async def test_concurrent_write_of_another_broker_is_kept() -> None:
     assert world.stored() == {"retention.ms": "1", "segment.ms": "2", "retention.bytes": "3"}
 
 
-async def test_settings_are_written_although_a_controller_was_elected_meanwhile() -> None:
+async def test_settings_are_written_when_a_controller_is_elected_meanwhile() -> None:
     world = World()
 
     def elect(ops: object) -> None:
@@ -270,7 +270,9 @@ async def test_settings_are_written_although_a_controller_was_elected_meanwhile(
         ("lost", ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
-async def test_lost_answer_is_resolved_by_reading_back(fault: str, code: ErrorCode) -> None:
+async def test_settings_write_with_a_lost_response_is_resolved_by_reading_the_node(
+    fault: str, code: ErrorCode
+) -> None:
     world = World()
     world.session.faults = [fault]
     assert (await world.topic(Change(THROTTLED, "0:1", Operation.APPEND))).error == code
@@ -302,7 +304,7 @@ async def test_unreadable_settings_node_is_overwritten() -> None:
     assert world.stored() == {"retention.ms": "5"}
 
 
-async def test_unusable_topic_settings_are_replaced_by_the_brokers() -> None:
+async def test_invalid_or_missing_topic_settings_fall_back_to_the_broker_defaults() -> None:
     world = World()
     for name, overrides in (("t", {"retention.ms": "5"}), ("bad", {"retention.ms": "x"})):
         world.ensemble.put(layout.topic_config_path(name), layout.encode_config(overrides))
@@ -312,7 +314,9 @@ async def test_unusable_topic_settings_are_replaced_by_the_brokers() -> None:
 
 
 @pytest.mark.parametrize("replaces", [True, False])
-async def test_at_most_1000_settings_of_a_resource_are_changed_at_once(replaces: bool) -> None:
+async def test_request_that_changes_more_than_1000_settings_of_a_resource_is_refused(
+    replaces: bool,
+) -> None:
     world = World()
     changes = [Change(f"key.{number}", "v") for number in range(1_001)]
     refused = await world.alter(BROKER, "", *changes, replaces=replaces)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from minikafka.broker.admin.names import TakenNames, name_error
 
 
-def test_names_of_ordinary_directories_are_allowed() -> None:
+def test_valid_topic_names_are_accepted() -> None:
     assert all(not name_error(name) for name in ("a", "A.b_c-9", "...", "a" * 249))
 
 

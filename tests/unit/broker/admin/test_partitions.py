@@ -21,7 +21,7 @@ TWO = {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}
 
 
 class World:
-    """The controller over a ZooKeeper in memory with one topic."""
+    """The active controller, with one topic in an in-memory ZooKeeper."""
 
     def __init__(self, assignment: Mapping[int, ReplicaAssignment] = TWO, **rest: Any) -> None:
         self.cold = Cold(**rest)
@@ -35,7 +35,7 @@ class World:
         return assignment
 
     async def add(self, count: int, *by_hand: tuple[int, ...], **rest: Any) -> Result:
-        """Add partitions while a controller elects leaders as soon as it sees them."""
+        """Add partitions to t, elect leaders for the new partitions, and return the result."""
         asked = [MorePartitions("t", count, by_hand or None)]
         adding = asyncio.ensure_future(
             self.cold.admin.partitions.create_partitions(asked, 60_000, **rest)
@@ -47,7 +47,7 @@ class World:
 
 
 @pytest.mark.row("I9")
-async def test_topic_node_is_set_at_its_version_in_a_fenced_multi() -> None:
+async def test_new_partitions_are_written_in_one_multi_that_checks_epoch_and_version() -> None:
     world = World()
     assert await world.add(4) == Result("t")
     (ops,) = world.session.multis
@@ -57,7 +57,7 @@ async def test_topic_node_is_set_at_its_version_in_a_fenced_multi() -> None:
 
 
 @pytest.mark.row("R70")
-async def test_new_partitions_continue_the_assignment_of_the_first_as_in_kafka() -> None:
+async def test_new_partitions_continue_the_round_robin_assignment_as_in_kafka() -> None:
     world = World()
     assert await world.add(5) == Result("t")
     assert {p: entry.replicas for p, entry in world.written().items()} == {
@@ -69,7 +69,7 @@ async def test_new_partitions_continue_the_assignment_of_the_first_as_in_kafka()
     }
 
 
-async def test_manual_replicas_of_new_partitions_are_used() -> None:
+async def test_replicas_given_for_new_partitions_are_used() -> None:
     world = World()
     assert await world.add(4, (3, 2), (1, 2)) == Result("t")
     assert [world.written()[p].replicas for p in (2, 3)] == [(3, 2), (1, 2)]
@@ -83,7 +83,9 @@ async def test_manual_replicas_of_new_partitions_are_used() -> None:
         ("lost", ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
-async def test_lost_answer_is_resolved_by_reading_back(fault: str, code: ErrorCode) -> None:
+async def test_topic_write_with_a_lost_response_is_resolved_by_reading_the_node(
+    fault: str, code: ErrorCode
+) -> None:
     world = World()
     world.session.faults = [fault]
     assert (await world.add(4)).error == code
@@ -125,7 +127,7 @@ async def test_lost_answer_is_resolved_by_reading_back(fault: str, code: ErrorCo
         ),
     ],
 )
-async def test_invalid_partitions_are_refused_with_kafkas_message(
+async def test_invalid_new_partitions_are_refused_with_kafkas_error_message(
     count: int, by_hand: tuple[tuple[int, ...], ...], code: ErrorCode, message: str
 ) -> None:
     world = World()
@@ -135,14 +137,14 @@ async def test_invalid_partitions_are_refused_with_kafkas_message(
     assert world.session.multis == []
 
 
-async def test_partitions_are_refused_when_brokers_are_fewer_than_replicas() -> None:
+async def test_new_partitions_are_refused_when_live_brokers_are_fewer_than_replicas() -> None:
     result = await World(live=(2,)).add(3)
     assert result.error == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "available brokers: 1" in (result.message or "")
 
 
 @pytest.mark.row("R59")
-async def test_partitions_are_refused_while_the_topic_is_reassigned() -> None:
+async def test_new_partitions_are_refused_while_the_topic_is_reassigned() -> None:
     moving = ReplicaAssignment((2, 3, 1), adding=(1,))
     world = World({0: TWO[0], 1: moving})
     assert (await world.add(3)).error == ErrorCode.REASSIGNMENT_IN_PROGRESS
@@ -150,7 +152,7 @@ async def test_partitions_are_refused_while_the_topic_is_reassigned() -> None:
 
 
 @pytest.mark.row("R65")
-async def test_partitions_are_refused_when_the_topic_is_queued_for_deletion() -> None:
+async def test_new_partitions_are_refused_when_the_topic_is_queued_for_deletion() -> None:
     world = World()
     world.ensemble.put(layout.delete_topic_path("t"))
     result = await world.add(3)
@@ -160,7 +162,7 @@ async def test_partitions_are_refused_when_the_topic_is_queued_for_deletion() ->
 
 
 @pytest.mark.parametrize("name", ["none", "", "a/b", "../t"])
-async def test_partitions_of_an_unknown_topic_are_refused(name: str) -> None:
+async def test_new_partitions_of_an_unknown_topic_are_refused(name: str) -> None:
     world = World()
     asked = [MorePartitions(name, 3)]
     (result,) = await world.cold.admin.partitions.create_partitions(asked, 0)
@@ -168,7 +170,7 @@ async def test_partitions_of_an_unknown_topic_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../t"])
-async def test_name_that_is_no_path_is_not_looked_up(
+async def test_invalid_topic_name_is_not_looked_up_in_zookeeper(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
@@ -182,7 +184,7 @@ async def test_name_that_is_no_path_is_not_looked_up(
     assert result.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_topic_named_twice_gets_no_partitions() -> None:
+async def test_topic_named_twice_gets_no_new_partitions() -> None:
     world = World()
     asked = [MorePartitions("t", 3), MorePartitions("t", 4)]
     assert await world.cold.admin.partitions.create_partitions(asked, 0) == [
@@ -215,7 +217,7 @@ async def test_request_times_out_when_the_topic_node_changes_at_every_attempt() 
     assert len(world.written()) == 2
 
 
-async def test_replaced_controller_is_refused_by_the_check_of_its_epoch() -> None:
+async def test_former_controller_adds_no_partitions_because_its_epoch_is_stale() -> None:
     world = World()
     world.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     assert (await world.add(3)).error == ErrorCode.NOT_CONTROLLER
@@ -235,7 +237,7 @@ async def test_request_times_out_when_new_partitions_get_no_leaders_in_time() ->
     assert len(world.written()) == 3
 
 
-async def test_validate_only_writes_no_partitions() -> None:
+async def test_validate_only_adds_no_partitions() -> None:
     world = World()
     assert await world.add(3, validate_only=True) == Result("t")
     assert world.session.multis == []
@@ -250,8 +252,8 @@ async def test_unreadable_topic_node_is_not_overwritten() -> None:
     assert world.ensemble.nodes[layout.topic_path("t")].data == b"nonsense"
 
 
-async def test_offsets_topic_keeps_its_partitions() -> None:
-    """Every broker finds a group by their number: others would have no committed offsets."""
+async def test_partitions_are_not_added_to_the_offsets_topic() -> None:
+    """The number of partitions decides where a group's offsets are: more partitions would hide committed offsets."""
     cold = Cold()
     cold.ensemble.put(layout.topic_path(GROUP_TOPIC), layout.encode_topic(ID, TWO))
     cold.update(*(state(GROUP_TOPIC, p, entry.replicas) for p, entry in TWO.items()))

@@ -1,4 +1,4 @@
-"""The Kafka error of a request that could not be carried out."""
+"""The Kafka error code that is returned when an administrator's request fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from minikafka.broker.admin.refusals import refusal
         (NoAuth(), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_refusal_returns_the_code_that_a_client_can_act_on(
+def test_refusal_maps_each_exception_to_a_kafka_error_code(
     error: Exception, code: ErrorCode
 ) -> None:
     got, message = refusal(error, "topic t")

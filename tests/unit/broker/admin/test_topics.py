@@ -1,4 +1,4 @@
-"""Topics created and marked for deletion by the controller, and refused by other brokers."""
+"""Topics are created and marked for deletion by the controller; other brokers refuse such requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from minikafka.zk import layout
 async def create(
     cold: Cold, *topics: NewTopic, timeout_ms: int = 60_000, **rest: Any
 ) -> list[TopicResult]:
-    """Create topics while a controller elects leaders as soon as it sees the nodes."""
+    """Create topics, elect leaders for their partitions, and return the results."""
     creating = asyncio.ensure_future(cold.admin.topics.create_topics(topics, timeout_ms, **rest))
     await cold.metadata.until_waiting(creating)
     cold.lead_what_is_created()
@@ -49,7 +49,7 @@ async def test_assignment_and_settings_are_written_in_one_fenced_multi() -> None
 
 
 @pytest.mark.key("num.partitions", "default.replication.factor")
-async def test_omitted_partitions_and_replicas_are_the_brokers_defaults() -> None:
+async def test_omitted_partition_and_replica_counts_are_the_broker_defaults() -> None:
     cold = Cold(config={"num.partitions": 4, "default.replication.factor": 2})
     (result,) = await create(cold, NewTopic("t"))
     assert result.plan is not None
@@ -88,7 +88,7 @@ async def test_manual_assignment_may_name_a_dead_broker_but_not_an_unknown_one()
         (NewTopic("t", configs={"retntion.ms": "1"}), ErrorCode.INVALID_CONFIG, "retention.ms"),
     ],
 )
-async def test_invalid_topic_is_refused_with_kafkas_code(
+async def test_invalid_topic_is_refused_with_kafkas_error_code(
     topic: NewTopic, code: ErrorCode, words: str
 ) -> None:
     cold = Cold()
@@ -112,7 +112,7 @@ async def test_valid_topics_are_created_next_to_an_invalid_one() -> None:
 
 
 @pytest.mark.row("C20")
-async def test_only_the_first_of_two_names_that_differ_in_dots_is_created() -> None:
+async def test_only_the_first_valid_one_of_two_colliding_topic_names_is_created() -> None:
     cold = Cold()
     results = await create(cold, NewTopic("a.b", 0), NewTopic("a_b"), NewTopic("a.b_c"))
     results += await create(cold, NewTopic("t.u"), NewTopic("t_u"))
@@ -126,7 +126,7 @@ async def test_only_the_first_of_two_names_that_differ_in_dots_is_created() -> N
 
 
 @pytest.mark.row("C20")
-async def test_name_is_refused_when_a_topic_not_yet_in_the_metadata_has_it() -> None:
+async def test_name_that_collides_with_a_topic_not_yet_in_the_metadata_is_refused() -> None:
     cold = Cold()
     cold.ensemble.put(layout.topic_path("a.b"), b"{}")
     code, message = await refusal(cold, NewTopic("a_b"))
@@ -163,7 +163,7 @@ async def test_broker_that_is_not_the_controller_creates_and_deletes_nothing() -
     assert cold.session.multis == []
 
 
-async def test_replaced_controller_is_refused_by_the_check_of_its_epoch() -> None:
+async def test_former_controller_creates_no_topic_because_its_epoch_is_stale() -> None:
     cold = Cold()
     cold.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     code, _ = await refusal(cold, NewTopic("t"))
@@ -171,7 +171,7 @@ async def test_replaced_controller_is_refused_by_the_check_of_its_epoch() -> Non
 
 
 @pytest.mark.row("C20")
-async def test_concurrently_created_topic_already_exists() -> None:
+async def test_second_of_two_concurrent_creations_fails_with_topic_already_exists() -> None:
     cold = Cold()
     first, second = await asyncio.gather(create(cold, NewTopic("t")), create(cold, NewTopic("t")))
     assert {first[0].error, second[0].error} == {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
@@ -185,7 +185,9 @@ async def test_concurrently_created_topic_already_exists() -> None:
         ("lost", ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
-async def test_lost_answer_is_resolved_by_reading_back(fault: str, code: ErrorCode) -> None:
+async def test_topic_write_with_a_lost_response_is_resolved_by_reading_the_node(
+    fault: str, code: ErrorCode
+) -> None:
     cold = Cold()
     creating = asyncio.ensure_future(cold.admin.topics.create_topics([NewTopic("t")], 60_000))
     cold.session.faults = [fault]
@@ -211,7 +213,7 @@ async def test_request_times_out_when_a_created_topic_gets_no_leaders_in_time() 
     assert layout.topic_path("t") in cold.ensemble.nodes
 
 
-async def test_deletion_marks_the_topic_and_reports_unknown_ones() -> None:
+async def test_deletion_marks_the_topic_and_refuses_unknown_topics() -> None:
     cold = Cold()
     await create(cold, NewTopic("t"))
     deleting = asyncio.ensure_future(
@@ -229,8 +231,8 @@ async def test_deletion_marks_the_topic_and_reports_unknown_ones() -> None:
     assert cold.ensemble.children(layout.DELETE_TOPICS) == ["t"]
 
 
-async def test_second_deletion_waits_with_the_first_and_is_refused_after_it() -> None:
-    """As in Kafka: an existing mark is no error, but a topic that the metadata no longer shows is unknown."""
+async def test_concurrent_deletions_both_succeed_and_a_later_deletion_is_refused() -> None:
+    """As in Kafka, an existing deletion mark is no error. A topic that is no longer in the metadata is unknown."""
     cold = Cold()
     await create(cold, NewTopic("t"))
     topics = cold.admin.topics
@@ -245,7 +247,7 @@ async def test_second_deletion_waits_with_the_first_and_is_refused_after_it() ->
 
 
 @pytest.mark.parametrize("is_shown_meanwhile", [True, False])
-async def test_deletion_waits_for_a_topic_not_yet_in_the_metadata(
+async def test_deletion_of_a_topic_not_yet_in_the_metadata_waits_until_it_is_deleted(
     is_shown_meanwhile: bool,
 ) -> None:
     cold = Cold()
@@ -263,7 +265,7 @@ async def test_deletion_waits_for_a_topic_not_yet_in_the_metadata(
         assert (await deleting)["t"].error == ErrorCode.NONE
 
 
-async def test_deletion_times_out_when_an_unshown_topic_stays_in_zookeeper() -> None:
+async def test_deletion_times_out_when_a_topic_not_in_the_metadata_stays_in_zookeeper() -> None:
     cold = Cold()
     await cold.admin.topics.create_topics([NewTopic("t")], 0)
     results = await cold.admin.topics.delete_topics(["t"], 1)
@@ -286,7 +288,7 @@ async def test_deletion_times_out_when_the_metadata_still_shows_the_topic() -> N
     assert layout.delete_topic_path("t") in cold.ensemble.nodes
 
 
-async def test_request_for_many_topics_gives_way_while_it_is_planned() -> None:
+async def test_creation_of_many_topics_yields_to_the_event_loop() -> None:
     cold = Cold()
     asked = [NewTopic(f"t.{number}", 1, 1) for number in range(500)]
     turns = 0

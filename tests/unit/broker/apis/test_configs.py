@@ -41,7 +41,7 @@ async def ask(
     return codec.decode_response(DESCRIBE_CONFIGS, version, frame[4:]).results[0]
 
 
-async def test_resource_that_is_named_twice_is_described_once_and_in_its_own_step() -> None:
+async def test_each_resource_is_described_once_and_in_its_own_step() -> None:
     cold = with_topic()
     names = ["1", "", "1", "2"]
     resources = [
@@ -62,7 +62,7 @@ async def test_resource_that_is_named_twice_is_described_once_and_in_its_own_ste
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-async def test_a_topic_shows_its_own_settings_and_the_brokers(version: int) -> None:
+async def test_described_topic_has_its_own_settings_and_the_broker_defaults(version: int) -> None:
     got = await ask(with_topic(), TOPIC, "t", version)
     assert (got.error_code, got.resource_type, got.resource_name) == (0, TOPIC, "t")
     shown = {entry.name: entry for entry in got.configs}
@@ -98,13 +98,13 @@ async def test_broker_settings_are_described_without_secrets() -> None:
     assert all(synonym.value is None for synonym in secret.synonyms)
 
 
-async def test_an_empty_list_of_keys_means_all() -> None:
+async def test_empty_list_of_keys_requests_every_setting() -> None:
     assert len((await ask(with_topic(), BROKER, "1", keys=[])).configs) > 50
     (one,) = (await ask(with_topic(), BROKER, "1", keys=["broker.id", "nothing"])).configs
     assert one.value == "1"
 
 
-async def test_the_settings_of_all_brokers_are_an_empty_list() -> None:
+async def test_settings_of_all_brokers_are_described_as_an_empty_list() -> None:
     got = await ask(with_topic(), BROKER, "")
     assert (got.error_code, got.configs) == (0, ())
 
@@ -136,7 +136,7 @@ async def test_brokers_are_described_when_zookeeper_does_not_respond() -> None:
 
 
 @pytest.mark.parametrize(("api", "version"), [(33, 0), (33, 1), (33, 2), (44, 0), (44, 1)])
-async def test_each_resource_is_altered_with_a_result_of_its_own(api: int, version: int) -> None:
+async def test_each_altered_resource_has_its_own_result(api: int, version: int) -> None:
     cold = with_topic()
     operation = {} if api == ALTER_CONFIGS else {"config_operation": 0}
     resources = [
@@ -165,7 +165,7 @@ async def test_each_resource_is_altered_with_a_result_of_its_own(api: int, versi
     assert stored == {**kept, "segment.ms": "7"}
 
 
-async def test_refused_resources_give_way_to_other_connections() -> None:
+async def test_request_with_many_refused_resources_yields_to_the_event_loop() -> None:
     cold = with_topic()
     resources = [
         {"resource_type": TOPIC, "resource_name": f"none-{number}", "configs": []}

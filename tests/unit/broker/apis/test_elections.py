@@ -22,7 +22,7 @@ NOT_NEEDED = PartitionResult(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not
 
 
 class Controller:
-    """A controller that elects the leaders given by the test."""
+    """A controller that returns the election results given by the test."""
 
     controller_id = 1
 
@@ -64,7 +64,7 @@ def request(version: int, topics: Any, timeout: int = 60_000, **rest: Any) -> An
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_election_is_answered_when_the_metadata_has_the_leader(version: int) -> None:
+async def test_election_is_answered_when_the_metadata_has_the_new_leader(version: int) -> None:
     cold, controller = with_controller()
     controller.results = {T0: PartitionResult(), U0: NOT_NEEDED}
     rest = {} if version == 0 else {"election_type": PREFERRED}
@@ -83,7 +83,7 @@ async def _awaited(answer: Any) -> Any:
     return await answer
 
 
-async def test_election_times_out_when_the_metadata_does_not_have_the_leader() -> None:
+async def test_election_times_out_when_the_metadata_does_not_have_the_new_leader() -> None:
     cold, controller = with_controller()
     controller.results = {T0: PartitionResult(), U0: PartitionResult()}
     answer = await elect_leaders(
@@ -92,7 +92,7 @@ async def test_election_times_out_when_the_metadata_does_not_have_the_leader() -
     assert codes(answer, 2) == {T0: ErrorCode.REQUEST_TIMED_OUT, U0: 0}
 
 
-async def test_unclean_election_is_answered_when_any_leader_is_alive() -> None:
+async def test_unclean_election_is_answered_when_the_metadata_has_a_live_leader() -> None:
     cold, controller = with_controller()
     controller.results = {T0: PartitionResult(), T1: PartitionResult()}
     asked = request(2, {"t": [0, 1]}, timeout=1, election_type=UNCLEAN)
@@ -128,7 +128,7 @@ async def test_unknown_election_type_is_refused() -> None:
     assert controller.asked == []
 
 
-async def test_topic_whose_name_is_too_long_is_unknown_to_the_controller_too() -> None:
+async def test_topic_with_too_long_a_name_is_unknown_and_not_sent_to_the_controller() -> None:
     cold, controller = with_controller()
     controller.results = {U0: NOT_NEEDED}
     long = TopicPartition("x" * 250, 0)

@@ -1,4 +1,4 @@
-"""Consumers' fetches of one partition: how far they read, and from which byte position."""
+"""Fetch requests of one connection: the ends of reads, file positions, sessions, and large requests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Consumer:
     def fetch_in_session(
         self, session: tuple[int, int], offset: int, *, broker: int = 9
     ) -> list[int]:
-        """Send a fetch that may wait, of a consumer if `broker` is -1; return the errors of the responses sent."""
+        """Send a session fetch that may wait; return the error code of each response. A consumer has `broker` -1."""
         partition = self.replica.partition
         epochs = (partition.leader_epoch, partition.log.epochs.latest)
         row = (0, epochs[0], offset, epochs[1], 0, 1 << 20)
@@ -102,7 +102,7 @@ class Consumer:
         rows: list[RequestRow],
         forgotten: Sequence[tuple[bytes, Sequence[int]]] = (),
     ) -> None:
-        """Send a fetch of partitions of t that may wait, of a consumer if `broker` is -1."""
+        """Send a session fetch of partitions of t that may wait. A consumer has `broker` -1."""
         topics, limits = [(b"t", rows)], (60_000, 1, 1 << 20)
         data = encode_follower_request(7, b"", broker, limits, session, topics, forgotten)
         frame, body = bytearray(data), 4 + 8 + 2
@@ -118,7 +118,7 @@ class Consumer:
         broker: int = -1,
         leader_epoch: int = -1,
     ) -> Any:
-        """Return the partition's row in the response to one fetch, which must not have to wait."""
+        """Send a fetch that is answered without waiting; return the partition's row of the response."""
         row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
         row["current_leader_epoch"] = leader_epoch
         body = request(
@@ -149,7 +149,7 @@ class Consumer:
     ) -> bool:
         """Send a fetch that names the partition `rows` times; return True if no further request may be parsed.
 
-        Only the first `wanting` rows (None: all) have room for records.
+        Only the first `wanting` rows allow more than 0 bytes of records; None means all rows.
         """
         row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         count = rows if wanting is None else wanting
@@ -173,7 +173,7 @@ class Consumer:
         return stop
 
     def received(self) -> list[list[int]]:
-        """Return for each response sent the offset of the first record of each partition row, -1 for no record."""
+        """Return, per response and partition row, the offset of the first record, or -1 without a record."""
         data, self.sent = b"".join(self.sent), []
         answers = []
         while data:
@@ -193,7 +193,7 @@ class Consumer:
 
 @pytest.fixture
 def replicas() -> Replicas:
-    """One replica with five committed records in segments of two."""
+    """Return one replica with five committed records in segments of two records."""
     replicas = Replicas((0,), segment_bytes="200")
     replicas.elect(0)
     for number in range(5):
@@ -201,7 +201,7 @@ def replicas() -> Replicas:
     return replicas
 
 
-def test_fetches_follow_each_other_without_a_search(
+def test_consecutive_fetches_do_not_search_for_their_file_position(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
@@ -211,14 +211,14 @@ def test_fetches_follow_each_other_without_a_search(
     assert consumer.offsets(2, max_bytes=1) == [2]
 
 
-def test_position_from_before_a_compaction_is_not_used(replicas: Replicas) -> None:
+def test_file_position_from_before_a_compaction_is_not_used(replicas: Replicas) -> None:
     consumer = Consumer(replicas[0])
     assert consumer.offsets(0, max_bytes=1) == [0]
     clean(replicas[0].log, 0, lambda offset: offset == 0)
     assert consumer.offsets(1, max_bytes=1) == [2]
 
 
-def test_position_from_before_a_truncation_is_not_used(replicas: Replicas) -> None:
+def test_file_position_from_before_a_truncation_is_not_used(replicas: Replicas) -> None:
     consumer = Consumer(replicas[0])
     assert consumer.offsets(4) == [4]
     replicas[0].partition.truncate_to(4)
@@ -227,7 +227,9 @@ def test_position_from_before_a_truncation_is_not_used(replicas: Replicas) -> No
     assert consumer.offsets(5) == [5]
 
 
-def test_positions_of_partitions_that_are_no_longer_hosted_are_dropped(replicas: Replicas) -> None:
+def test_file_positions_of_partitions_that_are_no_longer_hosted_are_dropped(
+    replicas: Replicas,
+) -> None:
     consumers, log = Consumer(replicas[0]).api.consumers, replicas[0].log
     for _ in range(POSITIONS_MIN + 1):
         hosted = replicas[0].partition = Partition(TP, 0, log, LAG_MS, lambda _: True)
@@ -235,7 +237,7 @@ def test_positions_of_partitions_that_are_no_longer_hosted_are_dropped(replicas:
     assert set(consumers.positions) == {hosted}
 
 
-def test_positions_of_hosted_partitions_are_all_kept(
+def test_file_positions_of_all_hosted_partitions_are_kept(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition, numbers = replicas[0].partition, range(4 * POSITIONS_MIN)
@@ -256,7 +258,7 @@ def test_fetch_from_an_offset_in_a_gap_returns_the_next_records(replicas: Replic
     assert Consumer(replicas[0]).offsets(0) == [2, 3]
 
 
-def test_fetch_of_a_replica_below_version_12_ends_at_the_high_watermark() -> None:
+def test_replica_fetch_below_version_12_ends_at_the_high_watermark() -> None:
     replicas = Replicas((0, 1))
     replicas.elect(0)
     for number in range(3):
@@ -288,7 +290,7 @@ def test_fetch_that_names_another_leader_epoch_is_refused(
 class TestReadCommitted:
     @pytest.fixture
     def consumer(self, replicas: Replicas) -> Consumer:
-        """Offset 5 belongs to an open transaction, offset 6 to none."""
+        """Return a consumer of a log where offset 5 is in an open transaction and offset 6 is in none."""
         batch = transactional_batch(0)
         replica = replicas[0]
         replica.purgatory.append(
@@ -298,20 +300,22 @@ class TestReadCommitted:
         return Consumer(replica)
 
     @pytest.mark.row("R48")
-    def test_records_below_the_last_stable_offset_are_returned(self, consumer: Consumer) -> None:
+    def test_read_committed_fetch_returns_records_below_the_last_stable_offset(
+        self, consumer: Consumer
+    ) -> None:
         row = consumer.fetch(4, isolation=READ_COMMITTED)
         assert [record.offset for record in records(row.records)] == [4]
         assert (row.last_stable_offset, row.high_watermark) == (5, 7)
         assert row.aborted_transactions == ()
         assert not consumer.fetch(5, isolation=READ_COMMITTED).records
 
-    def test_uncommitted_reads_end_at_the_high_watermark(self, consumer: Consumer) -> None:
+    def test_read_uncommitted_fetch_ends_at_the_high_watermark(self, consumer: Consumer) -> None:
         row = consumer.fetch(4)
         assert [record.offset for record in records(row.records)] == [4, 5]
         assert (row.last_stable_offset, row.high_watermark) == (5, 7)
         assert row.aborted_transactions is None
 
-    def test_error_has_no_list_of_aborted_transactions(self, consumer: Consumer) -> None:
+    def test_error_response_has_no_list_of_aborted_transactions(self, consumer: Consumer) -> None:
         row = consumer.fetch(99, isolation=READ_COMMITTED)
         assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert row.aborted_transactions is None
@@ -334,8 +338,8 @@ def test_consumer_fetch_of_an_unknown_session_is_refused(replicas: Replicas) -> 
 
 
 @pytest.mark.row("R49")
-def test_parked_follower_fetch_is_answered_when_the_next_arrives(replicas: Replicas) -> None:
-    """The responses of a connection share one place in the queue, and none may be lost."""
+def test_waiting_follower_fetch_is_answered_when_the_next_fetch_arrives(replicas: Replicas) -> None:
+    """Both responses use the connection's single entry in the queue, and neither may be lost."""
     replicas.ids = (0, 9)
     replicas.elect(0, isr=(0,), to=(0,))
     follower = Consumer(replicas[0])
@@ -367,7 +371,7 @@ def test_fetch_of_many_partitions_is_handled_in_a_later_turn(replicas: Replicas)
     assert consumer.received() == [[3] * ROWS_MAX]
 
 
-def test_small_fetches_of_one_tick_are_limited_together(replicas: Replicas) -> None:
+def test_small_fetches_of_one_tick_share_a_limit_of_partition_rows(replicas: Replicas) -> None:
     consumer = Consumer(replicas[0])
     assert not consumer.send_rows(ROWS_MAX, 3)
     assert consumer.send_rows(1, 3, is_new_tick=False)
@@ -411,7 +415,7 @@ def test_request_of_more_than_1_mib_is_refused(replicas: Replicas) -> None:
         )
 
 
-def test_closed_connection_forgets_its_large_request(replicas: Replicas) -> None:
+def test_large_request_is_dropped_when_its_connection_closes(replicas: Replicas) -> None:
     consumer = Consumer(replicas[0])
     consumer.send_rows(2_000, 5)
     consumer.api.close()
@@ -419,7 +423,7 @@ def test_closed_connection_forgets_its_large_request(replicas: Replicas) -> None
     assert (consumer.sent, consumer.clock.waiting()) == ([], 0)
 
 
-def test_work_for_a_large_fetch_ends_with_the_turn(
+def test_large_fetch_is_handled_in_many_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
@@ -435,7 +439,7 @@ def test_work_for_a_large_fetch_ends_with_the_turn(
     assert len(consumer.received()) == 1
 
 
-def test_large_fetch_waits_for_records_and_is_answered_in_a_turn(replicas: Replicas) -> None:
+def test_large_fetch_waits_for_records_and_is_answered_in_a_later_turn(replicas: Replicas) -> None:
     consumer = Consumer(replicas[0])
     consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000)
     consumer.clock.advance(10)
@@ -447,7 +451,7 @@ def test_large_fetch_waits_for_records_and_is_answered_in_a_turn(replicas: Repli
     assert not replicas[0].partition.waiting
 
 
-def test_large_fetch_is_answered_when_its_time_is_over(replicas: Replicas) -> None:
+def test_large_fetch_is_answered_after_its_maximum_wait_time(replicas: Replicas) -> None:
     consumer = Consumer(replicas[0])
     consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=500)
     consumer.clock.advance(499)
@@ -457,7 +461,7 @@ def test_large_fetch_is_answered_when_its_time_is_over(replicas: Replicas) -> No
 
 
 @pytest.mark.row("R49")
-def test_records_that_come_between_the_steps_of_a_large_fetch_are_seen(
+def test_large_fetch_notices_records_that_are_appended_between_its_steps(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
@@ -470,12 +474,12 @@ def test_records_that_come_between_the_steps_of_a_large_fetch_are_seen(
 
 
 def absent(count: int) -> list[RequestRow]:
-    """Return rows of partitions that do not exist."""
+    """Return `count` request rows for partitions that do not exist."""
     return [(1 + number, 0, 0, -1, 0, 1000) for number in range(count)]
 
 
 def turns(consumer: Consumer) -> list[int]:
-    """Take the turns of a large fetch; return the numbers of partitions in sessions after each."""
+    """Run the turns of a large fetch; return the number of partitions in fetch sessions after each turn."""
     cache, counts = consumer.api.replicas.fetch_sessions, []
     while not consumer.sent:
         consumer.api.consumers.work()
@@ -500,7 +504,7 @@ def test_large_session_is_created_and_updated_in_many_turns(
     assert max(before - after for before, after in itertools.pairwise(counts)) <= 32
 
 
-def test_session_that_has_too_many_partitions_after_an_update_is_closed(
+def test_session_is_closed_when_an_update_gives_it_too_many_partitions(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer_sessions, "PARTITIONS_MAX", 10)
@@ -515,7 +519,7 @@ def test_session_that_has_too_many_partitions_after_an_update_is_closed(
     assert len(consumer.api.replicas.fetch_sessions.consumers) == 0
 
 
-def test_huge_fetch_without_a_session_does_not_wait(
+def test_very_large_fetch_without_a_session_is_answered_without_waiting(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer_fetch, "WAIT_ROWS_MAX", 2 * ROWS_MAX)
@@ -541,7 +545,7 @@ def test_large_requests_are_handled_one_after_the_other(
 
 
 class TestLargeFetchesOfFollowers:
-    def test_partitions_are_taken_over_in_many_turns(
+    def test_partitions_of_a_new_follower_session_are_added_in_many_turns(
         self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
@@ -551,7 +555,7 @@ class TestLargeFetchesOfFollowers:
         assert counts[-1] == 2_000
         assert max(after - before for before, after in itertools.pairwise(counts)) <= 64
 
-    def test_partitions_that_do_not_fit_into_a_response_are_in_the_next(
+    def test_partitions_that_do_not_fit_into_a_response_are_in_the_next_response(
         self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sessions, "ANSWER_ROWS_MAX", 30)
@@ -590,7 +594,7 @@ class TestLargeFetchesOfFollowers:
             follower.send_in_session(9, (1, 1), absent(6))
 
 
-def test_forgotten_partitions_are_decoded_in_steps() -> None:
+def test_forgotten_partitions_of_a_fetch_request_are_decoded_in_steps() -> None:
     data = bytearray(
         encode_follower_request(7, b"", 9, (0, 1, 1), (0, 0), (), [(b"t", range(4 * STEP_ROWS))])
     )
@@ -598,7 +602,7 @@ def test_forgotten_partitions_are_decoded_in_steps() -> None:
     assert len(list(steps)) >= 4
 
 
-def test_closed_connection_forgets_its_large_fetch(replicas: Replicas) -> None:
+def test_large_fetch_that_waits_is_dropped_when_its_connection_closes(replicas: Replicas) -> None:
     consumer = Consumer(replicas[0])
     consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000)
     consumer.api.close()
@@ -606,7 +610,7 @@ def test_closed_connection_forgets_its_large_fetch(replicas: Replicas) -> None:
     assert (consumer.sent, consumer.clock.waiting()) == ([], 0)
 
 
-def test_no_request_is_parsed_behind_many_waiting_fetches(replicas: Replicas) -> None:
+def test_parsing_stops_when_the_maximum_number_of_fetches_waits(replicas: Replicas) -> None:
     consumer = Consumer(replicas[0])
     stops = [consumer.send_rows(1, 5, wait_ms=60_000) for _ in range(WAITING_MAX)]
     assert stops == [False] * (WAITING_MAX - 1) + [True]

@@ -1,4 +1,4 @@
-"""The APIs of committed offsets, in every version, over a coordinator that only records."""
+"""OffsetCommit, OffsetFetch and OffsetDelete in every version, with a coordinator that only records calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def to_commit(partition: int, offset: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(2, 9))
-async def test_commit_reaches_the_coordinator_without_partitions_that_do_not_exist(
+async def test_commit_passes_only_existing_partitions_to_the_coordinator(
     cold: Cold, version: int
 ) -> None:
     topics = [
@@ -76,7 +76,7 @@ async def test_commit_reaches_the_coordinator_without_partitions_that_do_not_exi
     assert rows == [("gone", 0, UNKNOWN), ("t", 1, 12), ("t", 2, UNKNOWN)]
 
 
-async def test_commit_for_no_existing_partition_is_answered_without_the_coordinator(
+async def test_commit_without_existing_partitions_is_not_passed_to_the_coordinator(
     cold: Cold,
 ) -> None:
     topics = [{"name": "gone", "partitions": [to_commit(0, 1)]}]
@@ -114,7 +114,7 @@ async def test_offset_fetch_of_one_group_has_the_fields_of_its_version(
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-async def test_offset_fetch_without_topics_asks_for_all_of_the_group(
+async def test_offset_fetch_without_topics_requests_every_offset_of_the_group(
     cold: Cold, version: int
 ) -> None:
     outcome = FetchOffsetsResponse([FetchedGroup("g", 0)])
@@ -124,7 +124,7 @@ async def test_offset_fetch_without_topics_asks_for_all_of_the_group(
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-async def test_error_of_a_group_is_in_each_partition_only_in_version_1(
+async def test_group_error_is_repeated_in_each_partition_only_in_version_1(
     cold: Cold, version: int
 ) -> None:
     code = int(ErrorCode.NOT_COORDINATOR)
@@ -137,7 +137,7 @@ async def test_error_of_a_group_is_in_each_partition_only_in_version_1(
         assert (answer.error_code, rows_of(answer.topics)) == (code, [])
 
 
-async def test_offset_fetch_of_several_groups_answers_each(cold: Cold) -> None:
+async def test_offset_fetch_of_several_groups_answers_each_group(cold: Cold) -> None:
     outcome = FetchOffsetsResponse(
         [FetchedGroup("g", 0, [("t", [FetchedOffset(0, 3)])]), FetchedGroup("h", 16)]
     )
@@ -151,7 +151,7 @@ async def test_offset_fetch_of_several_groups_answers_each(cold: Cold) -> None:
     assert found == [("g", 0, [("t", 0, 3, "", 0)]), ("h", 16, [])]
 
 
-async def test_offset_delete_answers_partitions_that_do_not_exist_itself(cold: Cold) -> None:
+async def test_offset_delete_passes_only_existing_partitions_to_the_coordinator(cold: Cold) -> None:
     topics = [
         {"name": "t", "partitions": [{"partition_index": 0}, {"partition_index": 9}]},
         {"name": "gone", "partitions": [{"partition_index": 0}]},
@@ -167,7 +167,7 @@ async def test_offset_delete_answers_partitions_that_do_not_exist_itself(cold: C
     assert rows == [("t", 0, 86), ("t", 9, UNKNOWN), ("gone", 0, UNKNOWN)]
 
 
-async def test_refused_offset_delete_has_no_partitions(cold: Cold) -> None:
+async def test_refused_offset_delete_response_has_no_partitions(cold: Cold) -> None:
     topics = [{"name": "t", "partitions": [{"partition_index": 0}]}]
     outcome = DeleteOffsetsResponse(int(ErrorCode.GROUP_ID_NOT_FOUND))
     _, answer = exchange(cold, OFFSET_DELETE, 0, outcome, group_id="g", topics=topics)
@@ -178,7 +178,7 @@ async def test_refused_offset_delete_has_no_partitions(cold: Cold) -> None:
 
 
 class Coordinator:
-    """Answers each part of a request at once, or in reverse order when `answer` is called."""
+    """A coordinator that answers the parts of a request at once, or in reverse order when `answer` is called."""
 
     def __init__(self, *, is_late: bool = False) -> None:
         self.sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""The members' and the administrators' APIs of groups, in every version, over a coordinator that only records."""
+"""The group APIs for members and administrators in every version, with a coordinator that only records calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from minikafka.wire.versions import (
 
 
 def find(cold: Cold, version: int, *groups: str, software: str = "", **values: Any) -> list[Any]:
-    """Return the rows of a FindCoordinator response, by way of its bytes."""
+    """Send FindCoordinator; return the rows of the response after encoding and decoding."""
     keys = {"key": groups[0]} if version < 4 else {"coordinator_keys": groups}
     request = codec.request(FIND_COORDINATOR, version, **keys, **values)
     answer = find_coordinator(cold.services, request, context(version, software))
@@ -57,7 +57,7 @@ async def coordinating() -> Cold:
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_coordinator_is_the_leader_of_the_groups_partition(version: int) -> None:
+async def test_coordinator_is_the_leader_of_the_partition_of_the_group(version: int) -> None:
     cold = await coordinating()
     for group in ("a", "b", "payments", "ünïcode 🎉"):
         (row,) = find(cold, version, group)
@@ -86,7 +86,7 @@ async def test_coordinator_is_not_available_without_a_leader() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_coordinator_is_not_available_before_enough_brokers_live(version: int) -> None:
+async def test_coordinator_is_not_available_before_enough_brokers_are_live(version: int) -> None:
     cold = Cold(live=(1, 2))
     (row,) = find(cold, version, "g")
     assert (row.error_code, row.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
@@ -127,7 +127,7 @@ async def test_first_find_coordinator_creates_the_offsets_topic() -> None:
 
 @pytest.mark.parametrize("version", range(1, 5))
 @pytest.mark.parametrize("key_type", [1, 2, -1])
-async def test_coordinator_of_anything_but_a_group_is_an_invalid_request(
+async def test_find_coordinator_refuses_key_types_other_than_group(
     version: int, key_type: int
 ) -> None:
     (row,) = find(await coordinating(), version, "tx", key_type=key_type)
@@ -143,7 +143,7 @@ async def test_coordinator_of_anything_but_a_group_is_an_invalid_request(
         ("librdkafka 2.16.0", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
-async def test_transactional_id_is_refused_so_that_the_client_gives_up(
+async def test_find_coordinator_refuses_a_transactional_id_with_a_fatal_error(
     version: int, software: str, code: ErrorCode
 ) -> None:
     (row,) = find(await coordinating(), version, "tx", key_type=1, software=software)
@@ -191,7 +191,7 @@ def test_join_group_reaches_the_coordinator_with_the_fields_of_its_version(versi
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_refused_join_has_no_protocol(version: int) -> None:
+def test_refused_join_response_has_no_protocol_name(version: int) -> None:
     outcome = JoinResponse(int(ErrorCode.UNKNOWN_MEMBER_ID), "m")
     _, answer = exchange(Cold(), JOIN_GROUP, version, outcome, group_id="g")
     assert (answer.error_code, answer.generation_id) == (ErrorCode.UNKNOWN_MEMBER_ID, -1)
@@ -219,7 +219,7 @@ def test_sync_group_reaches_the_coordinator_with_the_fields_of_its_version(versi
     assert (answer.error_code, answer.assignment) == (0, b"mine")
 
 
-def test_sync_group_without_a_protocol_is_inconsistent_from_version_5() -> None:
+def test_sync_group_without_a_protocol_name_is_refused_from_version_5() -> None:
     asked, answer = exchange(Cold(), SYNC_GROUP, 5, None, group_id="g", protocol_type="consumer")
     assert asked is None
     assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -242,7 +242,7 @@ def test_heartbeat_reaches_the_coordinator(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_leave_group_names_one_member_or_several(version: int) -> None:
+def test_leave_group_passes_one_or_several_members_to_the_coordinator(version: int) -> None:
     members = [
         {"member_id": "m", "group_instance_id": None, "reason": "closed"},
         {"member_id": "", "group_instance_id": "i", "reason": "closed"},
@@ -262,7 +262,7 @@ def test_leave_group_names_one_member_or_several(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_describe_groups_returns_members_with_their_instances(version: int) -> None:
+def test_describe_groups_returns_members_with_their_instance_ids(version: int) -> None:
     member = DescribedMember("m", "i", "tester", "/10.1.2.3", b"meta", b"assigned")
     outcome = DescribeResponse(
         [
@@ -321,7 +321,7 @@ def test_delete_groups_answers_each_group_once(version: int) -> None:
 
 
 class Counting:
-    """A coordinator that answers each part with what `outcome` makes of it, or when `answer` is called."""
+    """A coordinator that answers each part with `outcome(part)`, at once or when `answer` is called."""
 
     def __init__(self, outcome: Any, *, is_late: bool = False) -> None:
         self.sizes: list[int] = []

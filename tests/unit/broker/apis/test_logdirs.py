@@ -40,7 +40,7 @@ def described(cold: Cold, version: int, topics: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_every_directory_is_described_with_sizes_and_lags(version: int) -> None:
+def test_every_log_directory_is_described_with_replica_sizes_and_lags(version: int) -> None:
     got = described(with_directories(), version, None)
     assert {path: int(result.error_code) for path, result in got.items()} == {
         "/a": 0,
@@ -71,14 +71,14 @@ def test_replicas_are_described_in_steps_of_at_most_64() -> None:
 
 
 @pytest.mark.row("R67")
-def test_directory_whose_disk_fails_is_a_storage_error() -> None:
+def test_directory_with_a_failed_disk_is_described_with_a_storage_error() -> None:
     cold = with_directories()
     cold.replicas.failure = StorageFailed("/a", OSError(5, "broken"))
     assert described(cold, 4, None)["/a"].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_replicas_are_not_moved_and_each_has_its_error_code(version: int) -> None:
+def test_alter_replica_log_dirs_moves_no_replica_and_returns_error_codes(version: int) -> None:
     asked = {"/a": [T0, T1], "/b/": [U0], "/broken": [T1], "/none": [T0]}
     dirs = [
         {

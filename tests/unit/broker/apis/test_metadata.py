@@ -51,7 +51,7 @@ def errors(got: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_null_requests_all_topics_and_in_version_0_an_empty_list_too(
+def test_null_topics_and_in_version_0_empty_topics_request_all_topics(
     version: int,
 ) -> None:
     got = ask(with_topics(), version, None if version else [])
@@ -68,7 +68,7 @@ def test_null_requests_all_topics_and_in_version_0_an_empty_list_too(
 
 
 @pytest.mark.parametrize("version", ALL)
-async def test_unknown_topic_is_created_when_that_is_allowed(version: int) -> None:
+async def test_unknown_topic_is_created_when_auto_creation_is_allowed(version: int) -> None:
     cold = with_topics()
     got = ask(cold, version, [{"name": "new"}, {"name": "a"}, {"name": "a/b"}])
     assert errors(got) == {
@@ -83,7 +83,7 @@ async def test_unknown_topic_is_created_when_that_is_allowed(version: int) -> No
 
 @pytest.mark.parametrize("version", ALL)
 @pytest.mark.key("auto.create.topics.enable")
-def test_unknown_topic_is_an_error_when_creation_is_not_allowed(version: int) -> None:
+def test_unknown_topic_is_an_error_when_auto_creation_is_not_allowed(version: int) -> None:
     cold = with_topics(config={"auto.create.topics.enable": "false"})
     got = ask(cold, version, [{"name": "new"}, {"name": ".."}])
     assert errors(got) == {
@@ -144,7 +144,7 @@ def test_partitions_of_a_dead_broker_have_no_leader() -> None:
     assert after.offline_replicas == (3,)
 
 
-def test_bytes_of_a_topic_are_cached_until_its_metadata_changes() -> None:
+def test_encoded_topic_is_cached_until_the_metadata_changes() -> None:
     cold = with_topics()
     ask(cold, 12, None)
     (first,) = {key for key in cold.metadata.snapshot.encoded if key[1] == "a"}
@@ -175,7 +175,7 @@ def test_authorized_operations_are_returned_only_on_request(version: int) -> Non
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_describe_cluster_returns_the_brokers_of_metadata(version: int) -> None:
+async def test_describe_cluster_returns_the_same_brokers_as_metadata(version: int) -> None:
     cold = with_topics()
     request = codec.request(
         DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True, endpoint_type=1
@@ -190,7 +190,7 @@ async def test_describe_cluster_returns_the_brokers_of_metadata(version: int) ->
     assert got.cluster_authorized_operations == CLUSTER_OPERATIONS
 
 
-async def test_describe_cluster_has_no_controller_endpoints() -> None:
+async def test_describe_cluster_refuses_the_controller_endpoint_type() -> None:
     request = codec.request(DESCRIBE_CLUSTER, 1, endpoint_type=2)
     got = await describe_cluster(with_topics().services, request, context(1))
     assert got.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
@@ -203,7 +203,7 @@ def told_nothing() -> Cold:
 
 
 @pytest.mark.parametrize("topics", [None, [{"name": "a"}, {"name": "b"}, {"name": "none"}]])
-def test_long_metadata_gives_way_after_each_topic_and_keeps_its_snapshot(topics: Any) -> None:
+def test_long_metadata_response_is_made_in_steps_from_one_snapshot(topics: Any) -> None:
     cold = with_topics()
     asked = codec.request(METADATA, 9, topics=topics, allow_auto_topic_creation=False)
     steps = metadata(cold.services, asked, context(9))
@@ -216,8 +216,8 @@ def test_long_metadata_gives_way_after_each_topic_and_keeps_its_snapshot(topics:
     assert [row.partitions[0].leader_id for row in rows if row.partitions] == [1, 3]
 
 
-async def test_metadata_is_answered_after_the_first_update_of_a_controller() -> None:
-    """librdkafka would forget every broker that an early response does not list."""
+async def test_metadata_request_waits_for_the_first_update_of_a_controller() -> None:
+    """An earlier response would list no brokers, and librdkafka would forget every broker that it knows."""
     cold = told_nothing()
     asked = codec.request(METADATA, 12, topics=None)
     about_topics = asyncio.ensure_future(metadata(cold.services, asked, context(12)))
@@ -231,7 +231,7 @@ async def test_metadata_is_answered_after_the_first_update_of_a_controller() -> 
     assert [broker.broker_id for broker in (await about_brokers).brokers] == [1, 2, 3]
 
 
-async def test_metadata_fails_when_no_controller_sends_an_update(
+async def test_metadata_request_fails_when_no_controller_sends_an_update(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metadata_api, "_FIRST_UPDATE_MS", 10)

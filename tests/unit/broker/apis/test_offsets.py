@@ -28,7 +28,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 def leader(
     cold: Cold, directory: Path, *timestamps: int, replicas: tuple[int, ...] = (1,)
 ) -> Partition:
-    """This broker leads t-0 in epoch 0 with one batch of one record per timestamp."""
+    """Make this broker the leader of t-0 in epoch 0, with one batch of one record per timestamp."""
     config = TopicConfig.from_broker(cold.config, {})
     storage = DiskStorage()
     path = str(directory / "t-0")
@@ -71,7 +71,9 @@ def ask(
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_start_end_and_timestamps_are_found(version: int, tmp_path: Path) -> None:
+def test_list_offsets_finds_log_start_and_log_end_and_timestamps(
+    version: int, tmp_path: Path
+) -> None:
     cold = Cold()
     leader(cold, tmp_path, 100, 200, 300)
     found = {when: ask(cold, when, version) for when in (EARLIEST, LATEST, 150, 200, 301)}
@@ -86,14 +88,14 @@ def test_start_end_and_timestamps_are_found(version: int, tmp_path: Path) -> Non
         assert {got.leader_epoch for when, got in found.items() if when != 301} == {0}
 
 
-def test_record_with_the_largest_timestamp_is_found(tmp_path: Path) -> None:
+def test_list_offsets_finds_the_record_with_the_largest_timestamp(tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path, 100, 900, 300)
     got = ask(cold, MAX_TIMESTAMP)
     assert (got.offset, got.timestamp) == (1, 900)
 
 
-def test_empty_log_has_a_start_and_an_end_and_no_largest_timestamp(tmp_path: Path) -> None:
+def test_list_offsets_of_an_empty_log_finds_start_and_end_but_no_timestamp(tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path)
     assert [ask(cold, when).offset for when in (EARLIEST, LATEST, MAX_TIMESTAMP, 0)] == [
@@ -104,7 +106,7 @@ def test_empty_log_has_a_start_and_an_end_and_no_largest_timestamp(tmp_path: Pat
     ]
 
 
-def test_read_committed_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
+def test_read_committed_list_offsets_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
     cold = Cold()
     partition = leader(cold, tmp_path, 100, 200)
     append_batch(partition, transactional_batch(0))
@@ -115,7 +117,9 @@ def test_read_committed_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
     assert ask(cold, 250, isolation=0).offset == 2
 
 
-def test_consumer_gets_the_high_watermark_and_a_follower_the_log_end(tmp_path: Path) -> None:
+def test_latest_offset_is_high_watermark_for_a_consumer_and_log_end_for_a_follower(
+    tmp_path: Path,
+) -> None:
     cold = Cold()
     partition = leader(cold, tmp_path, 100, replicas=(1, 2))
     assert partition.high_watermark == 0
@@ -145,7 +149,7 @@ def test_latest_offset_is_not_available_right_after_an_election(
     ("epoch", "code"),
     [(-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
-def test_client_with_another_leader_epoch_is_fenced(epoch: int, code: int, tmp_path: Path) -> None:
+def test_request_with_another_leader_epoch_is_fenced(epoch: int, code: int, tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path, 100)
     assert ask(cold, LATEST, current_leader_epoch=epoch).error_code == code
@@ -163,7 +167,7 @@ def test_broker_that_is_not_the_leader_returns_an_error(tmp_path: Path) -> None:
     assert epoch_end(cold, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_debugging_tool_is_answered_by_a_follower_too(tmp_path: Path) -> None:
+def test_follower_answers_list_offsets_of_a_debugging_consumer(tmp_path: Path) -> None:
     cold = Cold()
     partition = leader(cold, tmp_path, 100, 200)
     partition.become_follower(state("t", 0, (2, 1)))
@@ -173,7 +177,7 @@ def test_debugging_tool_is_answered_by_a_follower_too(tmp_path: Path) -> None:
     assert ask(cold, LATEST, replica_id=-2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_deleted_records_are_not_found(tmp_path: Path) -> None:
+def test_list_offsets_does_not_find_deleted_records(tmp_path: Path) -> None:
     cold = Cold()
     partition = leader(cold, tmp_path, 900, 100, 300, 200)
     partition.advance_log_start_offset(1)
@@ -207,7 +211,7 @@ def epoch_end(cold: Cold, asked: int, current: int = -1, version: int = 4) -> An
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_end_offset_of_an_epoch_is_returned(version: int, tmp_path: Path) -> None:
+def test_end_offset_of_a_leader_epoch_is_returned(version: int, tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path, 100, 200)
     known, unknown = epoch_end(cold, 0, -1, version), epoch_end(cold, 3, -1, version)
@@ -216,7 +220,7 @@ def test_end_offset_of_an_epoch_is_returned(version: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("timestamp", "version"), [(MAX_TIMESTAMP, 6), (-4, 7), (-5, 1), (-6, 7)])
-def test_special_timestamp_is_refused_when_the_version_does_not_have_it(
+def test_special_timestamp_is_refused_in_versions_that_do_not_define_it(
     timestamp: int, version: int, tmp_path: Path
 ) -> None:
     cold = Cold()
@@ -225,7 +229,7 @@ def test_special_timestamp_is_refused_when_the_version_does_not_have_it(
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_each_partition_is_looked_up_in_its_own_step(version: int) -> None:
+def test_list_offsets_looks_up_each_partition_in_its_own_step(version: int) -> None:
     cold = Cold()
     numbers = [[0, 1, 2], [], [3]]
     topics = [

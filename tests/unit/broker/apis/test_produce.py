@@ -31,7 +31,7 @@ HEADER = 14 + len("client")
 
 
 class Connected:
-    """A connection to broker 0, whose controller is played by the test."""
+    """A connection to broker 0. The test itself sends the controller's requests."""
 
     def __init__(self, cluster: MemoryCluster, turns: ColdTurns | None = None) -> None:
         self.cluster = cluster
@@ -88,7 +88,7 @@ class Connected:
         codec: int = 0,
         producer: tuple[int, int, int] = (-1, -1, -1),
     ) -> None:
-        """One request, and the end of its tick. `producer`: its id, its epoch and the batch's sequence number."""
+        """Send one request and end its tick. `producer`: producer id, epoch and the batch's first sequence number."""
         producer_id, epoch, sequence = producer
         records = build(
             [Record(0, 1000, None, b"x", ())],
@@ -100,7 +100,7 @@ class Connected:
         self.send(dict.fromkeys(partitions, records), acks)
 
     def send(self, batches: Mapping[TopicPartition, bytes | None], acks: int = -1) -> None:
-        """Send one request with these records fields, and end its tick."""
+        """Send one Produce request with one records field per partition, and end its tick."""
         rows = [{"index": tp.partition, "records": field} for tp, field in batches.items()]
         topics = [{"name": "t", "partition_data": rows}]
         body = request(
@@ -133,13 +133,13 @@ async def connected() -> AsyncIterator[Connected]:
 
 
 @pytest.mark.parametrize("also", [(), (T0,)], ids=["alone", "with another partition"])
-async def test_batches_after_a_refused_one_are_refused_until_its_response_is_sent(
+async def test_batches_after_a_refused_batch_are_refused_until_its_response_is_sent(
     connected: Connected, also: tuple[TopicPartition, ...]
 ) -> None:
-    """Otherwise they would be appended before the refused batch, which the client sends again first."""
+    """Otherwise the later batches would be appended before the client has sent the refused batch again."""
     await connected.lead(T0, 0, 1, 0, 9)
     await connected.lead(T1, 9, 1, 0, 9)
-    connected.produce(T0)  # waits for broker 9, and every later answer behind it
+    connected.produce(T0)  # waits for broker 9; every later response waits behind it
     connected.produce(T1, *also)
     await connected.lead(T1, 0, 2, 0)
     connected.produce(T1)
@@ -155,10 +155,10 @@ async def test_batches_after_a_refused_one_are_refused_until_its_response_is_sen
 
 
 @pytest.mark.parametrize("also", [(), (T0,)], ids=["alone", "with another partition"])
-async def test_later_batches_of_a_producer_are_refused_until_the_refused_one_is_there_again(
+async def test_later_batches_of_a_producer_are_refused_until_it_resends_the_refused_one(
     connected: Connected, also: tuple[TopicPartition, ...]
 ) -> None:
-    """A client sends some before it has read the response: appended, they would stand for the refused batch."""
+    """A client may send later batches before it reads the error, and the log would append them."""
     await connected.lead(T0, 0, 0, 0)
     first, second, third = ((9, 0, sequence) for sequence in range(3))
     connected.produce(T1, *also, producer=first)
@@ -177,8 +177,10 @@ async def test_later_batches_of_a_producer_are_refused_until_the_refused_one_is_
     assert connected.end_of(T1) == 4
 
 
-async def test_refusal_of_a_later_batch_ends_with_its_response(connected: Connected) -> None:
-    """The log knows the producer then; otherwise each request would be compared with the refusal for seconds."""
+async def test_refusal_of_a_batch_of_a_known_producer_ends_when_its_response_is_sent(
+    connected: Connected,
+) -> None:
+    """The log, which knows the producer, refuses a sequence gap itself, so the refusal is not kept for seconds."""
     await connected.lead(T0, 0, 0, 0)
     connected.produce(T0, producer=(9, 0, 0))
     await connected.lead(T0, 9, 1, 0, 9)
@@ -205,7 +207,7 @@ def commit(connected: Connected, tp: TopicPartition, offset: int) -> None:
 async def test_truncated_record_is_not_acknowledged_by_the_record_that_replaces_it(
     connected: Connected, also: tuple[TopicPartition, ...]
 ) -> None:
-    """The response waits behind that of another partition on the same connection."""
+    """The response waits behind the response for another partition on the same connection."""
     await connected.lead(T0, 0, 1, 0, 9)
     await connected.lead(T1, 0, 1, 0, 9)
     connected.produce(T0)
@@ -224,7 +226,7 @@ async def test_truncated_record_is_not_acknowledged_by_the_record_that_replaces_
     assert connected.answered == [{T0: 0}, {T1: 0}, refused]
 
 
-async def test_produce_behind_another_partition_is_counted_and_fails_with_its_isr(
+async def test_waiting_produce_behind_another_partition_is_counted_and_can_fail(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0, 9)
@@ -245,7 +247,7 @@ async def test_produce_behind_another_partition_is_counted_and_fails_with_its_is
     assert connected.answered[1:] == [{T1: 0}, {T1: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}]
 
 
-async def test_no_waiter_is_left_after_the_commit_or_the_end_of_the_connection(
+async def test_produce_waiters_are_removed_after_a_commit_or_a_closed_connection(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0, 9)
@@ -261,7 +263,7 @@ async def test_no_waiter_is_left_after_the_commit_or_the_end_of_the_connection(
     assert connected.answered == []
 
 
-async def test_append_time_is_returned_to_earlier_producers_after_the_setting_changes(
+async def test_append_time_is_returned_once_the_topic_uses_log_append_time(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0)
@@ -317,8 +319,8 @@ async def test_refused_produce_with_acks_0_closes_the_connection(
     assert (connected.closed, connected.answered) == (1, [])
 
 
-async def test_response_has_the_version_of_its_request(connected: Connected) -> None:
-    """The first bytes of requests of two versions can be equal; what they mean is remembered by version."""
+async def test_response_has_the_same_version_as_its_request(connected: Connected) -> None:
+    """Requests of two versions can begin with equal bytes, so the decoded head is kept together with its version."""
     await connected.lead(T0, 0, 1, 0)
     for connected.version in (7, 8):
         connected.produce(T0)
@@ -334,7 +336,9 @@ async def test_zstd_batch_is_refused_before_version_7(connected: Connected) -> N
 
 
 @pytest.mark.parametrize("version", range(3, 10))
-async def test_null_records_are_an_invalid_record(connected: Connected, version: int) -> None:
+async def test_null_records_are_refused_with_invalid_record(
+    connected: Connected, version: int
+) -> None:
     await connected.lead(T0, 0, 1, 0)
     await connected.lead(T1, 0, 1, 0)
     connected.version = version
@@ -356,7 +360,9 @@ def one_step_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_step_in_a_turn")
-async def test_request_of_many_partitions_is_handled_in_several_turns(connected: Connected) -> None:
+async def test_produce_request_of_many_partitions_is_handled_in_several_turns(
+    connected: Connected,
+) -> None:
     await connected.lead(T0, 0, 1, 0)
     await connected.lead(T1, 0, 1, 0)
     connected.produce(T0, *MANY, T1)
@@ -375,7 +381,7 @@ async def test_request_of_many_partitions_is_handled_in_several_turns(connected:
 
 
 @pytest.mark.usefixtures("one_step_in_a_turn")
-async def test_requests_of_many_partitions_are_handled_one_after_the_other(
+async def test_large_produce_requests_are_handled_one_after_the_other(
     connected: Connected,
 ) -> None:
     other = Connected(connected.cluster, connected.turns)
@@ -387,7 +393,7 @@ async def test_requests_of_many_partitions_are_handled_one_after_the_other(
     await until(lambda: other.resumed == 1)
 
 
-async def test_end_of_the_connection_forgets_what_was_refused(connected: Connected) -> None:
+async def test_refused_batches_are_forgotten_when_the_connection_ends(connected: Connected) -> None:
     connected.produce(T0)
     assert connected.api.refused
     connected.api.end_connection()
@@ -395,7 +401,7 @@ async def test_end_of_the_connection_forgets_what_was_refused(connected: Connect
 
 
 @pytest.mark.usefixtures("one_step_in_a_turn")
-async def test_leader_replaced_during_a_long_request_acknowledges_no_record(
+async def test_leader_replaced_during_a_long_produce_request_acknowledges_no_record(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0, 9)
@@ -408,7 +414,7 @@ async def test_leader_replaced_during_a_long_request_acknowledges_no_record(
     assert connected.answered[0][T0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_refused_long_request_with_acks_0_closes_the_connection(connected: Connected) -> None:
+async def test_refused_long_produce_with_acks_0_closes_the_connection(connected: Connected) -> None:
     await connected.lead(T0, 0, 1, 0)
     connected.produce(T0, *MANY, acks=0)
     await until(lambda: connected.resumed == 1)
@@ -416,7 +422,7 @@ async def test_refused_long_request_with_acks_0_closes_the_connection(connected:
     assert connected.end_of(T0) == 1
 
 
-async def test_end_of_the_connection_ends_a_long_request(connected: Connected) -> None:
+async def test_long_produce_request_ends_when_its_connection_ends(connected: Connected) -> None:
     await connected.lead(T1, 0, 1, 0)
     connected.produce(*MANY, T1)
     connected.api.end_connection()
@@ -436,10 +442,10 @@ async def test_request_of_too_many_partitions_closes_the_connection(
     assert connected.answered == []
 
 
-async def test_tick_handles_few_partitions_whose_head_is_unknown_at_once(
+async def test_one_tick_handles_a_limited_number_of_partitions_on_the_general_path(
     connected: Connected,
 ) -> None:
-    """Refused requests for one partition have no known head: thousands of them fit into a buffer."""
+    """Refused requests take the slow general path, and thousands of small requests fit into a buffer."""
     for _ in range(3):
         connected.produce(T0)
     assert connected.resumed == 0

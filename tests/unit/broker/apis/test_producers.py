@@ -29,7 +29,7 @@ async def test_producer_gets_a_unique_id_with_epoch_0(version: int, timeout: int
     ]
 
 
-async def test_producer_with_an_old_id_gets_a_new_one() -> None:
+async def test_producer_with_an_old_id_gets_a_new_id() -> None:
     request = codec.request(
         INIT_PRODUCER_ID, 4, transactional_id=None, producer_id=77, producer_epoch=3
     )
@@ -39,7 +39,7 @@ async def test_producer_with_an_old_id_gets_a_new_one() -> None:
 
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize(("producer_id", "epoch"), [(77, -1), (-1, 3)])
-async def test_old_id_without_epoch_and_epoch_without_id_are_refused(
+async def test_old_producer_id_without_epoch_and_epoch_without_id_are_refused(
     producer_id: int, epoch: int, version: int
 ) -> None:
     request = codec.request(
@@ -55,13 +55,15 @@ async def test_old_id_without_epoch_and_epoch_without_id_are_refused(
 
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("transactional_id", ["tx", ""])
-async def test_transactional_id_is_an_invalid_request(version: int, transactional_id: str) -> None:
+async def test_transactional_id_is_refused_as_invalid_request(
+    version: int, transactional_id: str
+) -> None:
     request = codec.request(INIT_PRODUCER_ID, version, transactional_id=transactional_id)
     answer = await init_producer_id(Cold().services, request, context(version))
     assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
-async def test_transactional_id_of_librdkafka_is_refused_for_good() -> None:
+async def test_transactional_id_of_librdkafka_is_refused_with_a_fatal_error() -> None:
     request = codec.request(INIT_PRODUCER_ID, 4, transactional_id="tx")
     librdkafka = context(4, "confluent-kafka-python 2.16.1-rdkafka-2.16.0")
     answer = await init_producer_id(Cold().services, request, librdkafka)
@@ -69,7 +71,7 @@ async def test_transactional_id_of_librdkafka_is_refused_for_good() -> None:
     assert (answer.error_code, answer.producer_id) == (refused, -1)
 
 
-async def test_producer_id_is_a_retriable_error_when_zookeeper_does_not_respond() -> None:
+async def test_init_producer_id_fails_with_a_retriable_error_without_zookeeper() -> None:
     cold = Cold()
     cold.session.failures = [NotConnected()]
     answer = await init_producer_id(

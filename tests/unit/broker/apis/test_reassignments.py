@@ -23,7 +23,7 @@ Targets = Mapping[TopicPartition, tuple[BrokerId, ...] | None]
 
 
 class Controller:
-    """A controller with the results given by the test; `rules` is True if it is active."""
+    """A controller that returns the results given by the test; `rules` is True if the controller is active."""
 
     controller_id = 1
 
@@ -70,7 +70,7 @@ def listed(cold: Cold, topics: Any) -> Any:
     return decoded(LIST_PARTITION_REASSIGNMENTS, 0, answer)
 
 
-async def test_each_target_and_cancellation_has_its_result() -> None:
+async def test_response_has_a_result_for_each_target_and_cancellation() -> None:
     cold, controller = with_controller()
     refused = PartitionResult(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing to cancel")
     controller.results[TopicPartition("t", 1)] = refused
@@ -130,7 +130,7 @@ def test_only_requested_reassignments_are_listed() -> None:
     assert listed(cold, [{"name": "t", "partition_indexes": [1]}]).topics == ()
 
 
-async def test_long_name_and_long_list_of_replicas_are_refused_without_the_controller() -> None:
+async def test_too_long_names_and_replica_lists_are_not_sent_to_the_controller() -> None:
     cold, controller = with_controller()
     long = "x" * 250
     got = await alter(

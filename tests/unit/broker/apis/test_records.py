@@ -1,4 +1,4 @@
-"""DeleteRecords: who refuses it, where logs then start, and which replicas it waits for."""
+"""DeleteRecords: its refusals, the log start offsets after it, and the replicas that it waits for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATEST = -1
 
 
 async def filled(user: Client, count: int = 10, **configs: str) -> None:
-    """Create `t` with leader 0 and followers 1 and 2, and produce batches of one record."""
+    """Create `t` with leader 0 and followers 1 and 2, and produce `count` batches of one record."""
     settings = {name.replace("_", "."): value for name, value in configs.items()}
     await user.create_topics(NewTopic("t", assignment={0: (0, 1, 2)}, configs=settings))
     for number in range(count):
@@ -45,7 +45,7 @@ def starts(cluster: MemoryCluster) -> dict[int, int]:
 
 @pytest.mark.parametrize(("offset", "start"), [(4, 4), (0, 0), (10, 10), (LATEST, 10)])
 @pytest.mark.row("R33")
-def test_every_replica_starts_at_the_offset_when_deletion_is_answered(
+def test_every_replica_starts_at_the_given_offset_when_deletion_is_answered(
     offset: int, start: int
 ) -> None:
     async def scenario() -> None:
@@ -59,7 +59,7 @@ def test_every_replica_starts_at_the_offset_when_deletion_is_answered(
     run_seeded(1, scenario())
 
 
-def test_deletion_of_deleted_records_returns_the_current_start() -> None:
+def test_deletion_of_deleted_records_returns_the_current_log_start_offset() -> None:
     async def scenario() -> None:
         async with MemoryCluster(3) as cluster, cluster.client() as user:
             await filled(user)
@@ -86,7 +86,7 @@ def test_offset_outside_of_the_committed_records_is_refused(offset: int) -> None
     ("policy", "code"),
     [("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", ErrorCode.NONE)],
 )
-def test_records_of_a_topic_that_is_only_compacted_are_not_deleted(
+def test_delete_records_refuses_a_topic_that_is_only_compacted(
     policy: str, code: ErrorCode
 ) -> None:
     async def scenario() -> None:
@@ -97,7 +97,7 @@ def test_records_of_a_topic_that_is_only_compacted_are_not_deleted(
     run_seeded(4, scenario())
 
 
-def test_unknown_and_internal_partitions_are_refused() -> None:
+def test_delete_records_refuses_unknown_and_internal_partitions() -> None:
     async def scenario() -> None:
         async with MemoryCluster(3) as cluster, cluster.client() as user:
             await user.create_topics(NewTopic("__consumer_offsets", assignment={0: (0, 1, 2)}))
@@ -109,8 +109,8 @@ def test_unknown_and_internal_partitions_are_refused() -> None:
     run_seeded(5, scenario())
 
 
-def test_dead_follower_is_not_waited_for_and_starts_at_the_leaders_offset_later() -> None:
-    """Deleted segments of the leader are gone, so the follower's log restarts where the leader's begins."""
+def test_dead_follower_is_not_waited_for_and_later_starts_at_the_leaders_start() -> None:
+    """The leader no longer has the deleted segments, so the follower's log restarts at the leader's start offset."""
 
     async def scenario() -> None:
         async with MemoryCluster(3, log_segment_bytes=200) as cluster, cluster.client() as user:
@@ -131,7 +131,7 @@ def test_dead_follower_is_not_waited_for_and_starts_at_the_leaders_offset_later(
     run_seeded(6, scenario())
 
 
-def test_deletion_waits_for_a_live_follower_until_the_timeout() -> None:
+def test_delete_records_waits_for_a_live_follower_until_the_timeout() -> None:
     async def scenario() -> None:
         async with MemoryCluster(3) as cluster, cluster.client() as user:
             await filled(user)
@@ -151,7 +151,7 @@ def test_deletion_waits_for_a_live_follower_until_the_timeout() -> None:
     run_seeded(7, scenario())
 
 
-def test_deletion_is_answered_when_the_follower_it_waits_for_dies() -> None:
+def test_delete_records_is_answered_when_the_awaited_follower_dies() -> None:
     async def scenario() -> None:
         async with MemoryCluster(3) as cluster, cluster.client() as user:
             await filled(user)
@@ -169,7 +169,7 @@ def test_deletion_is_answered_when_the_follower_it_waits_for_dies() -> None:
     run_seeded(10, scenario())
 
 
-def test_waiting_deletion_fails_when_another_broker_becomes_leader() -> None:
+def test_waiting_delete_records_fails_when_another_broker_becomes_leader() -> None:
     async def scenario() -> None:
         async with MemoryCluster(3) as cluster, cluster.client() as user:
             await filled(user)

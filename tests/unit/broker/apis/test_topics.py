@@ -32,7 +32,7 @@ def topic(name: str, partitions: int = 2, factor: int = 3, **rest: Any) -> dict[
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-async def test_create_topics_returns_the_details_from_version_5(version: int) -> None:
+async def test_create_topics_returns_topic_details_from_version_5(version: int) -> None:
     cold = Cold()
     configs = [{"name": "retention.ms", "value": "5"}]
     answer = await create(cold, version, [topic("t", configs=configs), topic("u", 0)])
@@ -51,7 +51,7 @@ async def test_create_topics_returns_the_details_from_version_5(version: int) ->
         assert made.topic_id.bytes == cold.metadata.topic_ids["t"]
 
 
-async def test_manual_assignment_is_used() -> None:
+async def test_create_topics_uses_a_manual_assignment() -> None:
     cold = Cold()
     by_hand = [
         {"partition_index": 0, "broker_ids": [2, 3]},
@@ -65,7 +65,7 @@ async def test_manual_assignment_is_used() -> None:
     assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-async def test_validate_only_creates_no_topic_and_no_id() -> None:
+async def test_validate_only_creates_no_topic_and_no_topic_id() -> None:
     cold = Cold()
     answer = await create(cold, 7, [topic("t")], validate_only=True)
     assert answer.topics[0].error_code == 0
@@ -93,7 +93,7 @@ def existing(**rest: Any) -> Cold:
 
 
 async def delete(cold: Cold, version: int, **asked: Any) -> Any:
-    """Delete topics with a controller that begins at once."""
+    """Delete topics, let the controller begin the deletion at once, and return the response."""
     request = codec.request(DELETE_TOPICS, version, timeout=60_000, **asked)
     deleting = asyncio.ensure_future(deleted(cold, version, request))
     await cold.metadata.until_waiting(deleting)
@@ -139,7 +139,9 @@ async def test_topics_are_marked_for_deletion_by_id() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "a/b", "\0", "x" * 250])
 @pytest.mark.parametrize("version", [1, 5, 6])
-async def test_deleting_an_invalid_name_is_an_unknown_topic(name: str, version: int) -> None:
+async def test_deletion_of_an_invalid_topic_name_returns_unknown_topic(
+    name: str, version: int
+) -> None:
     cold = existing()
     rest = {"topics": [{"name": name}]} if version >= 6 else {"topic_names": [name]}
     got = await delete(cold, version, **rest)
@@ -159,7 +161,7 @@ async def test_topic_named_twice_is_not_deleted() -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
 )
-async def test_disabled_deletion_has_the_error_code_of_the_version(
+async def test_deletion_returns_the_error_code_of_the_version_when_it_is_disabled(
     version: int, code: ErrorCode
 ) -> None:
     cold = existing(config={"delete.topic.enable": "false"})

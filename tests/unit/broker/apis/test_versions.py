@@ -16,7 +16,7 @@ def table(entity) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_every_version_returns_the_whole_table(version: int) -> None:
+def test_every_version_returns_the_whole_table_of_apis(version: int) -> None:
     named = {"client_software_name": "a", "client_software_version": "1.0"}
     request = codec.request(API_VERSIONS, version, **named)
     answer = api.api_versions(Cold().services, request, context(version))

@@ -1,4 +1,4 @@
-"""Appends of one turn to a partition share a batch, and each has its own outcome."""
+"""Appends of one turn to a partition share a batch, and each append has its own outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_BYTES_MAX = 200
 
 
 class Log:
-    """A log that refuses batches of more than `BATCH_BYTES_MAX` bytes; `end_turn` is the end of a tick."""
+    """A log that refuses batches of more than `BATCH_BYTES_MAX` bytes; `end_turn` ends a tick."""
 
     def __init__(self) -> None:
         self.gathered: list[Callable[[], None]] = []
@@ -46,7 +46,7 @@ class Log:
 
 
 class Bench:
-    """The appends under test, and what they report."""
+    """The `Appends` under test, and the outcomes that are reported."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -102,7 +102,9 @@ async def test_append_that_is_too_large_fails_alone(bench: Bench) -> None:
     assert sorted(bench.reports) == [(1, 0), (2, ErrorCode.MESSAGE_TOO_LARGE), (3, 0)]
 
 
-async def test_appends_fit_in_batches_of_their_own_when_one_is_too_large(bench: Bench) -> None:
+async def test_appends_are_written_in_separate_batches_when_one_batch_is_too_large(
+    bench: Bench,
+) -> None:
     for token in (1, 2):
         bench.add(token, 7, bytes(BATCH_BYTES_MAX // 2))
     bench.log.end_turn()
@@ -123,7 +125,7 @@ async def test_appends_are_reported_as_timed_out_once(bench: Bench) -> None:
     assert bench.appends.next_deadline() is None
 
 
-async def test_appends_of_a_turn_fail_when_leadership_ends_before_they_are_made(
+async def test_appends_of_a_turn_fail_when_leadership_ends_before_they_are_written(
     bench: Bench,
 ) -> None:
     for token, partition in ((1, 7), (2, 8), (3, 7)):

@@ -1,4 +1,4 @@
-"""The loader reads partitions in small steps, and only up to an end that is certain."""
+"""The loader reads partitions in small steps and finishes only when the end of a partition is certain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minikafka.record.batch import Record, build
 
 
 class Log:
-    """The reader of one partition, as a test decides: `chunks` to come, and whether the end is certain."""
+    """A partition reader that returns `chunks`; `is_certain` says whether the end of the partition is certain."""
 
     def __init__(self, *chunks: bytes, is_certain: bool = True) -> None:
         self.chunks = list(chunks)
@@ -32,7 +32,7 @@ class Log:
 
 
 class Target:
-    """Keeps the records of each partition, and the number of them in each step."""
+    """Keeps the loaded records of each partition, and the number of records of each step."""
 
     def __init__(self) -> None:
         self.values: dict[int, list[bytes | None]] = {}
@@ -47,7 +47,7 @@ class Target:
 
 
 class Bench:
-    """A loader over such logs."""
+    """A loader that reads the given `Log` objects."""
 
     def __init__(self, **logs: Log) -> None:
         self.logs = {int(name[1:]): log for name, log in logs.items()}
@@ -87,7 +87,7 @@ async def test_partition_is_loaded_when_its_end_is_certain() -> None:
     assert bench.loaded == [(3, 7)]
 
 
-async def test_partition_that_waits_does_not_delay_another() -> None:
+async def test_partition_that_waits_for_its_end_does_not_delay_another_partition() -> None:
     bench = Bench(p0=Log(records("a"), is_certain=False), p1=Log(records("b")))
     bench.loader.start(0, 1)
     bench.loader.start(1, 1)
@@ -109,7 +109,7 @@ async def test_load_waits_until_the_metadata_shows_the_topic() -> None:
     assert bench.loaded == [(0, 1)]
 
 
-async def test_other_work_has_its_turn_between_the_records_of_one_batch() -> None:
+async def test_other_tasks_run_between_the_records_of_one_batch() -> None:
     bench = Bench(p0=Log(records(*map(str, range(1000)))))
     turns = 0
 
@@ -127,7 +127,7 @@ async def test_other_work_has_its_turn_between_the_records_of_one_batch() -> Non
     assert turns >= 5
 
 
-async def test_load_of_a_later_epoch_begins_again() -> None:
+async def test_load_begins_again_in_a_later_leader_epoch() -> None:
     log = Log(records("a"), is_certain=False)
     bench = Bench(p0=log)
     bench.loader.start(0, 1)

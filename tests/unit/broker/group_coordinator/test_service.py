@@ -21,7 +21,7 @@ FAST = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 3
 
 
 def run(scenario: Scenario, seed: int = 1, brokers: int = 3, **config: object) -> None:
-    """Run a scenario with the topic t of three partitions, and few partitions for groups."""
+    """Run a scenario with the topic t of three partitions, and few partitions in the offsets topic."""
 
     async def scene() -> None:
         async with (
@@ -82,7 +82,7 @@ def test_metrics_count_groups_in_each_state_and_offsets() -> None:
     run(scenario, brokers=1, offsets_topic_replication_factor=1)
 
 
-def test_offsets_of_a_deleted_topic_are_removed_for_good() -> None:
+def test_offsets_of_a_deleted_topic_stay_removed_after_restarts() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.admin.create_topics([NewTopic("u", 1, 3)])
         client = GroupClient(cluster, "g")
@@ -99,7 +99,7 @@ def test_offsets_of_a_deleted_topic_are_removed_for_good() -> None:
     run(scenario)
 
 
-def test_offsets_of_a_topic_that_was_made_again_are_removed() -> None:
+def test_offsets_of_a_topic_that_was_deleted_and_recreated_are_removed() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         client = GroupClient(cluster, "g")
         assert await client.commit({("t", 0): 1}) == {0}
@@ -192,8 +192,8 @@ def test_broker_coordinates_1000_groups_and_loads_them_again() -> None:
     run(scenario, brokers=1, offsets_topic_replication_factor=1)
 
 
-def test_members_outlive_a_pause_that_is_longer_than_their_session() -> None:
-    """Their heartbeats wait in the sockets; the session timers are due in the same moment."""
+def test_members_stay_in_the_group_after_a_broker_pause_beyond_their_timeout() -> None:
+    """After the pause, heartbeats wait in the sockets while the session timers have already expired."""
 
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         loop = asyncio.get_running_loop()
@@ -237,7 +237,7 @@ def test_commits_that_arrive_in_one_turn_share_a_batch() -> None:
         data, _, _ = partition.log.read(before, 1 << 20, 1 << 20)
         headers, _, end = valid_run(data, memoryview(data), 0, len(data), before, False)
         assert end == before + len(clients)
-        assert len(headers) < len(clients)  # those that arrived in one turn share a batch
+        assert len(headers) < len(clients)  # commits that arrived in one turn share a batch
         for client in clients:
             client.close()
 

@@ -46,7 +46,7 @@ def test_records_of_an_aborted_transaction_are_dropped() -> None:
     assert values(reader, batch("b", producer=7), marker(7, commits=True)) == ["b"]
 
 
-def test_corrupt_batch_is_skipped_with_those_around_it_returned() -> None:
+def test_corrupt_batch_is_skipped_and_the_batches_around_it_are_returned() -> None:
     broken = bytearray(batch("b"))
     broken[-1] ^= 1
     assert values(CommittedRecords(), batch("a"), bytes(broken), batch("c")) == ["a", "c"]

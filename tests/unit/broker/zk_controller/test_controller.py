@@ -99,7 +99,7 @@ async def test_next_controller_elects_leaders_after_the_controller_died(
     assert (state.isr, state.leader_epoch, state.controller_epoch) == ((2,), 1, 2)
 
 
-async def test_next_controller_warns_if_the_former_one_died(
+async def test_next_controller_logs_a_warning_if_the_former_controller_died(
     ensemble: Ensemble, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = await start(1)
@@ -117,8 +117,8 @@ async def test_next_controller_warns_if_the_former_one_died(
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_topic_created_while_the_controller_loads_has_every_registered_broker_in_its_isr(seed: int):
-    """With fewer brokers in the ISR, the topic has no leader once the first broker dies."""
+def test_topic_created_while_the_controller_loads_has_every_live_broker_in_its_isr(seed: int):
+    """With only one broker in the ISR, the topic would have no leader once that broker dies."""
 
     async def scenario() -> None:
         ensemble = new_ensemble()
@@ -155,11 +155,13 @@ async def test_controller_refuses_to_list_reassignments_while_it_loads(
 
 
 async def turn() -> None:
-    """The clock of the running event loop."""
+    """Let the event loop run one turn."""
     await asyncio.sleep(0)
 
 
-async def test_broker_campaigns_only_while_it_is_registered(ensemble: Ensemble) -> None:
+async def test_broker_becomes_a_controller_candidate_only_while_it_is_registered(
+    ensemble: Ensemble,
+) -> None:
     candidate = Candidate(ensemble, 1)
     await candidate.coordination.start()
     await candidate.service.start()
@@ -174,7 +176,7 @@ async def test_broker_campaigns_only_while_it_is_registered(ensemble: Ensemble) 
 async def test_two_candidates_are_never_both_the_controller(
     ensemble: Ensemble, start: Start
 ) -> None:
-    """The other broker's multi arrives after this broker has read the epoch."""
+    """Another broker's multi arrives after this broker has read the epoch."""
     one = Candidate(ensemble, 1)
     two = await start(2)
     await until(lambda: two.service.is_active)
@@ -194,10 +196,10 @@ async def test_two_candidates_are_never_both_the_controller(
 
 @pytest.mark.row("R1")
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
-async def test_election_is_read_back_when_its_answer_was_lost(
+async def test_election_is_won_when_a_write_with_a_lost_response_is_found(
     ensemble: Ensemble, fault: str
 ) -> None:
-    """Node and epoch are those of the lost write, so this broker has won (S17)."""
+    """The node and the epoch match the write with the lost response, so this broker has won (S17)."""
     one = Candidate(ensemble, 1)
     await one.connect()
     one.coordination.faults = [fault]
@@ -209,7 +211,7 @@ async def test_election_is_read_back_when_its_answer_was_lost(
 
 
 @pytest.mark.row("D9", "E8")
-async def test_deleted_controller_node_leads_to_a_new_election(
+async def test_deleted_controller_node_causes_a_new_election(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -246,16 +248,16 @@ async def test_overwritten_controller_node_makes_the_controller_resign(
     ],
     ids=["live", "absent", "of Kafka 3.9", "negative", "text", "empty", "binary"],
 )
-async def test_no_broker_is_the_controller_while_a_person_has_overwritten_its_node(
+async def test_no_broker_is_the_controller_while_the_controller_node_is_overwritten(
     ensemble: Ensemble,
     start: Start,
     data: bytes,
     shown: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As in Kafka, the controller resigns, and nobody is elected before the node is gone.
+    """As in Kafka, the controller resigns, and no broker is elected until the node is deleted.
 
-    Unlike in Kafka, the broker that the node names does not take itself for the controller.
+    Unlike in Kafka, the broker that is named in the node does not act as the controller.
     """
     one = await start(1)
     await until(lambda: one.service.is_active and settled(one))
@@ -283,7 +285,7 @@ async def test_no_broker_is_the_controller_while_a_person_has_overwritten_its_no
 
 
 @pytest.mark.row("D8", "E8")
-async def test_overwriting_the_controller_node_with_its_own_broker_changes_nothing(
+async def test_overwriting_the_controller_node_with_the_same_broker_id_changes_nothing(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -295,7 +297,7 @@ async def test_overwriting_the_controller_node_with_its_own_broker_changes_nothi
 
 
 @pytest.mark.row("D8", "E8")
-async def test_controller_node_that_names_its_broker_again_leads_to_an_election(
+async def test_controller_node_that_names_the_former_controller_causes_an_election(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -311,7 +313,7 @@ async def test_controller_node_that_names_its_broker_again_leads_to_an_election(
 async def test_controller_resigns_without_writing_when_the_epoch_has_changed(
     ensemble: Ensemble, start: Start
 ) -> None:
-    """The check in every multi stops the controller, not the watch (S15)."""
+    """The former controller is stopped by the epoch check in every multi, not by a watch (S15)."""
     one = await start(1)
     await until(lambda: settled(one))
     ensemble.put(layout.CONTROLLER_EPOCH, b"9")
@@ -347,7 +349,7 @@ async def test_resignation_removes_every_watch_of_the_term(
 
 
 @pytest.mark.row("E9", "R9")
-async def test_expiry_ends_the_term_before_the_next_session_begins(
+async def test_session_expiry_ends_the_term_before_the_next_session_begins(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -364,7 +366,7 @@ async def test_expiry_ends_the_term_before_the_next_session_begins(
 
 
 @pytest.mark.row("R9")
-async def test_expiry_during_a_write_stops_the_rest_of_the_term(
+async def test_session_expiry_during_a_write_stops_the_rest_of_the_term(
     ensemble: Ensemble, start: Start
 ) -> None:
     """The old term drops its remaining writes and requests (S19)."""
@@ -464,7 +466,7 @@ async def test_resignation_lets_another_broker_be_elected_at_once(
 
 
 @pytest.mark.row("R12", "D4")
-async def test_term_ends_when_its_machine_raises(
+async def test_controller_resigns_when_its_state_machine_raises(
     ensemble: Ensemble, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A controller in an illegal state resigns, so that no broker acts on half of its decisions (R12)."""
@@ -494,7 +496,9 @@ async def test_unreadable_epoch_node_is_logged_and_retried(
 
 
 @pytest.mark.row("R18")
-async def test_failover_sends_metadata_before_roles(ensemble: Ensemble, start: Start) -> None:
+async def test_failover_sends_update_metadata_before_leader_and_isr(
+    ensemble: Ensemble, start: Start
+) -> None:
     create_topic(ensemble, "t", [1])
     one = await start(1)
     await until(lambda: state_of(ensemble, T0) and settled(one))
@@ -504,7 +508,7 @@ async def test_failover_sends_metadata_before_roles(ensemble: Ensemble, start: S
 
 
 @pytest.mark.row("R63")
-async def test_unclean_default_elects_leaders_only_when_it_is_turned_on(
+async def test_unclean_election_event_is_queued_only_when_the_default_is_enabled(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)

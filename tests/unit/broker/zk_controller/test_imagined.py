@@ -1,4 +1,4 @@
-"""The imagined ZooKeeper and brokers of a plan: the real ones do not change."""
+"""The imagined ZooKeeper and brokers of a plan: the real ZooKeeper and brokers do not change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def store(ensemble: Ensemble) -> ImaginedStore:
     return ImaginedStore(coordination)
 
 
-async def test_written_nodes_are_read_back_but_not_in_zookeeper(
+async def test_writes_are_read_back_from_the_store_but_not_made_in_zookeeper(
     store: ImaginedStore, ensemble: Ensemble
 ) -> None:
     stats = await store.multi(
@@ -60,7 +60,7 @@ async def test_written_nodes_are_read_back_but_not_in_zookeeper(
     assert "/a/y" not in ensemble.nodes
 
 
-async def test_unwritten_nodes_are_those_of_zookeeper(store: ImaginedStore) -> None:
+async def test_nodes_without_writes_are_read_from_zookeeper(store: ImaginedStore) -> None:
     assert (await store.get("/a"))[0] == b"real"
     assert await store.get_many(["/a/x", "/b"]) == [(b"", (await store.get("/a/x"))[1]), None]
     with pytest.raises(NoNode):
@@ -73,7 +73,7 @@ async def test_unwritten_nodes_are_those_of_zookeeper(store: ImaginedStore) -> N
 async def test_store_reads_like_zookeeper_after_the_same_writes(
     store: ImaginedStore, seed: int
 ) -> None:
-    """The store checks nothing, so the multis are ones that ZooKeeper accepts."""
+    """The store does not check versions, so only multis that ZooKeeper accepts are applied."""
     zookeeper = MemoryCoordination(Ensemble())
     zookeeper.attach()
     await zookeeper.create("/a", b"real")
@@ -97,7 +97,7 @@ async def test_store_reads_like_zookeeper_after_the_same_writes(
 
 
 def random_write(chance: random.Random, paths: list[str], ensemble: Ensemble) -> MultiOp:
-    """Return a write of the kinds that a controller makes; sets are at the node's version."""
+    """Return a random operation of a kind that a controller writes; a Set has the node's current version."""
     path = chance.choice(paths)
     version = ensemble.nodes[path].version if path in ensemble.nodes else 0
     kinds: list[MultiOp] = [
@@ -114,13 +114,13 @@ def versions(stats: list[Stat | None]) -> list[int | None]:
 
 
 async def seen(coordination: Coordination, paths: list[str]) -> object:
-    """Return data, versions and children of the paths as they are read."""
+    """Read the paths; return their data, versions and children."""
     nodes = await coordination.get_many(paths)
     data = [node and (node.data, node.stat.version) for node in nodes]
     return data, await coordination.children_many(paths)
 
 
-async def test_put_and_remove_change_nodes(store: ImaginedStore) -> None:
+async def test_put_and_remove_change_nodes_of_the_store(store: ImaginedStore) -> None:
     store.put("/a", b"theirs", 5)
     store.remove("/a/x")
     data, stat = await store.get("/a")

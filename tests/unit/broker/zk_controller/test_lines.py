@@ -73,20 +73,20 @@ def test_every_event_has_a_json_line_with_its_name() -> None:
         assert json.loads(json.dumps(line))["event"] == type(event).__name__
 
 
-def test_isr_event_groups_partitions_with_the_same_state() -> None:
+def test_isr_event_line_groups_partitions_with_the_same_state() -> None:
     state = LeaderAndIsr(1, 2, (1,), 3, 4)
     (line,) = event_lines(events.IsrChanged(("n",), {T0: state, T1: state}))
     assert [entry["partitions"] for entry in line["states"]] == [{"t": [0, 1]}]
 
 
-def test_long_event_has_several_lines() -> None:
+def test_long_event_has_several_ledger_lines() -> None:
     state = LeaderAndIsr(1, 2, (1,), 3, 4)
     first, second = event_lines(events.IsrChanged((), dict.fromkeys(MANY, state)))
     assert [line["part"] for line in (first, second)] == [1, 2]
     assert second["states"][0]["partitions"] == {"t": [PARTITIONS_MAX]}
 
 
-def test_step_line_names_its_partitions() -> None:
+def test_step_line_contains_its_partitions() -> None:
     (line,) = step_lines(StepReached("deletion", "queued", (T0, T1)))
     assert line == {"operation": "deletion", "step": "queued", "partitions": {"t": [0, 1]}}
 
@@ -226,7 +226,7 @@ def test_decision_lines_contain_the_shrunk_isr_before_the_replica_state() -> Non
     assert verdicts == [("choose", (0,)), ("move", None)]
 
 
-def test_decision_line_of_an_illegal_transition_says_so() -> None:
+def test_decision_line_of_an_illegal_transition_has_the_verdict_illegal() -> None:
     world = World(brokers=1)
     decided(world)
     world.machine._state_changes.record_illegal_move(

@@ -32,7 +32,7 @@ Told = list[tuple[str, dict[str, Any]]]
 
 
 class Obeyed(ControllerBench):
-    """A controller with four brokers, which carry out every request, and a topic of two partitions."""
+    """A controller, four brokers that carry out every request, and a topic of two partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Obeyed(ControllerBench):
         return self
 
     def since(self, mark: int) -> Told:
-        """Return the ledger lines of real writes and requests since then."""
+        """Return the ledger lines of real writes and requests from index `mark` on."""
         return written_and_sent(
             [{"kind": kind, **fields} for kind, _, fields in self.ledger.lines[mark:]]
         )
@@ -59,7 +59,7 @@ def obedient(_: int, request: ControllerRequest) -> ControllerResponse:
 
 
 def written_and_sent(lines: list[dict[str, Any]]) -> Told:
-    """Return the lines without zxid and queue length, which a plan does not have."""
+    """Return the write and request lines without zxid, queue length and cause, which a plan does not have."""
     return [
         (line["kind"], {k: v for k, v in line.items() if k not in ("zxid", "queued", "cause")})
         for line in lines
@@ -74,7 +74,7 @@ async def bench() -> AsyncIterator[Obeyed]:
     await bench.close()
 
 
-async def test_plan_to_kill_a_broker_equals_what_its_death_causes(bench: Obeyed) -> None:
+async def test_plan_to_kill_a_broker_equals_the_effects_of_its_death(bench: Obeyed) -> None:
     plan = await bench.service.plan({"operation": "kill-broker", "broker": 2})
     mark = len(bench.ledger.lines)
     bench.ensemble.end_session(102)
@@ -85,7 +85,9 @@ async def test_plan_to_kill_a_broker_equals_what_its_death_causes(bench: Obeyed)
     assert [kind for kind, _ in real].count("write") >= 1
 
 
-async def test_plan_to_delete_a_topic_equals_what_its_mark_causes(bench: Obeyed) -> None:
+async def test_plan_to_delete_a_topic_equals_the_effects_of_its_deletion_mark(
+    bench: Obeyed,
+) -> None:
     plan = await bench.service.plan({"operation": "delete-topic", "topics": ["t"]})
     mark = len(bench.ledger.lines)
     bench.ensemble.put(layout.delete_topic_path("t"))
@@ -95,7 +97,7 @@ async def test_plan_to_delete_a_topic_equals_what_its_mark_causes(bench: Obeyed)
     assert layout.topic_path("t") not in bench.ensemble.nodes
 
 
-async def test_plan_to_reassign_equals_what_the_request_causes(
+async def test_plan_to_reassign_equals_the_effects_of_the_request(
     bench: Obeyed,
 ) -> None:
     plan = await bench.service.plan({"operation": "reassign", "targets": [["t", 0, [3, 4, 1]]]})
@@ -112,7 +114,7 @@ async def test_plan_to_reassign_equals_what_the_request_causes(
     assert any(line["kind"] == "assumed" and line.get("broker") == 1 for line in plan)
 
 
-async def test_plan_to_elect_equals_what_the_request_causes(bench: Obeyed) -> None:
+async def test_plan_to_elect_equals_the_effects_of_the_request(bench: Obeyed) -> None:
     state = state_of(bench.ensemble, T0)
     assert state is not None
     moved = LeaderAndIsr(3, state.leader_epoch + 1, state.isr, 1, state.zk_version)
@@ -189,7 +191,7 @@ async def test_plan_changes_nothing_and_logs_nothing(
         ({"operation": "reassign", "targets": 7}, ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_plan_refuses_invalid_questions(
+async def test_plan_refuses_invalid_operations(
     bench: Obeyed, question: dict[str, Any], code: ErrorCode
 ) -> None:
     with pytest.raises(KafkaError) as refused:
@@ -197,7 +199,7 @@ async def test_plan_refuses_invalid_questions(
     assert refused.value.code is code
 
 
-async def test_plan_is_refused_on_other_brokers(bench: Obeyed) -> None:
+async def test_plan_is_refused_on_a_broker_that_is_not_the_controller(bench: Obeyed) -> None:
     other = Candidate(bench.ensemble, 5)
     with pytest.raises(KafkaError) as refused:
         await other.service.plan({"operation": "kill-broker", "broker": 2})

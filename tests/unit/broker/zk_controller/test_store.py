@@ -1,4 +1,4 @@
-"""Fenced writes under races, lost answers and refusals (R2, R3)."""
+"""Fenced writes to ZooKeeper: races, lost responses and refusals (R2, R3)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def state(version: int, leader: int = 1, epoch: int = 0) -> LeaderAndIsr:
 
 
 @pytest.mark.row("R2")
-async def test_new_states_are_written_with_their_parents_in_one_multi(bench: Bench) -> None:
+async def test_new_states_are_written_with_their_parent_nodes_in_one_multi(bench: Bench) -> None:
     bench.topic("t")
     tps = [TopicPartition("t", i) for i in range(3)]
     written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
@@ -80,7 +80,7 @@ def node_of(bench: Bench, topic: str) -> tuple[bytes | None, dict[int, ReplicaAs
 
 
 @pytest.mark.row("R69", "R2")
-async def test_topic_without_an_id_gets_one_and_keeps_its_assignment(bench: Bench) -> None:
+async def test_topic_without_an_id_gets_an_id_and_keeps_its_assignment(bench: Bench) -> None:
     by_hand(bench, "t")
     assignment = node_of(bench, "t")[1]
     ids = (await bench.store.give_topic_ids({"t": None, "gone": None})).ids
@@ -98,7 +98,7 @@ async def test_existing_topic_id_is_kept(bench: Bench) -> None:
 
 
 @pytest.mark.row("R69")
-async def test_topic_with_partitions_gets_only_its_former_id(bench: Bench) -> None:
+async def test_topic_with_existing_partitions_gets_back_only_its_former_id(bench: Bench) -> None:
     bench.topic("t", 1)
     by_hand(bench, "t")
     assert (await bench.store.give_topic_ids({"t": None})).ids == {}
@@ -108,7 +108,9 @@ async def test_topic_with_partitions_gets_only_its_former_id(bench: Bench) -> No
 
 
 @pytest.mark.row("T7", "X23")
-async def test_written_version_is_the_one_that_zookeeper_returned(bench: Bench) -> None:
+async def test_version_of_a_written_state_is_the_version_returned_by_zookeeper(
+    bench: Bench,
+) -> None:
     (tp,) = bench.topic("t", 1)
     for _ in range(4):
         bench.ensemble.put(layout.state_path(tp), b"x")
@@ -117,7 +119,7 @@ async def test_written_version_is_the_one_that_zookeeper_returned(bench: Bench) 
 
 
 @pytest.mark.row("R3")
-async def test_stale_versions_are_found_in_one_read_and_the_rest_is_written(
+async def test_stale_states_are_found_in_one_read_and_other_states_are_written(
     bench: Bench,
 ) -> None:
     tps = bench.topic("t", 6)
@@ -151,7 +153,7 @@ async def test_missing_topic_fails_only_its_own_partitions(bench: Bench) -> None
     assert written.ok == {kept: 0}
 
 
-async def test_first_batch_creates_the_parent_of_all_batches(
+async def test_first_batch_creates_the_parent_node_of_all_batches(
     bench: Bench,
 ) -> None:
     bench.topic("t")
@@ -164,7 +166,7 @@ async def test_first_batch_creates_the_parent_of_all_batches(
     assert max(map(len, multis)) <= 200
 
 
-async def test_batch_creates_the_parent_that_another_batch_failed_to_create(
+async def test_batch_creates_the_parent_node_that_another_batch_failed_to_create(
     bench: Bench,
 ) -> None:
     bench.topic("t")
@@ -174,7 +176,7 @@ async def test_batch_creates_the_parent_that_another_batch_failed_to_create(
     assert set(written.ok) == set(tps)
 
 
-async def test_batch_accepts_a_parent_that_another_batch_created(bench: Bench) -> None:
+async def test_batch_accepts_a_parent_node_that_another_batch_created(bench: Bench) -> None:
     bench.topic("t")
     tp = TopicPartition("t", 0)
 
@@ -188,7 +190,7 @@ async def test_batch_accepts_a_parent_that_another_batch_created(bench: Bench) -
 
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
 @pytest.mark.parametrize("exists", [True, False])
-async def test_write_is_read_back_and_not_repeated_when_its_answer_was_lost(
+async def test_write_with_a_lost_response_is_read_back_and_not_repeated(
     bench: Bench, fault: str, exists: bool
 ) -> None:
     tps = bench.topic("t", 3) if exists else [TopicPartition("t", i) for i in range(3)]
@@ -215,7 +217,9 @@ async def test_lost_write_is_a_conflict_when_another_write_came_first(bench: Ben
 
 
 @pytest.mark.row("R2")
-async def test_changed_controller_epoch_refuses_every_kind_of_write(bench: Bench) -> None:
+async def test_every_kind_of_write_is_refused_when_the_controller_epoch_has_changed(
+    bench: Bench,
+) -> None:
     (tp,) = bench.topic("t", 1)
     bench.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     with pytest.raises(ControllerMoved):
@@ -225,7 +229,7 @@ async def test_changed_controller_epoch_refuses_every_kind_of_write(bench: Bench
     assert bench.ensemble.nodes[layout.state_path(tp)].version == 0
 
 
-async def test_new_session_refuses_every_kind_of_write(bench: Bench) -> None:
+async def test_every_kind_of_write_is_refused_in_a_later_session(bench: Bench) -> None:
     (tp,) = bench.topic("t", 1)
     bench.coordination.expire()
     bench.coordination.attach()
@@ -267,7 +271,7 @@ async def test_deletion_ignores_nodes_that_are_already_gone(bench: Bench) -> Non
 async def test_topic_deletion_deletes_unknown_nodes_below_its_nodes(
     bench: Bench, parent: str
 ) -> None:
-    """ZooKeeper does not delete a node with children, so the deletion would be retried without end."""
+    """ZooKeeper does not delete a node that has children, so the deletion would be retried forever."""
     bench.topic("t", 2)
     bench.ensemble.put(layout.topic_config_path("t"))
     bench.ensemble.put(layout.delete_topic_path("t"))
@@ -281,7 +285,7 @@ async def test_topic_deletion_deletes_unknown_nodes_below_its_nodes(
 
 
 @pytest.mark.row("R64")
-async def test_topic_created_after_a_deletion_without_an_answer_is_kept(
+async def test_topic_created_after_a_deletion_with_a_lost_response_is_kept(
     bench: Bench,
 ) -> None:
     bench.topic("t", 2)
@@ -324,7 +328,7 @@ async def test_topic_created_right_after_its_deletion_is_kept(bench: Bench) -> N
 
 @pytest.mark.row("R64")
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
-async def test_deletion_is_completed_when_its_answer_was_lost(bench: Bench, fault: str) -> None:
+async def test_deletion_is_completed_when_its_response_was_lost(bench: Bench, fault: str) -> None:
     bench.topic("t")
     bench.ensemble.put(layout.topic_config_path("t"))
     bench.ensemble.put(layout.delete_topic_path("t"))
@@ -335,7 +339,7 @@ async def test_deletion_is_completed_when_its_answer_was_lost(bench: Bench, faul
 
 
 @pytest.mark.row("A11", "A12")
-async def test_trimming_deletes_unknown_nodes_below_the_admin_node(bench: Bench) -> None:
+async def test_admin_node_is_deleted_with_unknown_nodes_below_it(bench: Bench) -> None:
     bench.ensemble.put(layout.REASSIGN_PARTITIONS, b"{}")
     for path in (layout.REASSIGN_PARTITIONS, layout.PREFERRED_ELECTION):
         bench.ensemble.put(path, b"{}")
@@ -348,7 +352,9 @@ async def test_trimming_deletes_unknown_nodes_below_the_admin_node(bench: Bench)
 
 
 @pytest.mark.row("A15", "H4", "M1")
-async def test_unclean_setting_is_the_topics_or_else_the_brokers(bench: Bench) -> None:
+async def test_unclean_setting_of_the_topic_precedes_the_setting_of_the_broker(
+    bench: Bench,
+) -> None:
     bench.ensemble.put(
         layout.topic_config_path("u"),
         layout.encode_config({"unclean.leader.election.enable": "true"}),
@@ -361,7 +367,7 @@ async def test_unclean_setting_is_the_topics_or_else_the_brokers(bench: Bench) -
     assert await store.read_unclean_settings(["t"]) == {"t": True}
 
 
-async def test_unreadable_states_are_omitted(
+async def test_unreadable_partition_states_are_omitted(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     good, bad = bench.topic("t", 2)
@@ -394,7 +400,7 @@ async def test_every_multi_has_a_ledger_line_with_its_check_and_outcome(bench: B
 
 
 @pytest.mark.parametrize("version", [0, NO_NODE])
-async def test_lost_multi_has_a_second_ledger_line_when_found_written(
+async def test_multi_with_a_lost_response_has_a_second_ledger_line_when_it_is_found(
     bench: Bench, version: int
 ) -> None:
     (tp,) = bench.topic("t", 1) if version == 0 else (TopicPartition("t", 0),)
@@ -409,7 +415,9 @@ async def test_lost_multi_has_a_second_ledger_line_when_found_written(
     assert operation["data"].encode() == node.data
 
 
-async def test_multi_of_a_former_controller_has_a_fenced_ledger_line(bench: Bench) -> None:
+async def test_ledger_line_of_a_former_controllers_multi_has_the_outcome_fenced(
+    bench: Bench,
+) -> None:
     (tp,) = bench.topic("t", 1)
     bench.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     with pytest.raises(ControllerMoved):

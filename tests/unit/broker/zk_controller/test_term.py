@@ -1,4 +1,4 @@
-"""One term: its reads, and the requests it sends to brokers."""
+"""One controller term: its reads from ZooKeeper and its requests to brokers."""
 
 from __future__ import annotations
 
@@ -58,8 +58,10 @@ async def test_dead_broker_is_replaced_as_leader_and_its_channel_closed(
 
 
 @pytest.mark.row("E1", "R19", "T20")
-async def test_restart_between_two_reads_is_recognized_by_the_czxid(bench: ControllerBench) -> None:
-    """Both reads give the same children, but the registration is a new one (S20)."""
+async def test_broker_restart_between_two_reads_is_recognized_by_the_czxid(
+    bench: ControllerBench,
+) -> None:
+    """Both reads return the same broker ids, but the registration is new (S20)."""
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
     bench.ensemble.delete(layout.broker_path(2))
@@ -81,10 +83,10 @@ async def test_added_partitions_get_leaders(bench: ControllerBench) -> None:
 
 
 @pytest.mark.row("R69")
-async def test_topic_created_again_after_its_deletion_was_seen_is_a_new_topic(
+async def test_topic_recreated_after_its_deletion_was_seen_is_a_new_topic(
     bench: ControllerBench,
 ) -> None:
-    """The node was absent when its data was read, and exists again when the names are read."""
+    """The topic node is absent when its data is read and exists again when the topic names are read."""
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
     coordination = bench.coordination
@@ -103,7 +105,7 @@ async def test_topic_created_again_after_its_deletion_was_seen_is_a_new_topic(
 
 
 @pytest.mark.row("R69")
-async def test_topic_created_again_between_two_reads_is_a_new_topic(
+async def test_topic_recreated_between_two_reads_is_a_new_topic(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -144,7 +146,7 @@ async def test_failover_deletes_old_notifications() -> None:
 
 
 @pytest.mark.row("R67", "R16", "X10")
-async def test_failed_log_directory_moves_its_leaders(
+async def test_leaderships_move_away_from_a_failed_log_directory(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3], [2, 3])
@@ -212,8 +214,10 @@ async def test_controlled_shutdown_is_refused_when_the_controller_resigns_meanwh
     await until(lambda: bench.channels.open == {})
 
 
-async def test_nothing_is_sent_while_the_lease_may_have_expired(bench: ControllerBench) -> None:
-    """After a blocked event loop, the session may have expired unnoticed, so the lease is checked first."""
+async def test_controller_sends_nothing_while_its_lease_may_have_expired(
+    bench: ControllerBench,
+) -> None:
+    """The session may expire unnoticed while the event loop is blocked, so the lease is checked before sending."""
     coordination, sent = bench.coordination, bench.channels.sent
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
@@ -262,10 +266,10 @@ async def test_deletion_mark_hides_the_topic_and_stops_its_elections(
 
 
 @pytest.mark.row("E7")
-async def test_deletion_mark_read_before_its_topic_deletes_the_topic(
+async def test_topic_is_deleted_when_its_deletion_mark_is_read_before_the_topic(
     bench: ControllerBench,
 ) -> None:
-    """The signal of another topic's mark is queued before the signal of the new topic."""
+    """The signal for another topic's deletion mark is queued before the signal for the new topic."""
     gate = bench.gate
     create_topic(bench.ensemble, "u", [2, 3])
     await bench.led(2, TopicPartition("u", 0))
@@ -282,7 +286,7 @@ async def test_deletion_mark_read_before_its_topic_deletes_the_topic(
 
 
 @pytest.mark.row("L6")
-async def test_topic_created_and_marked_while_the_controller_loads_is_deleted() -> None:
+async def test_topic_created_and_marked_for_deletion_during_loading_is_deleted() -> None:
     bench = ControllerBench()
     children = bench.coordination.children
 
@@ -317,10 +321,10 @@ async def test_unreadable_nodes_are_skipped_until_they_are_repaired(
 @pytest.mark.row("A12", "D18")
 @pytest.mark.parametrize("data", [b"", b"garbage", b'{"version":1,"partitions":[]}'])
 @pytest.mark.parametrize("path", [layout.PREFERRED_ELECTION, layout.REASSIGN_PARTITIONS])
-async def test_admin_nodes_without_requests_are_deleted_by_the_next_controller(
+async def test_admin_nodes_without_a_valid_request_are_deleted_by_the_next_controller(
     path: str, data: bytes
 ) -> None:
-    """The node was written while there was no controller, and blocks further requests until it is deleted."""
+    """The admin node was written while there was no controller. It blocks further requests until it is deleted."""
     bench = ControllerBench()
     bench.ensemble.put(path, data)
     await bench.start()
@@ -330,10 +334,10 @@ async def test_admin_nodes_without_requests_are_deleted_by_the_next_controller(
 
 @pytest.mark.row("E2")
 @pytest.mark.parametrize("name", ["two words", "ä", "x" * 250])
-async def test_topic_with_a_forbidden_name_is_ignored(
+async def test_topic_with_an_invalid_name_is_ignored(
     bench: ControllerBench, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Brokers would refuse the whole request that contains such a topic."""
+    """Brokers would refuse every request that contains a topic with an invalid name."""
     create_topic(bench.ensemble, name, [2, 3])
     create_topic(bench.ensemble, "t", [2, -3])
     for topic in ("u", "v"):
@@ -348,10 +352,10 @@ async def test_topic_with_a_forbidden_name_is_ignored(
     assert caplog.text.count(f"{name!a} is not a topic name"[:40]) == 1
 
 
-async def test_reconnect_reads_everything_again_and_finds_missed_changes(
+async def test_controller_finds_missed_changes_by_reading_all_nodes_after_a_reconnect(
     bench: ControllerBench,
 ) -> None:
-    """The watch events themselves carry no information (S31)."""
+    """Watch events contain no data, so the controller reads the nodes again (S31)."""
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
     bench.coordination.suspend()
@@ -362,7 +366,7 @@ async def test_reconnect_reads_everything_again_and_finds_missed_changes(
 
 @pytest.mark.row("A15", "H4", "M1")
 @pytest.mark.key("unclean.leader.election.enable")
-async def test_unclean_election_depends_on_the_topics_setting(bench: ControllerBench) -> None:
+async def test_unclean_election_depends_on_the_setting_of_the_topic(bench: ControllerBench) -> None:
     bench.ensemble.put(
         layout.topic_config_path("t"),
         layout.encode_config({"unclean.leader.election.enable": "true", "of.a.later.kafka": "1"}),
@@ -377,7 +381,7 @@ async def test_unclean_election_depends_on_the_topics_setting(bench: ControllerB
 
 
 @pytest.mark.row("R69")
-async def test_topic_created_without_an_id_gets_a_lasting_one(bench: ControllerBench) -> None:
+async def test_topic_created_without_an_id_gets_a_permanent_id(bench: ControllerBench) -> None:
     text = layout.encode_topic(bytes(16), {0: ReplicaAssignment((2,))}).decode()
     bench.ensemble.put(layout.topic_path("t"), text.replace('"topic_id"', '"other"').encode())
     await bench.led(2)
@@ -394,7 +398,7 @@ async def test_topic_created_without_an_id_gets_a_lasting_one(bench: ControllerB
 
 
 @pytest.mark.row("R9")
-async def test_term_decides_nothing_after_its_session_was_replaced(
+async def test_term_refuses_events_after_its_session_was_replaced(
     bench: ControllerBench,
 ) -> None:
     term = bench.service._term

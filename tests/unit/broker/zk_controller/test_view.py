@@ -51,7 +51,9 @@ def test_view_of_an_unknown_partition_is_none(world: World) -> None:
     assert not view(world, TopicPartition("u", 0))["topic_known"]
 
 
-def test_view_of_a_waiting_deletion_contains_reason_and_replicas_left(world: World) -> None:
+def test_view_of_a_waiting_deletion_contains_the_reason_and_remaining_replicas(
+    world: World,
+) -> None:
     del world.brokers[2]
     world.handle(BrokersChanged(dict(world.brokers)))
     world.handle(DeletionsChanged(frozenset({"t"})))

@@ -111,7 +111,7 @@ async def world() -> AsyncIterator[World]:
     assert world.crashes == []
 
 
-async def test_start_returns_once_the_brokers_own_settings_apply(world: World) -> None:
+async def test_start_returns_after_the_settings_of_the_broker_were_applied(world: World) -> None:
     world.write_broker("1", {"min.insync.replicas": "3"})
     world.write_broker("<default>", {"min.insync.replicas": "2", **UNCLEAN})
     await world.changes.start()
@@ -154,7 +154,7 @@ async def test_unreadable_notification_does_not_delay_the_next(world: World) -> 
 
 
 @pytest.mark.parametrize("name", ["\ud800", "..", "a/b", "t\0", "ü", "", "x" * 250])
-async def test_notification_of_an_impossible_topic_is_logged_once_and_ends_nothing(
+async def test_notification_of_an_invalid_topic_name_is_logged_once_and_skipped(
     world: World, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.changes.start()
@@ -188,7 +188,7 @@ async def test_unclean_election_enabled_for_a_topic_is_reported_to_the_controlle
     assert world.controller.unclean == [["t"]]
 
 
-async def test_apply_now_applies_written_settings_without_the_watch(world: World) -> None:
+async def test_apply_now_applies_written_settings_before_the_watch_fires(world: World) -> None:
     await world.changes.start()
     world.write_broker("1", {"min.insync.replicas": "2"})
     await world.changes.apply_now()
@@ -225,7 +225,7 @@ async def test_controller_deletes_old_notifications_in_a_fenced_multi(
     assert len(world.names()) == 2
 
 
-async def test_other_brokers_delete_no_notifications(world: World) -> None:
+async def test_brokers_that_are_not_the_controller_delete_no_notifications(world: World) -> None:
     world.ensemble.wall_ms = lambda: 0
     world.write_topic("old")
     await world.changes.start()
@@ -235,7 +235,7 @@ async def test_other_brokers_delete_no_notifications(world: World) -> None:
     assert world.session.multis == []
 
 
-async def test_settings_are_applied_in_order_when_apply_now_meets_the_watch(
+async def test_settings_are_applied_in_order_when_apply_now_and_the_watch_overlap(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.changes.start()

@@ -33,7 +33,7 @@ def coordinator(session: MemoryCoordination, tasks: TaskRegistry) -> ZooKeeperCo
     )
 
 
-async def test_log_dir_failure_is_reported_until_zookeeper_certainly_has_it():
+async def test_log_dir_failure_report_is_retried_until_its_write_is_confirmed():
     ensemble, tasks = Ensemble(), TaskRegistry()
     ensemble.put(layout.LOG_DIR_EVENTS)
     session = MemoryCoordination(ensemble)

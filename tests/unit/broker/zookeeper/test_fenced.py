@@ -1,4 +1,4 @@
-"""Writes of administrators: one multi each, which begins with the check of the controller epoch."""
+"""Administrators' writes: each write is one multi that begins with a check of the controller epoch."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ async def test_write_begins_with_the_check_of_the_controller_epoch() -> None:
     assert cold.session.multis == [[Check(layout.CONTROLLER_EPOCH, 0), Create("/a", b"")]]
 
 
-async def test_write_is_refused_unsent_on_a_broker_that_is_not_the_controller() -> None:
+async def test_write_is_refused_before_sending_on_a_broker_that_is_not_the_controller() -> None:
     cold = Cold(broker_id=1, controller_id=2)
     with pytest.raises(KafkaError):
         await writes_of(cold).write(Create("/a", b""))
     assert cold.session.multis == []
 
 
-async def test_write_is_noted_in_the_ledger_also_when_refused() -> None:
+async def test_write_is_recorded_in_the_ledger_even_when_it_is_refused() -> None:
     cold, ledger = Cold(), RecordingLedger()
     writes = writes_of(cold, ledger)
     await writes.write(Create("/a", b"x"))
@@ -55,7 +55,7 @@ async def test_write_raises_controller_moved_when_the_controller_epoch_has_chang
     assert "/a" not in cold.ensemble.nodes
 
 
-async def test_write_is_refused_unsent_in_a_later_session() -> None:
+async def test_write_is_refused_before_sending_in_a_later_session() -> None:
     cold = Cold()
     cold.controller.generation = cold.session.generation
     cold.session.expire()

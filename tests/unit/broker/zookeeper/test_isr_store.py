@@ -1,4 +1,4 @@
-"""The state znode as an IsrStore."""
+"""The IsrStore that writes the ISR to the partition's state znode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TP = TopicPartition("t", 0)
 STATE = LeaderAndIsr(0, 3, (0, 1), 1, zk_version=0)
 
 
-async def test_isr_that_is_no_longer_wanted_is_not_written() -> None:
+async def test_isr_change_that_is_no_longer_wanted_is_not_written() -> None:
     ensemble, tasks = Ensemble(), TaskRegistry()
     ensemble.put(layout.state_path(TP), b"{}")
     session = MemoryCoordination(ensemble)
@@ -25,7 +25,7 @@ async def test_isr_that_is_no_longer_wanted_is_not_written() -> None:
     assert ensemble.nodes[layout.state_path(TP)].data == b"{}"
 
 
-async def test_isr_of_a_partition_without_a_state_node_is_abandoned() -> None:
+async def test_isr_change_of_a_partition_without_a_state_node_is_abandoned() -> None:
     session = MemoryCoordination(Ensemble())
     session.attach()
     isrs = ZooKeeperIsrs(session, SystemClock(), TaskRegistry())

@@ -17,7 +17,7 @@ from minikafka.zk import layout
 PATH = layout.broker_path(1)
 
 
-async def test_node_of_a_former_session_of_the_broker_is_replaced_at_once() -> None:
+async def test_registration_replaces_the_node_of_a_former_session_at_once() -> None:
     ensemble, tasks, epochs = Ensemble(), TaskRegistry(), list[int]()
     ensemble.put(layout.BROKER_IDS)
     session = MemoryCoordination(ensemble)

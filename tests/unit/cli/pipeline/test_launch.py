@@ -1,4 +1,4 @@
-"""Options that all pipelines have, and what happens without Spark."""
+"""The options that all pipelines have, and the error of a pipeline without Spark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_copy_of_partitions_with_a_query_is_a_usage_error():
     assert "select the column partition" in result.output
 
 
-def test_check_without_a_verdict_ends_with_exit_code_2(monkeypatch, capsys):
+def test_pipeline_check_without_a_verdict_exits_with_code_2(monkeypatch, capsys):
     def fail(*_: object, **__: object) -> None:
         raise MinikafkaError("no history")
 
@@ -62,7 +62,7 @@ def test_check_without_a_verdict_ends_with_exit_code_2(monkeypatch, capsys):
     assert capsys.readouterr().err == "minikafka: no history\n"
 
 
-def test_interrupted_restore_says_what_it_leaves(monkeypatch):
+def test_interrupted_restore_says_that_the_target_may_be_incomplete(monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -107,7 +107,7 @@ kind = "console"
 
 @pytest.fixture
 def started(monkeypatch):
-    """Return the names of the pipelines that would have started; a broker is waited for once."""
+    """Names of the pipelines that were started, without starting Spark. Each broker is tried only once."""
     names: list[str] = []
 
     def execute(name: str, *_: object, **__: object) -> Summary:
@@ -142,7 +142,7 @@ def test_brokers_that_refuse_connections_end_a_command_before_spark(started, tmp
     assert (started, [path.name for path in tmp_path.iterdir()]) == ([], ["file.toml"])
 
 
-def test_source_with_a_time_limit_of_its_own_may_wait_for_brokers(started, tmp_path):
+def test_pipeline_with_its_own_api_timeout_starts_without_answering_brokers(started, tmp_path):
     file = tmp_path / "file.toml"
     file.write_text(FILE.replace("LIMIT", '"kafka.default.api.timeout.ms" = 300000'))
     assert CliRunner().invoke(pipeline, ["run", str(file)]).exit_code == 0

@@ -26,7 +26,7 @@ def test_summary_is_printed_as_lines_and_tables(capsys):
     ]
 
 
-def test_progress_is_a_line_outside_a_terminal_and_rows_go_to_standard_output(capsys):
+def test_without_a_terminal_progress_is_a_line_and_rows_go_to_standard_output(capsys):
     with TerminalDisplay(shown=True) as display:
         display.show([Bar("read events", 1, 4, "1 of 4 tasks")])
         display.note("a note")

@@ -1,4 +1,4 @@
-"""Requests about groups, also while their coordinators move."""
+"""Admin requests about groups, also while group coordinators move."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def client(cluster: StubGroups) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_groups_of_all_brokers_are_listed_sorted_without_other_protocols(
+async def test_consumer_groups_of_all_brokers_are_listed_in_order(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.listed = {
@@ -72,7 +72,7 @@ async def test_each_deleted_group_has_its_own_outcome(cluster: StubGroups, clien
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 )
-async def test_offsets_are_changed_and_read_after_the_coordinator_moved(
+async def test_group_offsets_are_altered_and_read_after_the_coordinator_moved(
     cluster: StubGroups, client: Client, code: ErrorCode
 ) -> None:
     cluster.failures[versions.OFFSET_COMMIT].append(code)
@@ -83,7 +83,9 @@ async def test_offsets_are_changed_and_read_after_the_coordinator_moved(
     assert await client.groups.alter_offsets("g", {}) == {}
 
 
-async def test_refused_partition_has_its_code(cluster: StubGroups, client: Client) -> None:
+async def test_refused_partition_of_a_group_request_has_its_error_code(
+    cluster: StubGroups, client: Client
+) -> None:
     cluster.leader = "m-1"
     outcomes = await client.groups.alter_offsets("g", {T0: OffsetAndMetadata(5, "note")})
     assert outcomes == {T0: Outcome(ErrorCode.UNKNOWN_MEMBER_ID)}

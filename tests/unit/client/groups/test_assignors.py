@@ -1,4 +1,4 @@
-"""The assignors as tables, compared with kafka-python's where Kafka defines the result."""
+"""Tables of assignments by each assignor, and comparisons with aiokafka's assignors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def member(
     data: bytes | None = None,
     instance: str | None = None,
 ) -> Member:
-    """`owned`: partitions of the first topic, as digits."""
+    """Return a group member. `owned`: its current partitions of the first topic, one digit each."""
     partitions = tuple(T(topics[0], int(number)) for number in owned)
     return Member(id_, instance, Subscription(topics, data, partitions, generation))
 
@@ -86,7 +86,7 @@ def test_range_gives_consecutive_partitions_of_each_topic(
         ([("m1", "t")], {}, {"m1": ""}),
     ],
 )
-def test_roundrobin_deals_partitions_out_in_turn(
+def test_roundrobin_assigns_partitions_in_turn(
     members: list[tuple[str, ...]], counts: dict[str, int], expected: dict[str, str]
 ) -> None:
     found = ASSIGNORS["roundrobin"].assign([member(*m) for m in members], counts)
@@ -94,7 +94,7 @@ def test_roundrobin_deals_partitions_out_in_turn(
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
-def test_static_members_come_before_the_others(name: str) -> None:
+def test_static_members_are_assigned_before_dynamic_members(name: str) -> None:
     members = [member("a", "t"), member("z", "t", instance="i2"), member("b", "t", instance="i3")]
     found = ASSIGNORS[name].assign(members, THREE)
     assert shown(found) == {"z": "t-0", "b": "t-1", "a": "t-2"}
@@ -109,7 +109,7 @@ class Cluster:
 
 
 def theirs(assignor: Any, members: list[Member], counts: dict[str, int]) -> dict[str, set[T]]:
-    """Return the shares that an assignor of aiokafka gives to the same members."""
+    """Return the partitions that an assignor of aiokafka assigns to each of these members."""
     rows = {
         m.id: ConsumerProtocolMemberMetadata.decode(encode_subscription(m.subscription))
         for m in members
@@ -137,7 +137,7 @@ def random_group(seed: int, *, static: bool = True) -> tuple[list[Member], dict[
     ("name", "other"),
     [("range", RangePartitionAssignor), ("roundrobin", RoundRobinPartitionAssignor)],
 )
-def test_result_equals_that_of_aiokafka(name: str, other: Any, seed: int) -> None:
+def test_assignment_equals_the_assignment_of_aiokafka(name: str, other: Any, seed: int) -> None:
     members, counts = random_group(seed, static=False)
     found = ASSIGNORS[name].assign(members, counts)
     assert {id_: set(share) for id_, share in found.items()} == theirs(other, members, counts)
@@ -189,7 +189,7 @@ def member_with(name: str, counts: dict[str, int], owned: Owned) -> Member:
     return Member(name, None, Subscription(tuple(counts), data))
 
 
-def test_sticky_user_data_equals_that_of_aiokafka() -> None:
+def test_sticky_user_data_equals_aiokafkas() -> None:
     theirs = StickyAssignorUserDataV1([("t", [1, 2])], 4).encode()
     assert ASSIGNORS["sticky"].user_data(Owned((T("t", 1), T("t", 2)), 4)) == theirs
 

@@ -36,7 +36,7 @@ MANUAL = GroupSettings(
 
 
 class Calls(list[tuple[str, list[TopicPartition]]]):
-    """The callbacks that were called."""
+    """A list of the rebalance callbacks that were called, as (name, partitions)."""
 
     def hooks(self) -> dict[str, Callable[[list[TopicPartition]], Awaitable[None] | None]]:
         async def later(partitions: list[TopicPartition]) -> None:
@@ -78,7 +78,7 @@ def fill(cluster: StubGroups, partition: int, count: int) -> None:
 
 
 async def take(consumer: GroupConsumer, count: int) -> list[tuple[int, int]]:
-    """Return the partitions and offsets of the next records."""
+    """Read the next `count` records; return their (partition, offset)."""
     async with asyncio.timeout(10):
         return [(r.partition, r.offset) for r in [await anext(consumer) for _ in range(count)]]
 
@@ -94,7 +94,7 @@ async def test_consumer_reads_all_assigned_partitions_in_order(
     assert cluster.left == ["m-1"]
 
 
-async def test_consumer_begins_behind_the_committed_offsets(
+async def test_consumer_begins_at_the_committed_offsets(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.committed = {T0: OffsetAndMetadata(4), T1: OffsetAndMetadata(3)}
@@ -117,7 +117,7 @@ async def test_consumer_begins_at_the_end_without_a_committed_offset(
         assert await take(consumer, 1) == [(1, 5)]
 
 
-async def test_consumer_without_a_place_to_begin_says_so(
+async def test_consumer_without_committed_offset_and_reset_policy_raises_no_offset(
     cluster: StubGroups, client: Client
 ) -> None:
     settings = GroupSettings(auto_offset_reset="none")
@@ -149,7 +149,7 @@ async def test_commit_names_the_leader_epoch_of_the_last_record(
         assert cluster.epochs == {T0: 3}
 
 
-async def test_commit_before_a_record_in_work_names_the_epoch_of_the_record_before(
+async def test_commit_without_the_current_record_has_the_epoch_of_the_previous_one(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.topics["t"].pop()
@@ -167,7 +167,7 @@ async def test_commit_before_a_record_in_work_names_the_epoch_of_the_record_befo
     assert cluster.epochs == {T0: 3}
 
 
-async def test_record_in_work_is_not_committed_when_the_block_ends_by_an_exception(
+async def test_current_record_is_not_committed_when_the_block_raises_an_exception(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.topics["t"].pop()
@@ -213,7 +213,7 @@ async def test_explicit_commits_are_written_as_given(cluster: StubGroups, client
     assert [commit[T0] for commit in cluster.commits] == [2, 5, 1, 4]
 
 
-async def test_positions_can_be_sought(cluster: StubGroups, client: Client) -> None:
+async def test_consumer_reads_from_a_sought_position(cluster: StubGroups, client: Client) -> None:
     async with client.group_consumer("g", ["t"], MANUAL) as consumer:
         await take(consumer, 10)
         consumer.seek(T0, 3)
@@ -261,7 +261,7 @@ async def test_paused_partition_returns_nothing_until_it_is_resumed(
         (versions.OFFSET_COMMIT, ErrorCode.NOT_COORDINATOR),
     ],
 )
-async def test_passing_error_delays_the_consumer_only(
+async def test_temporary_coordinator_error_only_delays_the_consumer(
     cluster: StubGroups, client: Client, api: int, code: ErrorCode
 ) -> None:
     cluster.failures[api] += [code, code]
@@ -279,7 +279,7 @@ async def test_passing_error_delays_the_consumer_only(
         (versions.JOIN_GROUP, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-async def test_group_that_cannot_be_joined_for_some_time_is_a_warning(
+async def test_group_that_cannot_be_joined_for_some_time_is_logged_as_a_warning(
     cluster: StubGroups,
     client: Client,
     monkeypatch: pytest.MonkeyPatch,
@@ -373,7 +373,7 @@ async def test_asynchronous_commit_is_not_retried(cluster: StubGroups, client: C
     assert done[0].code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-async def test_coordinator_is_found_again_after_it_moved_or_died(
+async def test_consumer_finds_the_coordinator_again_after_it_moved_or_died(
     cluster: StubGroups, client: Client
 ) -> None:
     async with client.group_consumer("g", ["t"], MANUAL) as consumer:
@@ -412,7 +412,7 @@ async def test_group_without_a_common_assignor_is_refused_with_its_code(
     assert caught.value.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-async def test_application_that_is_too_slow_leaves_and_joins_again(
+async def test_member_of_a_too_slow_application_leaves_and_joins_again(
     cluster: StubGroups, client: Client
 ) -> None:
     calls = Calls()
@@ -430,7 +430,9 @@ async def test_application_that_is_too_slow_leaves_and_joins_again(
     assert "max.poll.interval.ms" in cluster.reasons[1]
 
 
-async def test_waiting_for_a_record_is_not_slow(cluster: StubGroups, client: Client) -> None:
+async def test_waiting_for_a_record_does_not_count_as_slow_processing(
+    cluster: StubGroups, client: Client
+) -> None:
     settings = GroupSettings(heartbeat_interval_ms=10, max_poll_interval_ms=50)
     async with client.group_consumer("g", ["t"], settings) as consumer:
         waiting = asyncio.ensure_future(take(consumer, 1))
@@ -468,7 +470,7 @@ async def test_leader_assigns_partitions_that_were_added(
         assert cluster.reasons[1] == "the partitions of a topic have changed"
 
 
-async def test_partition_without_a_leader_does_not_hold_up_the_others(
+async def test_partition_without_a_leader_does_not_delay_other_partitions(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.lead("t", 1, -1)
@@ -478,7 +480,9 @@ async def test_partition_without_a_leader_does_not_hold_up_the_others(
         assert await take(consumer, 5) == [(1, offset) for offset in range(5)]
 
 
-async def test_topic_is_read_when_it_appears(cluster: StubGroups, client: Client) -> None:
+async def test_subscribed_topic_is_read_when_it_is_created(
+    cluster: StubGroups, client: Client
+) -> None:
     settings = GroupSettings(auto_offset_reset="earliest", metadata_max_age_ms=30)
     async with client.group_consumer("g", ["t", "later"], settings) as consumer:
         await take(consumer, 10)
@@ -487,7 +491,9 @@ async def test_topic_is_read_when_it_appears(cluster: StubGroups, client: Client
         assert (await take(consumer, 1)) == [(0, 0)]
 
 
-async def test_interrupted_wait_loses_no_record(cluster: StubGroups, client: Client) -> None:
+async def test_cancelled_wait_for_a_record_loses_no_record(
+    cluster: StubGroups, client: Client
+) -> None:
     found: list[Any] = []
     async with client.group_consumer("g", ["t"], MANUAL) as consumer:
         for delay in range(200):

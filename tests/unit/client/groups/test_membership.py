@@ -1,4 +1,4 @@
-"""The membership as tables: each error in each state, and what remains of the member's identity."""
+"""Tables of a group member's reaction to each error in each state, and of the ids that it then keeps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_member_that_joins_and_syncs_is_stable() -> None:
         (E.NONE, Generation(7, "m-1"), Reaction.GO_ON, False),
     ],
 )
-def test_heartbeat_error_changes_the_identity_as_in_kafka(
+def test_heartbeat_error_changes_member_id_and_generation_as_in_kafka(
     code: ErrorCode, identity: Generation, reaction: Reaction, lost: bool
 ) -> None:
     member = stable()
@@ -92,7 +92,7 @@ def test_member_takes_the_id_that_the_coordinator_requires() -> None:
     assert (member.identity, member.state) == (Generation(-1, "m-9"), State.JOINING)
 
 
-def test_join_of_a_forgotten_member_begins_without_an_id() -> None:
+def test_member_rejoins_without_an_id_after_unknown_member_id() -> None:
     member = stable()
     member.begin_join()
     assert member.react(Call.JOIN, E.UNKNOWN_MEMBER_ID, member.identity) is Reaction.RETRY
@@ -134,10 +134,10 @@ def test_rejoin_requested_while_syncing_is_kept() -> None:
     "code",
     [E.INCONSISTENT_GROUP_PROTOCOL, E.FENCED_INSTANCE_ID, E.UNKNOWN_SERVER_ERROR],
 )
-def test_errors_that_no_retry_heals_fail(call: Call, code: ErrorCode) -> None:
+def test_error_that_cannot_be_retried_fails_the_call(call: Call, code: ErrorCode) -> None:
     assert stable().react(call, code, Generation(7, "m-1")) is Reaction.FAIL
 
 
 @pytest.mark.parametrize("call", list(Call))
-def test_every_call_finds_a_moved_coordinator(call: Call) -> None:
+def test_every_call_finds_the_coordinator_again_after_not_coordinator(call: Call) -> None:
     assert REACTIONS[call][E.NOT_COORDINATOR] is Reaction.FIND_COORDINATOR

@@ -1,4 +1,4 @@
-"""The bytes of Kafka's ConsumerProtocol, compared with those of kafka-python and aiokafka."""
+"""Our encoding of Kafka's ConsumerProtocol, compared with the encodings of kafka-python and aiokafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that contradict each other are refused with the values."""
+"""Group settings that contradict each other are refused. The error names the values."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def test_unknown_assignor_is_refused() -> None:
         GroupSettings(assignors=("range", "spread"))
 
 
-def test_heartbeats_must_come_more_often_than_the_session_ends() -> None:
+def test_heartbeat_interval_must_be_below_the_session_timeout() -> None:
     with pytest.raises(ConfigError, match=r"heartbeat_interval_ms \(6000\) must be below"):
         GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=6_000)

@@ -1,4 +1,4 @@
-"""What holds a group up, provoked on whole brokers in memory: real coordinators, ledgers, offsets and leaders."""
+"""Causes that block a group, produced on whole in-memory brokers with real coordinators, ledgers and offsets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEYS = {
 
 
 class Subscriber(Member):
-    """A consumer of the topic t: the leader takes its partitions in turn."""
+    """A consumer of topic t with three partitions. As the group leader, it assigns them in turn to the members."""
 
     metadata = subscription("t")
 
@@ -51,7 +51,7 @@ class Subscriber(Member):
 
 
 class Scene:
-    """A cluster with the topic t of three partitions, each with one replica: partition N on broker N."""
+    """A cluster with the topic t. It has three partitions; the only replica of partition N is on broker N."""
 
     def __init__(self, cluster: MemoryCluster, client: Client) -> None:
         self.cluster = cluster
@@ -59,7 +59,7 @@ class Scene:
         self.members: list[GroupClient] = []
 
     def member(self, session_ms: int = 10_000) -> Subscriber:
-        """Return a new consumer of the group g."""
+        """Return a new member of the group g, which has not joined yet."""
         self.members.append(member := Subscriber(self.cluster, "g", session_ms=session_ms))
         return member
 
@@ -88,14 +88,14 @@ class Scene:
         return Picture(tp, brokers, nodes, Past(self.cluster.history(), tp))
 
     async def picture(self) -> GroupPicture:
-        """Return the picture, once the brokers have written what they noted in this turn of the loop."""
+        """Wait until the brokers have written their ledger lines, and return the picture of the group."""
         await self.sleep(1)
         client, clock = self.client, self.cluster.clock
         sources = Sources(self.ask, self.lines, self.partition, client, clock)
         return await collect(sources, "g")
 
     async def why(self) -> list[Finding]:
-        """Return the problems."""
+        """Return the findings about the group that are problems."""
         return [each for each in explain_group(await self.picture()) if each.is_problem]
 
     def kill(self, number: int) -> None:
@@ -121,7 +121,7 @@ def run(scenario: Scenario, **config: object) -> None:
     run_seeded(1, scene())
 
 
-def test_group_that_works_has_no_problem() -> None:
+def test_working_group_has_no_problem() -> None:
     async def scenario(scene: Scene) -> None:
         member = scene.member()
         await member.join()
@@ -158,7 +158,7 @@ def test_member_that_does_not_rejoin_is_named() -> None:
     run(scenario)
 
 
-def test_client_that_comes_and_goes_is_named() -> None:
+def test_client_that_repeatedly_joins_and_leaves_is_named() -> None:
     async def scenario(scene: Scene) -> None:
         for _ in range(3):
             await scene.member(1_000).join()
@@ -227,7 +227,7 @@ def test_refused_commit_names_why_the_member_was_removed() -> None:
     run(scenario)
 
 
-def test_commit_that_too_few_replicas_take_is_named() -> None:
+def test_commit_with_too_few_replicas_in_sync_is_reported() -> None:
     async def scenario(scene: Scene) -> None:
         member = scene.member(600_000)
         await member.join()
@@ -236,7 +236,7 @@ def test_commit_that_too_few_replicas_take_is_named() -> None:
             if number != coordinator:
                 scene.kill(number)
         await scene.sleep(20_000)
-        # The client of this error looks for the coordinator again.
+        # After this error the client looks for the coordinator again.
         with pytest.raises(TimeoutError):
             await _commit(scene, member)
 
@@ -273,7 +273,7 @@ def test_lag_that_grows_names_the_partition_and_its_member() -> None:
     run(scenario)
 
 
-def test_partition_that_is_read_without_commits_is_stuck() -> None:
+def test_partition_that_is_read_without_commits_is_reported_as_stuck() -> None:
     async def scenario(scene: Scene) -> None:
         member = scene.member(600_000)
         await member.join()
@@ -292,7 +292,7 @@ def test_partition_that_is_read_without_commits_is_stuck() -> None:
     run(scenario)
 
 
-def test_ledgers_of_a_dead_cluster_tell_what_happened_last() -> None:
+def test_group_history_is_read_from_the_ledgers_of_a_dead_cluster() -> None:
     async def scenario(scene: Scene) -> None:
         for _ in range(3):
             await scene.member(1_000).join()
@@ -311,7 +311,7 @@ def test_ledgers_of_a_dead_cluster_tell_what_happened_last() -> None:
     run(scenario)
 
 
-def test_unknown_group_is_not_known() -> None:
+def test_picture_of_an_unknown_group_is_not_known() -> None:
     async def scenario(scene: Scene) -> None:
         assert not (await scene.picture()).is_known
         await scene.coordinator()

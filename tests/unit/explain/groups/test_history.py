@@ -12,7 +12,7 @@ from minikafka.explain.groups.history import rebalances
 
 
 def summaries(world: GroupLedgerWorld) -> list[str]:
-    """Return the summaries; every line must belong to one entry."""
+    """Return the summary of each history entry. Assert that every ledger line belongs to exactly one entry."""
     entries = world.entries()
     names = Counter(line["n"] for entry in entries for line in entry.lines)
     assert names == Counter(range(1, len(world.lines) + 1))
@@ -76,7 +76,7 @@ def test_member_that_does_not_rejoin_is_named_with_its_removal():
     assert others[0] == "client-1 was removed (client at 127.0.0.1): did not rejoin in time"
 
 
-def test_session_that_expires_empties_the_group():
+def test_expiry_of_the_last_session_shows_that_no_member_is_left():
     world = GroupLedgerWorld()
     world.stable()
     world.advance(SESSION)
@@ -86,7 +86,7 @@ def test_session_that_expires_empties_the_group():
     )
 
 
-def test_rebalance_that_a_further_one_interrupts_is_not_finished():
+def test_rebalance_interrupted_by_another_one_is_shown_as_not_finished():
     world = GroupLedgerWorld()
     world.join()
     world.send_join()
@@ -99,7 +99,7 @@ def test_rebalance_that_a_further_one_interrupts_is_not_finished():
     assert [entry.is_open for entry in world.entries()] == [False, True]
 
 
-def test_write_that_fails_begins_the_next_rebalance():
+def test_failed_write_of_the_assignment_begins_the_next_rebalance():
     world = GroupLedgerWorld()
     member = world.join().member_id
     world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -128,7 +128,7 @@ def test_move_of_the_coordinator_interrupts_a_rebalance():
     ]
 
 
-def test_rebalance_names_static_members_by_their_instance():
+def test_rebalance_names_static_members_by_their_instance_id():
     world = GroupLedgerWorld()
     world.static("one", "two")
 
@@ -146,7 +146,7 @@ def test_static_member_that_returns_causes_no_rebalance():
     assert len(rebalances(world.entries())) == 1
 
 
-def test_refused_commits_are_written_ever_less_often():
+def test_repeated_refused_commits_are_recorded_at_doubling_counts():
     world = GroupLedgerWorld()
     member = world.stable()[0]
     for _ in range(9):
@@ -163,14 +163,14 @@ def test_refused_commits_are_written_ever_less_often():
     ]
 
 
-def test_metadata_that_is_too_large_is_a_refused_commit():
+def test_commit_with_too_large_metadata_is_recorded_as_refused():
     world = GroupLedgerWorld(offset_metadata_max_bytes=3)
     world.commit({("t", 0): 1}, metadata="four")
 
     assert summaries(world) == ["commit of a client refused: OFFSET_METADATA_TOO_LARGE"]
 
 
-def test_refusals_of_many_members_are_forgotten():
+def test_remembered_refusals_of_commits_are_limited():
     world = GroupLedgerWorld()
     world.stable()
     for number in range(250):
@@ -179,7 +179,7 @@ def test_refusals_of_many_members_are_forgotten():
     assert len(world.group.refusals) <= 100
 
 
-def test_rebalance_whose_beginning_is_lost_is_shown():
+def test_rebalance_whose_first_ledger_lines_are_lost_is_shown():
     world = GroupLedgerWorld()
     world.stable()
     del world.lines[:2]
@@ -191,7 +191,7 @@ def test_rebalance_whose_beginning_is_lost_is_shown():
     )
 
 
-def test_removed_group_is_an_entry():
+def test_removal_of_a_group_is_a_history_entry():
     world = GroupLedgerWorld()
     world.leave(*world.stable())
     world.delete("g")

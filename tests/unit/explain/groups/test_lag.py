@@ -1,4 +1,4 @@
-"""Lag by partition: what is behind, what grows and what is stuck."""
+"""Findings about lag by partition: partitions that are behind, growing or stuck."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_lag_is_the_number_of_records_behind_the_committed_offset():
         ((9, 8, 7), False),
     ],
 )
-def test_lag_grows_when_the_later_half_lies_above_the_earlier(past, grows):
+def test_lag_grows_when_its_later_half_is_above_its_earlier_half(past, grows):
     assert lag(*past).grows is grows
 
 
@@ -56,7 +56,7 @@ def test_partition_with_new_records_only_is_not_stuck():
     assert not lag(committed_at=0, former_end=10).is_stuck
 
 
-def test_lags_are_compared_from_the_first_commit_to_the_last():
+def test_lag_samples_span_from_the_first_commit_to_the_last():
     commits = {T0: [Commit(1_000, 1), Commit(2_000, 2)], T1: [Commit(500, 1)]}
 
     assert sample_times(commits) == {"t": [500, 800, 1_100, 1_400, 1_700, 2_000]}

@@ -1,4 +1,4 @@
-"""What holds a group up, from the coordinator's report, the ledger, partitions and lags."""
+"""Findings about a group, from the coordinator's report, the ledger, the partitions and the lags."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def names(found: list[Finding], problems: bool = True) -> list[str]:
 
 
 def texts(finding: Finding) -> list[str]:
-    """Return the text of a finding and of its causes, in the order of printing."""
+    """Return the texts of a finding and all its causes, in the order in which they are printed."""
     return [finding.text, *(text for cause in finding.because for text in texts(cause))]
 
 
 def offline(tp: TopicPartition) -> Picture:
-    """Return a partition whose only replica is on broker 2, which is down."""
+    """Return the picture of a partition whose only replica is on broker 2, which is down."""
     nodes = Nodes(None, (1,), ReplicaAssignment((2,)), None, False, None)
     return Picture(tp, {2: BrokerPicture(2, DOWN)}, nodes, PartitionPast([], tp))
 
 
 def problem(world: GroupLedgerWorld, **more: Any) -> Finding:
-    """Return the only finding that is a problem."""
+    """Return the only finding that is a problem. Fails if there are several or none."""
     [found] = [finding for finding in world.why(**more) if finding.is_problem]
     return found
 
 
-def test_nothing_holds_up_a_stable_group():
+def test_stable_group_has_no_problem():
     world = GroupLedgerWorld()
     world.stable(3)
 
@@ -70,7 +70,7 @@ def test_rebalance_names_the_member_that_does_not_rejoin():
     assert [str(event) for event in found.events] == [f"1#{len(world.lines)}"]
 
 
-def test_rebalance_has_no_cause_while_the_ledger_has_only_the_one_before():
+def test_cause_of_a_rebalance_is_not_taken_from_the_rebalance_before():
     world = GroupLedgerWorld()
     first, second = world.stable(2, client_id="app")
     world.advance(5_000)
@@ -86,7 +86,7 @@ def test_rebalance_has_no_cause_while_the_ledger_has_only_the_one_before():
     assert found.events == ()
 
 
-def test_rebalance_names_its_cause_when_it_has_ended_since_the_answer():
+def test_rebalance_that_has_ended_since_the_brokers_answer_names_its_cause():
     world = GroupLedgerWorld()
     world.advance(5_000)
     member = world.join().member_id
@@ -115,7 +115,7 @@ def test_rebalance_names_the_member_that_is_silent():
     ]
 
 
-def test_rebalance_is_no_problem_while_members_may_not_have_heard_of_it():
+def test_rebalance_is_no_problem_until_members_had_time_to_heartbeat():
     world = GroupLedgerWorld()
     _, second = world.stable(2)
     world.send_join(second, protocols=OTHER)
@@ -124,7 +124,7 @@ def test_rebalance_is_no_problem_while_members_may_not_have_heard_of_it():
     assert names(world.why()) == []
 
 
-def test_initial_delay_is_no_problem():
+def test_initial_rebalance_delay_is_no_problem():
     world = GroupLedgerWorld(group_initial_rebalance_delay_ms=9_000)
     world.send_join()
     world.advance(7_000)
@@ -149,7 +149,7 @@ def test_rebalance_names_the_leader_that_sends_no_assignment():
     ]
 
 
-def test_rebalance_names_the_partition_that_does_not_take_the_assignment():
+def test_rebalance_names_the_partition_that_fails_to_append_the_assignment():
     world = GroupLedgerWorld()
     member = world.join().member_id
     world.holds = True
@@ -166,7 +166,7 @@ def test_rebalance_names_the_partition_that_does_not_take_the_assignment():
     ]
 
 
-def test_client_that_comes_and_goes_is_a_loop():
+def test_client_that_repeatedly_joins_and_expires_is_a_rebalance_loop():
     world = GroupLedgerWorld()
     steady = world.stable(client_id="steady")[0]
     for _ in range(3):
@@ -190,7 +190,7 @@ def test_client_that_comes_and_goes_is_a_loop():
     ]
 
 
-def test_member_that_changes_its_metadata_again_and_again_is_a_loop():
+def test_member_that_changes_its_metadata_repeatedly_is_a_rebalance_loop():
     world = GroupLedgerWorld()
     member = world.stable()[0]
     for topic in "abc":
@@ -207,14 +207,14 @@ def test_member_that_changes_its_metadata_again_and_again_is_a_loop():
     ]
 
 
-def test_members_that_join_one_after_the_other_are_no_loop():
+def test_members_that_join_one_after_the_other_are_not_a_rebalance_loop():
     world = GroupLedgerWorld()
     world.stable(20)
 
     assert world.why() == []
 
 
-def test_client_that_leaves_and_joins_is_a_loop_when_others_wait_for_it():
+def test_client_that_leaves_and_joins_is_a_loop_when_other_members_wait():
     world = GroupLedgerWorld()
     steady = world.stable(client_id="steady")[0]
     for _ in range(3):
@@ -231,7 +231,7 @@ def test_client_that_leaves_and_joins_is_a_loop_when_others_wait_for_it():
     )
 
 
-def test_only_consumer_that_comes_and_goes_is_no_loop():
+def test_only_consumer_that_joins_and_leaves_repeatedly_is_not_a_loop():
     world = GroupLedgerWorld()
     for _ in range(5):
         world.leave(*world.stable())
@@ -239,7 +239,7 @@ def test_only_consumer_that_comes_and_goes_is_no_loop():
     assert names(world.why()) == []
 
 
-def test_loop_that_is_over_is_not_reported():
+def test_rebalance_loop_that_has_ended_is_not_reported():
     world = GroupLedgerWorld()
     member = world.stable(session_timeout_ms=1_000_000)[0]
     for topic in "abc":
@@ -310,7 +310,7 @@ def test_commit_during_a_rebalance_is_no_problem():
     assert names(world.why()) == []
 
 
-def test_commit_of_a_stranger_is_named():
+def test_refused_commit_of_a_client_outside_the_group_is_reported():
     world = GroupLedgerWorld()
     world.stable()
     world.commit({("t", 0): 5})
@@ -323,7 +323,7 @@ def test_commit_of_a_stranger_is_named():
     ]
 
 
-def test_commit_that_is_not_written_names_the_error():
+def test_pending_commit_that_cannot_be_appended_names_the_error():
     world = GroupLedgerWorld()
     member = world.stable()[0]
     world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -336,7 +336,7 @@ def test_commit_that_is_not_written_names_the_error():
     )
 
 
-def test_commit_that_was_not_written_is_named_until_one_is_written():
+def test_failed_append_of_a_commit_is_reported_until_a_commit_is_appended():
     world = GroupLedgerWorld()
     world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.commit({("t", 0): 5})
@@ -347,7 +347,7 @@ def test_commit_that_was_not_written_is_named_until_one_is_written():
     assert world.why() == []
 
 
-def test_commit_that_was_not_written_is_forgotten_when_no_other_is_tried():
+def test_failed_append_of_a_commit_is_forgotten_without_a_further_attempt():
     world = GroupLedgerWorld()
     world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.commit({("t", 0): 5})
@@ -355,7 +355,7 @@ def test_commit_that_was_not_written_is_forgotten_when_no_other_is_tried():
     assert world.why() == []
 
 
-def test_partition_whose_leader_is_away_names_the_broker():
+def test_partition_whose_leader_is_down_names_the_broker():
     world = GroupLedgerWorld()
     world.stable()
 
@@ -390,7 +390,7 @@ def test_group_without_coordinator_names_its_partition(answers, expected):
         assert "__consumer_offsets-7" in finding.text
 
 
-def test_group_before_the_first_use_of_groups_names_the_missing_topic():
+def test_group_without_a_consumer_offsets_topic_names_the_missing_topic():
     world = GroupLedgerWorld()
     tp = TopicPartition("__consumer_offsets", 0)
     nodes = Nodes(None, (1,), None, None, False, None)
@@ -446,7 +446,7 @@ def test_lag_that_does_not_grow_is_no_problem():
     )
 
 
-def test_topic_that_does_not_exist_is_named():
+def test_subscribed_topic_that_does_not_exist_is_named():
     world = GroupLedgerWorld()
     world.stable(protocols=(("range", subscription("t", "typo")),))
 
@@ -462,7 +462,7 @@ def test_members_without_partitions_are_counted():
     assert (found.text, found.is_problem) == ("1 of 1 member have no partition", False)
 
 
-def test_lag_that_cannot_be_read_is_said():
+def test_unknown_lag_is_a_finding_but_no_problem():
     world = GroupLedgerWorld()
     world.stable()
 

@@ -1,4 +1,4 @@
-"""The cleaning of a log: what stays, in which batches. tests/clients/test_log_cleaning.py compares it with Kafka's."""
+"""The cleaning of a log: which records and batches stay. tests/clients/test_log_cleaning.py compares with Kafka."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Made = tuple[str, str | None]
 
 
 def log_of(*batches: Sequence[Made], codec: int = 0, **fields: Any) -> Log:
-    """A log with a batch of (key, value) records in every segment, and an active segment with a last record."""
+    """Return a log with one batch of (key, value) records per segment, and one record in the active segment."""
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     for batch in batches:
         add(log, *batch, codec=codec, **fields)
@@ -60,7 +60,7 @@ def add(log: Log, *made: Made, codec: int = 0, **fields: Any) -> None:
 
 
 def cleaned(log: Log, wall_ms: int = NOW, **other: Any) -> bytes:
-    """Clean the log below its active segment; return the bytes of the copies."""
+    """Clean the log below its active segment; return the bytes of the cleaned copies."""
     groups, _ = carry_out(log.storage, task(log, wall_ms, **other))
     return b"".join(copy_of(log, group) for group in groups)
 
@@ -103,13 +103,13 @@ def test_batch_keeps_offsets_epoch_and_producer_when_it_loses_records() -> None:
     assert (header[BASE_TIMESTAMP], header[MAX_TIMESTAMP]) == (1_001, 1_002)
 
 
-def test_whole_batch_is_copied_as_it_is() -> None:
+def test_batch_that_keeps_every_record_is_copied_unchanged() -> None:
     log = log_of([("a", "1"), ("b", "1")], codec=1)
     before = log.segments[0].file.pread(1_000, 0)
     assert cleaned(log) == before
 
 
-def test_delete_marker_stays_until_its_horizon() -> None:
+def test_tombstone_stays_until_its_delete_horizon() -> None:
     log = log_of([("a", "1"), ("b", "1")], [("a", None)])
     data = cleaned(log, NOW, delete_retention_ms=HOUR)
     assert kept(data) == [(1, "b", "1"), (2, "a", None)]
@@ -126,7 +126,7 @@ def test_delete_marker_stays_until_its_horizon() -> None:
 
 
 def rewritten(data: bytes) -> Log:
-    """A follower's log of these batches, each in its own segment, and an active one."""
+    """Return a follower's log with each of these batches in its own segment, and one record in the active segment."""
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     for _, batch in batches_of(data):
         copied = bytearray(batch)
@@ -135,7 +135,7 @@ def rewritten(data: bytes) -> Log:
     return log
 
 
-def test_copy_keeps_the_time_of_the_last_change_of_the_last_segment() -> None:
+def test_copy_has_the_modification_time_of_the_last_segment() -> None:
     log = log_of([("a", "1")], [("active", "b")])
     for number, segment in enumerate(log.segments):
         log.storage.set_modified_ms(segment.path(".log"), 1_000 + number)
@@ -144,7 +144,7 @@ def test_copy_keeps_the_time_of_the_last_change_of_the_last_segment() -> None:
     assert log.storage.modified_ms(f"{log.directory}/{0:020d}.log.cleaned") == 1_001
 
 
-def test_record_without_key_goes() -> None:
+def test_record_without_key_is_removed() -> None:
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     append(
         log,
@@ -156,7 +156,7 @@ def test_record_without_key_goes() -> None:
     assert kept(cleaned(log)) == [(1, "k", "v")]
 
 
-def test_last_batch_of_an_active_producer_stays_without_records() -> None:
+def test_last_batch_of_an_active_producer_stays_as_an_empty_batch() -> None:
     producer = {"producer_id": 7, "producer_epoch": 3}
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     add(log, ("a", "1"), base_sequence=0, **producer)
@@ -175,7 +175,7 @@ def test_last_batch_of_an_active_producer_stays_without_records() -> None:
 
 
 def transactions(*, commit: bool) -> Log:
-    """A log with two batches of a transaction, its marker, and more batches of that producer."""
+    """Return a log with two batches of a transaction, its marker, and a second transaction of the same producer."""
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     made = [Record(timestamp=1, key=b"a", value=b"old")]
     fields = {"producer_id": 7, "producer_epoch": 0, "attributes": TRANSACTIONAL}
@@ -188,19 +188,19 @@ def transactions(*, commit: bool) -> Log:
     return log
 
 
-def test_records_of_an_aborted_transaction_go_at_once() -> None:
+def test_records_of_an_aborted_transaction_are_removed_at_once() -> None:
     data = cleaned(transactions(commit=False))
     assert kept(data) == []
     assert [header[BASE_OFFSET] for header in headers(data)] == [2, 3, 4]
 
 
-def test_records_of_a_committed_transaction_count_for_their_key() -> None:
+def test_records_of_a_committed_transaction_are_compacted_by_key() -> None:
     data = cleaned(transactions(commit=True))
     assert kept(data) == [(1, "a", "old")]
     assert [header[BASE_OFFSET] for header in headers(data)] == [1, 2, 3, 4]
 
 
-def test_marker_goes_after_the_delete_retention_once_its_batches_are_gone() -> None:
+def test_transaction_marker_is_removed_after_its_batches_and_the_retention() -> None:
     first = rewritten(cleaned(transactions(commit=False)))
     data = cleaned(first, delete_retention_ms=HOUR)
     marker = headers(data)[0]
@@ -215,7 +215,7 @@ def add_transactional(log: Log, producer: int, sequence: int, key: str, value: s
     add(log, (key, value), base_sequence=sequence, **fields)
 
 
-def test_transaction_whose_marker_is_behind_the_cleaned_segments_is_aborted() -> None:
+def test_transaction_with_an_abort_marker_above_the_cleaned_segments_is_removed() -> None:
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     add_transactional(log, 7, 0, "a", "1")
     append(log, end_marker(commit=False))
@@ -223,7 +223,7 @@ def test_transaction_whose_marker_is_behind_the_cleaned_segments_is_aborted() ->
     assert kept(cleaned(log)) == []
 
 
-def test_transaction_that_is_aborted_above_the_last_stable_offset_is_aborted() -> None:
+def test_transaction_that_is_aborted_above_the_last_stable_offset_is_removed() -> None:
     log = log_of([("a", "stays")])
     add_transactional(log, 7, 0, "a", "aborted")
     add_transactional(log, 8, 0, "b", "of an open transaction")
@@ -233,8 +233,8 @@ def test_transaction_that_is_aborted_above_the_last_stable_offset_is_aborted() -
     assert kept(cleaned(log, uncleanable=3)) == [(0, "a", "stays"), (1, "active", "a")]
 
 
-def test_transaction_that_was_aborted_earlier_does_not_hide_a_later_one() -> None:
-    """Its last batch was emptied by the first cleaning, and the second one begins behind its marker."""
+def test_earlier_aborted_transaction_does_not_hide_a_later_transaction() -> None:
+    """The first cleaning emptied the aborted transaction's last batch. The second cleaning begins above its marker."""
     log = log_of([("a", "old")])
     add_transactional(log, 7, 0, "x", "aborted")
     append(log, end_marker(commit=False))
@@ -249,8 +249,8 @@ def test_transaction_that_was_aborted_earlier_does_not_hide_a_later_one() -> Non
     assert "old" not in [value for _, _, value in kept(cleaned(again))]
 
 
-def test_last_batch_stays_without_records_before_an_empty_active_segment() -> None:
-    """A follower that copied the log without it would never reach the leader's log end."""
+def test_last_batch_stays_as_an_empty_batch_before_an_empty_active_segment() -> None:
+    """Without the empty batch, a follower that copies the log would never reach the leader's log end."""
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     add(log, ("a", "1"))
     append(log, bytearray(build([Record(timestamp=1, value=b"without a key")])))
@@ -269,14 +269,14 @@ def test_damaged_batch_is_not_copied() -> None:
         cleaned(log)
 
 
-def test_torn_segment_is_not_copied() -> None:
+def test_segment_with_a_truncated_batch_is_not_copied() -> None:
     log = log_of([("a", "1")], [("b", "1")])
     log.storage.open(log.segments[1].path(".log")).truncate(65)
     with pytest.raises(CorruptBatch, match="no whole batch at byte 0"):
         cleaned(log)
 
 
-def test_latest_values_are_the_same_after_a_cleaning() -> None:
+def test_latest_value_of_each_key_is_the_same_after_a_cleaning() -> None:
     storage = MemoryStorage()
     log = varied_log(storage, DIRECTORY, Random(3), NOW, cleanup_policy=("compact",))
     log.producers.clear()

@@ -1,4 +1,4 @@
-"""How much of a log may be cleaned, and when it is due."""
+"""How much of a log may be cleaned, and when a log is due for cleaning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = 1_000_000
 
 
 def log(*, records: int = 50, **settings: Any) -> Log:
-    """A log of single records in segments of 10; record number N has the timestamp 1000 N."""
+    """Return a log of single records in segments of 10 records; record N has the timestamp 1000 × N."""
     made = open_log(
         MemoryStorage(), segment_bytes=10 * SIZE, cleanup_policy=("compact",), **settings
     )
@@ -30,12 +30,12 @@ def test_active_segment_is_never_dirty() -> None:
     assert dirt == Dirt(0, 40, 0, 40 * SIZE)
 
 
-def test_segment_that_reaches_over_the_last_stable_offset_is_not_cleaned() -> None:
+def test_segment_that_extends_above_the_last_stable_offset_is_not_cleaned() -> None:
     assert dirt_of(log(), 29, NOW).uncleanable_offset == 20
     assert dirt_of(log(), 30, NOW).uncleanable_offset == 30
 
 
-def test_ratio_is_the_share_of_bytes_behind_the_last_cleaning() -> None:
+def test_dirty_ratio_is_the_share_of_bytes_above_the_last_cleaned_offset() -> None:
     made = log()
     made.gaps.mark(30)
     dirt = dirt_of(made, 50, NOW)
@@ -43,7 +43,7 @@ def test_ratio_is_the_share_of_bytes_behind_the_last_cleaning() -> None:
     assert dirt.ratio == 0.25
 
 
-def test_log_start_offset_limits_what_is_dirty() -> None:
+def test_first_dirty_offset_is_at_least_the_log_start_offset() -> None:
     made = log()
     made.gaps.mark(10)
     made.log_start_offset = 25
@@ -64,7 +64,7 @@ def test_log_is_due_above_the_dirty_ratio(ratio: float, due: bool) -> None:
     assert is_due(made, dirt_of(made, 50, NOW)) is due
 
 
-def test_log_is_due_when_a_record_exceeds_the_maximum_lag() -> None:
+def test_log_is_due_when_a_record_exceeds_the_maximum_compaction_lag() -> None:
     made = log(min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=100_000)
     made.gaps.mark(30)
     assert not is_due(made, dirt_of(made, 50, 130_000))

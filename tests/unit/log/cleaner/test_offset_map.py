@@ -36,20 +36,20 @@ def test_map_returns_the_latest_offset_of_each_key(size: int, count: int) -> Non
     assert offsets.latest([b"another", None]) == [-1, -1]
 
 
-def test_map_moved_to_buckets_takes_later_offsets_of_its_keys() -> None:
+def test_map_moved_to_buckets_accepts_later_offsets_of_its_keys() -> None:
     keys: list[bytes | None] = [b"key-%d" % (i % 15_000) for i in range(MANY)]
     offsets = filled(keys)
     assert offsets.latest([b"key-%d" % i for i in (0, 4_999, 5_000)]) == [15_000, 19_999, 5_000]
 
 
-def test_zeros_in_keys_are_not_taken_for_other_keys() -> None:
+def test_keys_of_zero_bytes_are_not_confused_with_each_other() -> None:
     keys: list[bytes | None] = [bytes(size) for size in range(20)]
     keys += [b"%d" % i for i in range(MANY)]
     offsets = filled(keys)
     assert offsets.latest([bytes(size) for size in range(20)]) == list(range(20))
 
 
-def test_records_without_key_and_below_the_start_are_left_out() -> None:
+def test_records_without_key_or_below_the_start_are_not_mapped() -> None:
     offsets = OffsetMap(MIB, 0.9)
     assert not offsets.put_all(entries([b"a", b"b", None, b"c"]), 4, 1)
     assert offsets.latest([b"a", b"b", b"c"]) == [-1, 1, 3]
@@ -62,14 +62,14 @@ def test_map_is_full_at_the_number_of_keys_that_kafka_maps() -> None:
     assert (len(offsets), offsets.latest_offset) == (90, 89)
 
 
-def test_full_map_takes_no_further_record_even_of_a_known_key() -> None:
+def test_full_map_accepts_no_further_record_even_of_a_known_key() -> None:
     offsets = OffsetMap(100 * ENTRY_BYTES, 0.9)
     assert offsets.put_all(entries([b"%d" % (i % 90) for i in range(100)]), 100, 0)
     assert (offsets.latest([b"0"]), offsets.latest_offset) == ([0], 89)
 
 
-def test_full_map_takes_no_more_memory_than_its_buffer() -> None:
-    """The peak, which is the move of the keys from the dict to the buckets or the end."""
+def test_full_map_uses_no_more_memory_than_its_buffer() -> None:
+    """The peak is reached when the keys move from the dict to the buckets, or at the end."""
     keys = [b"key-%020d" % i for i in range(4 * MIB // ENTRY_BYTES)]
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""Leader epochs around an offset, in words."""
+"""The description in words of the leader epochs around an offset."""
 
 from __future__ import annotations
 

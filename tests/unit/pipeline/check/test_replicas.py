@@ -32,7 +32,7 @@ def test_replicas_have_the_offsets_of_their_checkpoints(tmp_path):
     assert find(log_directories([str(logs.directory(1))]), ["other"]) == ([], [])
 
 
-def test_damaged_checkpoint_is_named(tmp_path):
+def test_error_about_a_damaged_checkpoint_names_it(tmp_path):
     logs = ReplicaLogs(tmp_path / "data", [1])
     (logs.directory(1) / checkpoints.HIGH_WATERMARKS).write_text("1\n")
     with pytest.raises(PipelineError, match="replication-offset-checkpoint is invalid"):
@@ -64,12 +64,12 @@ def test_two_copies_of_one_replica_are_refused(tmp_path):
         find(log_directories(paths), [])
 
 
-def test_missing_directory_is_named(tmp_path):
+def test_error_about_a_missing_log_directory_names_it(tmp_path):
     with pytest.raises(PipelineError, match=r"there is no directory .*gone"):
         log_directories([str(tmp_path / "gone")])
 
 
-def test_broker_that_holds_its_lock_is_running(tmp_path):
+def test_broker_that_holds_the_lock_of_its_log_directory_is_running(tmp_path):
     logs = ReplicaLogs(tmp_path / "data", [1, 2])
     directories = log_directories([str(logs.path)])
     (logs.directory(2) / ".lock").touch()

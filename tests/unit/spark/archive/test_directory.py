@@ -1,4 +1,4 @@
-"""The directory of an archive: staged files become part of it once, one driver at a time."""
+"""The directory of an archive: staged files are added once, by one driver at a time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_second_driver_is_refused_while_the_first_one_writes(archive):
         pass
 
 
-def test_files_that_a_dead_run_staged_are_removed(archive):
+def test_staged_files_of_a_dead_run_are_removed(archive):
     with archive.locked():
         pass
     staged = stage(archive, Tile(0, 10))
@@ -56,12 +56,12 @@ def test_files_that_a_dead_run_staged_are_removed(archive):
         assert not staged.exists()
 
 
-def test_file_that_only_an_executor_sees_is_explained(archive, tmp_path):
+def test_commit_of_a_file_that_only_an_executor_sees_is_refused(archive, tmp_path):
     with archive.locked(), pytest.raises(ConfigError, match="all executors share"):
         archive.commit(tmp_path / "elsewhere", TP, Tile(0, 1))
 
 
-def test_uri_is_refused():
+def test_uri_as_archive_directory_is_refused():
     with pytest.raises(ConfigError, match="not a URI"):
         ArchiveDirectory("s3://bucket/archive")
 

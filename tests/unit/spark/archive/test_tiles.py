@@ -14,11 +14,11 @@ def test_file_name_says_the_range_and_sorts_by_offset():
 
 
 @pytest.mark.parametrize("name", ["_lock", "1-2.parquet", f"{0:020d}-{1:020d}.parquet.5fa0"])
-def test_other_files_are_no_tiles(name):
+def test_files_with_other_names_are_not_tiles(name):
     assert from_file_name(name) is None
 
 
-def test_gaps_are_what_no_tile_covers():
+def test_gaps_are_the_offset_ranges_that_no_tile_covers():
     tiles = [Tile(20, 30), Tile(5, 10), Tile(10, 15)]
     assert gaps(tiles, 0, 40) == [Tile(0, 5), Tile(15, 20), Tile(30, 40)]
     assert gaps(tiles, 7, 12) == []
@@ -31,7 +31,7 @@ def test_overlapping_tiles_are_refused():
         in_order([Tile(0, 10), Tile(9, 12)])
 
 
-def test_cuts_are_at_multiples_so_that_two_runs_agree():
+def test_tiles_are_cut_at_multiples_of_the_size():
     assert cut(Tile(0, 250), 100) == [Tile(0, 100), Tile(100, 200), Tile(200, 250)]
     assert cut(Tile(130, 250), 100) == [Tile(130, 200), Tile(200, 250)]
     assert cut(Tile(100, 200), 100) == [Tile(100, 200)]

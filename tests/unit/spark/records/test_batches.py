@@ -110,7 +110,7 @@ def test_compressed_records_are_decompressed(codec):
     assert section.records == plain.records
 
 
-def test_groups_have_about_the_limit_and_at_least_one_section():
+def test_groups_of_sections_have_about_the_limit_and_at_least_one_section():
     stream = [Section(0, 0, False, 1, 0, memoryview(bytes(size))) for size in (10, 20, 100, 5, 5)]
     sizes = [[len(section.records) for section in group] for group in grouped(iter(stream), 30)]
     assert sizes == [[10, 20], [100], [5, 5]]

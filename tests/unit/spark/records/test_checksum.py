@@ -1,4 +1,4 @@
-"""CRC-32C with each library, and reading without any."""
+"""CRC-32C checksums with each supported library, and reading without any such library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minikafka.spark.records import checksum
 
 @pytest.fixture
 def without(monkeypatch):
-    """Make importing these packages fail."""
+    """Return a function that makes the import of the given packages fail."""
 
     def hide(*packages: str) -> None:
         real = builtins.__import__

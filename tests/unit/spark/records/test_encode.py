@@ -1,4 +1,4 @@
-"""Encoded batches read back by aiokafka's reader and by the decoder of this package."""
+"""Encoded batches are read back by aiokafka's reader and by our decoder."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PRODUCER = Producer(4711, 3)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 MOMENT = 1_700_000_000_000
 SHORT = ("none", "gzip")
-"""Codecs that aiokafka reads without another library."""
+"""Codecs that aiokafka decodes without an additional library."""
 
 
 def rows_of(records: list[tuple]) -> Rows:
-    """Return rows of (key, value, timestamp, headers)."""
+    """Return `Rows` made from records of (key, value, timestamp, headers)."""
     keys, values, times, headers = zip(*records, strict=True)
     lists = [[{"key": k, "value": v} for k, v in some] if some else None for some in headers]
     return Rows(
@@ -101,7 +101,7 @@ def test_records_of_any_size_are_read_back(codec, size):
     assert found.column("value").to_pylist() == [value]
 
 
-def test_slices_of_columns_are_encoded_as_their_rows():
+def test_slice_of_rows_is_encoded_like_the_same_rows_alone():
     records = random_records(3, with_headers=True)
     half = len(records) // 2
     assert encoded(rows_of(records).part(half, len(records))) == encoded(rows_of(records[half:]))

@@ -41,7 +41,7 @@ FORMS = {
 
 @pytest.fixture(params=["isal.isal_zlib", "zlib"])
 def gzip_library(request, monkeypatch):
-    """Decompress gzip with the library of this name."""
+    """Use the library of this name for gzip decompression."""
     library = pytest.importorskip(request.param)
     monkeypatch.setattr(module, "gzip_library", lambda: library)
 
@@ -64,7 +64,7 @@ def test_each_gzip_library_stops_at_the_limit(gzip_library, monkeypatch):
 
 
 def broken(data: bytes) -> dict[str, bytes]:
-    """Return gzip data with one fault each; the last 8 bytes are checksum and size."""
+    """Return variants of gzip data with one fault each, by the fault. The last 8 bytes are checksum and size."""
     altered = bytearray(data)
     altered[-8] ^= 1
     return {

@@ -1,4 +1,4 @@
-"""Record boundaries found all at once, compared with a walk from record to record."""
+"""The vectorised search for record boundaries, compared with a loop from record to record."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ confusing = st.lists(
     bodies=st.lists(confusing | st.binary(max_size=400), min_size=1, max_size=40),
     attributes=st.integers(0, 3),
 )
-def test_misleading_record_bodies_are_found_correctly(bodies, attributes):
+def test_boundaries_of_misleading_record_bodies_are_found(bodies, attributes):
     bodies = [bytes([attributes]) + body + bytes(5) for body in bodies]
     data, spans = laid_out(bodies)
     assert found(data, [0], [len(bodies)]) == spans
@@ -77,7 +77,7 @@ def test_bytes_without_records_are_refused(data):
         found(data, [0], [1])
 
 
-def test_value_that_looks_like_records_is_one_value():
+def test_value_that_contains_encoded_records_is_one_value():
     inner, _ = laid_out([bytes(7)] * 300)
     data, spans = laid_out([bytes(2) + inner + bytes(4), bytes(6), bytes(2) + inner + bytes(4)])
     assert found(data, [0], [3]) == spans

@@ -62,7 +62,7 @@ def test_batch_with_a_wrong_checksum_is_named_and_the_next_one_is_read():
         (SECOND[:8] + b"\xff" * 4 + SECOND[12:], "invalid batch length -1"),
     ],
 )
-def test_bytes_that_are_no_batch_end_the_walk_with_the_expected_offset(tail, fault):
+def test_bytes_that_are_not_a_batch_are_reported_at_the_expected_offset(tail, fault):
     _, last = found(FIRST + tail)
     assert last.base_offset == 12
     assert last.fault is not None

@@ -20,7 +20,7 @@ def test_only_the_servers_are_required():
     )
 
 
-def test_what_the_sink_always_does_may_be_said():
+def test_sink_options_that_equal_its_fixed_behaviour_are_accepted():
     parse(LEAST | {"kafka.acks": "-1", "kafka.enable.idempotence": "TRUE"})
 
 

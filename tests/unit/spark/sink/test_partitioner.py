@@ -1,4 +1,4 @@
-"""The vectorised partitioner against the client's, which is compared with Java's elsewhere."""
+"""The vectorised partitioner agrees with the native client's, which is compared with Java's in another test."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def test_rows_without_a_key_share_one_partition():
     assert partitioner.partitions(keys, 5, 13).tolist() == [3, partition_for_key(b"k", 5), 3]
 
 
-def test_no_rows_have_no_partitions():
+def test_partitioner_returns_no_partitions_for_no_rows():
     assert partitioner.partitions(pa.array([], pa.binary()), 5, 0).tolist() == []

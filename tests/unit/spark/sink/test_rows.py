@@ -67,7 +67,7 @@ def test_column_topic_divides_the_rows_and_the_option_overrides_it():
     assert divided(router("one"), batch) == {TopicPartition("one", 0): [b"a"]}
 
 
-def test_row_without_a_partition_goes_where_its_key_does():
+def test_row_without_a_partition_goes_to_the_partition_of_its_key():
     batch = batch_of(key=[b"k", b"k"], value=[b"a", b"b"], partition=[None, 3])
     assert divided(router("seven"), batch) == {
         TopicPartition("seven", partition_for_key(b"k", 7)): [b"a"],
@@ -84,7 +84,7 @@ def test_missing_columns_have_defaults():
     assert rows.headers is None
 
 
-def test_timestamps_are_milliseconds_and_missing_ones_the_present():
+def test_timestamps_are_milliseconds_and_default_to_the_present():
     batch = batch_of(value=[b"a", b"b", b"c"], timestamp=[1_999, None, -1])
     [(_, rows)] = router("one").divide(batch)
     assert rows.timestamps.tolist() == [1, NOW_MS, -1]
@@ -162,5 +162,5 @@ def test_table_that_cannot_be_written_is_refused(columns, topic, message):
         check_schema(schema(**columns), topic)
 
 
-def test_further_columns_are_ignored():
+def test_columns_that_the_sink_does_not_use_are_ignored():
     check_schema(schema(value=TEXT, offset=LongType(), timestampType=IntegerType()), "t")

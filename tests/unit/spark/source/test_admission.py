@@ -1,4 +1,4 @@
-"""How much a micro-batch takes: shares of the partitions, and waiting for enough."""
+"""The size of micro-batches: the share of each partition, and the wait for enough records."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def at(*offsets: int) -> Positions:
         ((1_000, 1, 1), 2, (1, 1, 1)),
     ],
 )
-def test_limit_is_shared_by_what_waits_and_starves_no_partition(end, most, expected):
+def test_limit_is_shared_in_proportion_and_starves_no_partition(end, most, expected):
     assert limited(at(0, 0, 0), at(*end), most) == at(*expected)
 
 
-def test_shares_count_from_the_start_and_keep_the_leader_epoch():
+def test_shares_are_added_to_the_start_offsets_and_keep_the_leader_epoch():
     assert limited(at(50, 200), at(150, 300), 20) == at(60, 210)
 
 
-def test_partition_whose_log_ends_before_the_start_takes_nothing():
+def test_partition_whose_log_ends_before_the_start_gets_no_share():
     assert waiting(at(50, 0), at(40, 5)) == {TopicPartition("t", 1): 5}
     assert limited(at(50, 0), at(40, 5), 2) == at(40, 2)
 
@@ -42,7 +42,7 @@ def test_batch_waits_for_enough_offsets():
     assert patience.is_over(10, now_ms=1)
 
 
-def test_batch_waits_no_longer_than_the_delay_since_the_last_one():
+def test_batch_waits_at_most_the_delay_since_the_previous_batch():
     patience = Patience(10, 1_000)
     assert not patience.is_over(1, now_ms=5_000)
     assert not patience.is_over(1, now_ms=5_999)
@@ -51,5 +51,5 @@ def test_batch_waits_no_longer_than_the_delay_since_the_last_one():
     assert patience.is_over(1, now_ms=7_000)
 
 
-def test_without_a_minimum_nothing_waits():
+def test_batch_without_a_minimum_does_not_wait():
     assert Patience(0, 1_000).is_over(0, now_ms=0)

@@ -12,7 +12,7 @@ from minikafka.spark.wire.protocol import EARLIEST, LATEST
 LEAST = {"kafka.bootstrap.servers": "one:9092", "subscribe": "lines"}
 
 
-def test_only_two_options_are_required():
+def test_only_server_and_subscription_options_are_required():
     options = parse(LEAST)
     assert options.servers == (("one", 9092),)
     assert options.subscription.topics == ("lines",)
@@ -24,7 +24,7 @@ def test_only_two_options_are_required():
     )
 
 
-def test_names_and_words_are_case_insensitive():
+def test_option_names_and_words_are_case_insensitive():
     given = {"KAFKA.Bootstrap.Servers": "one:1", "SUBSCRIBE": "t", "startingoffsets": "Earliest"}
     options = parse(
         given | {"ENDINGOFFSETS": "LATEST", "includeheaders": "TRUE", "failondataloss": "False"}
@@ -32,7 +32,7 @@ def test_names_and_words_are_case_insensitive():
     assert (options.include_headers, options.fail_on_data_loss) == (True, False)
 
 
-def test_lists_may_contain_spaces_and_repetitions():
+def test_option_lists_may_contain_spaces_and_repetitions():
     options = parse({"kafka.bootstrap.servers": "one:1, [::1]:2 ,", "subscribe": " b, a ,b,"})
     assert options.servers == (("one", 1), ("::1", 2))
     assert options.subscription.topics == ("b", "a")
@@ -122,12 +122,12 @@ def test_options_that_do_not_suit_a_stream_are_refused(given, message):
         parse(LEAST | given, Mode.STREAM)
 
 
-def test_stream_starts_at_the_end_unless_told():
+def test_stream_starts_at_the_end_by_default_or_where_the_option_says():
     assert parse(LEAST, Mode.STREAM).starting.numbers == LATEST
     assert parse(LEAST | {"startingOffsets": "earliest"}, Mode.STREAM).starting.numbers == EARLIEST
 
 
-def test_time_for_all_partitions_precedes_times_by_partition_and_offsets():
+def test_start_time_for_all_partitions_takes_precedence_over_other_starts():
     times = {"startingOffsetsByTimestamp": '{"lines":{"0":7}}', "startingOffsets": "earliest"}
     bound = parse(LEAST | times, Mode.BATCH).starting
     assert (bound.number(TopicPartition("lines", 0)), bound.by_time) == (7, True)
@@ -139,6 +139,6 @@ def test_time_for_all_partitions_precedes_times_by_partition_and_offsets():
     ("text", "milliseconds"),
     [("250ms", 250), ("30s", 30_000), ("15 m", 900_000), ("2h", 7_200_000)],
 )
-def test_delay_has_a_unit(text, milliseconds):
+def test_maximum_trigger_delay_is_parsed_with_its_unit(text, milliseconds):
     given = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
     assert parse(LEAST | given, Mode.STREAM).max_delay_ms == milliseconds

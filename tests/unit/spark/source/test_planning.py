@@ -23,8 +23,9 @@ TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)
 
 @pytest.fixture
 def brokers():
-    """Two brokers; topic `lines` with 10, 20 and 0 records in its partitions; partition 0 starts at
-    offset 4.
+    """Two brokers with the topic `lines`, whose partitions have end offsets 10, 20 and 0.
+
+    The log start offset of partition 0 is 4.
     """
     running = FetchBrokers(2)
     first, second, _ = running.create("lines", 3)
@@ -145,7 +146,7 @@ def test_partition_without_a_live_leader_is_named(brokers, options):
         plan_batch(options(kafka_default_api_timeout_ms="300"))
 
 
-def test_pattern_reads_the_topics_that_it_is_found_in_but_internal_ones(brokers, options):
+def test_pattern_selects_matching_topics_that_are_not_internal(brokers, options):
     for name in ("more-lines", "others", "__lines"):
         brokers.create(name)[0].append(TEN)
     found = plan_batch(options(subscribePattern="^more|ines$"))
@@ -173,7 +174,7 @@ def stream(options, **given: str) -> ReadOptions:
 
 
 def at(**offsets: tuple[int, int]) -> Positions:
-    """Return positions from `p0=(offset, leader epoch)` and so on."""
+    """Return positions by partition: `p0=(offset, leader epoch)` for partition 0, and so on."""
     return {TopicPartition("lines", int(name[1:])): Position(*at) for name, at in offsets.items()}
 
 
@@ -223,7 +224,7 @@ def test_leader_change_without_loss_is_not_reported(brokers, options):
 
 @pytest.mark.parametrize("appended", [0, 1, 2])
 def test_truncation_below_what_was_read_is_explained(brokers, options, monkeypatch, appended):
-    """The log grows again, in the last case beyond what was read before."""
+    """After the truncation the log grows again: by nothing, up to the read offset, or past the read offset."""
     monkeypatch.setattr(planning, "_LATE_END_S", 0.1)
     partition = brokers.topics["lines"][1]
     partition.truncate(10)
@@ -241,7 +242,7 @@ def test_truncation_below_what_was_read_is_explained(brokers, options, monkeypat
 
 @pytest.mark.parametrize("start", [at(p0=(10, 3), p1=(20, 3)), at(p0=(11, 0), p1=(20, 0))])
 def test_topic_created_again_is_recognized(options, start):
-    """By an epoch that fell, or by a log that got shorter within an epoch."""
+    """The new topic has a lower leader epoch, or a shorter log in the same leader epoch."""
     start = EMPTY_START | start
     with pytest.raises(DataLost, match="lines-0 was deleted and created again"):
         planning.plan_stream(stream(options), start, EMPTY_START)
@@ -265,7 +266,7 @@ def test_topic_created_again_is_recognized_by_its_id(brokers, options, limits, c
         planning.plan_stream(stream(options), from_json(start), from_json(end))
 
 
-def test_end_below_the_start_is_asked_for_again(brokers, options):
+def test_end_offset_below_the_start_is_requested_again(brokers, options):
     partition = brokers.topics["lines"][1]
     partition.high_watermark = 10
     given = stream(options)

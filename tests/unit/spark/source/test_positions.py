@@ -1,4 +1,4 @@
-"""The JSON of a checkpoint's offsets."""
+"""The JSON form of the offsets in a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_position_of_a_checkpoint_without_topic_ids_has_none():
     assert from_json(tree) == {TopicPartition("a", 0): Position(5, 2, "")}
 
 
-def test_equal_positions_give_equal_text():
+def test_equal_positions_give_equal_json_text():
     turned = dict(reversed(POSITIONS.items()))
     assert json.dumps(to_json(turned)) == json.dumps(to_json(POSITIONS))
     assert list(to_json(POSITIONS)) == ["a", "b"]
@@ -40,7 +40,7 @@ def test_offsets_of_another_source_are_refused(tree):
         from_json(tree)
 
 
-def test_partitions_are_behind_by_what_was_not_read():
+def test_partitions_are_behind_by_the_number_of_unread_offsets():
     latest = to_json(POSITIONS | {TopicPartition("a", 0): Position(7, 0)})
     read = to_json(
         {TopicPartition("a", 0): Position(5, 0), TopicPartition("b", 10): Position(9, 0)}

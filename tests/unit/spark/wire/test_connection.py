@@ -20,7 +20,7 @@ API = (18, 0)
 def served_by(
     answer: Callable[[socket.socket], None], timeout_s: float = 10
 ) -> Iterator[Connection]:
-    """Return a connection to a peer that runs `answer` and then sends nothing more."""
+    """Yield a connection to a peer that runs `answer` and then closes its sending side."""
 
     def serve() -> None:
         peer, _ = listener.accept()

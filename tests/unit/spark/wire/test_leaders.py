@@ -1,4 +1,4 @@
-"""Metadata about leaders from brokers that disagree or do not answer."""
+"""Finding partition leaders when brokers disagree or do not answer."""
 
 from __future__ import annotations
 

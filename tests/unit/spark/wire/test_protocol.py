@@ -1,6 +1,4 @@
-"""Requests decoded by kio and kio's responses parsed here, so that an independent codec checks each
-side.
-"""
+"""kio, an independent codec, decodes our requests and encodes the responses that we parse."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ LINES = TopicPartition("lines", 3)
 FETCH, LIST_OFFSETS, METADATA = protocol.FETCH, protocol.LIST_OFFSETS, protocol.METADATA
 EPOCHS = protocol.OFFSET_FOR_LEADER_EPOCH
 NO_TAGS = b"\x00"
-"""The tagged fields of a request header of version 2."""
+"""The encoding of an empty list of tagged fields, as in a request header of version 2."""
 
 
 def body_of(answer: object) -> memoryview:
@@ -177,7 +175,7 @@ def test_fetch_response_is_parsed_without_copying_records(aborted):
     assert answer.records.obj is body.obj
 
 
-def test_ends_of_leader_epochs_are_asked_for_and_parsed():
+def test_leader_epoch_end_offsets_are_requested_and_parsed():
     request = codec.decode_request(*EPOCHS, protocol.epoch_ends_request({LINES: (7, 4)}))
     (topic,) = request.topics
     (partition,) = topic.partitions
