@@ -159,7 +159,7 @@ async def _lagging(bootstrap: Address, options: argparse.Namespace) -> dict[str,
         )
         found = await _in_thread(work)
     print(
-        f"produce beside a lagging consumer   p99 {found.beside:.2f} ms, "
+        f"produce with a lagging consumer   p99 {found.beside:.2f} ms, "
         f"{found.elsewhere:.2f} ms while it reads elsewhere, {found.alone:.2f} ms without; "
         f"ratios {found.ratio:.2f} and {found.ratio_to_alone:.2f}   ({found.bytes / 1e6:.0f} MB read)",
         flush=True,

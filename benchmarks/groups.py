@@ -142,7 +142,7 @@ async def failover(cluster: Cluster, options: Options) -> Mapping[Row, float]:
     seconds = time.monotonic() - began
     await cluster.start_again(victim)
     await peer.wait_until(
-        partial(peer.serves, cluster), peer.START_SECONDS, f"broker {victim} does not come back"
+        partial(peer.serves, cluster), peer.START_SECONDS, f"broker {victim} did not restart"
     )
     return {FAILOVER: seconds}
 

@@ -144,7 +144,7 @@ async def _until_ended(run: Coroutine[Any, Any, None], directory: str, ended: _E
     free = shutil.disk_usage(directory).free
     if free < ROOM_NEEDED:
         sys.exit(
-            f"a run needs {ROOM_NEEDED >> 30} GiB of free room, {os.path.dirname(directory)} has "
+            f"a run needs {ROOM_NEEDED >> 30} GiB of free disk space, {os.path.dirname(directory)} has "
             f"{free / (1 << 30):.1f} GiB: set TMPDIR to a directory with more"
         )
     watch = asyncio.create_task(_watch(directory, end))

@@ -320,7 +320,7 @@ async def failover(cluster: Cluster) -> float:
     )
     seconds = time.monotonic() - before
     await cluster.start_again(victim)
-    await wait_until(partial(serves, cluster), START_SECONDS, f"broker {victim} does not come back")
+    await wait_until(partial(serves, cluster), START_SECONDS, f"broker {victim} did not restart")
     await in_thread(partial(kafka.leaders_of, others[0], topic))
     return seconds
 

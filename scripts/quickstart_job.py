@@ -1,5 +1,4 @@
-"""Quickstart: streams real files through real clients, kills a broker midway, and reads everything
-back twice.
+"""Quickstart: streams files through real clients, kills a broker midway, reads all records back twice.
 
 The exit code is 0 only if no acknowledged record was lost, the order within partitions was kept, and both readers
 got the same records. Invariant: all started processes end with this program, even after SIGKILL.

@@ -47,7 +47,7 @@ def exactly_once(source: Mapping[Place, bytes], rows: Iterable[tuple[Place, byte
     return [
         *_named("missing in the table", source.keys() - counts.keys()),
         *_named("more than once in the table", [p for p, count in counts.items() if count > 1]),
-        *_named("not those of the source", wrong),
+        *_named("different from the source", wrong),
     ]
 
 
@@ -69,7 +69,8 @@ def at_least_once(
     problems = [
         *_named("missing in the copy", source.keys() - found.keys()),
         *_named(
-            "not those of the source", [c.source for c in copies if source.get(c.source) != c.value]
+            "different from the source",
+            [c.source for c in copies if source.get(c.source) != c.value],
         ),
         *_named("duplicates with different origins", strange),
         *_named("copied out of order", _out_of_order(copies)),

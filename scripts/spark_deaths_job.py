@@ -141,7 +141,7 @@ class Driver:
                     if name in facts:
                         return facts
         except TimeoutError:
-            silent = f"the driver told no {name} for {seconds:g} s"
+            silent = f"the driver printed no {name} for {seconds:g} s"
             raise RuntimeError(f"{silent}, see {self._log}") from None
         raise RuntimeError(f"the driver failed, see {self._log}")
 

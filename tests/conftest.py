@@ -160,6 +160,9 @@ async def watched_loop() -> AsyncIterator[None]:
     loop.set_exception_handler(None)
     if swallowed:
         messages = [f"{context['message']}: {context.get('exception')!r}" for context in swallowed]
-        pytest.fail("the loop swallowed " + "; ".join(messages), pytrace=False)
+        pytest.fail(
+            "the event loop logged exceptions that nobody handled: " + "; ".join(messages),
+            pytrace=False,
+        )
     if names:
         pytest.fail("tasks outlive the test: " + "; ".join(names), pytrace=False)

@@ -87,7 +87,7 @@ def parse_json(data: bytes) -> dict[str, Any]:
     except json.JSONDecodeError:
         raise ValueError("not JSON") from None
     except RecursionError:
-        raise ValueError("not JSON that can be read: it nests too deeply") from None
+        raise ValueError("the JSON is nested too deeply") from None
     except UnicodeError:
         raise ValueError("not JSON in UTF-8") from None
     if type(fields) is not dict:

@@ -214,7 +214,7 @@ class LeaderConnection(FramedStream):
         if self._correlation != self._checked:
             self._checked, self._checked_at = self._correlation, now
         elif self._outstanding and now - self._checked_at > _ANSWER_WITHIN_MS:
-            logger.warning("leader %d does not respond, connecting again", self._fetcher.leader)
+            logger.warning("leader %d does not respond, reconnecting", self._fetcher.leader)
             self.link.abort()
 
 

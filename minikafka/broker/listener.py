@@ -157,7 +157,10 @@ class KafkaListener:
                 continue
             link = connection.link
             if link.queued_bytes():
-                logger.info("closing connection from %s: it receives nothing", link.peer())
+                logger.info(
+                    "closing connection from %s: the client does not read its responses",
+                    link.peer(),
+                )
                 link.abort()
             elif not connection.answers.entries:
                 logger.info("closing idle connection from %s", link.peer())

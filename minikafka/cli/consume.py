@@ -133,10 +133,11 @@ def consume(
 
     On standard error a line tells where a partition ends (-q: none).
 
-    With --group, several commands share the partitions of one or more topics (none named: those that the group
-    has read before). Each begins at the committed offsets; where there is none, at the beginning, or at the
-    end with -o end. Printed records are committed every few seconds and when the command ends, and lines on
-    standard error tell which partitions come and go (-q: none).
+    With --group, several commands share the partitions of one or more topics. Without TOPIC, they share the
+    topics that the group has read before. A partition is read from its committed offset. Without a committed
+    offset it is read from the beginning, or from the end with -o end. The offsets of printed records are
+    committed every few seconds and when the command ends. Lines on standard error show which partitions are
+    assigned and revoked (-q: none).
     """
     write = _writer(layout, key_delimiter, columns, as_json)
     if sys.stdout is None:

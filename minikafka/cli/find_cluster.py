@@ -50,7 +50,9 @@ def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -
     if zookeeper:
         return zookeeper
     if bootstrap:
-        raise click.UsageError("brokers do not tell their ZooKeeper: --via-zookeeper HOST:PORT")
+        raise click.UsageError(
+            "--bootstrap does not show which ZooKeeper the cluster uses: give --via-zookeeper HOST:PORT"
+        )
     from minikafka.cluster.directory import ClusterDirectory
 
     return ClusterDirectory(Path(data_directory(data))).read_existing().zookeeper

@@ -258,8 +258,8 @@ def reset_offsets(
 ) -> None:
     """Show new offsets for each GROUP, and with --execute commit them. The group must have no members.
 
-    An offset outside of a log is replaced by its start or end, with a warning. The CSV of --export has the lines
-    topic,partition,offset for one group, and group,topic,partition,offset for several.
+    An offset outside of a log is replaced by the start or end of the log, with a warning. The CSV of --export
+    has the lines topic,partition,offset for one group, and group,topic,partition,offset for several.
     """
     from minikafka.cli.reset_plan import Reset, apply_plan
 

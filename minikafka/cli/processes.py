@@ -50,9 +50,10 @@ def up(
 ) -> None:
     """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
-    The cluster keeps running after the command has returned. Processes that already run are left alone; if
-    the configuration differs from theirs, standard error shows each difference, and whether it takes effect now
-    or needs a restart. It also shows the URLs of the brokers' Prometheus metrics.
+    The cluster keeps running after the command has returned. Processes that already run are not
+    restarted. If the configuration differs from the settings of a running broker, standard error shows each
+    difference, and whether it takes effect now or needs a restart. Standard error also shows the URLs of the
+    brokers' Prometheus metrics.
     """
     from minikafka.cli.config_files import (
         errors_name_file,

@@ -363,7 +363,7 @@ class Cancel:
         except TimeoutError:
             if self._chosen and not self._outcomes:
                 raise MinikafkaError(f"the moves were not cancelled within {timeout:g} s") from None
-            click.echo(f"not undone within {timeout:g} s", err=True)
+            click.echo(f"the cancelled moves were not undone within {timeout:g} s", err=True)
             return False
         return True
 

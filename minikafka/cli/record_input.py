@@ -185,7 +185,7 @@ def _json_object(line: bytes) -> Mapping[str, Any]:
         raise InvalidLine(f"not JSON ({error.msg} at column {error.colno})") from None
     except (ValueError, RecursionError):
         raise InvalidLine(
-            "not JSON that can be read: a number is too long or it nests too deeply"
+            "not readable JSON: a number is too long or the JSON nests too deeply"
         ) from None
     if not isinstance(found, dict):
         raise InvalidLine('not a JSON object such as {"key": "k", "value": "v"}')

@@ -35,9 +35,10 @@ def restart(
 ) -> None:
     """Restart the brokers ID (default: all) with the current keys of cluster.toml.
 
-    Without --rolling the brokers stop at the same time and hand over no leaderships. With it each broker hands
-    over its leaderships, and the next one follows when every replica on a running broker is in sync again; if
-    that takes more than a minute (or --timeout), no other broker is restarted.
+    Without --rolling the brokers stop at the same time and hand over no leaderships. With
+    --rolling each broker hands over its leaderships before it stops. The next broker is restarted when every
+    replica on a running broker is in sync again. If that takes more than a minute (or --timeout), the command
+    fails and restarts no other broker.
     """
     from minikafka.cli.config_files import errors_name_file, find_cluster_file, load_cluster_config
     from minikafka.cluster.local import LocalCluster

@@ -42,8 +42,8 @@ def why(
 ) -> None:
     """Explain why TOPIC-PARTITION is offline, under-replicated, not writable, not moved or not deleted.
 
-    With --group, explain what holds a consumer group up: a member that does not rejoin, a rebalance loop, a
-    partition whose leader is away, a refused commit, lag that grows.
+    With --group, explain what blocks a consumer group: a member that does not rejoin, a rebalance loop, a
+    partition without a live leader, a refused commit, lag that grows.
 
     Each reason names the broker that causes it, and the events and lines in the ledgers that show it
     (EPOCH-NUMBER BROKER#LINE). Also works on the files of a cluster that is down.
@@ -113,7 +113,7 @@ def explain_group_of(data: str | None, group: str, as_json: bool) -> None:
     for finding in found:
         print_finding(finding, 0)
     if not any(finding.is_problem for finding in found):
-        click.echo(f"nothing holds up {group}")
+        click.echo(f"group {group} has no problem")
 
 
 def _headline(picture: Picture) -> str:

@@ -219,7 +219,7 @@ class LocalCluster:
     async def stop(self, broker_id: int | None = None) -> None:
         """Stop one broker by a controlled shutdown, or all brokers and then the managed ZooKeeper.
 
-        Stopping everything also removes a temporary data directory.
+        If the data directory is temporary, stopping everything kills the processes and removes the directory.
         """
         if broker_id is not None:
             process = self._running_broker(broker_id)

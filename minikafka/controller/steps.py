@@ -44,7 +44,7 @@ STEPS: Final[dict[str, dict[str, str]]] = {
         "deletion-started": "tell live brokers to delete their replicas",
         "deletion-successful": "record that a broker has deleted its replicas",
         "replicas-gone": "move the replicas, which are all deleted, to NonExistent",
-        "topic-gone": "delete the topic's nodes, then its settings, then the mark",
+        "topic-gone": "delete the topic's nodes, its settings and its deletion mark",
     },
     CONTROLLED_SHUTDOWN: {
         "marked": "treat the broker as shutting down",

@@ -160,7 +160,7 @@ def _string(text: str | None) -> bytes:
     data = text.encode()
     if len(data) > _STRING_MAX:
         raise ValueError(
-            f"a string of {len(data)} bytes; a record holds strings of at most {_STRING_MAX}"
+            f"a string of {len(data)} bytes is too long: at most {_STRING_MAX} are allowed"
         )
     return _INT16.pack(len(data)) + data
 

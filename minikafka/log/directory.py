@@ -154,7 +154,7 @@ class LogDirectory:
             elif tp is not None:
                 yield tp, path
             else:
-                logger.warning("%a is left alone: it is not the directory of a replica", path)
+                logger.warning("ignoring %a: it is not the directory of a replica", path)
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self.path}/{name}"
@@ -352,6 +352,6 @@ def _partition_of(name: str) -> TopicPartition | None:
 
 def _link_refused(path: str) -> str:
     return (
-        f"{path} is a symbolic link, which a replica must not be: put the directory itself in its place, "
+        f"{path} must not be a symbolic link: replace the link by the replica's directory, "
         "or remove the link"
     )

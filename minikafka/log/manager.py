@@ -131,14 +131,14 @@ class LogManager:
             if broker != own_id:
                 raise ConfigError(
                     f"{path} belongs to broker {broker}: set broker.id = {broker}, "
-                    "or log.dirs to a directory of its own"
+                    "or set log.dirs to a directory of this broker"
                 )
             cluster = properties.get("cluster.id")
             cluster_id = cluster_id or cluster
             if cluster and cluster != cluster_id:
                 raise ConfigError(
                     f"{path} belongs to cluster {cluster}, not {cluster_id}: correct zookeeper.connect, "
-                    "or set log.dirs to a directory of its own"
+                    "or set log.dirs to a directory of this broker"
                 )
         wanted = {"version": _META_VERSION, "broker.id": own_id}
         if cluster_id:

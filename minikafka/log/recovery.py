@@ -159,7 +159,7 @@ class Batches(NamedTuple):
 def _check_epochs(epochs: LeaderEpochs, batches: Batches) -> None:
     """If the leader epochs differ from the epochs in the batches, rebuild the leader epochs and their file."""
     if not batches.have_epochs(epochs.entries):
-        logger.error("%s does not describe the log and is written again", epochs.path)
+        logger.error("%s does not match the log and is rewritten", epochs.path)
         epochs.replace(batches.epochs())
 
 
@@ -305,7 +305,7 @@ def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> bool:
     if position == size:
         return False
     logger.warning(
-        "%s: removing the last %d bytes, which are not whole, sound batches; the log ends at offset %d",
+        "%s: removing the last %d bytes, which are not complete, valid batches; the log ends at offset %d",
         segment.path(LOG),
         size - position,
         end_offset,

@@ -39,7 +39,7 @@ def check_query(spark: SparkSession, checkpoint: str, query: Mapping[str, object
         if text := differences(before, query):
             raise PipelineError(
                 f"the checkpoint {checkpoint} belongs to another query: {text}; name a new checkpoint"
-                " directory, and a new one for its results"
+                " directory, and a new directory for the results"
             )
         return
     stream = files.create(file, True)

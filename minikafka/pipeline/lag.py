@@ -128,7 +128,7 @@ async def _samples(settings: LagSettings, report: Report, name: str) -> list[dic
     report.stream_ended(name)
     if not found:
         what = f"{', '.join(settings.groups)}: no" if settings.groups else "no group has a"
-        raise PipelineError(f"{what} committed offset; name groups that `groups list` shows")
+        raise PipelineError(f"{what} committed offset; name groups that `groups list` lists")
     return found
 
 

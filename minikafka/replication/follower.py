@@ -330,7 +330,7 @@ class Follower:
             self._delay(key, followed, self.backoff_ms)
             return
         logger.warning(
-            "partition %s: accepting that %s, because the topic was compacted before",
+            "partition %s: accepting that %s, because the topic was compacted earlier",
             partition.tp,
             gap,
         )

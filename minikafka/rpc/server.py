@@ -191,7 +191,9 @@ class _Server:
             return await self._handler(call)
         # A call that timed out at its sender may be read after the sender's later calls.
         if sealed.sequence <= self._latest.get(sealed.incarnation, 0):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "overtaken by a later state change")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "a later state change of this sender was already handled"
+            )
         self._latest.pop(sealed.incarnation, None)
         self._latest[sealed.incarnation] = sealed.sequence
         if len(self._latest) > INCARNATIONS_MAX:

@@ -101,11 +101,11 @@ class Verifier:
         if nonce is None or not _INTEGER.fullmatch(headers[TIME]):
             return "its time or nonce is malformed"
         if headers[CLUSTER] != self._cluster_id:
-            return "it is meant for another cluster"
+            return "the call is for another cluster"
         if headers[TARGET] != self._own_id:
-            return f"it is meant for broker {headers[TARGET]}"
+            return f"the call is for broker {headers[TARGET]}"
         if abs(wall_ms - int(headers[TIME])) > WINDOW_MS:
-            return f"its clock differs by more than {WINDOW_MS} ms"
+            return f"the sender's clock differs by more than {WINDOW_MS} ms"
         if not self._remember(headers[NONCE], now):
             return "it is a replay, or there are too many calls"
         return Sealed(nonce[1], int(nonce[2]), headers[BODY_HASH])

@@ -74,7 +74,7 @@ class ZooKeeperConnection(asyncio.Protocol):
     ) -> Attached:
         """Request a session; return the server's response. Raises OSError if the connection is lost first."""
         if self.is_lost:
-            raise ConnectionError("the server hung up")
+            raise ConnectionError("the server closed the connection")
         self.last_zxid = last_zxid
         self._handshake = asyncio.get_running_loop().create_future()
         self._write(codec.connect(session_id, password, timeout_ms, last_zxid))
@@ -162,7 +162,7 @@ class ZooKeeperConnection(asyncio.Protocol):
             self._transport.abort()
         self._owner.on_lost(self)
         if self._handshake is not None and not self._handshake.done():
-            self._handshake.set_exception(ConnectionError("the server hung up"))
+            self._handshake.set_exception(ConnectionError("the server closed the connection"))
         sent, self._sent = self._sent, deque()
         for request in sent:
             if not request.answer.done():
@@ -209,7 +209,7 @@ class ZooKeeperConnection(asyncio.Protocol):
                 self._owner.on_answer(self._pings.popleft())
             return
         if not self._sent or self._sent[0].xid != xid:
-            raise ValueError(f"a response to request {xid}, which is not the next one")
+            raise ValueError(f"unexpected response to request {xid}: another response is due first")
         self._complete(self._sent.popleft(), code, payload)
 
     def _complete(self, request: _Sent, code: int, payload: bytes) -> None:

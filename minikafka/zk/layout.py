@@ -205,7 +205,7 @@ def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment
     removing = _replica_lists(fields, "removing_replicas") if "removing_replicas" in fields else {}
     for partition, brokers in replicas.items():
         if not brokers or len(set(brokers)) != len(brokers):
-            raise ValueError(f"partition {partition} has no replicas, or one twice")
+            raise ValueError(f"partition {partition} has no replicas, or lists a replica twice")
     assignment = {
         partition: ReplicaAssignment(
             replicas[partition], adding.get(partition, ()), removing.get(partition, ())
@@ -355,7 +355,7 @@ def _partition_rows(data: bytes, skip: Skip) -> list[tuple[TopicPartition, dict[
 
 def _natural(number: int) -> int:
     if number < 0:
-        raise ValueError(f"{number} is no partition number")
+        raise ValueError(f"{number} is not a partition number")
     return number
 
 

@@ -47,7 +47,7 @@ def catalogue() -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for group in table["group"]:
         for row, what in group["rows"].items():
-            assert row not in rows, f"{row} stands in the table twice"
+            assert row not in rows, f"row {row} is listed twice"
             rows[row] = Row(row, group["title"], what, later.get(row), table["partly"].get(row))
     assert {*later, *table["partly"]} <= set(rows)
     return rows

@@ -336,7 +336,7 @@ async def eventually(
             while not condition():  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(poll_seconds)
     except TimeoutError:
-        raise AssertionError(f"it never came to that: {missing()}") from None
+        raise AssertionError(f"timed out; still missing: {missing()}") from None
 
 
 def running_stage(data: Path, request_timeout_ms: int = 30_000) -> Iterator[RealStage]:

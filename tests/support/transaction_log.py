@@ -85,7 +85,7 @@ def _of_file(file: Path) -> Iterator[Transaction]:
     if len(data) < _FILE_HEADER_BYTES:
         return
     if not data.startswith(_MAGIC):
-        raise TransactionLogError(f"{file} is no transaction log")
+        raise TransactionLogError(f"{file} is not a transaction log")
     at = _FILE_HEADER_BYTES
     while at + 12 <= len(data):
         checksum, length = struct.unpack_from("!qi", data, at)

@@ -30,7 +30,10 @@ def refusal(error: Exception, about: str) -> tuple[ErrorCode, str]:
     if isinstance(error, ControllerMoved | NotConnected | StaleSession):
         return ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER
     if isinstance(error, OutcomeUnknown):
-        return ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper's answer was lost; ask again"
+        return (
+            ErrorCode.REQUEST_TIMED_OUT,
+            "ZooKeeper's answer was lost, and the change may have been made; retry",
+        )
     assert isinstance(error, CoordinationError)
     logger.warning("%s: ZooKeeper refused the request: %s", about, error)
     return ErrorCode.UNKNOWN_SERVER_ERROR, "ZooKeeper refused the request"

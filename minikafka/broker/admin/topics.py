@@ -354,7 +354,7 @@ def _unknown(name: str) -> TopicResult:
 
 
 def _late(name: str) -> TopicResult:
-    message = "the topic is marked for deletion but is not gone yet"
+    message = "the topic is marked for deletion but is not deleted yet"
     return TopicResult(name, ErrorCode.REQUEST_TIMED_OUT, message)
 
 

@@ -236,7 +236,7 @@ class Planner:
         context = self._machine.context
         others = sorted(id_ for id_ in context.brokers if id_ != dead)
         if not others:
-            self._ledger.assume("no broker is left, nothing follows")
+            self._ledger.assume("no broker is left, so no controller is elected")
             return
         successor, epoch = others[0], context.epoch + 1
         self._ledger.assume(f"broker {successor} is elected controller", broker=successor)

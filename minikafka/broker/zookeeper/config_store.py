@@ -102,7 +102,7 @@ class ZooKeeperConfigs:
                 logger.info("settings of %s %s are now %s", entity.kind, entity.name, after)
                 return
         raise KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, "the settings are being changed all the time; ask again"
+            ErrorCode.REQUEST_TIMED_OUT, "the settings are being changed by other requests; retry"
         )
 
     async def _commit(self, entity: configs.Entity, write: Create | Set, check: Check) -> bool:

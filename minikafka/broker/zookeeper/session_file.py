@@ -49,7 +49,7 @@ class SessionFile:
         try:
             self._storage.write_atomically(self._path, data, private=True)
         except StorageFailed as failure:
-            logger.warning("the ZooKeeper session is not noted for the next start: %s", failure)
+            logger.warning("the ZooKeeper session was not saved for the next start: %s", failure)
 
 
 def _session(note: bytes) -> tuple[int, bytes]:
@@ -57,7 +57,7 @@ def _session(note: bytes) -> tuple[int, bytes]:
     former = parse_json(note)
     session_id, password = former["id"], bytes.fromhex(former["password"])
     if type(session_id) is not int or session_id == 0 or session_id not in _SESSION_IDS:
-        raise ValueError("no id of a session")
+        raise ValueError("the session id is invalid")
     if len(password) > _PASSWORD_BYTES:
-        raise ValueError("no password of a session")
+        raise ValueError("the session password is invalid")
     return session_id, password

@@ -135,7 +135,7 @@ class ZooKeeperTopics:
                 if validate_only or await self._replace(topic, after, stat.version):
                     return
         raise KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, "the topic is being changed all the time; ask again"
+            ErrorCode.REQUEST_TIMED_OUT, "the topic is being changed by other requests; retry"
         )
 
     async def _read(self, topic: str) -> Node:

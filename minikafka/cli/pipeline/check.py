@@ -47,7 +47,7 @@ def check(
     topics: tuple[str, ...],
     output: str | None,
 ) -> None:
-    """Check that the replicas agree, and that they hold what producers were promised.
+    """Check that the replicas agree, and that they hold every acknowledged record.
 
     Exit code 1 if there is an anomaly, 2 if the check could not be made.
     """

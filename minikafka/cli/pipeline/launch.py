@@ -44,7 +44,7 @@ def _master(context: click.Context, option: click.Parameter, value: str) -> str:
     """
     if not _MASTERS.fullmatch(value):
         known = "local, local[N], spark://HOST:PORT, yarn or k8s://…"
-        raise click.BadParameter(f"{value!r} is no master of Spark: name {known}")
+        raise click.BadParameter(f"{value!r} is not a Spark master: use {known}")
     return value
 
 

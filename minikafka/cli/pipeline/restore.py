@@ -37,7 +37,7 @@ def restore(
 ) -> None:
     """Write an archived topic into a topic: equal records, timestamps, partitions and order.
 
-    Prints which old offsets became which new ones. Exit code 1 if the topic, read back, differs.
+    Prints the new offset of every old offset, as ranges. Exit code 1 if the topic, read back, differs.
     """
     from minikafka.pipeline.restore import RestoreSettings, run
 

@@ -207,7 +207,7 @@ class _Cleaning:
         )
         size, _ = segment.recover(_no_action, accept_gaps=True)
         if size != file.size():
-            raise CorruptBatch(f"the copy of {segment.path(LOG)} is not sound")
+            raise CorruptBatch(f"the copy of {segment.path(LOG)} has an invalid batch")
         segment.write_index_files(sealed=True, suffix=CLEANED, sync=True)
 
     # ---- reading

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 KINDS: Final = {
-    "lost": "acknowledged, and on no replica",
+    "lost": "acknowledged, but on no replica",
     "missing": "acknowledged, and not on each replica that must hold it",
     "moved": "acknowledged at one offset, and only at another",
     "duplicated": "in the log more often than it was sent",
@@ -18,7 +18,7 @@ KINDS: Final = {
     "diverging": "offsets at which replicas differ, or some lack a record",
     "aborted_visible": "of an aborted transaction, and visible",
     "failed_present": "definitely failed, and in the log",
-    "read_differs": "read, and not what the logs hold",
+    "read_differs": "read, but different from the logs",
     "read_back": "read at or below an offset that the consumer had passed",
     "gaps": "offsets without a record",
     "overlapping": "batches that begin below the end of the one before",

@@ -59,7 +59,9 @@ def test_benchmark_run_does_not_begin_without_free_disk_space(directory, monkeyp
     async def run() -> None:
         raise AssertionError
 
-    with pytest.raises(SystemExit, match=f"needs 4 GiB of free room, {directory} has 3.5 GiB"):
+    with pytest.raises(
+        SystemExit, match=f"needs 4 GiB of free disk space, {directory} has 3.5 GiB"
+    ):
         lifetime.live(run(), asyncio.run)
     assert list(directory.iterdir()) == []
 

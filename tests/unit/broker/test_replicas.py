@@ -464,7 +464,7 @@ async def test_only_the_replica_whose_directory_is_a_symbolic_link_is_refused(
     storage = hosted.replicas.logs.storage
     monkeypatch.setattr(storage, "is_link", lambda path: path.endswith("/t-0"))
     assert await hosted.tell(state(T0), state(T1)) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
-    assert "t-0 is not hosted: /data/t-0 is a symbolic link" in caplog.text
+    assert "t-0 is not hosted: /data/t-0 must not be a symbolic link" in caplog.text
     assert hosted.replicas.error_for(T0) == ErrorCode.KAFKA_STORAGE_ERROR
     assert hosted.produce(T1, b"still served") == 1
     monkeypatch.undo()

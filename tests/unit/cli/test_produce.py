@@ -141,7 +141,7 @@ def test_output_of_consume_as_json_is_input_of_produce(there: StubCluster) -> No
         (b'{"headers":"h"}', "headers must be a list or an object"),
         (b'{"headers":[{"name":"h"}]}', "a header must be"),
         (b'{"headers":{"h":1}}', "header 'h': value must be a string or null, got 1"),
-        (b"[" * 100_000, "not JSON that can be read: a number is too long or it nests"),
+        (b"[" * 100_000, "not readable JSON: a number is too long or the JSON nests"),
     ],
 )
 def test_invalid_json_line_is_named_after_the_records_before_it_are_stored(

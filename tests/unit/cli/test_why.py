@@ -114,7 +114,7 @@ def test_why_prints_two_lines_for_a_healthy_group(world: GroupLedgerWorld) -> No
     assert done.exit_code == 0
     assert done.output == (
         "group g: Stable, generation 2, 2 members, coordinator 1 (__consumer_offsets-0)\n"
-        "nothing holds up g\n"
+        "group g has no problem\n"
     )
 
 

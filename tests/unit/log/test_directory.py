@@ -153,7 +153,7 @@ def test_replica_directory_that_is_a_symbolic_link_is_refused_with_its_name(
     (tmp_path / "elsewhere" / "precious").write_bytes(b"mine")
     link = tmp_path / "d" / name
     link.symlink_to(tmp_path / target)
-    with pytest.raises(ConfigError, match=f"{name} is a symbolic link"):
+    with pytest.raises(ConfigError, match=f"{name} must not be a symbolic link"):
         directory.open_logs(config())
     assert link.is_symlink()
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["precious"]
@@ -165,7 +165,7 @@ def test_new_replica_is_not_written_through_a_symbolic_link(tmp_path: Path, targ
     directory.open_logs(config())
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "d" / "t-0").symlink_to(tmp_path / target)
-    with pytest.raises(ConfigError, match="t-0 is a symbolic link"):
+    with pytest.raises(ConfigError, match="t-0 must not be a symbolic link"):
         directory.create(TopicPartition("t", 0), config())
     assert not (tmp_path / "nowhere").exists()
     assert list((tmp_path / "elsewhere").iterdir()) == []

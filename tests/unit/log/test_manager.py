@@ -159,7 +159,7 @@ class TestRestart:
         assert (await started(storage)).logs == {}
         assert storage.exists("/d/lost+found")
         for name in ("lost+found", "no-number-x"):
-            assert caplog.text.count(f"'/d/{name}' is left alone") == 1
+            assert caplog.text.count(f"ignoring '/d/{name}'") == 1
 
     @pytest.mark.parametrize(
         "name",

@@ -51,7 +51,9 @@ def test_next_sequence_may_be_appended_but_not_a_sequence_after_a_gap(
     states.update(header(0, 3), 100)
     assert states.check(header(3)) == APPEND
     assert states.check(header(4)) == EARLY
-    assert states.check(header(1)) == OUT_OF_ORDER, "of one that is remembered, other batches"
+    assert states.check(header(1)) == OUT_OF_ORDER, (
+        "overlaps a remembered batch with other boundaries"
+    )
 
 
 @pytest.mark.row("R72")
@@ -74,7 +76,9 @@ def test_retry_older_than_five_batches_is_known_to_be_written(
     assert states.check(header(0)) == WRITTEN
     assert states.check(header(286, 9)) == WRITTEN
     assert states.written_below(7) == 395, "the oldest of the last five"
-    assert states.check(header(294, 2)) == OUT_OF_ORDER, "of one that is remembered, other batches"
+    assert states.check(header(294, 2)) == OUT_OF_ORDER, (
+        "overlaps a remembered batch with other boundaries"
+    )
     assert states.check(header(299, 2)) == OUT_OF_ORDER, "half of it is new"
     assert states.check(header(301)) == EARLY, "a gap"
 

@@ -48,9 +48,8 @@ def test_clean_start_restores_the_log_without_a_scan(storage: MemoryStorage) -> 
     log = three_segments(storage)
     before = state_of(log)
     log.close()
-    storage.files[path(0)][SIZE + 30] ^= 1  # a scan would notice
-    storage.files[path(0)][SIZE + 30] ^= 1
-    assert state_of(reopened(storage, clean=True)) == before
+    storage.files[path(0)][SIZE + 30] ^= 1  # a scan would find the damage and truncate the log
+    assert state_of(reopened(storage, clean=True)) | {"data": b""} == before | {"data": b""}
 
 
 @pytest.mark.row("R25")
@@ -270,7 +269,7 @@ def test_wrong_epoch_file_is_rebuilt_from_the_batches(
     assert decode_epochs(again.storage.read(file)) == TRUE_EPOCHS
     assert again.log_end_offset == 15
     if is_clean:
-        assert (f"{file} does not describe the log" in caplog.text) is (entries != TRUE_EPOCHS)
+        assert (f"{file} does not match the log" in caplog.text) is (entries != TRUE_EPOCHS)
 
 
 def test_epoch_without_a_record_at_the_log_end_is_removed(

@@ -92,7 +92,7 @@ def test_high_watermark_waits_for_a_follower_that_is_about_to_join_the_isr() -> 
         r.produce(0, value, acks=1)
     behind = r[0].hw
     partition = r[0].partition
-    assert behind < r[0].log.log_end_offset, "or it would run away from the follower for ever"
+    assert behind < r[0].log.log_end_offset, "otherwise the follower could never reach it"
     r.sync(0, 1)
     assert type(partition.isr_state) is PendingExpand
     r.commit_isr(0)

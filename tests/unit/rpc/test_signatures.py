@@ -47,7 +47,7 @@ def test_call_with_another_secret_or_cluster_is_refused() -> None:
 
 def test_call_meant_for_another_broker_is_refused() -> None:
     headers = signer().headers(OWN_ID + 1, "POST", "/m", b"", WALL)
-    assert verify(Verifier(SECRET, "c", OWN_ID), headers) == "it is meant for broker 8"
+    assert verify(Verifier(SECRET, "c", OWN_ID), headers) == "the call is for broker 8"
 
 
 @pytest.mark.parametrize("name", list(signed()))

@@ -32,8 +32,11 @@ def test_table_with_every_record_once_has_no_problem():
     [
         (lambda rows: rows[1:], "1 records missing in the table, first 0:0"),
         (lambda rows: [*rows, rows[3]], "1 records more than once in the table, first 0:3"),
-        (lambda rows: [((0, 0), b"x"), *rows[1:]], "1 records not those of the source, first 0:0"),
-        (lambda rows: [*rows, ((5, 0), b"0")], "1 records not those of the source, first 5:0"),
+        (
+            lambda rows: [((0, 0), b"x"), *rows[1:]],
+            "1 records different from the source, first 0:0",
+        ),
+        (lambda rows: [*rows, ((5, 0), b"0")], "1 records different from the source, first 5:0"),
     ],
 )
 def test_table_that_differs_from_the_topic_is_explained(change, problem):
@@ -72,7 +75,7 @@ def test_lost_copy_is_found(place):
 def test_altered_copy_is_found():
     found = copies()
     found[4] = replace(found[4], value=b"other")
-    assert "not those of the source" in problems(found)
+    assert "different from the source" in problems(found)
 
 
 def test_first_copies_in_the_wrong_order_are_found():

@@ -88,7 +88,7 @@ def test_file_that_cannot_be_read_is_named(tmp_path, content, message):
 def test_master_that_spark_does_not_have_is_refused(master):
     ran = CliRunner().invoke(pipeline, ["lag", "g", "--master", master])
     assert ran.exit_code == 2
-    assert "is no master of Spark: name local, local[N]" in " ".join(ran.output.split())
+    assert "is not a Spark master: use local, local[N]" in " ".join(ran.output.split())
 
 
 NOWHERE = "127.0.0.1:1"
