@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: loads three brokers and the floor in turn on this machine."""
+"""`python -m benchmarks`: loads three brokers and the floor (`floor.py`) in turn on this machine."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Load(NamedTuple):
 
 
 def loads(records: int) -> list[Load]:
-    """Return the logs to clean, with different numbers of updates per key, codecs and batch sizes."""
+    """Return the logs to clean, which differ in codec, batch size and number of updates per key."""
     return [
         Load("100 updates of each key", records, 160, records // 100),
         Load("2 updates of each key", records, 160, records // 2),

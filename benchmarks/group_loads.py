@@ -37,7 +37,7 @@ METADATA: Final = bytes(30)
 
 
 def coordinator_of(brokers: Sequence[Address], group: str, topic: str) -> Address:
-    """Return the address of a group's coordinator after the coordinator has stored a commit.
+    """Commit an offset until the group's coordinator stores it; return the coordinator's address.
 
     Raises LoadError after 60 s.
     """

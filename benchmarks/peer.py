@@ -1,10 +1,10 @@
 """The same load on minikafka and on Apache Kafka 3.9 in ZooKeeper mode, in turn: `python -m
 benchmarks.peer`.
 
-MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13 and its dependencies). Both
-clusters have three brokers, a ZooKeeper of the same kind each, and the settings in `KEYS`; all
-others are their defaults. Invariant: compared figures were measured in the same minute by the same
-generator, while the other cluster was idle.
+MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13 and its dependencies). Each
+cluster has three brokers and its own ZooKeeper server; both servers are of the same kind. The
+settings in `KEYS` are the same, and all other settings are the defaults. Invariant: compared
+figures were measured in the same minute by the same generator, while the other cluster was idle.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def decoder(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
 
 
 class Jobs:
-    """The Spark queries to measure. Each query reads all rows through `format(name)`."""
+    """The Spark queries to measure. Each query reads all rows from the data source `name`."""
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str], directory: Path) -> None:
         self._spark = spark

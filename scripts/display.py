@@ -80,7 +80,7 @@ class Display:
         return Step(self, name)
 
     def say(self, text: str) -> None:
-        """Print one permanent line."""
+        """Print one line that the progress display does not overwrite."""
         self.console.print(text, highlight=False, markup=False)
         self.console.file.flush()
 

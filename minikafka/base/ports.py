@@ -429,8 +429,8 @@ class Coordination(Protocol):
         """Return the node. `watch`: arm the DATA watch registered for this path."""
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return the node of each path in order, by MultiRead; None for a missing node. Sets
-        no watches.
+        """Return the nodes in the order of `paths`, None for a missing node. Uses MultiRead and
+        sets no watches.
         """
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
@@ -440,7 +440,7 @@ class Coordination(Protocol):
         """Return the sorted names of the children, and the node's Stat."""
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Return the sorted names of each node's children, by MultiRead; None for a missing node."""
+        """Return the sorted names of each node's children, None for a missing node. Uses MultiRead."""
 
     async def create(
         self,

@@ -21,7 +21,7 @@ END_CHECK_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The arguments of `consume --group`. `topics`: () for the topics that the group has read before."""
+    """The arguments of `consume --group`. If `topics` is empty, the topics that the group has read before are read."""
 
     group: str
     topics: tuple[str, ...]

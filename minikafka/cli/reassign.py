@@ -157,7 +157,7 @@ class _Job(Protocol):
 
 
 def _job(action: str | None, options: ReassignOptions) -> _Job:
-    """Return the job for an action (None: move partitions). Raises UsageError."""
+    """Return the job for `action`; None moves partitions. Raises UsageError if the options do not fit the action."""
     from minikafka.cli.reassign_jobs import Cancel, ListMoves, Move, Verify
     from minikafka.cli.reassign_proposal import Propose
 

@@ -345,9 +345,10 @@ class Cancel:
         return bool(chosen) and all(outcome.ok for outcome in outcomes.values()) and is_undone
 
     async def _cancel_and_wait(self, admin: Admin) -> bool:
-        """Cancel the moves and wait until all are undone; return False after the timeout.
+        """Cancel the moves and wait until all of them are undone; return True.
 
-        Raises MinikafkaError if the timeout passes before the controller has answered.
+        After the timeout, raise MinikafkaError if the controller has not answered the cancellation, and return
+        False if it has.
         """
         timeout = self._options.timeout
         try:

@@ -52,7 +52,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
-    """Return the properties in a Java properties file by name, without comments. Raises ValueError."""
+    """Parse a Java properties file; return name -> value. Comments are skipped. Raises ValueError."""
     properties = {}
     try:
         lines = data.decode().splitlines()

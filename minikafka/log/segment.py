@@ -54,7 +54,7 @@ _NO_ENTRIES: Final = (0, 0)
 
 
 class Segment:
-    """A segment of the log. The first batch after `next_index_position` (absolute) gets the next index entry.
+    """A segment of the log. The first batch after the log position `next_index_position` gets the next index entry.
 
     `version` increases when written bytes change or can no longer be read.
     """

@@ -166,7 +166,7 @@ def _lz4_block(block: memoryview, descriptor: bytes, block_max: int) -> bytes:
 
 
 def _checksum_byte(descriptor: bytes) -> int:
-    """Return the last byte of an LZ4 frame header: the second byte of the XXH32 of the frame's descriptor.
+    """Return the last byte of an LZ4 frame header: bits 8 to 15 of the XXH32 of the frame's descriptor.
 
     The descriptor must be shorter than 16 bytes.
     """

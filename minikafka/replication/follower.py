@@ -67,7 +67,7 @@ class Follower:
     """All partitions that this broker replicates from one leader broker over one connection.
 
     `on_storage_failed(partition, failure)` is called when the local disk fails. `on_awaited(partition)` is
-    called when a high watermark has moved for which consumers wait. Collections of partitions: `unreconciled`
+    called when a high watermark that consumers wait for has moved. Collections of partitions: `unreconciled`
     (must still be compared with the leader's epochs), `to_list` (the next fetch must list them), `forgotten` (the
     next fetch removes them from the session), `listed` (in the session), `delayed` (wait for a timer), `held` (wait
     for the throttle of this broker). `limits`: bytes that the throttle allows in the next fetch.
@@ -310,7 +310,7 @@ class Follower:
     def _count_throttled(
         self, key: Key, followed: Followed, size: int, high_watermark: int
     ) -> None:
-        """Count the received bytes of a throttled replica; if the replica is not in sync, hold its next fetch."""
+        """Count the received bytes of a throttled replica. Unless it is in sync, hold its fetches for the throttle."""
         partition = followed.partition
         assert partition.follower_throttle is not None
         partition.follower_throttle.record(size)

@@ -178,10 +178,10 @@ class _Channel:
         self._ledger.record(RETRY, request.cause, fields)
 
     async def _call(self, method: str, body: dict[str, object]) -> ControllerResponse:
-        """Send a request once and return the response. A refusal by the broker is a response too.
+        """Send a request once and return the response, which may have an error code.
 
-        Raises OSError if the request must be repeated: no response, failed authentication, or
-        NETWORK_EXCEPTION.
+        Raises OSError if the request must be repeated: there is no response, or the error is
+        CLUSTER_AUTHORIZATION_FAILED or NETWORK_EXCEPTION.
         """
         broker = self.broker
         endpoint = broker.endpoint(self._listener)

@@ -115,7 +115,7 @@ class SettingChange(NamedTuple):
 
 
 class Rows(list[list[Any]]):
-    """Rows shared by several bodies; `packed` caches their msgpack encoding."""
+    """Rows that several request bodies share; `packed` caches the msgpack encoding of the rows."""
 
     __slots__ = ("packed",)
 

@@ -158,7 +158,8 @@ def without_none(field_type: Any) -> tuple[Any, bool]:
 def array_count(cursor: Cursor, flexible: bool, nullable: bool, smallest: int) -> int:
     """Read the length of an array whose elements have at least `smallest` bytes; -1 for null.
 
-    Raises ProtocolViolation for a length that is negative or exceeds the message.
+    Raises ProtocolViolation for any other negative length, for null if the array is not `nullable`, and for
+    a length that exceeds the message.
     """
     count = cursor.varint() - 1 if flexible else cursor.int32()
     if count < 0:

@@ -313,7 +313,7 @@ class ZooKeeperCoordination:
     # ---- watches
 
     def watch(self, kind: WatchKind, path: str) -> OneShot:
-        """Register a one-shot watch. Raises Closed after `close`, when a watch would never complete."""
+        """Register a one-shot watch. Raises Closed after `close`, because the watch would never complete."""
         if self.state is SessionState.CLOSED:
             raise Closed("the ZooKeeper session was closed")
         return self._watches.register(kind, path)

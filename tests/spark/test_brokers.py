@@ -1,4 +1,4 @@
-"""The brokers that Spark reads: the shipped cluster file, memory per record, and the packages that brokers use."""
+"""Brokers for Spark: the shipped cluster file, the memory per record, and the packages that a broker imports."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def start(
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Return the command lines of processes that name the directory and are still running after 10 s."""
+    """Return the command lines that contain the directory, of processes that still run after 10 s."""
     found = [""]
     deadline = time.monotonic() + 10
     while found and time.monotonic() < deadline:

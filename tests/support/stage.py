@@ -173,7 +173,7 @@ class Stage(abc.ABC):
 
 
 class RealStage(Stage):
-    """A stage on real processes. ZooKeeper is read by an independent client (kazoo)."""
+    """A stage whose brokers are real processes. ZooKeeper is read by an independent client (kazoo)."""
 
     def __init__(
         self, cluster: LocalCluster, zookeeper: KazooClient, request_timeout_ms: int

@@ -3,7 +3,7 @@
 ApiVersions 18, versions 0–3.
 - The response has the table in `wire/versions.py`. The response header never has tagged fields.
 - A request of a higher version is not decoded. It gets a response of version 0 with UNSUPPORTED_VERSION and the whole
-  table. Clients then repeat the request in a version that the table has for key 18.
+  table. Clients then repeat the request in a version that the table gives for ApiVersions.
 - From version 3, a client software name or version with characters other than letters, digits, dots and dashes
   gets INVALID_REQUEST.
 - The name and version of the client software decide how transactional ids are refused (`transactional_ids.py`).

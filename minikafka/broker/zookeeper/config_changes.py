@@ -1,7 +1,7 @@
 """Change notifications under `/config/changes`, read by every broker and purged by the controller (R71).
 
 A notification names the entity whose settings were written, but does not contain the settings. Each broker reads
-the settings from their own node. Invariants: the watch is set before the names of the notifications are read, and
+the settings from the entity's node. Invariants: the watch is set before the names of the notifications are read, and
 the names are read before the settings, so that no change is missed. A notification that could not be applied is
 read again.
 """

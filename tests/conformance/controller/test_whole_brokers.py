@@ -369,7 +369,7 @@ async def test_high_watermarks_are_checkpointed_at_the_configured_interval() -> 
 
 
 class HeldCluster(MemoryCluster):
-    """A cluster whose brokers hold LeaderAndIsr requests without handling them, if `hold` is set before they start."""
+    """A cluster; if `hold` is set before the brokers start, they hold LeaderAndIsr requests without handling them."""
 
     hold = False
 

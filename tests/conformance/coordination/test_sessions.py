@@ -45,7 +45,7 @@ async def client(proxy: Proxy, connect: Connect) -> Client:
 
 
 async def lives(client: Client, *, connections: int = 2) -> None:
-    """Check that the client's first session is alive in its connection number `connections`, and still has /e."""
+    """Check that the client has connected `connections` times, and that its first session and /e still exist."""
     async with asyncio.timeout(20):
         while client.connection < connections or client.state is not CONNECTED:  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Topics of a real cluster are archived to Parquet and restored: unusual records, gaps, interrupted, repeated runs."""
+"""Topics of a real cluster are archived to Parquet and restored, with unusual records, gaps, and runs that are interrupted or repeated."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ VALUES = {b"%d" % number: b"x" * number for number in range(50)}
 
 
 class Recorder:
-    """A role listener that records its reports."""
+    """A role listener that records the reports that it receives."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, TopicPartition, int]] = []

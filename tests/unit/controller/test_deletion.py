@@ -244,7 +244,7 @@ def test_other_topics_get_elections_during_a_deletion():
 
 
 def test_stop_replica_response_for_a_topic_not_being_deleted_changes_nothing(caplog):
-    """The response is for a deleted topic with the same name."""
+    """Such a response belongs to an earlier topic of the same name, which was deleted."""
     world = World(brokers=2).create("t", [0, 1])
     broker = world.brokers[0]
     world.clear().handle(StopReplicaAnswered(broker.id, broker.epoch, {T0: 0}))

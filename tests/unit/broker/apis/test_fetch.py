@@ -147,7 +147,7 @@ class Consumer:
         is_new_tick: bool = True,
         wanting: int | None = None,
     ) -> bool:
-        """Send a fetch that names the partition `rows` times; return True if no further request may be parsed.
+        """Send a fetch that names the partition `rows` times; return True if the broker must not parse another one yet.
 
         Only the first `wanting` rows allow more than 0 bytes of records; None means all rows.
         """

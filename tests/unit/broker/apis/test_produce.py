@@ -136,7 +136,7 @@ async def connected() -> AsyncIterator[Connected]:
 async def test_batches_after_a_refused_batch_are_refused_until_its_response_is_sent(
     connected: Connected, also: tuple[TopicPartition, ...]
 ) -> None:
-    """Otherwise the later batches would be appended before the client has sent the refused batch again."""
+    """A later batch must not be appended before the client has sent the refused batch again."""
     await connected.lead(T0, 0, 1, 0, 9)
     await connected.lead(T1, 9, 1, 0, 9)
     connected.produce(T0)  # waits for broker 9; every later response waits behind it

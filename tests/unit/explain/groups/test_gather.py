@@ -88,7 +88,7 @@ class Scene:
         return Picture(tp, brokers, nodes, Past(self.cluster.history(), tp))
 
     async def picture(self) -> GroupPicture:
-        """Wait until the brokers have written their ledger lines, and return the picture of the group."""
+        """Wait until the brokers have written their ledger lines, and return what `collect` gathers about the group."""
         await self.sleep(1)
         client, clock = self.client, self.cluster.clock
         sources = Sources(self.ask, self.lines, self.partition, client, clock)
