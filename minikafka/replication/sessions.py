@@ -373,7 +373,7 @@ class Session:
         self.held.clear()
 
     def serve(self, now: int) -> None:
-        """Answer the parked fetch with the partitions that have changed. If nothing is to send, the fetch stays parked."""
+        """Answer the parked fetch with the changed partitions. If there is nothing to send, the fetch stays parked."""
         if not self.parked or (self.min_bytes > 1 and self._waits_for_more(now)):
             return
         if len(self.dirty) == 1 and now < self.scanned + _SCAN_MS:

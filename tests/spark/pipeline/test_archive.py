@@ -1,4 +1,4 @@
-"""Topics of a real cluster are archived to Parquet and restored, with unusual records, gaps, and runs that are interrupted or repeated."""
+"""Archive and restore of a real cluster's topics: unusual records, offset gaps, interrupted and repeated runs."""
 
 from __future__ import annotations
 
