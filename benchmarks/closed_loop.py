@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
             self.finished.set_result(None)
 
     def send(self, count: int) -> None:
-        """Send the next `count` requests, directly to the socket if possible, else through the event loop."""
+        """Send the next `count` requests: directly to the socket if possible, the rest through the event loop."""
         if not count:
             return
         requests = self.load.requests

@@ -326,7 +326,7 @@ async def failover(cluster: Cluster) -> float:
 
 
 def is_written(brokers: Sequence[Address], topic: str) -> bool:
-    """True if a record is acknowledged by the leader that the first of these brokers names."""
+    """True if the leader that the first broker names is one of these brokers and acknowledges a record."""
     with suppress(OSError, LoadError, KeyError, ValueError):
         with kafka.Session(*brokers[0]) as session:
             metadata = session.ask(METADATA, 1, topics=[{"name": topic}])

@@ -123,7 +123,7 @@ async def running_cluster(
 async def stream_with_failure(
     display: Display, cluster: LocalCluster, stream: Stream, total: int
 ) -> None:
-    """Steps 3 and 4: send the stream, kill the broker that leads most partitions, and restart this broker."""
+    """Steps 3 and 4: stream, kill the broker that leads most partitions, restart it, wait for every ISR."""
     stream.start()
     with display.step("stream") as step:
         await show_progress(step, stream, total, lambda: stream.acked >= KILL_AT * total)

@@ -18,7 +18,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Origin:
-    """The row that a record was written from, as stated in the header of the sink's option `originHeader`."""
+    """The source row of a record, from the header that the sink's option `originHeader` names."""
 
     query: str
     batch: int

@@ -106,7 +106,11 @@ class Group:
             raise RuntimeError(self.problems[0])
 
     def finish(self, records: int) -> None:
-        """Wait until every record is processed, stop, and check the committed offset. Raises KafkaException."""
+        """Wait until every record is processed, at most `DRAIN_SECONDS`, and stop the consumer.
+
+        Then check the committed offset, the processed records and the number of assignments, and add what is
+        wrong to `problems`. Raises KafkaException.
+        """
         end = time.monotonic() + DRAIN_SECONDS
         while len(self.processed) < records and self._thread.is_alive() and time.monotonic() < end:
             time.sleep(0.05)

@@ -140,7 +140,10 @@ def _share_port(one: Endpoint, other: Endpoint) -> bool:
 def _advertised(
     entries: Sequence[str], found: Mapping[str, Endpoint], control_name: str
 ) -> dict[str, Endpoint]:
-    """Return the advertised endpoints by name: the endpoints in `entries`, or `found` if `entries` is empty."""
+    """Return the advertised endpoints by name: the endpoints in `entries`, or `found` if `entries` is empty.
+
+    If `entries` lacks the control endpoint, the control endpoint in `found` is added. Raises ConfigError.
+    """
     given = {item.name: item for item in map(parse_endpoint, entries)}
     if not given:
         return dict(found)

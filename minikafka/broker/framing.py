@@ -75,7 +75,7 @@ class FramedStream:
         raise NotImplementedError
 
     def may_receive(self, size: int, start: int) -> bool:
-        """Return True if the frame at `start`, which has `size` bytes, may get a buffer of its own now."""
+        """Return True if the frame at `start`, of `size` bytes with its length field, may get its own buffer now."""
         return True
 
     def own_buffer_handled(self) -> None:

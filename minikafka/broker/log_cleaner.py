@@ -43,7 +43,7 @@ class _Aborted(Exception):
 class _Cleaning(NamedTuple):
     """A cleaning in progress. `segments` are cleaned.
 
-    `following` is the next segment of the log. If it has been removed, the log was truncated.
+    `following` is the first segment after them. If it is no longer in the log, the log was truncated.
     """
 
     partition: Partition

@@ -1,8 +1,8 @@
 """`cluster health`: find what is wrong with a cluster.
 
 Metadata alone is not sufficient: a broker that was killed or paused stays in the metadata until its session
-expires. So a client request is sent to every broker and every leader. With `--data` the processes are checked
-too.
+expires. So a client request is sent to every broker and every leader. Without `--bootstrap`, the processes of
+the cluster are checked too.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _TOGETHER: Final = "name partitions as TOPIC-PARTITION, or by --topic and --part
 
 
 class Named(NamedTuple):
-    """The partitions that a command line names: single partitions, or all partitions of topics."""
+    """The partitions that a command line names: single partitions, all partitions of topics, or none."""
 
     partitions: tuple[TopicPartition, ...]
     topics: tuple[str, ...]

@@ -26,7 +26,7 @@ TAKE_BACK_S = 5
 
 
 class MoveByNode:
-    """The job that writes the request, waits until the controller has removed it, and prints the results."""
+    """The job that writes the request to its node, waits until the controller has removed it, and prints results."""
 
     def __init__(self, options: ReassignOptions) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Errors about missing topics and partitions. Each error names a command that helps."""
+"""Errors about topics and partitions that are missing or refused, with a command that helps, or the reason."""
 
 from __future__ import annotations
 

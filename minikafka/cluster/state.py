@@ -56,7 +56,10 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The state of a cluster at one moment. `answers`: by broker id, without brokers that did not answer."""
+    """The state of a cluster at one moment.
+
+    `answers`: the control-plane answers by broker id, without brokers that did not answer.
+    """
 
     answers: Mapping[int, Mapping[str, Any]]
     controller: int | None

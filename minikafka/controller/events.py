@@ -30,7 +30,7 @@ NO_NODE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """The content of a topic node: the assignment, and the 16-byte topic id or None."""
+    """The content of a topic node: the assignment, and the 16-byte topic id (None if the node has no id)."""
 
     topic_id: bytes | None
     assignment: Mapping[int, ReplicaAssignment]
@@ -89,7 +89,7 @@ class AssignmentChanged:
 
 @dataclass(frozen=True, slots=True)
 class DeletionsChanged:
-    """All topics that are marked for deletion now, under `/admin/delete_topics` (L4)."""
+    """All topics that one read found marked for deletion under `/admin/delete_topics` (L4)."""
 
     topics: frozenset[str]
 

@@ -73,7 +73,7 @@ def _elected(lines: Sequence[Line]) -> set[TopicPartition]:
 
 
 def _refused(lines: Sequence[Line]) -> dict[TopicPartition, str]:
-    """Return the reasons, by partition, for which the plan elects no leader."""
+    """Return, by partition, the reason why the plan elects no leader."""
     return {
         tp: line["reason"]
         for line in _decisions(lines, "refuse")

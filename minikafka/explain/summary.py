@@ -162,9 +162,9 @@ class Story:
         return _End(f"{verb if is_known else 'died or did not answer'}; its session expired")
 
     def _facts_of_registration(self, broker: int, epoch: int) -> dict[str, int]:
-        """Return the time of the first fact of each kind that the broker recorded in this registration.
+        """Return kind of fact -> time of the broker's first such fact after it registered with this epoch.
 
-        `epoch`: the broker epoch of the registration. The registration ends with the broker's next start.
+        The broker's next start (`started`) is the last fact included; later facts are left out.
         """
         live = (line["time"] for line in self._events if line["brokers"].get(str(broker)) == epoch)
         began = next(live)

@@ -42,7 +42,10 @@ _ONE_UNIT_MAX: Final = "\uffff"
 
 
 class Commits:
-    """The processing of commits for all groups. `remove_group(group, cause)` removes a group."""
+    """Stores, returns, deletes and expires the committed offsets of all groups.
+
+    `remove_group(group, cause)` removes a group.
+    """
 
     def __init__(
         self,

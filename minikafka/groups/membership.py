@@ -111,7 +111,7 @@ class Membership:
     # ---- timers
 
     def member_due(self, group: Group, member: Member, now: int) -> None:
-        """Process a member's timer: remove the member if its session may expire (`needs_heartbeat`)."""
+        """Remove a member whose timer is due, unless its session cannot expire now (`needs_heartbeat`)."""
         if group.members.get(member.member_id) is member and member.needs_heartbeat():
             self._rebalances.remove_and_rebalance(group, member, commands.SESSION_EXPIRED, now)
 

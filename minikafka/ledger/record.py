@@ -2,7 +2,7 @@
 
 One line is one JSON object. Every line has
 
-    time     Unix milliseconds at which the line was written
+    time     Unix milliseconds at which the line was written, by the clock of the broker that wrote it
     broker   id of the broker that wrote the line
     n        number of the line at this broker, which continues after restarts: (broker, n) identifies a line
     kind     one of the kinds below

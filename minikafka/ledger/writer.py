@@ -1,9 +1,10 @@
 """The ledger of one broker on disk: JSON lines in rotating files.
 
-The ledger is stored in `LOG_DIR-ledger/`, next to the first log directory. So the ledger can record the failure
-of a log directory. At most `FILES_MAX` files `ledger-NNNNNN.jsonl` of `FILE_BYTES` are kept. Lines are written
-once per iteration of the event loop, without fsync. A line of a kind in `WRITTEN_THROUGH` is written
-immediately, after all earlier lines. So a killed process loses at most the lines of the loop's last iteration.
+The ledger is stored in `LOG_DIR-ledger/`, next to the first log directory. So the ledger survives the failure of
+a log directory, and can record that failure. At most `FILES_MAX` files `ledger-NNNNNN.jsonl` of `FILE_BYTES` are
+kept. Lines are written once per iteration of the event loop, without fsync. A line of a kind in `WRITTEN_THROUGH`
+is written immediately, after all earlier lines. So a killed process loses at most the lines of the loop's last
+iteration.
 
 Invariants: `record` never raises. Lines that could not be written are counted, and a `lost` line contains their
 number. A file consists of whole lines. After a crash, the next start removes an unfinished last line.

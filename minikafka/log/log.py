@@ -359,7 +359,8 @@ class Log:
         """Roll to a new segment if the batches do not fit; with the first batch of a segment, set its roll timestamp.
 
         As in Kafka, the age of a segment is the difference between the timestamps of batches. If the first batch
-        has no timestamp, a leader uses the current time, `wall_ms` (Unix ms). A follower passes -1.
+        has no timestamp, a leader uses the current time, `wall_ms` (Unix ms). A follower passes -1, and uses the
+        first batch that has a timestamp.
         """
         if self.position > self._active.start:
             by_time = self._roll_timestamp != _NO_BATCH_YET and timestamp > self._roll_timestamp

@@ -163,8 +163,8 @@ class LogManager:
 
         An existing log with another topic id is moved aside, and a new log is created. If `is_new`
         is False and a directory is offline, no log is created, because the existing log may be in
-        the offline directory (R67): raises StorageFailed. Raises ConfigError if the path of the log
-        is a symbolic link.
+        the offline directory (R67): raises StorageFailed. Also raises StorageFailed if no directory
+        is live, and ConfigError if the path of the log is a symbolic link.
         """
         log = self.logs.get(tp)
         if log is not None and topic_id and log.topic_id and log.topic_id != topic_id:

@@ -444,7 +444,7 @@ class Segment:
     def _sound_slot(self, choose: Callable[[OffsetIndex], int]) -> int:
         """Return the list index of the index entry that `choose` selects, -1 if there is none.
 
-        An entry that was read from an index file is compared with its batch in the log file. If both agree,
+        An entry that was read from an index file is compared once with its batch in the log file. If both agree,
         the base offset of the batch is stored in the entry. If they differ, the index is rebuilt and `choose`
         is called again.
         """

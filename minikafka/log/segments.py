@@ -139,7 +139,7 @@ class Segments(list[Segment]):
         self.removals += 1
 
     def synced(self, count: int, removals: int) -> int:
-        """Note that the first `count` segments of `unsynced` are durable; return the end of the durable log.
+        """Note that the first `count` segments of `unsynced` are durable; return the end offset of the last one.
 
         The argument `removals` is the value of `self.removals` when the fsync began. If `self.removals` has
         changed since, change nothing and return 0.

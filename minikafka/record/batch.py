@@ -90,7 +90,7 @@ class Record(NamedTuple):
 
 
 def check_produced(view: memoryview, start: int, end: int, header: Header, internal: bool) -> int:
-    """Return the error code for the records field [start, end) of a produce request, 0 if the field is valid.
+    """Return the error code for a records field [start, end) that a leader is to append, 0 if the field is valid.
 
     `header` is `HEADER` unpacked at `start`. The rules are Kafka's (ProduceRequest, UnifiedLog, LogValidator). The
     CRC is checked last, because it costs most. `internal`: one of the broker's own coordinators wrote the batch.
@@ -208,7 +208,7 @@ def has_gap(headers: Sequence[Header], expected: int) -> bool:
 
 
 def unsound_error(buf: Buffer, view: memoryview, at: int, end: int, expected: int) -> CorruptBatch:
-    """Return the exception for a batch at position `at` that `valid_run` refused; `expected` is the base offset."""
+    """Return the exception for a batch at `at` that `valid_run` refused; `expected` is the required base offset."""
     if end - at < HEADER_BYTES:
         return CorruptBatch(f"{end - at} bytes are not a batch, expected offset {expected}")
     header = _unpack_header(buf, at)

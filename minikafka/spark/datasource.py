@@ -65,7 +65,7 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
             return SCHEMA_WITH_HEADERS if parse(self.options).include_headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the batch reader. Raises `ConfigError` for invalid options or a user's schema."""
+        """Return the batch reader. Raises `ConfigError` for invalid options, or if the user sets another schema."""
         return BatchReader(self._options(schema, Mode.BATCH))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -150,7 +150,8 @@ def single_records(buf: bytearray, head_end: int, end: int, version: int) -> int
     """Return the position of the records in a request for one partition, without decoding the head.
 
     The head ends at `head_end`, after the partition number. The caller has already decoded an identical head.
-    Return -1 if the frame does not end with exactly one records field. The caller must then decode the request.
+    Return -1 if the rest of the frame is not exactly one records field (before empty tagged fields). The caller must
+    then decode the request.
     """
     if version < FLEXIBLE:
         if head_end + 4 > end:

@@ -150,7 +150,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the pending requests after the connection was lost (asyncio.BaseProtocol)."""
+        """Call `Owner.on_lost` and fail the pending requests (asyncio.BaseProtocol)."""
         self.abort()
 
     def abort(self) -> None:

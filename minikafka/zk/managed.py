@@ -260,7 +260,7 @@ class ManagedZooKeeper:
             await self.kill()
 
     async def kill(self) -> None:
-        """Kill the server with SIGKILL, and wait until the process has ended. The data stays intact."""
+        """Kill the server with SIGKILL, and wait at most STOP_TIMEOUT_MS until it has ended. The data stays intact."""
         self.signal(signal.SIGKILL)
         await self._wait_until_ended(STOP_TIMEOUT_MS)
 

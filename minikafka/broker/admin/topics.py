@@ -1,6 +1,6 @@
 """Creating topics and marking topics for deletion, on the active controller.
 
-This module checks and plans each request. The TopicStore then writes to ZooKeeper. The client is answered
+This module checks and plans each request. The TopicStore then writes the change. The client is answered
 when this broker's metadata shows the change.
 """
 

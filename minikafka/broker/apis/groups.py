@@ -246,7 +246,7 @@ def heartbeat(services: Services, request: Entity, context: RequestContext) -> L
 
 @lru_cache(maxsize=64)
 def _beat(version: int, answer: HeartbeatResponse) -> bytes:
-    """Return the encoded response to Heartbeat. It is cached: heartbeats are frequent and have few responses."""
+    """Return the encoded response to Heartbeat. Cached: heartbeats are frequent, and few responses differ."""
     return encode_body(response(HEARTBEAT, version, error_code=answer.error))
 
 

@@ -288,7 +288,10 @@ class Term:
         return None
 
     async def _clean_up(self, effect: Effect) -> None:
-        """Carry out an effect that deletes admin requests or notifications, or changes the watched state nodes."""
+        """Carry out an effect that deletes or trims admin requests, or deletes notifications.
+
+        Also carry out an effect that adds or removes watches on the state nodes of partitions.
+        """
         if isinstance(effect, DeleteIsrChanges):
             await self._delete_notifications(notifications.ISR_CHANGES, effect.names)
         elif isinstance(effect, DeleteLogDirEvents):

@@ -1,7 +1,8 @@
 """The ZooKeeper session of one controller term: it repeats reads after a reconnect, and fences writes.
 
 Invariants: every write is a multi that begins with the check of `/controller_epoch` and is sent only in the
-session of the term (R2, S15). After a write without an answer, the nodes are read again before the next write.
+session of the term (R2, S15). After a write without an answer, the nodes are read again before the next write;
+only deletions at any version are repeated without a read.
 """
 
 from __future__ import annotations

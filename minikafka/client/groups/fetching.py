@@ -134,7 +134,7 @@ class Fetching:
         self.without_position.difference_update(partitions)
 
     def move(self, tp: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Set the position of a partition that is still assigned. UNKNOWN: the position must be looked up.
+        """Set the position of a partition, if it is still assigned. UNKNOWN: the position must be looked up.
 
         `epoch`: leader epoch of the record before the offset.
         """

@@ -140,7 +140,7 @@ class OffsetsReader:
         self._now = wall_ms
 
     async def lags(self, report: Answer, readable: Collection[TopicPartition]) -> list[Lag] | None:
-        """Return the lags of the readable partitions with a committed offset; None if reading fails."""
+        """Return the lags of the readable partitions with a committed offset; None if reading fails or times out."""
         try:
             async with asyncio.timeout(TIMEOUT_MS / 1000):
                 return await self._lags(report, readable)

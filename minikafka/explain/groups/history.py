@@ -44,7 +44,7 @@ class Entry:
 
     @property
     def time(self) -> int:
-        """Unix milliseconds at which the rebalance started, or of the fact."""
+        """Unix milliseconds of the start of the rebalance; of the first line if no line is about a start."""
         return int((self.start or self.lines[0])["time"])
 
     @property

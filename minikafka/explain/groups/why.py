@@ -50,7 +50,7 @@ _STEADY: Final = (commands.JOINED, commands.LEFT)
 
 
 def explain_group(picture: GroupPicture) -> list[Finding]:
-    """Return the findings about the group; [] if there is no problem."""
+    """Return the findings about the group: problems and remarks; [] if there is nothing to report."""
     found = [*_coordinator(picture)]
     if picture.report is not None:
         found += [*_rebalance(picture, picture.report), *_members(picture, picture.report)]

@@ -95,8 +95,8 @@ class ArchiveDirectory:
     def commit(self, staged: Path, tp: TopicPartition, tile: Tile) -> None:
         """Move a staged file to the partition's directory.
 
-        Raises `Overlap` if another file covers the same offsets, and `ConfigError` if the driver does not
-        see the staged file.
+        Raises `Overlap` if any offset would be in two files of the partition, and `ConfigError` if the
+        driver does not see the staged file.
         """
         if not staged.exists():
             raise ConfigError(

@@ -1,10 +1,10 @@
 """Finds the positions of all records in a run of records, without a Python loop over the records.
 
-A record is a length (zigzag varint) followed by this number of bytes. The first byte is the attributes byte,
-always 0. A loop would read each length to find the next record. Instead, `find` collects the positions that
-look like the start of a record, the candidates. The candidates are correct if the first candidate is at 0,
-each record ends where the next candidate starts, the last record ends at the end of the data, and the number
-of candidates matches the batch headers.
+A record is a length (zigzag varint) followed by this number of bytes. The first byte after the length is the
+attributes byte, always 0. A loop would read each length to find the next record. Instead, `find` collects the
+positions that look like the start of a record, the candidates. The candidates are correct if the first candidate
+is at 0, each record ends where the next candidate starts, the last record ends at the end of the data, and the
+number of candidates matches the batch headers.
 
 The first attempt suits records without headers. Such a record ends with a header count of 0, so the length of
 the next record is between two zero bytes. Other data takes more time, but the result is the same: candidates

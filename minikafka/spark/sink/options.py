@@ -1,7 +1,7 @@
 """The options of a write, named as in Spark's own Kafka sink and Kafka's producer.
 
 Invariant: every accepted option has an effect. This sink always writes with acks=all and idempotence, so the
-options acks and enable.idempotence accept no other values.
+options kafka.acks and kafka.enable.idempotence accept no other values.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def write_rows(
 ) -> int:
     """Write all rows of a task, and return the number of rows. Needs no Spark session.
 
-    Raises `RowRefused`, `WriteFailed`, `Unreachable`, `KafkaError`.
+    Raises `RowRefused`, `WriteFailed`, `Unreachable`, `KafkaError`, and `ConfigError` if CRC-32C is not available.
     """
     crc = checksum.find()
     if crc is None:
