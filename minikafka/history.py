@@ -207,9 +207,9 @@ class _Comparison:
         self._match_surplus(missing, surplus)
 
     def _match_surplus(self, missing: Counter[Payload], surplus: Iterable[Payload]) -> None:
-        """Match each payload that was read at an unexpected offset with a send that explains it.
+        """Match each payload that was read at an unexpected offset with a send that may explain it.
 
-        The most certain explanation is tried first.
+        The most certain explanation is tried first. A payload without any is duplicated or invented.
         """
         claims = (
             (self.somewhere, None),

@@ -96,8 +96,8 @@ class ClientConnection:
     """The client at the other end of one connection, the same object for all requests of that connection.
 
     `id` is unique among all connections that this broker process ever accepted. `peer` is the client's host:port.
-    `listener` is the name of the listener that accepted the connection. `software` is the name and version in the client's last
-    ApiVersions request of version 3 or later, "" before such a request.
+    `listener` is the name of the listener that accepted the connection. `software` is the name and version in the
+    client's last ApiVersions request of version 3 or later, "" before such a request.
     """
 
     id: int

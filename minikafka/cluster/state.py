@@ -161,7 +161,10 @@ async def call_all(
 async def brokers_know(
     record: ClusterRecord, ids: Collection[int], tp: TopicPartition, clock: Clock
 ) -> bool:
-    """True if at least one of these brokers has the partition in its metadata, or does not answer."""
+    """True if at least one of these brokers has the partition in its metadata, or does not answer.
+
+    Also True if `ids` is empty.
+    """
     from minikafka.client import Client
 
     deadline = clock.now() + NEW_TOPIC_MS

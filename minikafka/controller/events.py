@@ -289,7 +289,10 @@ class StartChannel:
 
 @dataclass(frozen=True, slots=True)
 class StopChannel:
-    """Close the request queue of a broker that is no longer registered, and drop the queued requests."""
+    """Close the request queue of a failed broker, and drop the queued requests.
+
+    The broker may have registered again with a new broker epoch.
+    """
 
     broker_id: BrokerId
 

@@ -205,8 +205,8 @@ class ControllerMachine:
         """Load the cluster's state, inform all brokers, and resume unfinished work (D5).
 
         Brokers receive the metadata before any LeaderAndIsr (R18). Replicas on dead brokers are moved to
-        Offline last. The elections before that remove all dead replicas of a partition from the ISR in
-        one write (X7).
+        Offline only after the elections, so that an election removes all dead replicas of a partition
+        from the ISR in one write, as when a broker dies (X7).
         """
         context = self.context
         for broker in event.brokers.values():

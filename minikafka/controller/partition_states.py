@@ -108,7 +108,7 @@ class PartitionStateMachine:
         logger.info("Started partition state machine with initial state -> %s", initial)
 
     def trigger_online(self, topics: Collection[str] | None = None) -> Procedure[Results]:
-        """Elect leaders for the New and Offline partitions of `topics`, or of all topics if None (F8).
+        """Hold offline elections for the New and Offline partitions of `topics`, or of all topics if None (F8).
 
         Partitions of topics that are being deleted are skipped.
         """

@@ -420,7 +420,10 @@ class Reassignments:
     # Phase B.
 
     def _complete(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """Run phase B. A partition stays in phase A if none of its target replicas can become the leader."""
+        """Run phase B. A partition stays in phase A if step B3 fails for it.
+
+        This includes a partition without a target replica that can become the leader.
+        """
         self._emit_step("B1", partitions)
         yield from self._bring_adding_online(partitions)
         self._emit_step("B2", partitions)

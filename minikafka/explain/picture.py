@@ -212,6 +212,6 @@ class Picture:
         return next((f for f in leader["followers"] if f["broker"] == broker), None)
 
     def backlog(self, broker: int) -> int:
-        """Return the number of controller requests that the broker has not answered yet."""
+        """Return the number of controller requests that the broker has not answered yet; 0 if unknown."""
         answer = self.controller_answer
         return answer["backlog"].get(str(broker), 0) if answer else 0

@@ -284,7 +284,7 @@ class GroupCoordinator:
     def next_deadline(self) -> int | None:
         """Return the time (monotonic ms) at which to call `handle_timer`; None if no timer is running.
 
-        Every call of another method may change this time.
+        Every call of another method may change this time, so the runner must call this method again afterwards.
         """
         time = self._timers.next_time()
         if self._sweep_at is None or time is None:

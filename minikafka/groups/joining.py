@@ -135,10 +135,10 @@ class Joining:
     # ---- room
 
     def _has_room(self, group: Group, member_id: str) -> bool:
-        """True if the group has at most `group.max.size` members including this member.
+        """True if the group has room for this member (`group.max.size`).
 
-        While the group prepares a rebalance, only the members that have joined again count. So if the limit was
-        lowered, the last members that join are removed.
+        A current member always has room, unless the group prepares a rebalance. Then only the members that have
+        joined again count. So if the limit was lowered, the last members that join are removed.
         """
         size = self._settings.group_max_size
         member = group.members.get(member_id)
@@ -236,7 +236,7 @@ class Joining:
         self._rebalances.rebalance(group, cause, now, member, request.reason, changed)
 
     def _wait(self, join: _Join, member: Member) -> None:
-        """Update the member from the request, and let the caller wait for the response."""
+        """Set the member's protocols and timeouts from the request, and let the caller wait for the response."""
         group, request = join.group, join.request
         repeat = JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         self._rebalances.answer_join(group, member, repeat)

@@ -33,7 +33,7 @@ class Member(Timer):
     """A member of a group. The timer is due when the member's session expires.
 
     `join_caller`, `sync_caller`: the callers that wait for a response to the member's JoinGroup or SyncGroup, None
-    without such a request. `is_new`: true until the member receives its first JoinGroup response.
+    without such a request. `is_new`: true until the first generation with the member begins.
     """
 
     __slots__ = (

@@ -57,7 +57,7 @@ class HeartbeatRequest(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """A member in a LeaveGroup request. An administrator's request has only the instance id of the member."""
+    """A member in a LeaveGroup request. An administrator's request names a static member only by instance id."""
 
     member_id: str
     instance_id: str | None = None
@@ -83,8 +83,9 @@ class OffsetToCommit(NamedTuple):
 class CommitRequest(NamedTuple):
     """An OffsetCommit request. A client that is not a member has generation -1 and an empty member id.
 
-    `topics` contains only existing topics and partitions. `retention_time_ms`: time after which the offsets
-    expire (versions 2 to 4), -1 if the client did not send a time.
+    `topics` contains only existing topics and partitions; the API itself answers the other partitions.
+    `retention_time_ms`: time from the commit to the expiry of the offsets (versions 2 to 4), -1 if the client
+    did not send a time.
     """
 
     group_id: str

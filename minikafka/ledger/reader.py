@@ -37,7 +37,7 @@ _ABOUT_PARTITIONS: Final = tuple(
 def read(directory: str | Path, mentioning: str = "") -> list[Line]:
     """Return the lines in one broker's ledger directory; [] if the directory does not exist.
 
-    `mentioning`: name of a topic. If given, lines that name only partitions of other topics are skipped.
+    `mentioning`: name of a topic. If given, lines of a kind in `_ABOUT_PARTITIONS` that do not name it are skipped.
     """
     mentions = _mentions(mentioning)
 

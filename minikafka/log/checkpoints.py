@@ -68,7 +68,7 @@ def decode_properties(data: bytes) -> dict[str, str]:
 
 
 def check_version(properties: Mapping[str, str]) -> None:
-    """Raise ValueError if the version in `meta.properties` is not 0, which brokers with ZooKeeper write."""
+    """Raise ValueError unless `meta.properties` has version 0, the version of a broker with ZooKeeper."""
     version = properties.get("version")
     if version is None:
         raise ValueError("it has no version")

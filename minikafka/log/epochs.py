@@ -58,7 +58,10 @@ class LeaderEpochs:
         self._changed()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (largest epoch <= `epoch`, end offset of that epoch); (-1, -1) if `epoch` is unknown (R38)."""
+        """Return (largest epoch <= `epoch`, end offset of that epoch) (R38).
+
+        Return (-1, -1) if `epoch` is negative or higher than the latest epoch.
+        """
         if epoch < 0 or epoch > self.latest:
             return UNDEFINED
         if epoch == self.latest:

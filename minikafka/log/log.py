@@ -251,7 +251,7 @@ class Log:
 
         All batches are written with one call. Raises StorageFailed. Raises CorruptBatch, and appends nothing, for
         a wrong header or CRC, or an offset below the expected offset. Raises OffsetGap, and appends nothing, for
-        an offset above the expected offset in a topic that was never compacted.
+        an offset above the expected offset, unless the topic is or was compacted.
         """
         gaps = self.gaps
         accept_gaps = gaps.accepted
@@ -621,7 +621,7 @@ class Log:
             self._sync_files()
 
     def _sync_files(self) -> None:
-        """Fsync all files, and raise the recovery point to the log end. No batch may be pending."""
+        """Fsync all unsynced files, and raise the recovery point to the log end. No batch may be pending."""
         for segment in [*self.segments.unsynced, self._active]:
             segment.file.sync()
         self.epochs.sync()

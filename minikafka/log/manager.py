@@ -357,7 +357,7 @@ class LogManager:
     def _guarded(self, directory: LogDirectory, action: Callable[[], None]) -> None:
         """Run an operation on a directory; if it fails, take the directory offline.
 
-        Raises StorageFailed if the directory is the last live one.
+        The last live directory is not taken offline: its failure is raised as StorageFailed.
         """
         try:
             action()

@@ -124,7 +124,7 @@ class Batches(NamedTuple):
         It is enough to check the first and the last batch of each epoch, because epochs never decrease from
         batch to batch. Without this check, a follower with an epoch that no leader had would never join the
         ISR, and a leader with a wrong start offset would let followers keep diverging records. Also True if
-        the batches have no epochs.
+        the log is empty or the batches have no epochs.
         """
         if self.start == self.end or self._epoch_at(self.start) < 0:
             return True
@@ -221,7 +221,7 @@ def _open_segments(storage: Storage, directory: str, interval: int) -> list[Segm
 
 
 def _delete_below(segments: list[Segment], log_start_offset: int) -> None:
-    """Delete the segments wholly below the log start offset, whose removal was interrupted by a crash.
+    """Delete the segments wholly below the log start offset, which were not removed before the broker stopped.
 
     After a power loss some of these segments may already be missing. That does no harm.
     """
@@ -275,8 +275,8 @@ def _recover_from(
 ) -> tuple[int, int]:
     """Recover segments[first:] and append their epochs to `epochs`; return (size of last segment, log end offset).
 
-    After a clean stop segments[first:] is empty. Then the last segment is recovered if its file ends with a
-    partial batch.
+    The segments after a truncated segment or a gap are deleted, and removed from `segments`. If segments[first:]
+    is empty, as after a clean stop, the last segment is recovered if its file ends with a partial batch.
     """
     position = end_offset = 0
     if segments and first == len(segments):

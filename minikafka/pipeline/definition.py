@@ -98,7 +98,7 @@ class ParquetSink:
 
 @dataclass(frozen=True)
 class ConsoleSink:
-    """A sink that prints at most `rows` rows of a table, or of each micro-batch of a stream."""
+    """Standard output as a sink: at most `rows` rows of a table, or of each micro-batch of a stream."""
 
     rows: int = 20
     mode: str = "append"

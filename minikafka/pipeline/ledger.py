@@ -64,7 +64,7 @@ class _Analysis(NamedTuple):
 
 
 def run(spark: SparkSession, settings: LedgerSettings, report: Report) -> Summary:
-    """Read the ledgers, and return elections, ISR changes and controller terms."""
+    """Read the ledgers; return the tables of `_Analysis`, and write the plot if one is requested."""
     if settings.plot:
         check_path(settings.plot)
     files = _files(settings.ledgers)

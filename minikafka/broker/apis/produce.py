@@ -536,7 +536,7 @@ class ProduceApi:
     def _queue(
         self, topics: Topics, acks: int, timeout_ms: int, correlation: int, version: int
     ) -> None:
-        """Queue the response to a request whose batches have been appended or refused."""
+        """Queue the response, if `acks` is not 0, to a request whose batches have been appended or refused."""
         refused = [(topic, part) for topic, parts in topics for part in parts if part.error]
         if refused:
             self.memo.clear()

@@ -263,7 +263,10 @@ def _said(line: Line) -> str:
 
 
 def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
-    """Yield a finding for each client that stayed a member and caused _REPEATS_MIN rebalances for one reason."""
+    """Yield a finding for each client that caused at least _REPEATS_MIN rebalances for one reason.
+
+    Rebalances after a join, a leave or an expired session are not counted. At most _SHOWN findings.
+    """
     starts = [entry.start for entry in recent if entry.start is not None]
     found = Counter(
         (client_of(line["member"]), line["trigger"])

@@ -132,7 +132,7 @@ def _is_zero(data: memoryview, position: int) -> bool:
 
 
 def _broken_frame(data: memoryview, position: int) -> tuple[str | None, int]:
-    """Return what is wrong with the length of the batch (None if valid), and the size of the batch."""
+    """Return what is wrong with the length of the batch (None if valid), and the size of the batch (0 if invalid)."""
     left = len(data) - position
     if left < _HEADER.size:
         return f"the file ends within a batch header, {left} bytes after its start", 0

@@ -49,7 +49,7 @@ def from_json(tree: Mapping[str, Any]) -> Positions:
 def behind(read: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """Return the lag of each partition: the offset in `latest` minus the offset in `read`, at least 0.
 
-    Partitions that are not in `read` are left out, as in Spark's own source.
+    Partitions that are not in `read` are left out, as in Spark's own source, and so are those not in `latest`.
     """
     done, ends = from_json(read), from_json(latest)
     return {tp: max(ends[tp].offset - at.offset, 0) for tp, at in done.items() if tp in ends}
