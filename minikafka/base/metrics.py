@@ -1,7 +1,8 @@
 """The metrics of one broker under the names of Kafka's JMX beans, and their Prometheus text.
 
 A component registers its metrics once and keeps the returned objects. To count, the component adds to `Counter.value`
-or calls `Histogram.record`. Both allocate nothing and read no clock. Gauges are computed when they are read.
+or calls `Histogram.record`. Both allocate nothing, call no callbacks and read no clock. Gauges are computed when they
+are read.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class OneAtATime:
         """The time at which each connection began to wait (monotonic ms)."""
 
     def ask(self, worker: Worker) -> None:
-        """Begin the connection's large request as soon as no other large request is in progress."""
+        """Begin the connection's large request if no other one is in progress; otherwise let the connection wait."""
         if self._current is None:
             self._current = worker
             self._limit = self._clock.call_later(LARGE_MS, lambda: self.end(worker))

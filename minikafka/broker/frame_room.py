@@ -35,8 +35,9 @@ class FrameRoom:
 
     A request that is larger than the budget gets memory when nothing else is reserved.
     The memory of a request (its "room") is reserved before the request is received, and kept until `release`.
-    If no room is free, the connection waits in a queue. Invariant: a request with room can be received and
-    handled, whatever other clients do. While connections wait, a client that stops sending is disconnected.
+    If too little memory is free, or other connections wait, the connection waits in a queue. Invariant: a
+    request with room can be received and handled, whatever other clients do. While connections wait, a client
+    that stops sending is disconnected.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -52,7 +53,8 @@ class FrameRoom:
     def reserve(self, receiver: Receiver, size: int) -> bool:
         """Reserve memory for a request of `size` bytes and return True.
 
-        If no memory is free, queue the connection and return False. Its `room_given` is called later.
+        If too little memory is free, or other connections are waiting, queue the connection and return False.
+        Its `room_given` is called later.
         """
         if receiver in self._held:
             return True

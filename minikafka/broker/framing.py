@@ -79,7 +79,7 @@ class FramedStream:
         return True
 
     def own_buffer_handled(self) -> None:
-        """React to the end of a frame with a buffer of its own. Slices of this buffer may still be in use."""
+        """Called after a frame with a buffer of its own was handled. The buffer may still be in use."""
 
     def received(self) -> int | None:
         """Return the number of bytes received so far of an incomplete frame with a buffer of its own, else None."""
@@ -160,7 +160,10 @@ class FramedStream:
         self._view = self._big_view = memoryview(self._buf)
 
     def _make_room(self, size: int) -> None:
-        """Make sure that an incomplete frame of `size` bytes fits: get a larger buffer if necessary."""
+        """Prepare the buffer for an incomplete frame of `size` bytes.
+
+        A frame that is too large for the buffer gets a larger buffer, or a buffer of its own that grows later.
+        """
         if size <= self._capacity >> 1:
             return
         if size <= _CAPACITY_MAX >> 1:

@@ -42,7 +42,8 @@ class LargeProduce:
     def begin(self, steps: Generator[None, None, None], *, has_many: bool) -> None:
         """Take the steps of a request in later turns.
 
-        A request with `has_many` begins when no other connection handles such a request (`OneAtATime`).
+        A request with `has_many` begins when `OneAtATime` allows it: after the earlier request of another
+        connection has ended or has taken too long.
         """
         self._steps = steps
         if has_many:

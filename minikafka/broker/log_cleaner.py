@@ -56,8 +56,8 @@ class LogCleaner:
     """The cleanings of one broker.
 
     `settings()` returns the broker's current settings. `storage_failed(partition, failure)` takes a log
-    directory offline. After a failure, a log is not compacted again until the broker restarts: `uncleanable`
-    holds the reason, by partition.
+    directory offline. `uncleanable` holds, by partition, the reason why a log is not compacted again until the
+    broker restarts or stops hosting the partition.
     """
 
     def __init__(

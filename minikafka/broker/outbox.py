@@ -53,10 +53,11 @@ class ReadAhead:
 class SendTurns:
     """The consumers that have an unsent response. Each turn of the event loop sends to one consumer.
 
-    Between two turns the event loop reads other sockets. Produce requests and followers therefore wait for only
-    about `SHORT_TURN_BYTES` to be sent, however many consumers read old records. Each turn first yields the
-    processor. Without this, a follower or producer that the broker has just woken would often have to wait
-    until the broker's processor is free.
+    Between two turns the event loop reads other sockets. While producers are active, Produce requests and
+    followers therefore wait for only about `SHORT_TURN_BYTES` to be sent, however many consumers read old
+    records. A turn first yields the processor, except after a long yield (`HELD_TURNS`). Without this, a
+    follower or producer that the broker has just woken would often have to wait until the broker's processor
+    is free.
     """
 
     __slots__ = (

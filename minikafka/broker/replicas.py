@@ -1,7 +1,8 @@
 """The replicas hosted by this broker: Kafka's ReplicaManager.
 
 This module makes replicas leaders or followers when `controller_requests.py` calls it. It owns the purgatory, in
-which produce and fetch requests wait. Invariant: a request with an old leader epoch changes nothing (R7).
+which produce and fetch requests wait. Invariant: a request with a leader epoch that is older than one already seen
+changes nothing (R7).
 """
 
 from __future__ import annotations

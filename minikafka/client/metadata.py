@@ -85,7 +85,7 @@ class Metadata:
         self._stale = True
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """Return the metadata of a topic. `create`: the broker may create a missing topic.
+        """Return the metadata of a topic. `create`: the broker creates a missing topic if its settings allow it.
 
         Raises KafkaError with the topic's error code. Raises OSError.
         """

@@ -1,8 +1,8 @@
 """Planning of a cluster: the brokers of the cluster, and their ports.
 
 Invariant: a broker keeps its ports until other ports are requested, even while the cluster is smaller and does
-not include the broker. A new port is not in use by another process or broker. The number of brokers and the
-first port are each taken from the first source in this list that has a value:
+not include the broker. A port that this module chooses is not in use by another process or broker. The number
+of brokers and the first port are each taken from the first source in this list that has a value:
 
 1. the argument of LocalCluster
 2. the configuration, if the user has named its file or has edited the value since the last start

@@ -1,9 +1,10 @@
 """The controller's view of the cluster.
 
 Its indexes keep the work for an event proportional to the number of changed partitions (B5).
-Invariants: every known partition has an assignment. `replica_statuses[b]` has the partitions with a
-replica on broker b, `led[b]` has the partitions whose leader is broker b, and `unavailable` has the
-partitions that are New or Offline. `leadership` has only states that ZooKeeper accepted or returned.
+Invariants: a partition has an assignment exactly while it is known. `replica_statuses[b]` has the
+partitions with a replica on broker b, `led[b]` has the partitions whose leader is broker b, and
+`unavailable` has the partitions that are New or Offline. `leadership` has only states that ZooKeeper
+accepted or returned.
 Sets whose order matters are stored as dicts, so that every process iterates in the same order.
 """
 

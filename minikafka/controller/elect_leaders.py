@@ -67,8 +67,8 @@ class ElectLeaders:
     def rebalance(self) -> Procedure[None]:
         """Hold preferred elections for brokers with too large a leader imbalance (R62).
 
-        The imbalance of a broker is the percentage of partitions that the broker should lead as preferred
-        replica but does not lead. The limit is `leader.imbalance.per.broker.percentage`.
+        The imbalance of a broker is the percentage, among the partitions that prefer this broker, of those
+        that it does not lead. The limit is `leader.imbalance.per.broker.percentage`.
         """
         due: list[TopicPartition] = []
         for broker, (preferring, elsewhere) in self._preferences().items():

@@ -247,7 +247,7 @@ class ControllerMachine:
     def _on_brokers_changed(self, event: BrokersChanged) -> Procedure[None]:
         """Handle failed brokers, then started brokers, so that no election picks a dead broker.
 
-        A broker that has restarted counts as failed and then as started (R19). A broker that has only
+        A broker that has registered again counts as failed and then as started (R19). A broker that has only
         changed its endpoints counts as started: requests queued for the old endpoints are sent again (R22).
         """
         known, registered = self.context.brokers, event.brokers

@@ -166,7 +166,7 @@ class Past:
         ][-1:]
 
     def deletion_marked(self) -> list[Reference]:
-        """Return the last event in which a controller learned that the topic is marked for deletion."""
+        """Return the last event that lists the topic in its field `topics`, usually DeletionsChanged."""
         return self._last_event(lambda line: self._tp.topic in (line.get("topics") or ()))
 
     def is_marked(self) -> bool:

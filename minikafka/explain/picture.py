@@ -1,7 +1,7 @@
 """All data about one partition at one moment, as plain values from several sources.
 
 Invariant: an unknown value is None or absent, never guessed. If two sources disagree, the order of precedence
-is: ZooKeeper, the controller, the replicas, the ledger.
+is: ZooKeeper, the controller, the replicas, the ledger. For `deletion`, the controller comes first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFiles:
-    """A replica's offsets on disk. A value is None if its file is missing.
+    """A replica's offsets on disk. A value is None if no readable file contains it.
 
     `high_watermark`: the value in the last checkpoint. `log_end_offset`: the end of the log.
     """

@@ -199,7 +199,8 @@ class Story:
     ) -> Iterator[str]:
         """Yield sentences about the controller's decisions on the leader and the ISR.
 
-        `before`: the state before the chain. `lost`: Unix ms at which the former leader died, None if unknown.
+        `before`: the state before the chain. `lost`: Unix ms at which the former leader died or stopped, None
+        if unknown.
         """
         controller = f"controller {chain.lines[0]['broker']}"
         elected, former = None, before

@@ -95,7 +95,7 @@ def earliest_timestamp(log: Log) -> int:
 def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidate]:
     """Yield the segments from list index `first` on that end at or below the high watermark.
 
-    An empty active segment is left out.
+    At most `SEGMENTS_MAX` segments are yielded. An empty active segment is left out.
     """
     segments = log.segments
     for slot in range(first, min(len(segments), first + SEGMENTS_MAX)):

@@ -141,8 +141,8 @@ class Segments(list[Segment]):
     def synced(self, count: int, removals: int) -> int:
         """Note that the first `count` segments of `unsynced` are durable; return the end offset of the last one.
 
-        The argument `removals` is the value of `self.removals` when the fsync began. If `self.removals` has
-        changed since, change nothing and return 0.
+        The log is durable below the returned offset. The argument `removals` is the value of `self.removals` when
+        the fsync began. If `self.removals` has changed since, change nothing and return 0.
         """
         if self.removals != removals:
             return 0

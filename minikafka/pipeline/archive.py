@@ -172,7 +172,10 @@ class _Archiving:
             raise PipelineError(f"{text}; archive to a new directory") from error
 
     def _missing(self, tp: TopicPartition, begin: Position, end: Position) -> Iterator[Tile]:
-        """Yield the partition's offset ranges that are neither archived nor listed as lost."""
+        """Yield the partition's offset ranges up to `end` that are neither archived nor listed as lost.
+
+        The ranges begin at the first offset that was ever archived, or at `begin` if no offset was archived.
+        """
         tiles, runs = self._directory.tiles(tp), self._directory.runs()
         lost = listed_tiles(runs, tp, "lost")
         once = [tile.start for tile in (*tiles, *listed_tiles(runs, tp, "files"))]

@@ -68,7 +68,7 @@ def _parsed(decode: Decode, schema: StructType) -> Column:
 def observed(frame: DataFrame, name: str | Observation) -> DataFrame:
     """Return `frame` with an observation in which Spark counts the rows and the malformed rows.
 
-    `name`: a string for a stream, an Observation for a batch query.
+    `name`: the name of the observation for a stream, an Observation for a batch query.
     """
     counts = [f.count(f.lit(1)).alias(RECORDS)]
     if MALFORMED in frame.columns:

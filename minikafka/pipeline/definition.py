@@ -1,7 +1,7 @@
 """The definition of a pipeline in a TOML file: sources, SQL steps and a sink.
 
-Invariant: in every `Definition`, the options of the sources and the sink are valid, names are unique, and every
-key of the file has an effect. The SQL is not checked.
+Invariant: in every `Definition` that `parse` returns, the options of the sources and the sink are valid, names are
+unique, and every key of the file has an effect. The SQL is not checked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conversion of Spark's errors to one line that tells the user what to do.
+"""Conversion of Spark's errors to one line that helps the user to correct the mistake.
 
 Spark's error texts contain class names, a SQLSTATE, the query plan and the Java stack trace. This module
 keeps only the sentence about the cause, and adds advice for frequent errors.

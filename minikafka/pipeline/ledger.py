@@ -119,7 +119,7 @@ def _facts(lines: DataFrame) -> dict[str, Fact]:
 
 
 def _states(lines: DataFrame) -> DataFrame:
-    """Return every partition state, with the previous leader, the previous ISR and the duration in ms."""
+    """Return every written partition state, with the previous leader, the previous ISR and the duration in ms."""
     done = lines.where("outcome = 'ok' AND zxid IS NOT NULL")
     by_leaders = done.where("kind = 'isr'").select(
         *_PARTITION,
@@ -160,9 +160,9 @@ def _states(lines: DataFrame) -> DataFrame:
 def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
     """Return one row for each leader change, with the controller event that caused the change.
 
-    `election_ms` is the time from the event to the change. `recovery_ms` starts at the event, or when a
-    follower last lost its connection to the old leader, whichever is earlier. Connections that were lost
-    more than `_SIGN_MS` before the change are ignored.
+    Both durations end at the change. `election_ms` starts at the event. `recovery_ms` starts at the event, or
+    when a follower last lost its connection to the old leader, whichever is earlier. Connections that were
+    lost more than `_SIGN_MS` before the change are ignored.
     """
     changes = states.where("leader_before != leader").select(
         "time",

@@ -41,7 +41,7 @@ class WindowSettings:
 
     `by`, `value` and `time` name a field of a JSON value as `$.field`. `by` may also be `key`, `topic` or
     `partition`. If `time` is None, the record's timestamp is used. The windows are written to the directory
-    `parquet` or to the topic `to`.
+    `parquet` or to the topic `to`, if one of the two is set.
     """
 
     servers: str

@@ -173,9 +173,9 @@ def valid_run(
 ) -> tuple[list[Header], int, int]:
     """Return (headers, position after them, offset after them) of the whole, valid batches from `start` on.
 
-    A batch is valid if it has magic 2 and a correct CRC, lies within [start, end), and has the expected base
-    offset: `offset` for the first batch (the CRC does not cover the base offset). With `accept_gaps` the base
-    offset may also be higher than expected, as in a compacted log.
+    A batch is valid if it has magic 2 and a correct CRC, lies within [start, end), has no negative last offset
+    delta, and has the expected base offset: `offset` for the first batch (the CRC does not cover the base
+    offset). With `accept_gaps` the base offset may also be higher than expected, as in a compacted log.
     """
     headers: list[Header] = []
     at = start

@@ -140,9 +140,9 @@ def judge(
     """Return 0 if consumers can read the records of the produced batch [start, end), otherwise an error code.
 
     Return a `Walk` if the check takes several steps. This is so for a batch that is compressed, must get another
-    codec, is larger than `room` bytes, or is refused by the compiled reader. Also return 0 for an invalid
-    header, which `check_produced` refuses. The CRC is not checked here. `wall_ms`: current Unix time, with
-    which timestamps are compared.
+    codec, is larger than `room` or `AT_ONCE_BYTES`, or is refused by the compiled reader. Also return 0 for an
+    invalid header, which `check_produced` refuses. The CRC is not checked here. `wall_ms`: current Unix time,
+    with which timestamps are compared.
     """
     size = end - start
     size_max, needs_keys, wanted, _, _, distances = rules
@@ -178,7 +178,10 @@ def _header_is_within(header: Header, span: Span) -> bool:
 
 
 def _check_span(timestamps: Iterable[int], span: Span, base: int) -> None:
-    """Raise _OutsideOfSpan if a timestamp is outside of the span. The timestamps are relative to `base`."""
+    """Raise _OutsideOfSpan if a timestamp other than NO_TIMESTAMP is outside of the span.
+
+    The timestamps are relative to `base`.
+    """
     found = set(timestamps)
     found.discard(NO_TIMESTAMP - base)
     if found and not (span[0] - base <= min(found) and max(found) <= span[1] - base):

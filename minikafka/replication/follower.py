@@ -1,9 +1,9 @@
 """The partitions that a broker replicates from one leader broker: reconcile, then fetch (R39–R45).
 
-One request is in flight at a time. The class does no I/O: `epoch_questions` and `next_fetch` return the content of
-requests, `on_epoch_answer`, `on_session` and `on_partition` process responses, `get_timer` and `handle_timer` resume
-delayed partitions. Invariant: a partition is fetched only after it was reconciled in its current leader epoch. A
-response is used only if leader epoch and log end have not changed since the request.
+One request is in flight at a time. The class does no network I/O: `epoch_questions` and `next_fetch` return the
+content of requests, `on_epoch_answer`, `on_session` and `on_partition` process responses, `get_timer` and
+`handle_timer` resume delayed partitions. Invariant: a partition is fetched only after it was reconciled in its
+current leader epoch. A response is used only if leader epoch and log end have not changed since the request.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Follower:
 
     `on_storage_failed(partition, failure)` is called when the local disk fails. `on_awaited(partition)` is
     called when a high watermark that consumers wait for has moved. Collections of partitions: `unreconciled`
-    (must still be compared with the leader's epochs), `to_list` (the next fetch must list them), `forgotten` (the
+    (the leader must be asked for their epochs), `to_list` (the next fetch must list them), `forgotten` (the
     next fetch removes them from the session), `listed` (in the session), `delayed` (wait for a timer), `held` (wait
     for the throttle of this broker). `limits`: bytes that the throttle allows in the next fetch.
     """

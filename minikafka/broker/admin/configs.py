@@ -57,7 +57,7 @@ class Change(NamedTuple):
 class Alteration(NamedTuple):
     """The changes to the settings of one resource.
 
-    If `replaces` is True, every key without a change goes back to its default, as in AlterConfigs (KIP-133).
+    If `replaces` is True, the stored value of every key without a change is removed, as in AlterConfigs (KIP-133).
     """
 
     type: int
@@ -208,7 +208,7 @@ class ConfigAdmin:
 
 
 def broker_id(name: str) -> int:
-    """Return a resource name as a broker id. Raises KafkaError INVALID_REQUEST if the name is no integer."""
+    """Return a resource name as a broker id. Raises KafkaError INVALID_REQUEST if `parse_number` refuses the name."""
     try:
         return parse_number(name)
     except ValueError:
@@ -226,7 +226,10 @@ def type_name(number: int) -> str:
 
 
 def _check_changes(item: Alteration) -> None:
-    """Raise KafkaError INVALID_REQUEST for too many changes, repeated keys, unknown operations or null values."""
+    """Raise KafkaError INVALID_REQUEST for too many changes, repeated keys, unknown operations or null values.
+
+    Operation DELETE may have a null value.
+    """
     if len(item.changes) > CHANGES_MAX:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

@@ -110,7 +110,7 @@ def _refusal(services: Services, tp: TopicPartition, partition: Partition | None
 class Deletion:
     """One DeleteRecords request, until it is answered.
 
-    While the request waits for followers, it is registered as a `Waiter` of the followers' partitions.
+    While the request waits for followers, it is registered as a `Waiter` of the partitions whose followers lag.
     """
 
     def __init__(

@@ -61,7 +61,10 @@ class OffsetsTopic:
         return Located(node)
 
     def _create(self) -> str:
-        """Start creating `__consumer_offsets`; return the reason why the group has no coordinator yet."""
+        """Start creating `__consumer_offsets` if possible, unless its creation is already in progress.
+
+        Return the reason why the group has no coordinator yet.
+        """
         if not self._metadata.version:
             return "this broker has no metadata yet"
         error = self._auto_create.start(GROUP_TOPIC)

@@ -105,7 +105,7 @@ class ZooKeeperController:
 
     @property
     def is_active(self) -> bool:
-        """True if this broker is the active controller and its ZooKeeper session has not ended."""
+        """True if this broker is the active controller, and its session and lease have not ended."""
         return (
             self._term is not None
             and not self._term.over
@@ -185,8 +185,8 @@ class ZooKeeperController:
     def set_broker_defaults(self, config: BrokerConfig) -> None:
         """Replace the broker settings that topics inherit.
 
-        If the new settings allow unclean elections and the old settings did not, the active controller elects
-        leaders for all topics that now allow unclean elections (R63).
+        If the new settings allow unclean elections and the old settings did not, leaders are elected for all
+        topics that now allow unclean elections (R63), provided that this broker is the active controller.
         """
         was_unclean = self._config.unclean_leader_election_enable
         self._config = config
@@ -261,7 +261,7 @@ class ZooKeeperController:
         self._tasks.spawn(self._run(), "controller")
 
     async def resign(self) -> None:
-        """Resign if this broker is the controller, and take part in no further election."""
+        """Resign, so that another broker can be elected at once, and take part in no further election."""
         self._is_closing = True
         if self._term is not None:
             self._term.end()
@@ -326,10 +326,10 @@ class ZooKeeperController:
             await self._changed.wait()
 
     async def _report_former(self, former: BrokerId) -> None:
-        """Warn if `former`, the previous controller, has died.
+        """Warn if `former`, the last controller that this broker knew of, has died.
 
-        The previous controller has died if it is not registered just after the election. A controller that
-        shuts down is still registered, because it deletes `/controller` first and its registration last.
+        `former` has died if it is not registered just after the election. A controller that shuts down is
+        still registered, because it deletes `/controller` first and its registration last.
         """
         if former in (NOBODY, self._id):
             return

@@ -33,7 +33,7 @@ _MULTIS_IN_FLIGHT: Final = 4
 class _Tally:
     """The outcomes so far.
 
-    `ok`: partition -> written version. `conflicts`: partitions whose node was changed by another program.
+    `ok`: partition -> written version. `conflicts`: partitions whose node was changed by another write.
     `failed`: partition -> reason.
     """
 

@@ -96,8 +96,8 @@ class TermSession:
     ) -> list[Stat | None]:
         """Write the operations that `operations()` returns, with retries; return their Stats.
 
-        Returns [] when `operations()` returns an empty list: nothing is left to write. Otherwise,
-        `operations()` reads nodes and returns operations at the versions of these nodes. After a failed
+        `operations()` reads the nodes that it depends on, and returns operations at the versions of these
+        nodes. If it returns no operations, nothing is left to write, and the result is []. After a failed
         write, `before_retry(error, operation)` is called: it raises, or `operations()` is called again.
         If ZooKeeper refused `operation`, `error` is the reason. After a lost connection or answer, `error`
         is NotConnected or OutcomeUnknown, and `operation` is None. The session has then reconnected and

@@ -163,7 +163,8 @@ class GroupMember:
     async def _sync(self, joined: Any) -> Assignment | None:
         """Send SyncGroup and return this member's assignment; None if the member must join again.
 
-        If this member is the leader, the request contains the assignments of all members.
+        If this member is the leader, the request contains the assignments of all members, or none if the
+        assignments do not change.
         """
         membership = self.membership
         sent = membership.identity
@@ -285,7 +286,8 @@ class GroupMember:
     async def leave(self, reason: str, *, always: bool = False) -> None:
         """Leave the group. A static member sends LeaveGroup only if `always` is set.
 
-        Errors are ignored, because the coordinator removes the member after the session timeout.
+        Without `always`, a static member stays in the group for its session timeout. Errors are ignored,
+        because the coordinator removes the member after the session timeout.
         """
         membership = self.membership
         identity = membership.identity

@@ -80,7 +80,7 @@ class Entry:
         return "; ".join([*causes, *self._outcome()])
 
     def _other_members(self) -> Iterable[Line]:
-        """Yield the lines about added, removed or replaced members, except the rebalance's cause."""
+        """Yield the lines about added, removed or replaced members other than the rebalance's cause."""
         cause = self.start["member"] if self.start is not None else ""
         return (line for line in self.lines if line["fact"] in _MEMBERS and line["member"] != cause)
 

@@ -26,8 +26,9 @@ class GroupPicture:
 
     `answers`: the brokers' answers to the call `explain_group`, by broker id. `history`: the group's history in
     the ledgers. `home`: the picture of the partition of `__consumer_offsets` that holds the group; None if this
-    partition is unknown, or if the coordinator works and waits for no write. `away`: the pictures of the group's
-    partitions whose leader is missing or does not answer. `lags`: None if unknown.
+    partition is unknown, or if the coordinator reports the group and waits for no write. `away`: the pictures
+    of the partitions that the group reads and whose leader is missing or does not answer. `lags`: None if
+    unknown.
     """
 
     group: str

@@ -105,7 +105,8 @@ class _Line(NamedTuple):
 def _line_number(path: Path, text: str) -> int | None:
     """Return the number of the first line with this text; None if no line is found.
 
-    No line is found in a compressed file, nor in a file that only the executors have.
+    No line is found in a compressed file, which this function does not decompress, nor in a file that only
+    the executors have.
     """
     try:
         with path.open("rb") as file:
@@ -182,7 +183,7 @@ def _refuse_line(line: _Line, rule: str) -> NoReturn:
 
 
 def content_of(value: Column) -> Column:
-    """Return the hash of a value or null. Logs and histories are compared by this hash."""
+    """Return the hash of a value; null has a hash too. Logs and histories are compared by this hash."""
     return f.xxhash64(f.coalesce(f.sha2(value, 256), f.lit("")))
 
 

@@ -67,7 +67,7 @@ def _tasks(spark: SparkSession, size: int, most: int) -> int:
 
 
 def limits(found: DataFrame, replicas: Sequence[Replica]) -> list[Limits]:
-    """Return the first and last offsets of every replica's log. `found`: all batches; they give the last offsets."""
+    """Return the limits of every replica. `found`: all batches; the valid batches give the end of each log."""
     valid = found.where(f.col("fault").isNull()).groupBy("broker", *PARTITION)
     rows = valid.agg((f.max("last_offset") + 1).alias("end")).collect()
     ends = {(row.broker, row.topic, row.partition): row.end for row in rows}

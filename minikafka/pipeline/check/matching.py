@@ -210,7 +210,7 @@ def _lost(matched: Matched) -> Iterator[DataFrame]:
 
 
 def _reordered(matched: Matched) -> DataFrame:
-    """Return the records that are directly after a record that the same producer sent later.
+    """Return the records whose preceding record of the same producer and partition was sent later.
 
     A moved record is checked at its actual offset if its content is missing once and found once.
     """

@@ -45,7 +45,10 @@ _SHOWN: Final = (*COLUMNS, "epochs")
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """The settings of the check. `topics`: only these topics are checked; all topics if empty."""
+    """The settings of the check. `topics`: only these topics are checked; all topics if empty.
+
+    History rows of other topics are ignored.
+    """
 
     replicas: tuple[str, ...]
     histories: tuple[str, ...] = ()
