@@ -4,7 +4,7 @@ A znode or file may contain anything, and Python's own parsers are too lenient. 
 script, `1_000`, spaces and signs. `json` accepts `NaN`, repeated fields, other encodings than UTF-8, and half of a
 surrogate pair, which cannot be encoded again. Invariant: a returned name or number can be part of a path and be
 sent to any client. Any other input raises ValueError with a text that names the fault. The caller adds the path of
-the node or file to this text.
+the node or file to this text. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -204,7 +204,8 @@ class Connection(FramedStream):
     def _is_full(self) -> bool:
         """True while no further request may be handled.
 
-        Too many requests are in progress, too many response bytes are unsent, or a large request waits for memory.
+        Too many requests wait, too many response bytes are unsent, a large Fetch or a held-back Produce request is in
+        progress, or a large request waits for memory.
         """
         return (
             bool(self.outbox.slices)

@@ -129,7 +129,7 @@ class ConsumerFetch:
         self.fetches.rows += len(self.rows)
 
     def _take_rows(self) -> bool:
-        """Set `rows` to the partitions of the request, if the fetch has no session.
+        """Set `rows` to the partitions of the request. Called only for a fetch without a session.
 
         If the request has no partitions, answer and return False.
         """

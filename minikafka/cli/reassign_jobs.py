@@ -347,8 +347,8 @@ class Cancel:
     async def _cancel_and_wait(self, admin: Admin) -> bool:
         """Cancel the moves and wait until all of them are undone; return True.
 
-        After the timeout, raise MinikafkaError if the controller has not answered the cancellation, and return
-        False if it has.
+        With --no-wait, do not wait. After the timeout, raise MinikafkaError if the moves to cancel are known but
+        the controller has not answered the cancellation; otherwise return False.
         """
         timeout = self._options.timeout
         try:

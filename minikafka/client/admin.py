@@ -103,7 +103,7 @@ class Admin:
     async def probe(
         self, cluster: ClusterInfo, topics: Sequence[TopicInfo], ids: Iterable[int]
     ) -> Probed:
-        """Ask each broker in `ids` once for the end offsets of the partitions that it leads."""
+        """Ask each broker in `ids` once for the end offsets of the partitions it leads; return the outcomes."""
         return await probe(self._network, cluster, topics, ids)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:

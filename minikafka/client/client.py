@@ -68,7 +68,7 @@ class NotProduced(KafkaError):
 
 
 class Fetched(NamedTuple):
-    """The records of one fetch. `next_offset`: the offset for the next fetch, which skips control batches."""
+    """The records of one fetch. `next_offset`: the next fetch offset, after all fetched batches."""
 
     records: list[Record]
     next_offset: int

@@ -136,7 +136,7 @@ class ZooKeeperConfigChanges:
             self._controller.unclean_election_enabled(enabled)
 
     async def _purge(self) -> None:
-        """If this broker is the controller, delete the notifications that are older than `KEPT_MS`."""
+        """If this broker is the controller, delete applied notifications that are older than `KEPT_MS`."""
         oldest = self._clock.wall_ms() - KEPT_MS
         old = [name for name, made in self._applied.items() if made < oldest][:_PURGED_AT_ONCE]
         if not old or not self._controller.is_active:

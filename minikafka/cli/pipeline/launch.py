@@ -97,7 +97,10 @@ class Launch:
 
 
 def launch_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command with the common options, passed as `launch`. Raises MinikafkaError without pyspark."""
+    """Decorate a command with the common options, passed as `launch`.
+
+    The command raises MinikafkaError if pyspark, pyarrow or numpy is not installed.
+    """
 
     @bootstrap_option
     @data_option

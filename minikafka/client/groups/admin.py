@@ -197,7 +197,7 @@ class GroupAdmin:
     async def _with_coordinator(
         self, group: str, attempt: Callable[[Coordinator], Awaitable[T]]
     ) -> T:
-        """Call `attempt` with the coordinator of a group; retry while the coordinator moves or loads."""
+        """Return the result of `attempt` with a group's coordinator; retry while it moves or loads."""
         coordinator = Coordinator(group, self._network, self._metadata, self._timeout_ms)
 
         async def again() -> T:

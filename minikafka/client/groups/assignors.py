@@ -5,7 +5,7 @@ the partitions of each member. `range` and `roundrobin` return exactly the same 
 `sticky` and `cooperative-sticky` move as few partitions as a balanced result allows, but not always the same
 partitions as in Kafka. (The sticky assignors of librdkafka differ from Kafka too.)
 
-With the first three assignors, members give up all their partitions before they join. With
+With the first three assignors (eager protocol), members give up all partitions before they join. With
 `cooperative-sticky`, members keep their partitions while they join. A partition then moves in two rebalances:
 the old owner gives up the partition in the first, and the new owner gets it in the second (KIP-429).
 """

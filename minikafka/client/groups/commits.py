@@ -1,6 +1,7 @@
 """Offset commits of one group member.
 
-Commits are sent in order and retried. They are refused while the member is not in the group.
+Commits are sent in order, and retried if `retry` is set. They are refused while the member is not in the group,
+or is joining the group.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Coordinator:
         self._node = None
 
     async def node(self) -> Node:
-        """Return the broker that coordinates the group. Raises KafkaError if none is found, and OSError."""
+        """Return the group's coordinator. Raises KafkaError, for example COORDINATOR_NOT_AVAILABLE, and OSError."""
         if self._node is None:
             self._node = await self._find()
         return self._node
