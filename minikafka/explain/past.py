@@ -166,8 +166,8 @@ class Past:
         ][-1:]
 
     def deletion_marked(self) -> list[Reference]:
-        """Return the last event that lists the topic in its field `topics`, usually DeletionsChanged."""
-        return self._last_event(lambda line: self._tp.topic in (line.get("topics") or ()))
+        """Return the last event that lists the topic among the topics marked for deletion."""
+        return self._last_event(self._lists_mark)
 
     def is_marked(self) -> bool:
         """True if the topic was marked for deletion when a controller last read the marks, and still exists."""
@@ -175,9 +175,13 @@ class Past:
         for line in reversed(self._events):
             if cause is None and line["event"] in _MARK_FIELDS:
                 cause = line["cause"]
-            if line["cause"] == cause and self._tp.topic in line[_MARK_FIELDS[line["event"]]]:
+            if line["cause"] == cause and self._lists_mark(line):
                 return not self.topic_deleted()
         return False
+
+    def _lists_mark(self, line: Line) -> bool:
+        field = _MARK_FIELDS.get(line["event"])
+        return field is not None and self._tp.topic in line[field]
 
     def reassignment_requested(self) -> list[Reference]:
         """Return the last event that requested a reassignment of the partition."""

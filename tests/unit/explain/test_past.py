@@ -88,6 +88,14 @@ def test_deletion_marks_spread_over_several_lines_are_all_read(ledger: Lines) ->
     assert past(ledger).is_marked()
 
 
+def test_deletion_marked_returns_the_last_event_that_lists_the_mark(ledger: Lines) -> None:
+    ledger.event("DeletionsChanged", "4-1", topics=["t"])
+    ledger.event("ControllerElected", "5-1", deletions=["t", "u"])
+    ledger.event("DeletionsChanged", "5-2", topics=["u"])
+    ledger.event("UncleanElectionEnabled", "5-3", topics=["t"])
+    assert past(ledger).deletion_marked() == [Reference("5-1", "1#2")]
+
+
 def test_joined_isr_returns_the_last_addition_to_the_isr(ledger: Lines) -> None:
     for zxid, isr in enumerate([[1, 2], [1], [1, 2], [2, 1, 3]]):
         ledger.state(f"4-{zxid}", zxid, 1, zxid, *isr)
