@@ -138,7 +138,7 @@ class _Archiving:
 
     def _plan(self) -> list[Save]:
         first = planning.first_positions(self._options)
-        begin = {tp: self._archived_end(tp) or position for tp, position in first.items()}
+        begin = first | self._archived_ends()
         end = planning.latest_positions(self._options, begin)
         self._check_history(begin, end)
         works: list[Save] = []
@@ -155,16 +155,22 @@ class _Archiving:
         staged = str(self._directory.staged_file(tp, tile))
         return Save(self._options, tp, tile, end, staged)
 
-    def _archived_end(self, tp: TopicPartition) -> Position | None:
-        """Return the position after the partition's last archived offset; None if no file is archived."""
-        tiles = self._directory.tiles(tp)
-        if not tiles:
-            return None
-        return save.end_of(str(self._directory.file(tp, tiles[-1])), tiles[-1].end)
+    def _archived_ends(self) -> Positions:
+        """Return the position after the last archived offset of each partition that has archived files."""
+        ends = {}
+        for topic in self._settings.topics:
+            for partition in self._directory.partitions(topic):
+                tp = TopicPartition(topic, partition)
+                if tiles := self._directory.tiles(tp):
+                    last = self._directory.file(tp, tiles[-1])
+                    ends[tp] = save.end_of(str(last), tiles[-1].end)
+        return ends
 
     def _check_history(self, begin: Positions, end: Positions) -> None:
         """Raise `PipelineError` if an archived log was truncated, or its topic was deleted and recreated."""
         try:
+            if gone := sorted(begin.keys() - end.keys()):
+                raise DataLost(f"{gone[0]} was deleted, and its topic has fewer partitions now")
             planning.plan_stream(self._options, begin, {tp: end[tp] for tp in begin})
         except DataLost as error:
             reason = str(error).partition("; set failOnDataLoss")[0]

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as f
 from support.running_cluster import eventually, kill
+from support.topics import create_again
 
-from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
@@ -67,17 +67,6 @@ async def fill(client: Client, topic: str, partition: int, first: int, count: in
     records = [Record(value=value.encode()) for value in values]
     await client.produce(topic, records, partition=partition)
     return [(topic, partition, first + index, value) for index, value in enumerate(values)]
-
-
-async def create_again(client: Client, topic: str) -> None:
-    """Create a topic again as soon as its deletion is complete."""
-    while True:
-        try:
-            return await client.create_topics(NewTopic(topic, 1, 3))
-        except KafkaError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-            await asyncio.sleep(0.1)
 
 
 async def wait_for_only_replica(cluster: LocalCluster, topic: str, broker: int) -> None:
@@ -157,7 +146,7 @@ async def test_topic_created_again_under_a_stream_is_explained(client, stream, a
     rows = await fill(client, topic, 0, 0, 20)
     assert await run(stream, subscribe=topic, maxOffsetsPerTrigger="100") == rows
     await client.delete_topics(topic)
-    await create_again(client, topic)
+    await create_again(client, NewTopic(topic, 1, 3))
     new = await fill(client, topic, 0, 0, again)
     with pytest.raises(Exception, match="failOnDataLoss") as caught:
         await run(stream, subscribe=topic)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
+from support.topics import create_again
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
@@ -16,7 +17,7 @@ from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.pipeline import archive, restore
 from minikafka.pipeline.archive import ArchiveSettings
-from minikafka.pipeline.failures import explain
+from minikafka.pipeline.failures import PipelineError, explain
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.restore import RestoreSettings
 from minikafka.pipeline.summary import Summary
@@ -207,12 +208,27 @@ async def test_restore_to_an_unsuitable_topic_is_refused_or_warned_about(
     assert "warning" not in quiet.facts
 
 
-async def test_topic_that_was_created_again_needs_a_new_archive(client, save):
-    await client.create_topics(NewTopic("reborn", 1, 3))
-    await fill(client, "reborn", 0, 0, 20)
-    await asyncio.to_thread(save, "reborn")
-    await client.delete_topics("reborn")
-    await client.create_topics(NewTopic("reborn-other", 1, 3))
-    with pytest.raises(Exception, match="reborn: no such topic") as caught:
-        await asyncio.to_thread(save, "reborn")
+async def test_archive_of_a_deleted_topic_is_refused(client, save):
+    await client.create_topics(NewTopic("gone", 1, 3))
+    await fill(client, "gone", 0, 0, 20)
+    await asyncio.to_thread(save, "gone")
+    await client.delete_topics("gone")
+    with pytest.raises(Exception, match="gone: no such topic") as caught:
+        await asyncio.to_thread(save, "gone")
     assert "Traceback" not in str(explain(caught.value))
+
+
+@pytest.mark.parametrize("partitions", [2, 1], ids=["equal", "fewer"])
+async def test_topic_that_was_created_again_needs_a_new_archive(client, save, partitions):
+    topic = f"reborn-{partitions}"
+    await client.create_topics(NewTopic(topic, 2, 3))
+    await fill(client, topic, 1, 0, 20)
+    await asyncio.to_thread(save, topic)
+    await client.delete_topics(topic)
+    await create_again(client, NewTopic(topic, partitions, 3))
+    await fill(client, topic, 0, 0, 5)
+    with pytest.raises(
+        PipelineError, match="another history; archive to a new directory"
+    ) as caught:
+        await asyncio.to_thread(save, topic)
+    assert f"{topic}-1 was deleted" in str(caught.value)
