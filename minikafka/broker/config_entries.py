@@ -33,9 +33,10 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """The value that one source has for the key `name`.
+    """A value of a setting: the key `name`, and the value that one source has for this key.
 
-    `name` is the key of the entry, or another key of the same setting.
+    The key is the key of the entry or another key of the same setting. For example, the entry of `log.retention.ms`
+    may have a synonym with the key `log.retention.hours`.
     """
 
     name: str
@@ -118,14 +119,17 @@ def _topic_synonyms(
 
 
 def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
-    """Return the synonyms of the broker key `name` by precedence, beginning with the first one named `name`."""
+    """Return the synonyms of the broker key `name`, in order of precedence.
+
+    The list begins with a value of `name` itself. Values of other keys that take precedence over it are left out.
+    """
     found = _synonyms(settings, _FAMILIES.get(name, (name,)))
     first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
     return found[first:]
 
 
 def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, ...]:
-    """Return a synonym for every value that a source has for one of the keys `names`, by precedence."""
+    """Return the values of the keys `names` in all sources, as synonyms in order of precedence."""
     static = settings.static
     layers: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
         (Source.DYNAMIC_BROKER, settings.own.get),
@@ -148,9 +152,9 @@ def _default(name: str) -> str | None:
 
 
 def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
-    """True if `name` is a secret key and the response must list this source, without the value.
+    """True if `name` is a secret key for which the response must list `source`, without the value.
 
-    The source DEFAULT is always listed. The source STATIC_BROKER is listed if the broker's file sets the key.
+    DEFAULT is always listed. STATIC_BROKER is listed if the broker's file sets the key. Other sources are not listed.
     """
     key = BrokerConfig.keys().get(name)
     if key is None or not key.sensitive:

@@ -188,9 +188,10 @@ class Connection(FramedStream):
             self.is_waiting = True
 
     def _go_on(self) -> None:
-        """Continue the work of this connection, if few enough responses are pending.
+        """Continue the work that has waited for earlier responses to be sent or received.
 
-        Ask for a turn to parse and read further requests, and let the next cold request begin.
+        If reading is paused and few enough responses are pending, ask for a turn to parse further requests. In any
+        case, let the cold requests continue.
         """
         self.is_waiting = self._is_full()
         if self.paused:
@@ -218,7 +219,7 @@ class Connection(FramedStream):
         )
 
     def _filled(self) -> None:
-        """Note that `fetch.is_full` may have become True: the next `finish` checks whether reading must stop."""
+        """Make the next `finish` check whether reading must stop, because `fetch.is_full` may have become true."""
         self.is_waiting = True
 
     def work(self) -> None:
@@ -227,7 +228,10 @@ class Connection(FramedStream):
         self.buffer_updated(0)
 
     def proceed(self) -> None:
-        """Resume reading after a turn. If parsing has stopped again, ask for another turn when it may continue."""
+        """Resume reading after a turn. If the turn has paused reading again, ask for another turn instead.
+
+        The connection asks only when few enough responses are pending.
+        """
         self.is_due = False
         if self.paused:
             self._go_on()
@@ -311,7 +315,7 @@ class Connection(FramedStream):
         self.rooms.others.release(self)
 
     def is_abandoned(self) -> bool:
-        """True if the client has disconnected while reading was paused, so that no read has reported this.
+        """True if reading is paused and the client has disconnected. While reading is paused, no event reports this.
 
         Always False while a Produce request is handled in steps or its records are checked.
         """

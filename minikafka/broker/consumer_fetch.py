@@ -287,7 +287,7 @@ class ConsumerFetch:
         return rows
 
     def work(self, until: int) -> None:
-        """Take steps of the evaluation until its end, or until the time `until` (monotonic ms)."""
+        """Continue the evaluation until it ends, or until the time `until` (monotonic ms)."""
         if self.steps is None:
             self.has_work = False
             self.steps = self._evaluate()
@@ -415,9 +415,8 @@ class ConsumerFetch:
     def _read(self, topic: bytes, row: RequestRow, left: int, deferred_from: int) -> PartitionData:
         """Return the response data of one partition, with at most `left` bytes of records.
 
-        The first batch of a response may be larger. More than `EAGER_BYTES` of records are deferred, which
-        means that they are read from the file only when they are sent. Fewer bytes are deferred only if `left`
-        is at most `deferred_from`.
+        The first batch of a response may be larger. Deferred records are read from the file only when they are sent.
+        Records are deferred if they take more than `EAGER_BYTES`, or if `left` is at most `deferred_from`.
         """
         number, _, offset, last_epoch, _, _ = row
         partition = self.fetches.replicas.find(topic, number)

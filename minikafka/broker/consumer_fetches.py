@@ -28,10 +28,10 @@ class Large(Protocol):
 
     @property
     def has_work(self) -> bool:
-        """True while there are steps to take."""
+        """True while the fetch has steps to take; False while the fetch waits for records."""
 
     def work(self, until: int) -> None:
-        """Take steps until the time `until` (monotonic ms)."""
+        """Continue the decoding or evaluation until it ends, or until the time `until` (monotonic ms)."""
 
     def forget(self) -> None:
         """Drop the fetch, because the connection has ended."""
@@ -117,9 +117,9 @@ class ConsumerFetches:
         self.unsent_bytes = 0
 
     def is_full(self) -> bool:
-        """True while no further request may be parsed.
+        """True while no further request of this connection may be parsed.
 
-        A large fetch is in progress, too many fetches wait, or too many bytes of records are unsent.
+        This is so while a large fetch is in progress, too many fetches wait, or too many bytes of records are unsent.
         """
         has_many = self.large is not None or len(self.waiting) >= WAITING_MAX
         return has_many or self.has_much_unsent()
@@ -184,8 +184,8 @@ class ConsumerFetches:
     def _drop_positions(self) -> None:
         """Drop the positions of partitions that are no longer hosted, because a position keeps a log in memory.
 
-        The next call is made when the number of positions has doubled, but not below `POSITIONS_MIN`. The cost
-        per added position therefore does not grow with the number of positions.
+        Then set `positions_max` to twice the number of positions left, but at least `POSITIONS_MIN`. This method is
+        called only at `positions_max` positions, so its cost per added position stays constant.
         """
         find = self.replicas.find
         self.positions = {

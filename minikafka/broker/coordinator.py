@@ -230,7 +230,7 @@ class Controller(Protocol):
         """
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
-        """Replace the broker settings that topics inherit, which this broker uses as controller (KIP-226)."""
+        """Replace the broker settings that topics inherit, for the time when this broker is controller (KIP-226)."""
 
     # Status. All results can be encoded as JSON.
 
@@ -259,9 +259,9 @@ class Controller(Protocol):
 
 
 class Coordinator(Protocol):
-    """One broker's interface to its cluster, in one coordination mode.
+    """One broker's access to its cluster, in one coordination mode.
 
-    The broker uses it to register itself, and to access the stored ISRs, the topics, the settings and the
+    Through a Coordinator, the broker registers itself and uses the stored ISRs, the topics, the settings and the
     controller.
     """
 

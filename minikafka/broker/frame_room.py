@@ -54,7 +54,7 @@ class FrameRoom:
         """Reserve memory for a request of `size` bytes and return True.
 
         If too little memory is free, or other connections are waiting, queue the connection and return False.
-        Its `room_given` is called later.
+        When the memory has been reserved, the connection's `room_given` is called.
         """
         if receiver in self._held:
             return True

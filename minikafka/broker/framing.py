@@ -75,7 +75,10 @@ class FramedStream:
         raise NotImplementedError
 
     def may_receive(self, size: int, start: int) -> bool:
-        """Return True if the frame at `start`, of `size` bytes with its length field, may get its own buffer now."""
+        """Return True if the frame at position `start` may get a buffer of its own now.
+
+        `size`: number of bytes of the frame, including its length field.
+        """
         return True
 
     def own_buffer_handled(self) -> None:
@@ -108,7 +111,7 @@ class FramedStream:
         return self._view[self._write :]
 
     def buffer_updated(self, count: int) -> None:
-        """Handle one tick: parse complete frames, call `finish`, then reset the read and write positions."""
+        """Handle `count` new bytes: parse complete frames, call `finish`, and update the positions in the buffer."""
         try:
             if self._big is not None:
                 self._big_updated(count)

@@ -64,7 +64,10 @@ def answer_in_parts(
 
 
 class _Outcomes:
-    """The outcomes of all parts, in order. `complete()` is called when the last outcome has arrived."""
+    """The outcomes of all parts of one request, in the order of the parts.
+
+    `complete()` is called when the last outcome has arrived.
+    """
 
     def __init__(self) -> None:
         self.found: list[Any] = []

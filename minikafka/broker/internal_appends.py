@@ -92,7 +92,7 @@ class InternalAppends:
 
 
 class PartitionAppends:
-    """The internal appends to one partition that wait for the high watermark, as one `ProduceWaiter`.
+    """One `ProduceWaiter` for all internal appends to one partition that wait for the high watermark.
 
     `on_empty(self)` is called when no append is waiting any longer.
     """

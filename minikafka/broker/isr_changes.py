@@ -53,7 +53,7 @@ class IsrChanges:
         self._tasks.spawn(self._write_all(), "isr-changes")
 
     def propose(self, partition: Partition) -> None:
-        """Queue the partition, whose pending ISR is then written."""
+        """Queue the partition, so that the task of `start` writes the partition's pending ISR to the store."""
         self._queue[partition] = None
         self._queued.set()
 

@@ -20,7 +20,10 @@ returns None."""
 
 
 class LargeRequest:
-    """A large Fetch request while it is decoded. It is the value of `ConsumerFetches.large` until its fetch begins."""
+    """A large Fetch request that is being decoded in steps.
+
+    Until the last step, `ConsumerFetches.large` is this object. A follower's request is also handled in these steps.
+    """
 
     __slots__ = ("_close", "_fetches", "_steps")
 
@@ -37,9 +40,10 @@ class LargeRequest:
         self._close = close
 
     def work(self, until: int) -> None:
-        """Take steps until the time `until` (monotonic ms). After the last step, begin the consumer's fetch, if any.
+        """Take steps of the request until its last step, or until the time `until` (monotonic ms).
 
-        If the request is malformed, close the connection.
+        After the last step of a consumer's request, begin the fetch. If the request is malformed, close the
+        connection.
         """
         try:
             take_steps(self._steps, self._fetches.clock, until)

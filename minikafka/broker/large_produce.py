@@ -40,10 +40,10 @@ class LargeProduce:
         """Cost so far of the large Produce requests of this connection (see `Worker.used`)."""
 
     def begin(self, steps: Generator[None, None, None], *, has_many: bool) -> None:
-        """Take the steps of a request in later turns.
+        """Handle a request, whose steps are taken in later turns of the event loop.
 
-        A request with `has_many` begins when `OneAtATime` allows it: after the earlier request of another
-        connection has ended or has taken too long.
+        `has_many`: the request has many partitions. Such requests of different connections are handled one at a
+        time. The next request begins when the current request has ended or has taken too long (`OneAtATime`).
         """
         self._steps = steps
         if has_many:
@@ -62,7 +62,7 @@ class LargeProduce:
         self._close(reason)
 
     def proceed(self) -> None:
-        """Ask `ColdTurns` for a turn if there are steps to take."""
+        """Ask `ColdTurns` for a turn if the current request has steps left."""
         if self._steps is not None:
             self._turns.ask(self)
 

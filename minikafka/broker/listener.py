@@ -64,8 +64,8 @@ _IDLE_SWEEPS: Final = 50
 class KafkaListener:
     """The listeners of one broker and their connections.
 
-    It accepts clients and followers, answers overdue Produce requests and closes idle connections. An entry that
-    is set in `handlers` replaces the entry of `HANDLERS` for this broker only.
+    This class accepts clients and followers, answers overdue Produce requests and closes idle connections. A handler
+    that is set in `handlers` replaces the handler of the same API in `HANDLERS`, for this broker only.
     """
 
     def __init__(

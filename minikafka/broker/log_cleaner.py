@@ -41,9 +41,9 @@ class _Aborted(Exception):
 
 
 class _Cleaning(NamedTuple):
-    """A cleaning in progress. `segments` are cleaned.
+    """A cleaning in progress. `segments` holds the segments that are cleaned, by base offset.
 
-    `following` is the first segment after them. If it is no longer in the log, the log was truncated.
+    `following` is the first segment after `segments`. If `following` is no longer in the log, the log was truncated.
     """
 
     partition: Partition
@@ -177,7 +177,7 @@ class LogCleaner:
         return None
 
     def _is_served(self, partition: Partition) -> bool:
-        """True if the partition's log is in use: not deleted, not set aside, and its log directory is online."""
+        """True if the partition's log is in use: not deleted, not renamed, and its log directory is online."""
         return not partition.offline and self._logs.get(partition.tp) is partition.log
 
     # ---- one cleaning

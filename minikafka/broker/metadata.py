@@ -157,7 +157,7 @@ def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
 def _still_true(
     old: Snapshot, topics: Mapping[str, Mapping[int, PartitionState]]
 ) -> Iterator[tuple[tuple[int, str, int, str], bytes]]:
-    """Yield (key, bytes) for each entry of the old cache `encoded` whose topic has not changed."""
+    """Yield each entry (key, bytes) of the cache `old.encoded` that belongs to an unchanged topic."""
     for key, answer in old.encoded.items():
         if topics.get(key[1]) is old.topics.get(key[1]):
             yield key, answer

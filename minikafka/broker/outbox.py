@@ -1,7 +1,7 @@
 """Unsent responses with many records: the order in which they are sent, and the memory budget for records.
 
-Invariant: a connection has at most `QUEUE_MARK_BYTES` and one piece of records in memory that its client has not
-received.
+Deferred records are read from the log in pieces, just before they are sent. Invariant: of the records of one
+connection that its client has not received, at most `QUEUE_MARK_BYTES` plus one piece are in memory.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class ReadAhead:
 class SendTurns:
     """The consumers that have an unsent response. Each turn of the event loop sends to one consumer.
 
-    Between two turns the event loop reads other sockets. While producers are active, Produce requests and
-    followers therefore wait for only about `SHORT_TURN_BYTES` to be sent, however many consumers read old
-    records. A turn first yields the processor, except after a long yield (`HELD_TURNS`). Without this, a
-    follower or producer that the broker has just woken would often have to wait until the broker's processor
-    is free.
+    Between two turns the event loop reads other sockets. While producers are active, a turn sends only about
+    `SHORT_TURN_BYTES`, so Produce requests and followers wait for only one such turn, however many consumers there
+    are. A turn first yields the processor to other processes, except after a long yield (`HELD_TURNS`). Without the
+    yield, a follower or producer that the broker has just woken would often have to wait until the broker's
+    processor is free.
     """
 
     __slots__ = (
@@ -123,7 +123,7 @@ class SendTurns:
 
 
 class Outbox:
-    """The unsent responses of one connection, from the first response with deferred records on.
+    """The unsent responses of one connection: a response with deferred records, and all responses after it.
 
     The outbox of most connections is empty.
     """

@@ -1,4 +1,7 @@
-"""The ports of one broker, in one object that is created by the code that starts the broker."""
+"""The ports of one broker, in one object: its interfaces to the clock, the disk, the network and so on.
+
+The code that starts the broker creates this object.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ Topics = list[tuple[bytes, list[PendingPartition]]]
 
 
 def encoder(topics: Topics, correlation: int, version: int) -> Callable[[], bytes]:
-    """Return a function that encodes the response, with the results in `topics` at the time of the call."""
+    """Return a function that encodes the response with the results that `topics` holds when the function is called."""
 
     def encode() -> bytes:
         rows = [(topic, [_row(part) for part in parts]) for topic, parts in topics]

@@ -1,8 +1,8 @@
-"""Checks of produced records that take too long for one tick, done in steps in several turns.
+"""Checks of produced records that take too long for one tick, so their steps are spread over several turns.
 
-A walk (`record/walk.py`) checks the records of one batch. Invariants: all walks of a broker together take at most
-`TURN_MS` and one step before the event loop reads its sockets again. The walks of at most `ACTIVE_MAX` requests
-hold memory for decompressed records.
+A walk (`record/walk.py`) checks the records of one batch. Invariants: in one turn, all walks of a broker together
+take at most `TURN_MS` plus one step; then the event loop reads its sockets. At most `ACTIVE_MAX` requests have walks
+in progress, because such walks hold decompressed records in memory.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _step(walk: Walk) -> bool:
 
 
 class RecordWalks:
-    """The pending walks of one broker. The walks of at most `ACTIVE_MAX` requests are in progress."""
+    """The pending walks of one broker. At most `ACTIVE_MAX` requests have walks in progress at the same time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -73,7 +73,7 @@ class RecordWalks:
         self._is_turn_due = False
 
     def add(self, pending: PendingWalks) -> None:
-        """Begin these walks in a later turn of the event loop."""
+        """Queue the walks of one request. The first step is taken in a later turn of the event loop."""
         self._waiting.append(pending)
         self._schedule()
 
@@ -85,7 +85,7 @@ class RecordWalks:
             self._clock.call_later(0, self._turn)
 
     def _turn(self) -> None:
-        """Take steps of the active requests' walks in rotation, and finish at most one request."""
+        """Take steps of the active requests in rotation, until `TURN_MS` has passed or one request is finished."""
         self._is_turn_due = False
         end = self._clock.now() + TURN_MS
         for _ in range(STEPS_MAX):

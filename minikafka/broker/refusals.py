@@ -42,7 +42,7 @@ _PASSING: Final = frozenset(
 
 
 class _Run:
-    """A run of refusals of one kind of request for one partition, with pauses of at most `LASTS_MS`."""
+    """Refusals of one kind of request for one partition, each at most `LASTS_MS` after the previous refusal."""
 
     __slots__ = ("count", "first_at", "last_at", "logged_at")
 

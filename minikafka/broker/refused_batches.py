@@ -33,13 +33,13 @@ _LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 
 class Refusal:
-    """The refusal of one batch with a retriable error at `now` (monotonic ms), which applies to later batches too.
+    """The refusal of one batch with a retriable error. The refusal applies to later batches too.
 
-    Until the response is sent, the refusal applies to every batch of the partition. If the refused batch was the
-    first batch of an idempotent producer, the refusal then applies to the producer's later batches for `WAIT_MS`.
-    The client may have sent these batches before it received the response. The log would append them, because
-    it does not know the producer. (A log that knows the producer refuses the later batches itself, because their
-    sequence numbers are too high.)
+    `now`: time of the refusal (monotonic ms). Until the response is sent, the refusal applies to every batch of the
+    partition. If the refused batch was the first batch of an idempotent producer, the refusal then applies to the
+    producer's later batches for `WAIT_MS`. The client may have sent these batches before it received the response.
+    The log would append them, because it does not know the producer. (A log that knows the producer refuses the
+    later batches itself, because their sequence numbers are too high.)
     """
 
     __slots__ = ("error", "is_sent", "producer", "response", "until")
@@ -61,10 +61,10 @@ class Refusal:
         )
 
     def is_ended_by(self, producer: Producer) -> bool:
-        """True if a batch of `producer`, to which the refusal does not apply, ends the refusal.
+        """True if a batch of `producer` ends the refusal. Called only if the refusal does not apply to the batch.
 
-        A batch with the refused producer id ends the refusal: it is the refused batch sent again, an earlier
-        batch, or a batch of another producer epoch.
+        Such a batch ends the refusal if it has the refused producer id: it is the refused batch sent again, an
+        earlier batch, or a batch of another producer epoch.
         """
         return producer[0] == self.producer[0]
 

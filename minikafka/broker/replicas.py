@@ -384,7 +384,7 @@ class ReplicaManager:
         self.purgatory.waiting.update(partition.waiting)
 
     def _connection_lost(self, leader: BrokerId) -> None:
-        """Note in the ledger that the connection to a leader was lost; its session may expire much later."""
+        """Note in the ledger that the connection to a leader was lost. The leader's session may expire much later."""
         self.ledger.record(BROKER, "", {"fact": "connection lost", "to": leader})
 
     def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:

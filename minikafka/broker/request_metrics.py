@@ -29,7 +29,7 @@ class RequestMetrics:
         self.follower_fetches = metrics.counter(_RATE, _RATE_HELP, request="FetchFollower")
 
     def add_produce(self, purgatory: Purgatory) -> None:
-        """Register the metrics of Produce requests, which the purgatory counts and times."""
+        """Register the metrics of Produce requests. The purgatory counts and times these requests."""
         self._metrics.computed_counter(
             _RATE, _RATE_HELP, lambda: purgatory.finished_produces, request="Produce"
         )

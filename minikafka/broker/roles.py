@@ -51,23 +51,23 @@ class Roles:
         self._listeners.append(listener)
 
     def leads(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Report that this broker has become leader of the partition."""
+        """Report to the listeners that this broker has become leader of the partition."""
         self._epochs[tp] = leader_epoch
         self._report(lambda listener: listener.became_leader(tp, leader_epoch))
 
     def follows(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Report that this broker has become follower of the partition."""
+        """Report to the listeners that this broker has become follower of the partition."""
         self._epochs[tp] = leader_epoch
         self._report(lambda listener: listener.became_follower(tp, leader_epoch))
 
     def stopped(self, tp: TopicPartition) -> None:
-        """Report that the partition is no longer hosted, if this has not been reported yet."""
+        """Report to the listeners, once, that this broker no longer hosts the partition."""
         leader_epoch = self._epochs.pop(tp, None)
         if leader_epoch is not None:
             self._report(lambda listener: listener.stopped(tp, leader_epoch))
 
     def stopped_all(self) -> None:
-        """Report every hosted partition as no longer hosted."""
+        """Report to the listeners that this broker no longer hosts any partition."""
         for tp in tuple(self._epochs):
             self.stopped(tp)
 

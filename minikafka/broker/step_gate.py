@@ -1,10 +1,10 @@
-"""A gate that can block a broker at named steps. The gate blocks only at steps that are held.
+"""A gate that can block a broker at named steps.
 
-The names are `operation.step` for the controller's steps (`controller/steps.py`), and `broker.METHOD`
-for the moment before a broker carries out a controller request with that method. A controller that is
-blocked at a step handles nothing else and keeps its session. A broker that is blocked at a step handles no
-other controller request but still serves clients. Invariant: while no step is held, passing the gate costs
-only the check of an empty dict. A held step blocks every operation that reaches the step until its release.
+After `hold`, a step is held: every operation that reaches the step is blocked until `release`. The names are
+`operation.step` for the controller's steps (`controller/steps.py`), and `broker.METHOD` for the moment before a
+broker carries out a controller request with that method. A controller that is blocked at a step handles nothing else
+and keeps its session. A broker that is blocked at a step handles no other controller request but still serves
+clients. Invariant: while no step is held, passing the gate costs only the check of an empty dict.
 """
 
 from __future__ import annotations

@@ -101,10 +101,10 @@ class Strays:
             self._delete(state.tp)
 
     async def set_orphans_aside(self) -> None:
-        """Set aside the replicas of topics that no longer exist.
+        """Rename to `…-stray` the directories of replicas whose topic no longer exists.
 
-        A topic that is not in the metadata may still exist, because its stored data cannot be decoded. Therefore the
-        stored topics are read too.
+        A topic that exists is missing from the metadata if its stored data cannot be decoded. Therefore the stored
+        topics are checked too.
         """
         hosted = {tp.topic for tp in self._logs.logs}
         unknown = sorted(hosted - self._metadata.topics.keys())

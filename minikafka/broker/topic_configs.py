@@ -36,7 +36,7 @@ class TopicConfigs:
         return self._configs[topic]
 
     def keep(self, topics: Collection[str]) -> None:
-        """Keep the settings of these topics. Drop all others, whose topics this broker no longer hosts."""
+        """Drop the settings of all topics except `topics`, the topics that this broker still hosts."""
         for topic in self._configs.keys() - topics:
             del self._configs[topic], self._overrides[topic]
 

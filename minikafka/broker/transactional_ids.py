@@ -10,8 +10,8 @@ Measured time from `init_transactions`, or the client's equivalent, until an err
 | confluent-kafka 2.16.1 (librdkafka 2.16.0) | retries until its timeout, or forever if it has none | 0.1 s |
 | Java 3.9.1 | 0.5 s | |
 | kafka-python 3.0.12 | 0.4 s | |
-| aiokafka 0.14.0, which names no software | 0.1 s | 0.1 s |
-| kafkajs 2.2.4, which names no software | 0.1 s | 0.1 s |
+| aiokafka 0.14.0 (sends no software name) | 0.1 s | 0.1 s |
+| kafkajs 2.2.4 (sends no software name) | 0.1 s | 0.1 s |
 | franz-go 1.18.1 | 0.1 s | 0.1 s |
 | sarama 1.61.1 | 5.2 s | 5.2 s |
 

@@ -62,7 +62,7 @@ class Upkeep:
         self.deleted_segments = self.deleted_bytes = 0
 
     def start(self) -> None:
-        """Start the two loops."""
+        """Start the retention loop, and the loop that deletes and fsyncs files."""
         self._tasks.spawn(self._keep_files(), "log-upkeep")
         self._tasks.spawn(self._retain(), "log-retention")
 
@@ -145,9 +145,10 @@ class Upkeep:
             await self._remove_below(log, start, generation)
 
     async def _remove_below(self, log: Log, start: int, generation: int) -> None:
-        """Remove the segments below a durable log start offset.
+        """Remove the segments below `start`, a log start offset that is durable.
 
-        Stop if the log has changed since, because a truncation may have lowered the log start offset again.
+        Stop if the layout generation of the log is no longer `generation`, because a truncation may have lowered the
+        log start offset.
         """
         while (
             self._is_served(log)
@@ -169,7 +170,7 @@ class Upkeep:
         self.deleted_bytes += size
 
     def _is_served(self, log: Log) -> bool:
-        """True if the log is in use: not deleted, not set aside, and its log directory is online."""
+        """True if the log is in use: not deleted, not renamed, and its log directory is online."""
         return self._logs.get(log.tp) is log
 
     def _begin_turn(self) -> None:

@@ -135,7 +135,7 @@ class PartitionAdmin:
     async def _planned(
         self, item: MorePartitions, room: _Room, existing: Assignment
     ) -> dict[int, ReplicaAssignment]:
-        """Return new partition number -> replicas. Raises KafkaError if the partitions cannot be added."""
+        """Return the new partitions' assignments by number. Raises KafkaError if the partitions cannot be added."""
         topic, count, given = item
         if topic == GROUP_TOPIC:
             raise KafkaError(
@@ -169,7 +169,7 @@ class PartitionAdmin:
     async def _chosen(
         self, first_replicas: Replicas, count: int, total: int
     ) -> dict[int, ReplicaAssignment]:
-        """Choose replicas for the partitions `count` to `total - 1` of a topic; return number -> replicas."""
+        """Return replicas for the new partitions `count` to `total - 1` of a topic, by partition number."""
         brokers = list(self._metadata.brokers.values())
         added: dict[int, ReplicaAssignment] = {}
         async for numbers in self._give_way.parts(range(count, total)):

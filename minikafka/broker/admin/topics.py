@@ -298,10 +298,10 @@ class TopicAdmin:
     ) -> set[str]:
         """Wait until all marked topics are deleted; return the topics that still exist after the timeout.
 
-        A topic that was in this broker's metadata exists as long as the metadata shows it. The topics
-        in `fresh` were marked by this call. A topic in `fresh` may be deleted before it appears in the
-        metadata. Until it appears, the store is read at an interval. A topic that is neither in the
-        metadata nor in `fresh` was in the metadata when `delete_topics` began, so it counts as deleted.
+        A topic in this broker's metadata counts as deleted when the metadata no longer shows the topic. The topics
+        in `fresh` were marked by this call. Such a topic may be deleted before the metadata ever shows it, so the
+        store is read at an interval until the metadata shows the topic. A topic that is neither in the metadata
+        nor in `fresh` counts as deleted, because the metadata showed the topic when `delete_topics` began.
         """
         topics = self._metadata.topic_ids
         shown = {name: topics.get(name) for name in marked if name in self._metadata.topics}

@@ -9,9 +9,9 @@ Incremental sessions (KIP-227): a response contains the partitions that have rec
 replica, or a high watermark or log start offset that has changed since the last response. At most
 `max.incremental.fetch.session.cache.slots` sessions are kept, including the sessions of followers. A consumer
 that gets no session receives session id 0, and sends all partitions in each request. When all slots are taken,
-a new session replaces a session that was not used for two minutes. If there is none, it replaces a smaller session
-that has been in use for more than two minutes. A follower's session may replace the session of any consumer. The
-session of a follower ends with its connection.
+a new session replaces a session that was not used for two minutes. If there is no such session, the new session
+replaces a smaller session that has been in use for more than two minutes. A follower's session may replace the session
+of any consumer. The session of a follower ends with its connection.
 
 Reads from followers (KIP-392): from version 11, a follower also answers consumers, up to the high watermark that it
 knows. If `replica.selector.class` is set, the leader returns a preferred read replica: a follower that is in the ISR
@@ -23,9 +23,10 @@ Records beyond the first 64 KiB of a response are read when the client's socket 
 smaller, down to 16 KiB. Until a client has received a response with more than 64 KiB of records, its further requests
 are not read. If the records are deleted or truncated before they are sent, the connection is closed.
 
-A fetch of more than 64 partitions is handled in steps. Between steps, the broker handles other connections. In a
-session, only partitions that may have changed count. The connection's next request is handled after such a fetch is
-answered. While 16 fetches of a connection wait for records, its next request waits too.
+A fetch of more than 64 partitions is handled in steps. Between steps, the broker handles other connections. For a
+fetch in a session, only the partitions in the request and the partitions that may have changed are counted. The
+connection's next request is handled after such a fetch is answered. While 16 fetches of a connection wait for records,
+its next request waits too.
 
 A consumer's request of 8 KiB or more and a follower's request of 16 KiB or more are also decoded in steps. The broker
 handles one such request at a time. A request may have at most 1 MiB, which is enough for 30,000 partitions. A larger
@@ -129,9 +130,10 @@ class FetchApi:
         body: int,
         end: int,
     ) -> bool:
-        """Begin a fetch, which is answered at the end of this tick or waits for min_bytes, at most max_wait_ms.
+        """Begin a fetch. A fetch that cannot read `min_bytes` waits for records, for at most `max_wait_ms`.
 
-        Return True if the connection must not parse further requests yet. Raises ProtocolViolation.
+        Any other fetch is answered at the end of this tick, or in a later turn if the fetch is large. Return True if
+        the connection must not parse further requests yet. Raises ProtocolViolation.
         """
         if self.session is not None and version == FOLLOWER_VERSION:
             single = single_request(buf, body, end)
@@ -164,9 +166,9 @@ class FetchApi:
         self.consumers.begin_large(LargeRequest(self.consumers, steps, self.refused))
 
     def _large_steps(self, body: bytearray, version: int, correlation: int) -> Steps:
-        """Decode a request in steps. Then return a consumer's fetch, which the caller must begin.
+        """Decode a request in steps. For a consumer, return the fetch, which the caller must begin.
 
-        A follower's fetch is also handled in steps, and None is returned. Raises ProtocolViolation.
+        For a follower, carry out the fetch in further steps and return None. Raises ProtocolViolation.
         """
         now = self.consumers.clock.now()
         request = yield from decode_in_steps(body, memoryview(body), 0, len(body), version)

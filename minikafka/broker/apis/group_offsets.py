@@ -298,7 +298,7 @@ def offset_delete(services: Services, request: Entity, context: RequestContext) 
 def _delete_request(
     services: Services, request: Entity, named: Iterable[tuple[str, Sequence[Entity]]]
 ) -> DeleteOffsetsRequest:
-    """Return the request that tells the coordinator to delete these offsets, without unknown partitions."""
+    """Return the request that makes the coordinator delete the offsets of the existing partitions in `named`."""
     known = services.metadata.topics
     existing = [
         (name, [row.partition_index for row in rows if row.partition_index in known.get(name, ())])

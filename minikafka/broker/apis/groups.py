@@ -246,7 +246,10 @@ def heartbeat(services: Services, request: Entity, context: RequestContext) -> L
 
 @lru_cache(maxsize=64)
 def _beat(version: int, answer: HeartbeatResponse) -> bytes:
-    """Return the encoded response to Heartbeat. Cached: heartbeats are frequent, and few responses differ."""
+    """Return the encoded response to a Heartbeat request, from a cache if possible.
+
+    Heartbeats are frequent, and few responses differ.
+    """
     return encode_body(response(HEARTBEAT, version, error_code=answer.error))
 
 

@@ -178,7 +178,10 @@ def _failed(
 
 
 def _controller_id(services: Services, nodes: Sequence[Node]) -> int:
-    """Return the controller's id, or -1 if it is not in `nodes`. Some clients fail if the id is not listed."""
+    """Return the controller's id, or -1 if the controller is not in `nodes`, the brokers listed in the response.
+
+    Some clients fail if the response lists no broker with the controller's id.
+    """
     listed = {node.id for node in nodes}
     for controller_id in (services.controller.controller_id, services.metadata.controller_id):
         if controller_id in listed:

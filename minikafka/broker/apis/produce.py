@@ -1,8 +1,8 @@
 """Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
 
 - Supported: acks 0, 1 and -1, min.insync.replicas (R34), idempotent producers, one batch of magic 2 per partition.
-- While an earlier batch of the same producer may still arrive, a batch is refused with LEADER_NOT_AVAILABLE: for five
-  seconds and then, if the ISR has followers, until a follower fetches again. Kafka answers
+- A batch that arrives before an earlier batch of its producer is refused with LEADER_NOT_AVAILABLE for five seconds. If
+  the ISR has followers, the batch is then refused until a follower fetches again. Kafka answers with
   OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a fatal error.
 - For one minute after an election, batches of a producer that the log does not know are refused in the same way. The
   producer's first batch may still be waiting at the former leader.
@@ -111,20 +111,20 @@ class SingleHead:
 class ProduceApi:
     """The handler of Produce requests on one connection.
 
-    The fast path is for a request to one partition whose first bytes were seen before on this connection:
-    `memo` maps these bytes to the decoded head. The fast path saves 5.4 of 7.5 µs per request (259 B, 64 per
-    tick) and shares `Purgatory.append` and the refusals with the general path. `memo` is bounded and is
-    emptied after every error. Topics with LogAppendTime take the general path: their response holds a time.
+    The fast path handles a request to one partition if an earlier request of the connection began with the same
+    bytes: `memo` maps these bytes to the decoded head. The fast path saves 5.4 of 7.5 µs per request (259 B, 64 per
+    tick). Both paths append with `Purgatory.append` and refuse batches in the same way. `memo` is bounded and is
+    emptied after every error. Topics with LogAppendTime take the general path, because the response holds a time.
 
     After a retriable error for one batch, all later batches of the partition get the same error (`Refusal`)
     until the response with the error has been sent. If the refused batch was the first batch of its producer,
     the producer's later batches are refused until the first batch arrives again, for at most five seconds. The
-    client then sends the refused batch before the later batches. (Kafka reads the next request after it has
+    client thus sends the refused batch again before the later batches. (Kafka reads the next request after it has
     sent the response, and may append a later batch before the refused batch.)
 
-    Records are checked by walks (`record/walk.py`) before the request's first batch is appended. If the walks
-    take long, the connection keeps the frame in its buffer and handles no later frame. After the walks,
-    `resume()` makes the connection pass the frame to `on_request` again.
+    A walk (`record/walk.py`) checks the records of one batch before the batch is appended. If the walks of a
+    request take long, the connection keeps the request in its buffer and handles no later request. After the walks,
+    `resume()` makes the connection pass the request to `on_request` again.
     """
 
     __slots__ = (
@@ -234,7 +234,7 @@ class ProduceApi:
         correlation: int,
         head: SingleHead,
     ) -> Held:
-        """Append the only batch of a request. Return AGAIN if the batch's records must be walked first."""
+        """Append the only batch of a request. Return AGAIN if the check of the batch's records needs later turns."""
         partition = head.partition
         acks = head.acks
         size = end - start
@@ -481,7 +481,7 @@ class ProduceApi:
     # ---- the walk over the records
 
     def _verdict(self, partition: Partition, view: memoryview, start: int, end: int) -> int | Walk:
-        """Return the error code of a batch's records (0 if valid), or the walk that checks them in steps."""
+        """Return the error code of a batch's records (0: valid), or the `Walk` that checks the records in steps."""
         known = self.verdicts.pop(start, None) if self.verdicts else None
         if known is not None:
             return known
@@ -502,7 +502,7 @@ class ProduceApi:
             self.walked = _WALKED_MAX
 
     def _walk_all(self, view: memoryview, request: ProduceRequest) -> bool:
-        """Walk the records of all partitions of a request. Return False if a walk is not done yet."""
+        """Check the records of all partitions of a request. Return False if the check needs later turns."""
         verdicts: dict[int, int | Walk] = {}
         for topic, parts in request.topics:
             for number, start, end in parts:
@@ -520,7 +520,7 @@ class ProduceApi:
         self._are_done([walk])
 
     def _are_done(self, walks: Sequence[Walk]) -> bool:
-        """Return True if all walks are done. Otherwise hold the frame back until the walks are done."""
+        """Return True if these checks of records are done. Otherwise schedule the checks and postpone the request."""
         left = [walk for walk in walks if not walk.is_done]
         if left:
             self.pending = PendingWalks(left, self._walks_done)
@@ -536,7 +536,7 @@ class ProduceApi:
     def _queue(
         self, topics: Topics, acks: int, timeout_ms: int, correlation: int, version: int
     ) -> None:
-        """Queue the response, if `acks` is not 0, to a request whose batches have been appended or refused."""
+        """Queue the response to a request whose batches were appended or refused. With acks=0, there is no response."""
         refused = [(topic, part) for topic, parts in topics for part in parts if part.error]
         if refused:
             self.memo.clear()
@@ -571,7 +571,7 @@ class ProduceApi:
         return PendingPartition(number, error)
 
     def _forget_sent_refusals(self) -> None:
-        """Mark the refusals whose response has been sent. Drop the refusals that no longer apply to any batch."""
+        """Set `is_sent` of the refusals whose response was sent. Drop refusals that no longer apply to any batch."""
         waiting = set(map(id, self.answers.entries))
         for refusal in self.refused.values():
             refusal.is_sent = id(refusal.response) not in waiting
@@ -591,7 +591,7 @@ def _count_refusal(partition: Partition, error: int, size: int) -> None:
 def _outcome(
     walk: Walk, buf: bytearray, view: memoryview, start: int, end: int
 ) -> tuple[bytearray, memoryview, int, int, int]:
-    """Return (buffer, view, start, end) of the batch to append, and the error code of its records."""
+    """Return (buffer, view, start, end, error): the batch to append after `walk`, and the error code of its records."""
     if isinstance(walk.verdict, int):
         return buf, view, start, end, walk.verdict
     return walk.verdict, memoryview(walk.verdict), 0, len(walk.verdict), 0

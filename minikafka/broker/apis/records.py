@@ -149,7 +149,7 @@ class Deletion:
         self._timer = self._services.clock.call_later(max(timeout_ms, 1), self._expire)
 
     def attempt(self) -> None:
-        """Answer the request if it is complete."""
+        """Answer the request if every partition has failed or its low watermark has reached the offset."""
         if self._timer is not None and self.is_complete():
             self._answer()
 

@@ -1,12 +1,12 @@
 """The APIs and versions that this broker serves (KIP-35, KIP-511).
 
 ApiVersions 18, versions 0–3.
-- The response has the table in `wire/versions.py`. The response header never has tagged fields.
-- A request of a higher version is not decoded. It gets a response of version 0 with UNSUPPORTED_VERSION and the whole
-  table. Clients then repeat the request in a version that the table gives for ApiVersions.
+- The response lists the APIs and versions in `SERVED` (`wire/versions.py`). The header never has tagged fields.
+- A request of a higher version is not decoded. The response has version 0, the error UNSUPPORTED_VERSION and the same
+  list. Clients then repeat the request in a version that the list allows for ApiVersions.
 - From version 3, a client software name or version with characters other than letters, digits, dots and dashes
   gets INVALID_REQUEST.
-- The name and version of the client software decide how transactional ids are refused (`transactional_ids.py`).
+- The name and version of the client software decide which error a transactional id gets (`transactional_ids.py`).
 Deliberately omitted: features (KIP-584).
 """
 

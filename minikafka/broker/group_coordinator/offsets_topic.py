@@ -63,7 +63,7 @@ class OffsetsTopic:
     def _create(self) -> str:
         """Start creating `__consumer_offsets` if possible, unless its creation is already in progress.
 
-        Return the reason why the group has no coordinator yet.
+        Return the reason why no group has a coordinator yet.
         """
         if not self._metadata.version:
             return "this broker has no metadata yet"

@@ -1,6 +1,6 @@
-"""The runner of the group coordinator.
+"""The service that runs the group coordinator of a broker.
 
-It passes requests to the logic in `minikafka.groups` and carries out the commands that the logic returns.
+The service passes requests to the logic in `minikafka.groups` and carries out the commands that the logic returns.
 Invariants: all commands of one event (a request, a timer or a finished append) are carried out in order before the
 next event is handled. Every append is reported back exactly once: committed, failed, or timed out. The groups of a
 partition are dropped in the same call that ends this broker's leadership, so that no request is answered from the

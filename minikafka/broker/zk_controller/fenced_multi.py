@@ -29,10 +29,10 @@ async def fenced_multi(
     generation: int | None = None,
     cause: str = "",
 ) -> list[Stat | None]:
-    """Send one multi of the check and the operations; return the Stats of the operations.
+    """Send `check` and `operations` in one multi; return the Stats of the operations.
 
-    `cause`: id of the controller event that caused the write, for the ledger. Raises ControllerMoved if the
-    check fails, CoordinationError.
+    `check`: the check of the controller epoch. `cause`: id of the controller event that caused the write, for the
+    ledger. Raises ControllerMoved if the check fails, CoordinationError.
     """
     try:
         stats = await coordination.multi([check, *operations], generation=generation)

@@ -62,12 +62,12 @@ class ImaginedStore:
 
     @property
     def generation(self) -> int:
-        """Number of the real session."""
+        """Number of the session of the real Coordination."""
         return self._real.generation
 
     @property
     def session_id(self) -> int:
-        """Id of the real session."""
+        """Id of the session of the real Coordination."""
         return self._real.session_id
 
     @property
@@ -77,12 +77,12 @@ class ImaginedStore:
 
     @property
     def session_timeout_ms(self) -> int:
-        """Timeout of the real session."""
+        """Timeout (ms) of the session of the real Coordination."""
         return self._real.session_timeout_ms
 
     @property
     def state(self) -> SessionState:
-        """State of the real session."""
+        """State of the session of the real Coordination."""
         return self._real.state
 
     async def connected(self) -> int:
@@ -92,11 +92,11 @@ class ImaginedStore:
     # Real nodes with the plan's changes.
 
     def put(self, path: str, data: bytes, version: int = 0) -> None:
-        """Create or replace a node in memory: an assumed write of a broker or administrator."""
+        """Create or replace a node in memory, as if a broker or an administrator had written the node."""
         self._changed[path] = Node(data, _stat(version, len(data)))
 
     def remove(self, path: str) -> None:
-        """Delete a node in memory: an assumed deletion by a broker or by ZooKeeper."""
+        """Delete a node in memory, as if a broker or ZooKeeper had deleted the node."""
         self._changed[path] = None
 
     def lease_valid(self, margin_ms: int = 0) -> bool:

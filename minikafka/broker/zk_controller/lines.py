@@ -224,7 +224,7 @@ def write_line(
     stats: Sequence[Stat | None] = (),
     error: CoordinationError | None = None,
 ) -> Fields:
-    """Return the ledger line of a multi that contained the check and the operations.
+    """Return the ledger line of a multi of `check`, which checks the controller epoch, and `operations`.
 
     `stats`: the Stats of the operations if the multi succeeded. `error`: the error if the multi failed.
     """
@@ -272,7 +272,7 @@ def _operation(operation: MultiOp, stat: Stat | None) -> Fields:
 
 
 def answer_lines(answer: AnswerAdmin | AnswerControlledShutdown) -> Iterator[Fields]:
-    """Yield the ledger lines of an answer.
+    """Yield the ledger lines of the controller's answer to one request.
 
     For a controlled shutdown, the lines list the partitions that the broker still leads.
     """

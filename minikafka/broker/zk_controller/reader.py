@@ -45,7 +45,7 @@ _READS_IN_FLIGHT: Final = 256
 
 
 class Signal(Enum):
-    """A part of ZooKeeper to read again. The value is the controller's state during the read (D14)."""
+    """A part of ZooKeeper to read again. The value is the name of the controller's state during the read (D14)."""
 
     CONTROLLER = "ControllerChange"
     BROKERS = "BrokerChange"
@@ -301,7 +301,7 @@ class Reader:
     def _arm(self, kind: WatchKind, path: str, signal: Signal) -> bool:
         """Return True if the next read must set the watch on the server, False if the watch is already set.
 
-        If True, the callback of the watch has been registered.
+        Before the method returns True, it registers a callback that is called when the watch fires.
         """
         if (kind, path) in self._armed:
             return False

@@ -31,7 +31,7 @@ _MULTIS_IN_FLIGHT: Final = 4
 
 @dataclass(slots=True)
 class _Tally:
-    """The outcomes so far.
+    """The outcomes so far of one call of `write_states`.
 
     `ok`: partition -> written version. `conflicts`: partitions whose node was changed by another write.
     `failed`: partition -> reason.
@@ -107,7 +107,10 @@ class _Batch:
         return [operation for _, operation in self._written]
 
     def _claim_parents(self, tp: TopicPartition) -> list[str]:
-        """Return the absent parents of a partition's node; from now on, no other batch creates these parents."""
+        """Return the absent parents of a partition's node, which this batch must create.
+
+        These parents are removed from the set that all batches share, so that no other batch creates them.
+        """
         claimed = [path for path in partition_states.parents_of(tp) if path in self._parents]
         self._parents.difference_update(claimed)
         return claimed
@@ -124,7 +127,10 @@ class _Batch:
                 del self._pending[tp]
 
     def _is_about_parent(self, refused: MultiOp, error: CoordinationError) -> bool:
-        """True if the refusal is about a parent node that another batch has created, or should have created."""
+        """True if an operation was refused because a parent node exists or, at the first attempt, is absent.
+
+        Another batch has created the existing parent, and should have created the absent parent.
+        """
         if not isinstance(refused, Create):
             return False
         if isinstance(error, NodeExists):

@@ -1,6 +1,6 @@
-"""The reads and writes of the active controller in ZooKeeper: one method for each question or effect.
+"""The reads and writes of the active controller in ZooKeeper: one method for each kind of read or write.
 
-Invariant: every write goes through the term's session, so that it fails after another controller was elected.
+Invariant: every write goes through the term's session, so that no write succeeds after another controller was elected.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ class ControllerStore:
     ) -> Topic:
         """Replace the content of a topic's node by `change(content, Stat)`; return the new content.
 
-        If `submitted` has targets, the node is written only if `/admin/reassign_partitions` still has these
-        targets. Raises _NotWritten.
+        `submitted`: target replicas by partition. If any are given, the node is written only if
+        `/admin/reassign_partitions` still has these targets. Raises _NotWritten if the node cannot be written.
         """
         content = Topic(None, {})
 

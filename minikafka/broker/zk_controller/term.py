@@ -1,11 +1,11 @@
 """One term of the controller, from its election to its end: the queue of events, the machine and its effects.
 
-The queue holds signals (a part of ZooKeeper must be read again) and events (which carry their data). One task
-handles the queue in order. For a signal, the task reads ZooKeeper and makes events of the content. The task
-passes each event to the machine and carries out the effects that the machine returns. If the last effect is a
-question, the task passes the outcome to the machine before the next item is handled. A signal is in the queue
-at most once, and each read sets its watch first, so that no change is missed (S31). Invariant: a term that is
-`over` sends nothing to brokers or ZooKeeper.
+The queue holds signals and events. A signal means that a part of ZooKeeper must be read again. An event carries its
+data. One task handles the queue in order. For a signal, the task reads ZooKeeper and makes events of the content. The
+task passes each event to the machine and carries out the effects that the machine returns. The last effect may be a
+question: a read or write whose outcome the machine needs. The task passes this outcome to the machine before it
+handles the next item. A signal is in the queue at most once, and each read sets its watch first, so that no change is
+missed (S31). Invariant: a term that is `over` sends nothing to brokers or ZooKeeper.
 """
 
 from __future__ import annotations
@@ -173,7 +173,10 @@ class Term:
         self._filled.set()
 
     async def ask(self, event: Callable[[int], ExternalEvent]) -> Any:
-        """Queue `event(ticket)` with a new ticket; return the machine's answer to this event. Raises KafkaError."""
+        """Queue the event `event(ticket)`; return the machine's answer to this event. Raises KafkaError.
+
+        `ticket` is a new number, by which the machine's answer names the event.
+        """
         self._tickets += 1
         ticket = self._tickets
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -288,7 +291,7 @@ class Term:
         return None
 
     async def _clean_up(self, effect: Effect) -> None:
-        """Carry out an effect that deletes or trims admin requests, or deletes notifications.
+        """Carry out an effect that removes admin requests or notifications from ZooKeeper.
 
         Also carry out an effect that adds or removes watches on the state nodes of partitions.
         """

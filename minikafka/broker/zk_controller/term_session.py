@@ -127,7 +127,7 @@ class TermSession:
         )
 
     def note_found(self, operations: Sequence[MultiOp], stats: Sequence[Stat | None]) -> None:
-        """After a lost answer, write the ledger line of operations that a read has found carried out."""
+        """Write the ledger line of operations whose answer was lost, after a read has shown that they succeeded."""
         if operations:
             fields = write_line(self._fence, operations, stats=stats)
             self._ledger.record(WRITE, self.cause, fields | {"read_back": True})

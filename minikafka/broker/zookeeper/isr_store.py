@@ -45,7 +45,8 @@ class ZooKeeperIsrs:
     ) -> IsrWrite:
         """Write a state node by compare-and-set and announce the new ISR to the controller.
 
-        Returns when the outcome is certain, or ABANDONED when `is_wanted()` is False before that.
+        Returns when the outcome is certain. Before each attempt, `is_wanted()` is called; if it returns False, the
+        outcome is ABANDONED.
         """
         operation = partition_states.write(tp, state)
         assert isinstance(operation, Set)  # not Create: the controller has created the node

@@ -100,9 +100,9 @@ class ZooKeeperTopics:
         logger.info("created topic %s with %d partitions", plan.name, len(assignment))
 
     async def _has_created(self, plan: TopicPlan) -> bool:
-        """After a lost answer, return True if the topic's node exists with the topic id of the plan.
+        """Return True if the topic's node exists and contains `plan.topic_id`.
 
-        Raises OutcomeUnknown if the node cannot be read.
+        Called when the answer to the creation of the node was lost. Raises OutcomeUnknown if the node cannot be read.
         """
         data = await read_back(self._coordination, topics.path_of(plan.name))
         try:
