@@ -235,7 +235,7 @@ class Context:
     def replicas_on(
         self, broker_ids: Iterable[BrokerId]
     ) -> dict[BrokerId, tuple[TopicPartition, ...]]:
-        """Return broker id -> partitions with a replica on that broker."""
+        """Return by broker id the partitions that have a replica on that broker."""
         return {broker: tuple(self.replica_statuses.get(broker, ())) for broker in broker_ids}
 
 

@@ -67,8 +67,8 @@ class ElectLeaders:
     def rebalance(self) -> Procedure[None]:
         """Hold preferred elections for brokers with too large a leader imbalance (R62).
 
-        The imbalance of a broker is the percentage, among the partitions that prefer this broker, of those
-        that it does not lead. The limit is `leader.imbalance.per.broker.percentage`.
+        Of the partitions whose preferred replica is on a broker, the imbalance is the percentage that this
+        broker does not lead. The limit is `leader.imbalance.per.broker.percentage`.
         """
         due: list[TopicPartition] = []
         for broker, (preferring, elsewhere) in self._preferences().items():
@@ -86,9 +86,10 @@ class ElectLeaders:
         return sum(len(elsewhere) for _, elsewhere in self._preferences().values())
 
     def _preferences(self) -> dict[BrokerId, tuple[int, list[TopicPartition]]]:
-        """Return broker -> (count, elsewhere), for the partitions that have this broker as preferred replica.
+        """Return (count, elsewhere) by broker id.
 
-        `count` is the number of these partitions. `elsewhere` lists those that this broker does not lead.
+        `count`: number of partitions whose preferred replica is on the broker. `elsewhere`: the partitions among
+        them that the broker does not lead.
         """
         context = self._context
         preferring: dict[BrokerId, int] = {}

@@ -15,7 +15,7 @@ from minikafka.base.model import BrokerId
 
 
 class Election(Enum):
-    """The selector that chooses the leader when a partition becomes Online (F12)."""
+    """The kind of leader election, which depends on the reason why a partition becomes Online (F12)."""
 
     OFFLINE = "OfflinePartitionLeaderElection"
     UNCLEAN = "UncleanOfflinePartitionLeaderElection"

@@ -89,7 +89,7 @@ class AssignmentChanged:
 
 @dataclass(frozen=True, slots=True)
 class DeletionsChanged:
-    """All topics that one read found marked for deletion under `/admin/delete_topics` (L4)."""
+    """All topics that are marked for deletion in `/admin/delete_topics` now (L4)."""
 
     topics: frozenset[str]
 
@@ -289,9 +289,9 @@ class StartChannel:
 
 @dataclass(frozen=True, slots=True)
 class StopChannel:
-    """Close the request queue of a failed broker, and drop the queued requests.
+    """Close the request queue of a broker whose registration ended, and drop the queued requests.
 
-    The broker may have registered again with a new broker epoch.
+    The broker may already have a new registration, with a new broker epoch.
     """
 
     broker_id: BrokerId
@@ -376,9 +376,9 @@ class DeleteDeletionMarks:
 
 @dataclass(frozen=True, slots=True)
 class StepReached:
-    """An operation reached a named step (`controller/steps.py`).
+    """An operation reached a step that has a name in `controller/steps.py`.
 
-    The runner may hold the operation at that step.
+    The runner may block the operation at that step.
     """
 
     operation: str
@@ -426,7 +426,7 @@ class WriteAssignments:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicNodes:
-    """Ask the runner to delete the topics' nodes, settings and marks; reply: `TopicNodesDeleted`."""
+    """Ask the runner to delete the nodes, settings and deletion marks of topics; reply: `TopicNodesDeleted`."""
 
     topics: tuple[str, ...]
 
@@ -435,8 +435,8 @@ class DeleteTopicNodes:
 class GiveTopicIds:
     """Ask the runner to write ids into topic nodes that have none (R69); reply: `TopicIdsGiven`.
 
-    An id of None asks for a new id. A topic whose partitions exist already gets no new id. Otherwise
-    its replicas, which have no id or an older id, would be taken for replicas of another topic.
+    `topics` contains the id to write for each topic; None asks for a new id. A topic that already has
+    partitions gets no new id, because its replicas would be taken for replicas of another topic.
     """
 
     topics: Mapping[str, bytes | None]

@@ -83,9 +83,9 @@ def _read_again(
     conflicts: tuple[TopicPartition, ...],
     results: LeadershipResults,
 ) -> Procedure[list[TopicPartition]]:
-    """Read the state nodes of the conflicting partitions and update the known leadership.
+    """Read the state nodes that were not written because of a conflict, and update the known leadership.
 
-    Returns the partitions that have a state node.
+    `conflicts`: the partitions of these nodes. Returns the partitions that still have a state node.
     """
     read = yield ReadLeaderAndIsr(conflicts)
     assert isinstance(read, LeaderAndIsrRead)

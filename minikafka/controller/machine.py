@@ -161,7 +161,7 @@ class ControllerMachine:
         return self._state_changes.lines_of(tp)
 
     def drain_decisions(self) -> dict[Decision, list[TopicPartition]]:
-        """Return decision -> partitions, for all decisions since the last call of this method."""
+        """Return the decisions made since the last call of this method, each with its partitions."""
         return self._state_changes.drain_decisions()
 
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
@@ -438,7 +438,7 @@ class ControllerMachine:
         yield from self._deletions.resume_after_reassignments()
 
     def _on_log_dirs_failed(self, event: LogDirsFailed) -> Procedure[None]:
-        """Send the brokers LeaderAndIsr again; the answers show which replicas are lost (R67)."""
+        """Send LeaderAndIsr again to brokers that lost a log directory; their answers show the lost replicas (R67)."""
         live = [broker for broker in event.brokers if broker in self.context.brokers]
         yield from self._replicas.handle_state_changes(
             self.context.replicas_on(live), ReplicaStatus.ONLINE

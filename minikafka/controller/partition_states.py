@@ -289,10 +289,11 @@ class PartitionStateMachine:
         return results
 
     def _read_newer(self, refused: list[TopicPartition]) -> Procedure[list[TopicPartition]]:
-        """Read the states of refused partitions; adopt newer states and return their partitions.
+        """Read the states of partitions whose election was refused; return the partitions with a newer state.
 
-        A leader first writes a new ISR and then announces it. If the leader dies in between, only a
-        read shows the new ISR.
+        Newer states in ZooKeeper replace the states in memory. A leader first writes a new ISR to ZooKeeper
+        and then announces the ISR. If the leader dies in between, the controller learns the new ISR only by
+        this read.
         """
         context = self._context
         electable = [

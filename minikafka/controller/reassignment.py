@@ -98,10 +98,10 @@ class Reassignments:
     def on_submitted(
         self, targets: Mapping[TopicPartition, tuple[BrokerId, ...]]
     ) -> Procedure[None]:
-        """Start the reassignments in `/admin/reassign_partitions` (E4).
+        """Start the reassignments that a user wrote to `/admin/reassign_partitions` (E4).
 
-        Unlike a request, the node may name brokers that are not alive. The reassignment then waits for
-        these brokers (X12).
+        In this node, a target may contain brokers that are not alive; in a request it must not. The reassignment
+        waits until these brokers are alive (X12).
         """
         context = self._context
         wanted, finished = {}, {}
@@ -300,13 +300,13 @@ class Reassignments:
     def _stop_unwanted(
         self, changed: Mapping[TopicPartition, ReplicaAssignment]
     ) -> Procedure[dict[TopicPartition, PartitionResult]]:
-        """Step U3: stop replicas that an earlier reassignment was adding and that are no longer wanted.
+        """Step U3: stop the replicas that an earlier reassignment was adding and that the new one does not contain.
 
-        U3 comes before U1: if the controller dies in between, the topic node still names every replica.
-        The leader epoch is raised before a replica is stopped, because a broker refuses a StopReplica
-        whose leader epoch is too low (T19). Any remaining replica may become the leader. If the leader
-        must be stopped and no remaining replica can become the leader, the partition is refused and left
-        unchanged. Returns refused partition -> error.
+        U3 comes before U1. If the controller dies between these steps, the topic node still names every replica.
+        The leader epoch is raised before a replica is stopped, because a broker refuses a StopReplica with a
+        leader epoch that is too low (T19). If a replica to stop is the leader, any remaining replica may replace
+        it. If no remaining replica can become the leader, the reassignment of the partition is refused, and all
+        replicas of the partition stay. Returns refused partition -> error.
         """
         context = self._context
         unwanted = {
@@ -385,7 +385,10 @@ class Reassignments:
     def _raise_epochs(
         self, partitions: list[TopicPartition]
     ) -> Procedure[dict[TopicPartition, LeaderAndIsr | Refusal]]:
-        """Raise the leader epochs without other changes, so that brokers accept the assignment (T5)."""
+        """Raise the leader epochs and send LeaderAndIsr to all replicas (T5).
+
+        Leaders and ISRs stay the same. Without a higher epoch, brokers would not accept the new assignment.
+        """
         context = self._context
 
         def propose(remaining: list[TopicPartition]) -> Procedure[Proposals]:
@@ -420,9 +423,9 @@ class Reassignments:
     # Phase B.
 
     def _complete(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """Run phase B. A partition stays in phase A if step B3 fails for it.
+        """Run phase B for these partitions. A partition stays in phase A if step B3 fails for the partition.
 
-        This includes a partition without a target replica that can become the leader.
+        Step B3 fails, for example, if no target replica can become the leader.
         """
         self._emit_step("B1", partitions)
         yield from self._bring_adding_online(partitions)
@@ -490,9 +493,7 @@ class Reassignments:
         yield from self._delete(removed)
 
     def _delete(self, removed: Mapping[BrokerId, list[TopicPartition]]) -> Procedure[None]:
-        """Move removed replicas through the states of a deletion, without waiting for their brokers
-        (L5).
-        """
+        """Move removed replicas through the states of a deletion, without waiting for their brokers (L5)."""
         for target in (
             ReplicaStatus.DELETION_STARTED,
             ReplicaStatus.DELETION_SUCCESSFUL,

@@ -205,9 +205,9 @@ class ReplicaStateMachine:
         return True
 
     def _bring_online(self, tp: TopicPartition, broker: BrokerId) -> None:
-        """Add a New replica to the assignment; send any other replica the current leadership (G5).
+        """Add a New replica to the partition's assignment; send LeaderAndIsr to any other replica (G5).
 
-        A New replica already received the leadership when it became New.
+        A New replica already received LeaderAndIsr when it became New.
         """
         if self._context.replica_status(tp, broker) is not ReplicaStatus.NEW:
             if tp in self._context.leadership:
@@ -274,7 +274,10 @@ class ReplicaStateMachine:
     def _propose_without(
         self, tp: TopicPartition, broker: BrokerId
     ) -> LeaderAndIsr | Refusal | None:
-        """Return the state without the replica; None if the replica is not in the ISR and cannot rejoin."""
+        """Return the next leader-and-ISR state, without the replica, or the reason to refuse the change.
+
+        Return None if no change is needed: the replica is not in the ISR and cannot rejoin the ISR.
+        """
         current = self._context.leadership[tp]
         if current.controller_epoch > self._context.epoch:
             return Refusal.NEWER_CONTROLLER
@@ -286,10 +289,10 @@ class ReplicaStateMachine:
         return None
 
     def _may_rejoin_isr(self, tp: TopicPartition, broker: BrokerId) -> bool:
-        """True if the leader may add the replica to the ISR while the replica's broker shuts down.
+        """True if the leader could add the replica to the ISR again while the replica's broker shuts down.
 
-        In this case the leader epoch is raised, which fences the replica's fetches. The replica is then
-        not in the ISR when its broker exits (R24).
+        In this case the controller raises the leader epoch, so that the leader refuses the replica's fetches.
+        Therefore the replica is not in the ISR when its broker exits (R24).
         """
         return (
             broker in self._context.shutting_down

@@ -82,7 +82,7 @@ class RequestBatch:
         partitions[tp] = StopReplicaPartition(tp, self._stop_epoch(tp), delete)
 
     def emit(self) -> None:
-        """Append one `SendRequest` per broker and kind to the effects, and empty the batch."""
+        """Append the batch's requests to the effects as `SendRequest` values, and empty the batch."""
         self._emit_leader_and_isr()
         self._emit_update_metadata()
         self._emit_stop_replica()

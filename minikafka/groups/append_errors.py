@@ -26,7 +26,10 @@ _OFFSETS: Final[dict[int, ErrorCode]] = {
 
 
 def assignment_error(error: int) -> int:
-    """Return the error for members whose assignment or member id could not be appended with this error."""
+    """Return the error for the clients after an append failed with `error`.
+
+    The append contained the assignments of members, or the new id of a static member.
+    """
     return _ASSIGNMENT.get(error, error)
 
 

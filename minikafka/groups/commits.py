@@ -231,9 +231,10 @@ class Commits:
     def delete_groups(
         self, groups: Sequence[Group], errors: dict[str, int], caller: Caller
     ) -> None:
-        """Remove groups without members, and their offsets. Answer when all tombstones are written.
+        """Remove `groups`, which have no members, and their offsets. Answer when all tombstones are written.
 
-        `errors`: an error code for every group in the request. This method sets the codes of `groups`.
+        `errors`: error code by group id, for every group in the request. For a group in `groups`, this method replaces
+        the code by the result of the removal.
         """
         left = {group.group_id for group in groups}
 
@@ -274,9 +275,9 @@ class Commits:
             done(ErrorCode.NONE, 0)
 
     def _buried(self, group: Group, done: OnAppended | None, error: int, now: int) -> None:
-        """Report the result of appending tombstones.
+        """Call `done` with the result of appending tombstones; record a failure in the ledger.
 
-        If the append failed, the next coordinator loads the offsets and removes them again.
+        If the append failed, the next coordinator loads the removed offsets and removes them again.
         """
         if error:
             self._outbox.note(commands.APPEND_FAILED, group, what="tombstones", error=error)

@@ -109,9 +109,10 @@ class GroupCoordinator:
     # ---- which groups are served
 
     def _refusal(self, group_id: str, needs_name: bool = True) -> ErrorCode:
-        """Return the error for a request about a group that is not in `groups`.
+        """Return the error for a request about a group that `groups` does not contain.
 
-        The result is NONE if this broker is the group's coordinator, so that the group does not exist.
+        Return NONE if this broker is the group's coordinator: the group does not exist. `needs_name`: an empty group
+        id is an error.
         """
         if needs_name and not group_id:
             return ErrorCode.INVALID_GROUP_ID
@@ -137,7 +138,10 @@ class GroupCoordinator:
     # ---- requests of members
 
     def join(self, request: JoinRequest, caller: Caller, now: int) -> list[Command]:
-        """Process a JoinGroup. It is answered when all members have joined, or immediately with an error."""
+        """Process a JoinGroup.
+
+        The coordinator answers when the next generation begins, or earlier if no rebalance is needed.
+        """
         group = self.groups.get(request.group_id) if request.group_id else None
         error = ErrorCode.NONE if group is not None else self._refusal(request.group_id)
         settings = self.settings
@@ -155,7 +159,10 @@ class GroupCoordinator:
         return self._outbox.take()
 
     def sync(self, request: SyncRequest, caller: Caller, now: int) -> list[Command]:
-        """Process a SyncGroup. It is answered when the leader's assignment is written."""
+        """Process a SyncGroup.
+
+        The coordinator answers after the leader's assignment is written, or immediately with an error.
+        """
         group = self.groups.get(request.group_id) if request.group_id else None
         if group is None:
             error = self._refusal(request.group_id) or ErrorCode.UNKNOWN_MEMBER_ID
@@ -167,7 +174,7 @@ class GroupCoordinator:
         return self._outbox.take()
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller, now: int) -> list[Command]:
-        """Process a Heartbeat. It is answered immediately."""
+        """Process a Heartbeat. The coordinator answers immediately."""
         group = self.groups.get(request.group_id) if request.group_id else None
         if group is not None:
             return [Answer(caller, self._members.heartbeat(group, request, now))]
@@ -177,7 +184,7 @@ class GroupCoordinator:
         return [Answer(caller, HeartbeatResponse(error))]
 
     def leave(self, request: LeaveRequest, caller: Caller, now: int) -> list[Command]:
-        """Process a LeaveGroup. It is answered immediately."""
+        """Process a LeaveGroup. The coordinator answers immediately."""
         group = self.groups.get(request.group_id) if request.group_id else None
         if group is None:
             error = self._refusal(request.group_id)
@@ -190,7 +197,10 @@ class GroupCoordinator:
     # ---- offsets
 
     def commit(self, request: CommitRequest, caller: Caller, now: int) -> list[Command]:
-        """Process an OffsetCommit. It is answered when the offsets are written."""
+        """Process an OffsetCommit.
+
+        The coordinator answers after the offsets are written, or immediately with an error.
+        """
         group = self.groups.get(request.group_id)
         if group is None:
             error = self._refusal(request.group_id, needs_name=False)
@@ -204,7 +214,7 @@ class GroupCoordinator:
         return self._outbox.take()
 
     def fetch_offsets(self, request: FetchOffsetsRequest, caller: Caller) -> list[Command]:
-        """Process an OffsetFetch. It is answered immediately."""
+        """Process an OffsetFetch. The coordinator answers immediately."""
         groups = [
             self._fetch(group_id, partitions, request.require_stable)
             for group_id, partitions in request.groups
@@ -222,7 +232,7 @@ class GroupCoordinator:
         return self._commits.fetch(group_id, group, partitions, require_stable)
 
     def delete_offsets(self, request: DeleteOffsetsRequest, caller: Caller) -> list[Command]:
-        """Process an OffsetDelete. It is answered when the tombstones are written."""
+        """Process an OffsetDelete. The coordinator answers after the tombstones are written."""
         group = self.groups.get(request.group_id) if request.group_id else None
         if group is None:
             error = self._refusal(request.group_id) or ErrorCode.GROUP_ID_NOT_FOUND
@@ -238,7 +248,7 @@ class GroupCoordinator:
     # ---- views and deletion of groups
 
     def describe(self, request: DescribeRequest, caller: Caller) -> list[Command]:
-        """Process a DescribeGroups. It is answered immediately."""
+        """Process a DescribeGroups. The coordinator answers immediately."""
         groups = [self._describe(group_id) for group_id in request.group_ids]
         return [Answer(caller, DescribeResponse(groups))]
 
@@ -250,7 +260,7 @@ class GroupCoordinator:
         return DescribedGroup(group_id, error, "" if error else DEAD.value)
 
     def list_groups(self, request: ListRequest, caller: Caller) -> list[Command]:
-        """Process a ListGroups. It is answered immediately."""
+        """Process a ListGroups. The coordinator answers immediately."""
         states = {state.lower() for state in request.states}
         groups = [
             ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
@@ -261,7 +271,7 @@ class GroupCoordinator:
         return [Answer(caller, ListResponse(error, groups))]
 
     def delete_groups(self, request: DeleteGroupsRequest, caller: Caller) -> list[Command]:
-        """Process a DeleteGroups. It is answered when the tombstones are written."""
+        """Process a DeleteGroups. The coordinator answers after the tombstones are written."""
         errors = {group_id: self._deletion_error(group_id) for group_id in request.group_ids}
         removable = [self.groups[group_id] for group_id, error in errors.items() if not error]
         self._commits.delete_groups(removable, errors, caller)

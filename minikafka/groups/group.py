@@ -1,8 +1,8 @@
 """One consumer group: its members, its state, its generation, and the rules for changing them.
 
 Source: Kafka's `GroupMetadata`. Invariants: the state changes only as `states.MOVES` allows. `joining` is the
-number of members with a `join_caller`. All members have at least one protocol in common. The leader is a
-member.
+number of members that wait for a JoinGroup response. All members have at least one protocol in common. The
+leader is a member.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Group:
         self.unsynced.discard(member.member_id)
 
     def replace_static(self, member: Member, member_id: str) -> None:
-        """Change the member id of a static member, also in `leader`, `static_ids` and `unsynced`."""
+        """Give a static member a new member id, and replace the old id everywhere in the group."""
         before = member.member_id
         assert member.instance_id is not None
         del self.members[before]

@@ -137,8 +137,8 @@ class Joining:
     def _has_room(self, group: Group, member_id: str) -> bool:
         """True if the group has room for this member (`group.max.size`).
 
-        A current member always has room, unless the group prepares a rebalance. Then only the members that have
-        joined again count. So if the limit was lowered, the last members that join are removed.
+        A current member always has room, except while the group prepares a rebalance. During that time, only the
+        members that have joined again are counted. If the limit was lowered, the last members to join have no room.
         """
         size = self._settings.group_max_size
         member = group.members.get(member_id)
@@ -172,7 +172,10 @@ class Joining:
             self._add(join, member_id)
 
     def _give_id(self, join: _Join, member_id: str) -> None:
-        """Refuse a JoinGroup with MEMBER_ID_REQUIRED. The client must join again with this id (KIP-394)."""
+        """Refuse a JoinGroup with MEMBER_ID_REQUIRED, and send the client this member id.
+
+        The client must send JoinGroup again with the member id (KIP-394).
+        """
         pending = PendingMember(join.group.group_id, member_id)
         join.group.pending[member_id] = pending
         self._timers.start(pending, join.now + join.request.session_timeout_ms)
@@ -273,7 +276,10 @@ class Joining:
             self._rebalances.rebalance(group, commands.STATIC_RETURNED, now, member, request.reason)
 
     def _return_written(self, returned: _Return, error: int, now: int) -> None:
-        """Answer a static member that returned to a stable group. If the write failed, undo the return."""
+        """Answer a static member that returned to a stable group, after the write of its new member id.
+
+        If the write failed, restore the member's former id.
+        """
         group, member = returned.join.group, returned.member
         if error:
             self._note_failure(group, error)

@@ -14,7 +14,10 @@ Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 def as_protocols(protocols: Sequence[tuple[str, bytes]]) -> Protocols:
-    """Return the protocols of a request in the form for `Member`. Names are interned to save memory."""
+    """Return the protocols of a JoinGroup in the form in which `Member` stores them.
+
+    Equal names share one string, which saves memory.
+    """
     return tuple((intern(name), bytes(metadata)) for name, metadata in protocols)
 
 
@@ -89,7 +92,10 @@ class Member(Timer):
         raise KeyError(protocol)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Return the member's preferred protocol in `candidates`, one of which the member must support."""
+        """Return the first protocol in the member's order of preference that is one of the candidates.
+
+        The member must support at least one candidate.
+        """
         return next(name for name, _ in self.protocols if name in candidates)
 
     def needs_heartbeat(self) -> bool:

@@ -1,4 +1,4 @@
-"""Descriptions for the ledger of the metadata changes of a member that joined again."""
+"""Descriptions of the changes in a member's metadata when the member joins again, for the ledger."""
 
 from __future__ import annotations
 

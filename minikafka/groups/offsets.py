@@ -184,7 +184,7 @@ class GroupOffsets:
         self._expiring += expires != NO_TIMESTAMP
 
     def _discard(self, tp: TopicPartition) -> bool:
-        """Drop the offset and the pending commits of a partition; return False if it had neither."""
+        """Drop a partition's committed offset and pending commits; return False if the partition had none."""
         was_pending = self._pending.pop(tp, None) is not None
         partitions = self._topics.get(tp.topic)
         found = partitions is not None and partitions.pop(tp.partition, None) is not None
@@ -193,7 +193,7 @@ class GroupOffsets:
         return found or was_pending
 
     def _keep_pending(self, tp: TopicPartition, tokens: list[int]) -> None:
-        """Of a partition's pending commits, keep only the commits with these tokens."""
+        """Drop a partition's pending commits, except the commits with these tokens."""
         if tokens:
             self._pending[tp] = tokens
         else:

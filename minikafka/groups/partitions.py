@@ -35,7 +35,7 @@ def partition_of(group_id: str, count: int) -> int:
 
 
 class Load:
-    """The groups of one partition, during the reading of its records in the order of the log.
+    """The groups of one partition, while this broker reads the partition's records in the order of the log.
 
     `epoch`: the partition's leader epoch in which this broker reads the records.
     """

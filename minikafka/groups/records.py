@@ -256,7 +256,10 @@ def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
 
 
 class _Fields:
-    """A reader of a version and the fields after it. Raises ValueError if a field exceeds the data."""
+    """A decoder of bytes that begin with a version, followed by fields.
+
+    Raises ValueError if a field ends after the last byte.
+    """
 
     __slots__ = ("_at", "_data", "is_flexible", "version")
 

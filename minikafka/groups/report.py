@@ -67,7 +67,10 @@ def _member(group: Group, member: Member, now: int) -> dict[str, Any]:
 
 
 def _topics(group: Group, member: Member) -> list[str] | None:
-    """Return the topics in the subscription for a consumer's preferred protocol; None if unknown."""
+    """Return the topics to which a consumer subscribes; None if unknown.
+
+    The topics are in the metadata of the consumer's preferred protocol.
+    """
     if group.protocol_type != CONSUMER or not member.protocols:
         return None
     try:

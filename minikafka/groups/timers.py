@@ -39,7 +39,7 @@ class Timers:
         return len(self._heap)
 
     def start(self, timer: Timer, at: int) -> None:
-        """Let the timer be due at `at`. If the timer is already running, only its time changes."""
+        """Start the timer, or change the time of a running timer. `at`: when the timer is due (monotonic ms)."""
         queued_at = timer.queued_at
         if queued_at is not None and timer.at is None:
             self._idle -= 1

@@ -47,7 +47,10 @@ class Gaps:
         self.lost_from = None
 
     def truncated(self, end_offset: int) -> None:
-        """Note a truncation: limit the first dirty offset to `end_offset`, and forget missing offsets from there on."""
+        """Adapt the gaps to a truncation of the log at `end_offset`.
+
+        The first dirty offset becomes at most `end_offset`. A missing offset at or above `end_offset` is forgotten.
+        """
         if self.lost_from is not None and end_offset <= self.lost_from:
             self.lost_from = None
         if self.first_dirty_offset is not None and end_offset < self.first_dirty_offset:

@@ -290,9 +290,9 @@ class Log:
             self.sync()  # before the next fetch acknowledges the records
 
     def _before_replicated(self, first: Header, end_position: int, last_offset: int) -> None:
-        """Call `_before_append` for batches of the leader, from header `first` to `last_offset`.
+        """Call `_before_append` for batches of the leader: `first` is the header of the first batch.
 
-        Raises CorruptBatch for batches that do not fit into one segment.
+        `last_offset`: last offset of the last batch. Raises CorruptBatch if the batches do not fit into one segment.
         """
         base_offset = first[BASE_OFFSET]
         if last_offset - base_offset > RELATIVE_OFFSET_MAX:
@@ -356,11 +356,11 @@ class Log:
     def _before_append(
         self, base_offset: int, timestamp: int, end_position: int, last_offset: int, wall_ms: int
     ) -> None:
-        """Roll to a new segment if the batches do not fit; with the first batch of a segment, set its roll timestamp.
+        """Roll to a new segment if the batches do not fit. Set the roll timestamp with the first batch of a segment.
 
-        As in Kafka, the age of a segment is the difference between the timestamps of batches. If the first batch
-        has no timestamp, a leader uses the current time, `wall_ms` (Unix ms). A follower passes -1, and uses the
-        first batch that has a timestamp.
+        As in Kafka, the age of a segment is the difference between the timestamps of its batches. If the first batch
+        has no timestamp, a leader uses the current time, `wall_ms` (Unix ms). A follower passes -1 as `wall_ms`, and
+        uses the first batch that has a timestamp.
         """
         if self.position > self._active.start:
             by_time = self._roll_timestamp != _NO_BATCH_YET and timestamp > self._roll_timestamp
@@ -389,7 +389,7 @@ class Log:
         self._activate()
 
     def _replace_empty_segment(self, base_offset: int) -> None:
-        """Create the empty active segment again with a new base offset, after a gap of more than 31 bits."""
+        """Replace the empty active segment: the next offset is too far above its base offset (more than 31 bits)."""
         with self.failing_for_good():
             self._delete_segment(-1)
             self.segments.append(self._create_segment(base_offset))
@@ -449,7 +449,7 @@ class Log:
 
     @contextmanager
     def failing_for_good(self) -> Iterator[None]:
-        """Refuse further use of the active file if the block raises StorageFailed."""
+        """Return a context manager that refuses further use of the active file if its block raises StorageFailed."""
         try:
             yield
         except StorageFailed as failure:
@@ -464,10 +464,10 @@ class Log:
         return self.written_position - self.segments[0].start
 
     def locate(self, offset: int) -> int:
-        """Return the byte position of the batch that holds the offset, or of the next batch above it.
+        """Return the byte position of the batch that holds the offset, or of the first batch above the offset.
 
-        Return the written position for the written log end, and the end of the pending batches for any higher
-        offset. Raises StorageFailed.
+        For the written log end, return the written position. For a higher offset, return the end of the pending
+        batches. Raises StorageFailed.
         """
         if offset >= self.written_log_end_offset:
             return self.written_position if offset == self.written_log_end_offset else self.position
@@ -630,10 +630,10 @@ class Log:
         self.recovery_point = self.log_end_offset
 
     def synced(self, end_offset: int, layout_generation: int) -> None:
-        """Raise the recovery point to `end_offset`, because all files were fsynced.
+        """Raise the recovery point to `end_offset` after an fsync of all files.
 
-        Both arguments were read when the fsync began: `end_offset` is the written log end. If the layout
-        generation has changed since, the recovery point stays.
+        `end_offset`, `layout_generation`: the written log end and the layout generation at the start of the fsync.
+        If the layout generation has changed since then, the recovery point does not change.
         """
         if layout_generation == self.layout_generation:
             self.recovery_point = max(self.recovery_point, end_offset)

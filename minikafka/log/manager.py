@@ -202,7 +202,10 @@ class LogManager:
         return directory.move_aside(tp, self.clock.wall_ms(), suffix)
 
     def sync_directories(self) -> None:
-        """Make the removal of logs from service durable. Raises StorageFailed."""
+        """Fsync every live directory, so that removed logs stay removed after a power loss.
+
+        Raises StorageFailed.
+        """
         for directory in self._live:
             directory.sync()
 

@@ -174,12 +174,17 @@ class ProducerStates:
     # ---- per batch
 
     def check(self, header: Header) -> int:
-        """Check the sequence of an idempotent producer's batch before a leader appends it.
+        """Check the sequence of an idempotent producer's batch before a leader appends the batch. Return
 
-        Return APPEND for the next batch; the base offset (>= 0) for a duplicate of a remembered batch; WRITTEN
-        for a duplicate of an older batch; UNKNOWN for a later batch of an unknown producer; EARLY for a batch
-        after a gap; a negated Kafka error code for any other batch. An UNKNOWN batch may be appended, because
-        the producer may have expired (KIP-360), but not while the producer's first batches may still arrive.
+            APPEND    for the next batch
+            >= 0      for a duplicate of a remembered batch: the base offset of the remembered batch
+            WRITTEN   for a duplicate of an older batch
+            UNKNOWN   for a batch of an unknown producer that is not the producer's first batch
+            EARLY     for a batch after a gap
+            else      a negated Kafka error code, for any other batch
+
+        The producer of an UNKNOWN batch may have expired (KIP-360), so the batch may be appended. But the batch must
+        not be appended while the producer's first batches may still arrive.
         """
         state = self._states.get(header[PRODUCER_ID])
         if state is None:
@@ -206,7 +211,10 @@ class ProducerStates:
         return (_NONE, _NONE) if state is None else (state.epoch, state.last_sequence)
 
     def written_below(self, producer_id: int) -> int:
-        """Return the base offset of the producer's oldest remembered batch; every WRITTEN batch lies below it."""
+        """Return the base offset of the producer's oldest remembered batch.
+
+        Every batch for which `check` returns WRITTEN lies below this offset.
+        """
         _, _, base_offset = self._states[producer_id].batches[0]
         return base_offset
 
@@ -370,7 +378,10 @@ def _encode(producer_id: int, state: ProducerState) -> bytes:
 
 
 def _encode_earlier(producer_id: int, state: ProducerState) -> bytes:
-    """Return a producer's entry in the extension, b"" if `run` covers no more than the last batch."""
+    """Return a producer's entry in a snapshot's extension: `run` and the batches before the last batch.
+
+    Return b"" if `run` covers no more than the last batch.
+    """
     if not state.batches:
         return b""
     *earlier, (first, last, _) = state.batches
@@ -405,7 +416,10 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
 
 
 def _decode_earlier(states: dict[int, ProducerState], data: bytes, position: int) -> None:
-    """Add `run` and the earlier batches in the extension, which begins at `position`. Raises ValueError."""
+    """Add the data in a snapshot's extension to the states: `run` and the earlier batches of each producer.
+
+    `position`: where the extension begins in `data`. Raises ValueError if the extension is invalid.
+    """
     try:
         while position < len(data):
             producer_id, run, count = _EARLIER_ENTRY.unpack_from(data, position)

@@ -315,7 +315,7 @@ def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> bool:
 
 
 def _continues(segment: Segment, end_offset: int, accept_gaps: bool) -> bool:
-    """True if the segment may follow a segment that ends at this offset."""
+    """True if the segment begins at `end_offset`, or above `end_offset` in a log that accepts gaps."""
     return segment.base_offset == end_offset or (accept_gaps and segment.base_offset > end_offset)
 
 

@@ -39,7 +39,10 @@ class _Candidate(NamedTuple):
 
 
 def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
-    """Return the records that retention deletes at this time (Unix ms), None if none. Raises StorageFailed."""
+    """Return the deletions of a retention run at this time (Unix ms), None if nothing must be deleted.
+
+    Raises StorageFailed.
+    """
     if "delete" not in log.config.cleanup_policy:
         return None
     first = log.segments.count_below(log.log_start_offset)
@@ -93,7 +96,7 @@ def earliest_timestamp(log: Log) -> int:
 
 
 def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidate]:
-    """Yield the segments from list index `first` on that end at or below the high watermark.
+    """Yield the segments that end at or below the high watermark, beginning at list index `first`.
 
     At most `SEGMENTS_MAX` segments are yielded. An empty active segment is left out.
     """

@@ -126,9 +126,9 @@ class Segment:
         interval: int,
         made: Callable[[], None],
     ) -> Segment:
-        """Return the first segment of a new log, without files.
+        """Return the first segment of a new log. The segment has no files yet.
 
-        The first batch creates the files; then `made` is called.
+        The first batch creates the files. `made` is called after that.
         """
         segment = cls(storage, directory, base_offset, 0, interval, made)
         segment._use(OffsetIndex(), TimeIndex())
@@ -346,10 +346,10 @@ class Segment:
         return end
 
     def read_up_to(self, position: int, end: int, max_bytes: int) -> tuple[bytes, int]:
-        """Return (data, offset after it): whole batches of [position, end), up to `max_bytes` or one batch.
+        """Return (data, offset after the data): whole batches from the start of the byte range [position, end).
 
-        The range must be longer than `max_bytes`. The data ends at an index entry if there is an index entry
-        within `max_bytes`.
+        The data has at most `max_bytes`, or is one larger batch. The range must be longer than `max_bytes`. If an index
+        entry lies within `max_bytes`, the data ends at the last such entry.
         """
         cut, base_offset = self.entry_at_or_before(position + max_bytes)
         if cut > position:
@@ -362,10 +362,10 @@ class Segment:
         return data[:stop], next_offset
 
     def extent(self, position: int, end: int, max_bytes: int) -> tuple[int, int]:
-        """Return (size, offset after it) of whole batches in [position, end): up to `max_bytes` or one batch.
+        """Return (size, offset after them) of whole batches at the start of the byte range [position, end).
 
-        The range must be longer than `max_bytes`. The batches end at an index entry if there is an index entry
-        within `max_bytes`.
+        The batches have at most `max_bytes`, or there is one larger batch. The range must be longer than `max_bytes`.
+        If an index entry lies within `max_bytes`, the batches end at the last such entry.
         """
         entry, base_offset = self.entry_at_or_before(position + max_bytes)
         if entry > position:
@@ -386,7 +386,7 @@ class Segment:
         return next_offset
 
     def offset_after(self, data: bytes, position: int) -> int:
-        """Return the offset after `data`, which holds whole batches that were read at this position."""
+        """Return the offset after the whole batches in `data`, which was read at this byte position of the file."""
         known, base_offset = self.entry_at_or_before(position + len(data))
         walk_from = max(known - position, 0)
         if walk_from == len(data):
@@ -442,11 +442,11 @@ class Segment:
         return index.positions[slot], self.base_offset + index.bases[slot]
 
     def _sound_slot(self, choose: Callable[[OffsetIndex], int]) -> int:
-        """Return the list index of the index entry that `choose` selects, -1 if there is none.
+        """Return the list index of the entry that `choose` selects from the offset index, -1 if there is none.
 
-        An entry that was read from an index file is compared once with its batch in the log file. If both agree,
-        the base offset of the batch is stored in the entry. If they differ, the index is rebuilt and `choose`
-        is called again.
+        An entry that was read from an index file is compared with its batch in the log file at the first use. If both
+        agree, the entry stores the base offset of the batch and is not compared again. If they differ, the index is
+        rebuilt and `choose` is called again.
         """
         index = self.index
         slot = choose(index)
@@ -564,7 +564,7 @@ class Segment:
 
 
 def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:
-    """Return (size of the whole batches in the first `limit` bytes, offset after the last one)."""
+    """Return (size, offset after them) of the whole batches that lie in the first `limit` bytes of `data`."""
     at, next_offset = 0, -1
     limit = min(limit, len(data))
     while limit - at >= HEADER_BYTES:

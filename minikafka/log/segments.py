@@ -114,9 +114,10 @@ class Segments(list[Segment]):
         segment.delete()
 
     def replace(self, slot: int, count: int, cleaned: Segment) -> None:
-        """Replace `count` sealed segments by their compacted copy. Raises StorageFailed.
+        """Replace `count` sealed segments, from list index `slot` on, by their compacted copy. Raises StorageFailed.
 
-        The copy and the segments before it get higher start positions; positions after the copy stay valid.
+        The copy is smaller than the segments. Therefore the copy and all segments before it now begin at higher byte
+        positions. Byte positions after the copy do not change.
         """
         saved = self[slot + count].start - cleaned.start - cleaned.file.size()
         for segment in self[slot : slot + count]:
@@ -139,10 +140,10 @@ class Segments(list[Segment]):
         self.removals += 1
 
     def synced(self, count: int, removals: int) -> int:
-        """Note that the first `count` segments of `unsynced` are durable; return the end offset of the last one.
+        """Record that the first `count` segments of `unsynced` are durable.
 
-        The log is durable below the returned offset. The argument `removals` is the value of `self.removals` when
-        the fsync began. If `self.removals` has changed since, change nothing and return 0.
+        Return the offset below which the log is durable. `removals`: the value of `self.removals` when the fsync
+        began. If the value has changed since, do nothing and return 0.
         """
         if self.removals != removals:
             return 0

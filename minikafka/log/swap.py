@@ -60,7 +60,7 @@ def _rename(segment: Segment, kinds: Sequence[str], old: str, new: str) -> None:
 
 
 def finish_swaps(storage: Storage, directory: str, interval: int) -> None:
-    """Complete a swap that a crash interrupted; remove copies that are not valid yet. Raises StorageFailed."""
+    """Complete the swaps that a crash interrupted; delete copies that had not become valid. Raises StorageFailed."""
     names = storage.names(directory)
     cleaned = _offsets(names, CLEANED)
     swapped = _offsets(names, SWAP)

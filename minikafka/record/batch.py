@@ -208,7 +208,10 @@ def has_gap(headers: Sequence[Header], expected: int) -> bool:
 
 
 def unsound_error(buf: Buffer, view: memoryview, at: int, end: int, expected: int) -> CorruptBatch:
-    """Return the exception for a batch at `at` that `valid_run` refused; `expected` is the required base offset."""
+    """Return the exception for the batch at position `at`, which `valid_run` refused.
+
+    `expected`: the base offset that the batch must have.
+    """
     if end - at < HEADER_BYTES:
         return CorruptBatch(f"{end - at} bytes are not a batch, expected offset {expected}")
     header = _unpack_header(buf, at)
@@ -238,7 +241,7 @@ def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> Non
 
 
 def records(buf: Buffer, *, control: bool = False) -> Iterator[Record]:
-    """Yield the records of the whole batches in `buf`, in order. Control batches count only with `control`.
+    """Yield the records of the whole batches in `buf`, in order. Control batches are skipped unless `control` is set.
 
     A partial batch at the end, as in a Fetch response, is ignored. Raises CorruptBatch.
     """

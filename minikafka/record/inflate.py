@@ -217,17 +217,17 @@ def _unzstd(data: memoryview) -> Iterator[bytes]:
 
 
 def _zstd_header_bytes(descriptor: int) -> int:
-    """Return the size of a frame header after the descriptor byte: window, dictionary id and content size."""
+    """Return the size of the header fields after the descriptor byte: window, dictionary id and content size."""
     single_segment = descriptor >> 5 & 1
     content_size = (single_segment, 2, 4, 8)[descriptor >> 6]
     return (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size
 
 
 def _zstd_blocks(data: memoryview, position: int) -> tuple[int, bool]:
-    """Return the position after the next few blocks, and True if the frame's last block is among these blocks.
+    """Return (position after the next few blocks, True if one of them is the frame's last block).
 
-    The content of these blocks is at most 128 KiB in total, which is also the maximum of one block. The number
-    of blocks is at most `_ZSTD_BLOCKS_AT_ONCE`, because blocks may be empty. Raises CorruptBatch.
+    The content of these blocks is at most 128 KiB in total. A single block never has more content. The number of
+    blocks is at most `_ZSTD_BLOCKS_AT_ONCE`, because blocks may be empty. Raises CorruptBatch.
     """
     room = _ZSTD_BLOCK_BYTES
     for number in range(_ZSTD_BLOCKS_AT_ONCE):

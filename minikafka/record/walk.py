@@ -107,7 +107,7 @@ class RecordRules(NamedTuple):
 
 
 def rules_of(config: TopicConfig) -> RecordRules:
-    """Return the rules that follow from a topic's settings."""
+    """Return the rules for the batches of a topic with these settings."""
     codec = _CODECS[config.compression_type]
     levels = {
         GZIP: config.compression_gzip_level,
@@ -139,9 +139,9 @@ def judge(
 ) -> int | Walk:
     """Return 0 if consumers can read the records of the produced batch [start, end), otherwise an error code.
 
-    Return a `Walk` if the check takes several steps. This is so for a batch that is compressed, must get another
-    codec, is larger than `room` or `AT_ONCE_BYTES`, or is refused by the compiled reader. Also return 0 for an
-    invalid header, which `check_produced` refuses. The CRC is not checked here. `wall_ms`: current Unix time,
+    Return a `Walk` if the check takes several steps. A batch takes several steps if it is compressed, must get
+    another codec, is larger than `room` or `AT_ONCE_BYTES`, or is refused by the compiled reader. Also return 0 for
+    an invalid header, which `check_produced` refuses. The CRC is not checked here. `wall_ms`: current Unix time,
     with which timestamps are compared.
     """
     size = end - start
@@ -189,16 +189,16 @@ def _check_span(timestamps: Iterable[int], span: Span, base: int) -> None:
 
 
 def _padded(view: memoryview, start: int, end: int) -> memoryview:
-    """Return a copy of the bytes [start, end) that is followed by `_OVERREAD` in memory."""
+    """Return a copy of the bytes [start, end). In memory, the zero bytes of `_OVERREAD` follow the copy."""
     return memoryview(bytes(view[start:end]) + _OVERREAD)[: end - start]
 
 
 def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: int) -> bool:
     """Return True if the compiled reader can read every record of an uncompressed batch.
 
-    Also return False if `needs_keys` is set and a record has no key, or if a varint may be too long for the Java
-    client, which the compiled reader does not notice. Raises _OutsideOfSpan if a timestamp, relative to `base`,
-    is outside of the span.
+    Return False if `needs_keys` is set and a record has no key. Return False if a varint may be too long for the
+    Java client, because the compiled reader accepts such a varint. Raises _OutsideOfSpan if a timestamp, relative
+    to `base`, is outside of the span.
     """
     data = bytes(batch)
     if _LONG_VARINT in data:
@@ -219,9 +219,9 @@ def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: in
 
 
 def _has_short_nulls(data: bytes, found: Sequence[Any]) -> bool:
-    """Return False if a negative length, which means null, may have more than `_VARINT_MAX` bytes.
+    """Return False if a negative length may be encoded in more than `_VARINT_MAX` bytes.
 
-    The compiled reader accepts any negative length as null. The varint of a negative length can have up to ten
+    A negative length means null. The compiled reader accepts any negative length. Its varint can have up to ten
     bytes without containing `_LONG_VARINT`.
     """
     keys, values = list(map(_key, found)), list(map(_value, found))

@@ -1,1 +1,1 @@
-"""Partition leadership and followership as pure state: ISR, high watermark, epochs, purgatories."""
+"""Replication of partitions, as leader and as follower: ISR, high watermark, leader epochs, waiting requests."""

@@ -76,7 +76,10 @@ class CachedPartition:
             self.partition = None
 
     def must_respond(self, response: ResponseRow) -> bool:
-        """Store the offsets of a response; return False if nothing has changed and the response can be left out."""
+        """Store the partition's offsets that a response contains.
+
+        Return False if nothing has changed, so that the response may omit the partition.
+        """
         _, error, high_watermark, _, start, _, size, diverging, _, preferred = response
         is_changed = (
             bool(error or size)
@@ -109,7 +112,7 @@ class ConsumerSession:
         self.is_open = True
 
     def begin_fetch(self) -> None:
-        """Begin the next fetch. A fetch that still waits is superseded."""
+        """Raise the session epoch for the next fetch. A fetch that still waits is answered with an error."""
         if self.waiting is not None:
             self.waiting.supersede()
         self.epoch = 1 if self.epoch >= _EPOCH_MAX else self.epoch + 1
@@ -121,7 +124,7 @@ class ConsumerSession:
     ) -> Generator[None, None, None]:
         """Add or change the partitions in `topics`, remove the partitions in `forgotten`.
 
-        Yield after every `STEP_ROWS` partitions.
+        This generator pauses after every `STEP_ROWS` partitions.
         """
         changed = 0
         for topic, rows in topics:
@@ -155,18 +158,21 @@ class ConsumerSession:
         return item
 
     def watch(self, item: CachedPartition, find: Callable[[bytes, int], Partition | None]) -> None:
-        """Add a dirty partition to the readers of its replica. Call this before a fetch reads the partition."""
+        """Subscribe a dirty partition to changes of its replica. Call this before a fetch reads the partition.
+
+        `find(topic, partition)` returns the replica.
+        """
         if item.partition is None and self.is_open and item in self.dirty:
             item.subscribe(find(item.topic, item.row[PARTITION]))
 
     def read(
         self, item: CachedPartition, partition: Partition | None, *, has_records: bool
     ) -> None:
-        """Note that a fetch has read a dirty partition.
+        """Record that a fetch has read a dirty partition.
 
-        `partition` is the replica if everything was sent, which ends the dirty state, and otherwise None. If
-        records were sent and more records remain, the partition moves to the end of `dirty`, so that other
-        partitions are read too.
+        `partition`: the replica if the consumer has every record that it may read; the partition is then no longer
+        dirty. Otherwise `partition` is None, and the partition stays dirty. If the response contains records of the
+        partition (`has_records`), the partition moves to the end of `dirty`, so that other partitions are read first.
         """
         if partition is not None and self.is_open:
             self.dirty.pop(item, None)

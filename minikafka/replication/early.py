@@ -31,7 +31,7 @@ class _Refused(NamedTuple):
 class EarlyBatches:
     """The producers of one partition whose batches came too early. Times are monotonic ms.
 
-    `unknown_until`: time until which the first batches of a producer that is not in the log may still arrive.
+    `unknown_until`: until this time, the first batch of a producer without a batch in the log may still arrive.
     """
 
     __slots__ = ("_refused", "unknown_until")

@@ -175,7 +175,7 @@ class Follower:
     # ---- fetching
 
     def has_fetch(self) -> bool:
-        """True if there is a partition to fetch. An incremental request may list no partition."""
+        """True if the next fetch covers a partition: one that it lists, or one that stays in the fetch session."""
         return bool(self.to_list) or len(self.listed) > len(self.forgotten)
 
     def _fetch_next(self, key: Key, followed: Followed) -> None:
@@ -185,10 +185,10 @@ class Follower:
         )
 
     def release_held(self) -> None:
-        """List held partitions in the next fetch as far as the throttle allows, each with a limit of bytes.
+        """Move held partitions to the next fetch, as many as the throttle allows. Call this before each fetch.
 
-        Partitions that stay held are removed from the session, so that the leader does not send their records.
-        Call this before each fetch.
+        Each of them gets a limit of bytes. Partitions that stay held are removed from the session, so that the leader
+        does not send their records.
         """
         granted = 0
         for key, followed in tuple(self.held.items()):
@@ -266,9 +266,10 @@ class Follower:
         records: tuple[bytearray, memoryview, int, int],
         diverging: tuple[int, int] | None,
     ) -> None:
-        """Process one partition of a Fetch response. `records`: (buffer, view, start, end) of the batches.
+        """Process one partition of a Fetch response.
 
-        `diverging`: (epoch, end offset) at which both logs diverge according to the leader, None if they agree.
+        `records`: (buffer, memoryview of the buffer, start, end); the batches are the bytes [start, end). `diverging`:
+        (epoch, end offset) at which both logs diverge according to the leader, None if they agree.
         """
         followed = self.followed.get(key)
         if (
@@ -310,7 +311,10 @@ class Follower:
     def _count_throttled(
         self, key: Key, followed: Followed, size: int, high_watermark: int
     ) -> None:
-        """Count the received bytes of a throttled replica. Unless it is in sync, hold its fetches for the throttle."""
+        """Count the received bytes of a throttled replica.
+
+        If the replica is in sync, the next fetch lists it. Otherwise the replica waits for the throttle.
+        """
         partition = followed.partition
         assert partition.follower_throttle is not None
         partition.follower_throttle.record(size)
@@ -318,10 +322,10 @@ class Follower:
         (self.to_list if is_in_sync else self.held)[key] = followed
 
     def _found_gap(self, key: Key, followed: Followed, gap: OffsetGap) -> None:
-        """Refuse a gap in the leader's log the first time and fetch again; accept the same gap the second time.
+        """Process a gap in the offsets of the leader's records: fetch again once, then accept the same gap.
 
-        If the leader's recovery found missing records, the leader does not send the records after them
-        (`Log.is_missing`). Therefore the same gap in two responses means that the topic was compacted earlier.
+        If the leader's recovery found that records are missing, the leader does not send any records after the gap
+        (`Log.is_missing`). So if two responses have the same gap, the topic was compacted earlier.
         """
         partition = followed.partition
         if followed.refused_gap != (gap.expected, gap.found):
@@ -397,7 +401,7 @@ class Follower:
     def get_timer(self, now: int) -> int | None:
         """Return the time (monotonic ms) at which to call `handle_timer`; None if no partition is delayed or held.
 
-        The delay of a partition begins with the first call of this method after `_delay`.
+        `_delay` does not know the time. Therefore a delay begins when this method is next called.
         """
         for followed in self.delayed.values():
             if followed.retry_at <= 0:

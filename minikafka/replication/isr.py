@@ -31,7 +31,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class PendingExpand:
-    """The ISR while a write adds a replica. The outcome of the write is not known yet."""
+    """The ISR while the leader writes an ISR with one more replica to ZooKeeper. The write may still fail."""
 
     isr: tuple[BrokerId, ...]
     joining: BrokerId
@@ -49,14 +49,14 @@ class PendingExpand:
 
 @dataclass(frozen=True, slots=True)
 class PendingShrink:
-    """The ISR while a write removes replicas. The outcome of the write is not known yet."""
+    """The ISR while the leader writes an ISR without some replicas to ZooKeeper. The write may still fail."""
 
     isr: tuple[BrokerId, ...]
     leaving: frozenset[BrokerId]
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:
-        """The committed ISR, because the leaving replicas remain members if the write fails."""
+        """The committed ISR. The leaving replicas are included, because they remain in the ISR if the write fails."""
         return self.isr
 
     @property

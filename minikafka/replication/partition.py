@@ -6,7 +6,7 @@ Four rules keep acknowledged records:
 3. the high watermark advances only from ISR members that fetched in the current epoch;
 4. a follower joins the ISR only after its log end has reached the start of the leader's epoch.
 
-The class is synchronous and creates no effect objects: methods return ints, and waiting requests are in dicts.
+The class is synchronous. To save time, most methods return plain ints, and waiting requests are in dicts.
 """
 
 from __future__ import annotations
@@ -401,9 +401,9 @@ class Partition:
         return log.log_end_offset
 
     def _unexpected(self, header: Header, known: int, now: int) -> int:
-        """Return the result of `append_as_leader` for a batch with an unexpected sequence, 0 to append the batch.
+        """Return 0 if a batch with an unexpected sequence is to be appended, else the result of `append_as_leader`.
 
-        `known`: the result of `ProducerStates.check`.
+        `known`: the result of `ProducerStates.check` for the batch.
         """
         if known == UNKNOWN:
             is_early = now < self.early_batches.unknown_until and self._may_be_early(header, now)
@@ -438,7 +438,7 @@ class Partition:
         )
 
     def produce_waits(self, waiter: ProduceWaiter) -> None:
-        """Register `waiter`: it is called when everything appended so far is committed or has failed."""
+        """Register `waiter`, which is called when all records appended so far are committed or have failed."""
         self.produce_waiting[waiter] = self.log.log_end_offset
 
     def record_follower_fetch(self, progress: FollowerProgress, offset: int, now: int) -> bool:
@@ -468,7 +468,7 @@ class Partition:
     def _all_in_sync(self) -> bool:
         """True if every follower is in the ISR.
 
-        Then only a follower whose offset passes the high watermark can move the high watermark. Otherwise a follower
+        If so, only a follower whose offset passes the high watermark can move the high watermark. Otherwise a follower
         outside of the ISR may hold the high watermark back and then die, so every fetch must check again.
         """
         return len(self.isr_state.isr) > len(self.followers)
@@ -624,8 +624,8 @@ class Partition:
     def follow_high_watermark(self, leader_high_watermark: int) -> bool:
         """Advance the follower's high watermark to the leader's, but at most to the written log end (R33, T15).
 
-        Call this after appending the records of the same response. Return True if the high watermark moved and a
-        consumer waits for that.
+        Call this after the records of the leader's Fetch response are appended. Return True if the high watermark moved
+        and a consumer waits for the partition.
         """
         end = self.log.written_log_end_offset
         high_watermark = min(end, leader_high_watermark)

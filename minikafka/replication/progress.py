@@ -18,7 +18,7 @@ class SessionItem(Protocol):
         """Note that the session has something to send for the partition."""
 
     def mark_changed(self) -> None:
-        """Note that the follower must learn the high watermark and log start offset soon, even without records."""
+        """Include the high watermark and log start offset in the next response, even without records."""
 
     def last_fetch(self) -> int:
         """Return the time (monotonic ms) of the last fetch in the session, of any partition."""
@@ -59,14 +59,17 @@ class FollowerProgress:
         self.restart(now)
 
     def restart(self, now: int) -> None:
-        """Forget everything but the session when a leader epoch begins; the lag is counted from `now` (X17)."""
+        """Reset everything but the session when a leader epoch begins.
+
+        The time for which the follower lags is counted from `now` (X17).
+        """
         self.offset = self.position = self.next_offset = self.next_position = UNKNOWN
         self.caught_up_to = self.log_start_offset = UNKNOWN
         self.generation = self.log.layout_generation
         self.last_fetch = self.last_caught_up = now
 
     def release(self) -> None:
-        """Detach from the fetch session, because the partition no longer uses this progress."""
+        """Detach this progress from the fetch session that uses it, if there is one."""
         if self.item is not None:
             self.item.unbind()
             self.item = None

@@ -1,12 +1,12 @@
-"""Requests that wait for an offset or a deadline, and the end of the event-loop tick, which answers them.
+"""Requests that wait for an offset or a deadline, and the work that answers them at the end of an event-loop tick.
 
 The response queue of a connection takes the place of Kafka's delayed produce. Responses are sent in the order
 of the requests, so a ready response waits until all earlier responses are ready. Delayed fetches wait
 elsewhere: a follower's fetch in its session, a consumer's fetch in `Partition.waiting`.
 
 Invariant: while a response waits for partitions, its connection is in `Partition.produce_waiting` of each of
-these partitions. Otherwise a partition that gets another leader could not fail the response, and records of the
-new leader would acknowledge the response.
+these partitions. Otherwise a partition could not fail the response after a change of leader, and records of the
+new leader would then count as the acknowledged records.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class MultiProduce:
         return (self.encode(),)
 
     def fail(self, partition: Partition, error: int) -> None:
-        """Set the error code as the result of this partition if its records are not acknowledged."""
+        """Set the error code as the result of this partition, unless its records count as acknowledged."""
         for part in self.parts:
             if part.partition is partition and not _is_acknowledged(
                 part.required, partition, error
@@ -150,9 +150,10 @@ class AnswerQueue:
         return slot
 
     def answer(self, slot: Slot, answer: Sequence[Slice]) -> None:
-        """Set the response of a slot. It is sent at once if the queue has no other entry, else at the end of the tick.
+        """Set the response of a slot. The response is sent at once if the slot is the queue's only entry.
 
-        The records that the response acknowledges or contains must be written already.
+        Otherwise the response is sent at the end of the tick, or later if an earlier response is not ready then. Call
+        this method after the records that the response acknowledges or contains have been written.
         """
         entries = self.entries
         if len(entries) == 1 and entries[0] is slot:
@@ -216,7 +217,7 @@ class AnswerQueue:
             self.send(out if slots or sent == 1 else (b"".join(out),))  # type: ignore[arg-type]
 
     def _sent(self, sent: int) -> None:
-        """Record the time of the measured response if it is among the first `sent` responses."""
+        """Count `sent` responses as sent. If the measured response is one of them, record its duration."""
         self.measured -= sent
         if self.measured <= 0:
             self.measured = 0
@@ -252,7 +253,10 @@ class AnswerQueue:
         return waiting
 
     def expire(self, now: int) -> None:
-        """Answer overdue produce requests at the queue's head with REQUEST_TIMED_OUT; their records stay (R47)."""
+        """Answer overdue produce requests at the queue's head with REQUEST_TIMED_OUT (R47).
+
+        The records of these requests remain in the log.
+        """
         entries = self.entries
         while entries:
             entry = entries[0]
@@ -288,7 +292,7 @@ def _is_acknowledged(required: int, partition: Partition, error: int) -> bool:
 
 
 class ParkedSession(Protocol):
-    """A follower's fetch session that has records to send."""
+    """The part of a follower's fetch session that `Purgatory` uses at the end of the event-loop tick."""
 
     def serve(self, now: int) -> None:
         """Answer the session's parked fetch, if there is a parked fetch."""
@@ -375,7 +379,10 @@ class Purgatory:
                     progress.item.mark_changed()
 
     def high_watermark_followed(self, partition: Partition) -> None:
-        """Schedule answers to consumers that wait on this follower, for the next iteration of the event loop."""
+        """Wake the consumers that wait on this follower replica, because its high watermark has moved.
+
+        The consumers are answered in the next iteration of the event loop.
+        """
         self.high_watermark_moved(partition)
         self.finish_soon()
 
@@ -440,7 +447,10 @@ class Purgatory:
                     progress.item.mark_dirty()
 
     def read_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        """Handle a failed read as `storage_failed` does. May be called at any time, even while responses are sent."""
+        """Call `storage_failed` after a failed read, then finish the tick soon.
+
+        This method may be called at any time, even while responses are sent.
+        """
         self.storage_failed(partition, failure)
         self.finish_soon()
 

@@ -13,10 +13,11 @@ _NO_POSITION: Final = -1
 
 
 class PartitionReader:
-    """Reads a led partition from its log start offset up to its high watermark, in chunks of whole batches.
+    """Reads a partition that this broker leads, from the log start offset up to the high watermark.
 
-    `offset` is the next offset to be read; the next batch may begin below `offset`. A reader can be used only in
-    the leader epoch in which it was created. `on_storage_failed(partition, failure)` takes the log directory offline.
+    Each chunk contains whole batches. `offset` is the next offset to be read; the next batch may begin below `offset`.
+    A reader can be used only in the leader epoch in which it was created. `on_storage_failed(partition, failure)`
+    takes the log directory offline.
     """
 
     __slots__ = (

@@ -54,7 +54,7 @@ class Responder(Protocol):
         """Send a response with the error code and the partitions in `topics`."""
 
     def respond_one(self, session_id: int, topic: bytes, answer: ResponseRow) -> None:
-        """Send a response with one partition, in 1.0 µs; `respond` takes 2.5 µs."""
+        """Send a response with one partition. This method takes 1.0 µs, `respond` takes 2.5 µs."""
 
 
 NOTHING: Final[Sequence[Slice]] = ()
@@ -205,7 +205,10 @@ class Session:
         deadline: int,
         now: int,
     ) -> Generator[None, None, None]:
-        """Do what `fetch` does; yield after every `STEP_ROWS` partitions. The last step parks the fetch."""
+        """Do the work of `fetch` as a generator that pauses after every `STEP_ROWS` partitions.
+
+        The fetch is parked, and can be answered, only after the last step.
+        """
         yield from self._forget(forgotten)
         self._begin(max_bytes, deadline, now)
         self.parked = False
@@ -246,7 +249,7 @@ class Session:
         deadline: int,
         now: int,
     ) -> None:
-        """Park one fetch request with one row, of a known partition. This is 0.5 µs faster than `fetch`."""
+        """Park a fetch request whose only row is for the known partition `item`. This is 0.5 µs faster than `fetch`."""
         self._begin(max_bytes, deadline, now)
         self._fetched(item, leader_epoch, offset, last_epoch, start, now)
         if self.dirty:
@@ -263,9 +266,10 @@ class Session:
     def _fetched(
         self, item: Item, leader_epoch: int, offset: int, last_epoch: int, start: int, now: int
     ) -> None:
-        """Note that the follower has the records from `start` up to `offset`, or set the error of the partition.
+        """Process one row of a fetch: the follower has the records from offset `start` up to `offset`.
 
-        The path of a follower in the ISR is inlined, which saves 0.07 of 4.9 µs per fetch.
+        If the row cannot be accepted, set the error or the divergence of the partition. The code for a follower in the
+        ISR is inlined, which saves 0.07 of 4.9 µs per fetch.
         """
         if item.progress is None:
             self._bind(item)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Waiter(Protocol):
-    """A request that waits for the partition's high watermark, role, or the log start offsets of its replicas."""
+    """A request that waits for a change of the partition's high watermark, role, or replicas' log start offsets."""
 
     def attempt(self) -> None:
         """Send the response if the request need not wait any longer."""

@@ -1,6 +1,6 @@
 """The client of the control plane: signed msgpack bodies over HTTP, with keep-alive connections.
 
-This module does not import aiohttp's server: commands such as `minikafka status` serve nothing.
+This module does not import aiohttp's server, because commands such as `minikafka status` only need a client.
 """
 
 from __future__ import annotations

@@ -39,7 +39,10 @@ class ServedConnection(asyncio.Protocol):
         self.resume_writing = handler.resume_writing  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop, shortly after it has accepted the connection."""
+        """Pass the new connection to aiohttp, or abort it if `end` was called before.
+
+        The event loop calls this method shortly after it has accepted the connection.
+        """
         self._transport = cast("asyncio.Transport", transport)
         if self._is_ended:
             self._transport.abort()
@@ -47,12 +50,15 @@ class ServedConnection(asyncio.Protocol):
             self.handler.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop as the last call."""
+        """Remove the connection from the open connections and tell aiohttp. This is the event loop's last call."""
         self._owner.forget(self)
         self.handler.connection_lost(exc)
 
     def end(self) -> None:
-        """Close the connection: now, or in `connection_made` if the event loop has not called that yet."""
+        """Close the connection.
+
+        If the event loop has not called `connection_made` yet, that call closes the connection.
+        """
         self._is_ended = True
         self._owner.forget(self)
         if self._transport is not None:

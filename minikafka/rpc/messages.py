@@ -125,14 +125,17 @@ class Rows(list[list[Any]]):
 
 
 class SharedRows:
-    """A cache of the last rows, because the same partitions are often sent to every broker in turn."""
+    """A cache of the rows encoded last, because the same partitions are often sent to every broker in turn."""
 
     def __init__(self) -> None:
         self._partitions: tuple[PartitionState, ...] = ()
         self._rows = Rows(())
 
     def of(self, partitions: tuple[PartitionState, ...]) -> Rows:
-        """Return the rows of these partitions. The caller must not change the rows."""
+        """Return one row per partition.
+
+        The caller must not change the rows, because the next call returns the same rows for the same partitions.
+        """
         if partitions is not self._partitions:
             # The fields of a PartitionState have the order of a row.
             self._rows = Rows([*state.tp, *state[1:]] for state in partitions)
@@ -257,7 +260,10 @@ def decode_changes(body: object) -> list[SettingChange]:
 
 
 def encode_step(step: str) -> Body:
-    """Return the body with which a tool holds or releases a named step."""
+    """Return the body of a tool's request to hold or release a step.
+
+    A broker blocks at a held step until the step is released (`broker/step_gate.py`).
+    """
     return {"step": step}
 
 
@@ -267,7 +273,7 @@ def decode_step(body: object) -> str:
 
 
 def encode_steps(step: str, wait_ms: int) -> Body:
-    """Return the body that asks for the step gate's state.
+    """Return the body of a tool's request for the held steps, and the steps at which an operation is blocked.
 
     The broker first waits, at most `wait_ms`, until an operation is blocked at `step`.
     """
@@ -281,12 +287,15 @@ def decode_steps(body: object) -> tuple[str, int]:
 
 
 def encode_gate_state(held: Iterable[str], blocked: Iterable[str]) -> Body:
-    """Return the body of the step gate's state: the held steps, and the steps where an operation is blocked."""
+    """Return the response to `steps`: the held steps, and the steps at which an operation is blocked."""
     return {"held": list(held), "blocked": list(blocked)}
 
 
 def decode_gate_state(body: object) -> tuple[list[str], list[str]]:
-    """Return the (held steps, blocked steps) in the body. Raises KafkaError(INVALID_REQUEST)."""
+    """Return (held steps, steps at which an operation is blocked) from the response to `steps`.
+
+    Raises KafkaError(INVALID_REQUEST).
+    """
     fields = _fields(body, "held", "blocked")
     return list(_rows(fields["held"], _step)), list(_rows(fields["blocked"], _step))
 

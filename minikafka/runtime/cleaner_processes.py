@@ -76,7 +76,7 @@ class CleanerProcesses:
             process.stdin.close()
 
     async def close(self) -> None:
-        """Kill the idle processes, and close the shared file."""
+        """Kill the idle processes, and close the file that the processes' throttles share."""
         if self._retiring is not None:
             self._retiring.cancel()
         while self._idle:

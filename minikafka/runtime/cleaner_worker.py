@@ -113,7 +113,7 @@ def _input_has_ended() -> bool:
 def main() -> None:
     """Run the cleaning tasks of the broker that started this process.
 
-    The command-line argument is the file descriptor for `Throttle`.
+    The command-line argument is the descriptor of the file that `Throttle` shares with other cleaner processes.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the broker, which ends this process
     os.nice(_NICE)

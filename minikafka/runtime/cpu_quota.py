@@ -35,10 +35,10 @@ def has_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> bool:
 
 
 def _limits(mount: Path, path: str, name: str) -> Iterator[str]:
-    """Yield the first word of each file `name` in the group's directory and its ancestors, up to `mount`.
+    """Yield the first word of each file `name` in the control group's directory and in its parents, up to `mount`.
 
-    Directories without the file are skipped: in a container, `path` may be a path of the host, while `mount` is
-    the directory of the group itself.
+    `path`: the path of the control group below `mount`. Directories without the file are skipped. In a container,
+    `mount` may already be the group's directory, while `path` is a path on the host that does not exist here.
     """
     group = mount / path.lstrip("/")
     for folder in (group, *group.parents):

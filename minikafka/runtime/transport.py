@@ -48,7 +48,7 @@ class SocketConnection(asyncio.BufferedProtocol):
         self.resume_writing = handler.drained  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop; asyncio and uvloop have already set TCP_NODELAY."""
+        """Pass the new connection to the handler. asyncio and uvloop have already set TCP_NODELAY."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=QUEUE_MARK_BYTES, low=QUEUE_MARK_BYTES)
         self._fd = transport.get_extra_info("socket").fileno()
@@ -62,7 +62,10 @@ class SocketConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop as the last call. The descriptor is closed immediately afterwards."""
+        """Tell the handler that the connection has ended.
+
+        This is the event loop's last call. The event loop closes the descriptor immediately afterwards.
+        """
         self._open = False
         self.handler.disconnected(exc or self._error)
 

@@ -64,8 +64,9 @@ READ_ERRORS: Final = (SerialError, ValueError, LookupError, TypeError, Arithmeti
 
 
 def decode_request(api: int, version: int, view: Buffer) -> Entity:
-    """Return the request in `view`, which begins after the client id; tagged fields of the header are skipped.
+    """Return the decoded body of a request.
 
+    `view`: the request after the client id. Tagged fields of the request header are skipped.
     `api` and `version` must be served (`versions.is_served`). Raises ProtocolViolation for malformed bytes.
     """
     data = bytes(view)
@@ -75,9 +76,10 @@ def decode_request(api: int, version: int, view: Buffer) -> Entity:
 
 
 def decode_response(api: int, version: int, view: Buffer) -> Entity:
-    """Return the response in `view`, which begins at the correlation id; the header is skipped.
+    """Return the decoded body of a response.
 
-    Raises ProtocolViolation for malformed bytes.
+    `view`: the response without its length prefix; the first field is the correlation id. Raises
+    ProtocolViolation for malformed bytes.
     """
     data = bytes(view)
     pos = skip_tags(data, 4) if has_flexible_response_header(api, version) else 4
@@ -113,13 +115,16 @@ def encode_body(entity: Entity) -> bytes:
 
 
 def response(api: int, version: int, **values: Any) -> Entity:
-    """Return a response entity made from plain values, as `request` does for requests."""
+    """Return a response entity made from plain values. The values follow the same rules as in `request`."""
     names = partial(_field_names, response_schema, api)
     return _build(response_schema(api, version), values, names)
 
 
 def encode_element(api: int, version: int, name: str, values: Mapping[str, Any]) -> bytes:
-    """Return one encoded element of the array `name` of a response, made from plain values."""
+    """Return one encoded element of the array field `name` of a response.
+
+    `values`: the element's fields as plain values.
+    """
     element = _element_type(response_schema(api, version), name)
     return encode_body(_build(element, values, partial(_field_names, response_schema, api)))
 
@@ -150,7 +155,10 @@ def elements_in_steps(
 def element_with_rows(
     api: int, version: int, name: str, values: Mapping[str, Any], rows: Sequence[bytes]
 ) -> bytes:
-    """Return one encoded element, made as by `encode_element`, whose last field is an array of the encoded rows."""
+    """Return one encoded element, as `encode_element` does, with `rows` in the element's last field.
+
+    The last field is an array that `values` does not contain. `rows`: the encoded elements of this array.
+    """
     empty = encode_element(api, version, name, values)
     return _filled(empty, rows, response_schema(api, version).__flexible__)
 
@@ -185,7 +193,10 @@ def _element_type(entity_type: Any, name: str) -> Any:
 
 
 def _filled(empty: bytes, elements: Sequence[bytes], is_flexible: bool) -> bytes:
-    """Return the encoded entity `empty`, whose last field is an empty array, with these elements in the array."""
+    """Return the encoded entity `empty` after `elements` were added to its last field.
+
+    The last field of `empty` must be an empty array.
+    """
     if is_flexible:
         head = empty[: -len(compact_array(0) + NO_TAGS)]
         return b"".join((head, compact_array(len(elements)), *elements, NO_TAGS))
@@ -204,7 +215,7 @@ def request(api: int, version: int, **values: Any) -> Entity:
 
 
 def milliseconds(duration: timedelta) -> int:
-    """Return the value of a duration field of an entity in milliseconds."""
+    """Convert the value of an entity's duration field to milliseconds."""
     return round(duration.total_seconds() * 1000)
 
 

@@ -440,7 +440,7 @@ _HEAD: Final = Struct(">ihi")
 
 
 def decode_response_head(buf: bytearray, body: int) -> ResponseHead:
-    """Return the head of a v12 response whose correlation id ends at `body`."""
+    """Decode the fields of a v12 response before its partitions. `body`: the position after the correlation id."""
     position = body + 1 if buf[body] == 0 else skip_tags(buf, body)
     _, error, session_id = _HEAD.unpack_from(buf, position)
     count, position = read_uvarint(buf, position + 10)

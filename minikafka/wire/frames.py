@@ -52,10 +52,11 @@ def frames(
     other: Other,
     size_max: int,
 ) -> int:
-    """Call the route of every whole frame in [start, end), in order; return the position of the next frame to read.
+    """Call a handler for every whole frame in [start, end), in order. Return the position of the next frame to read.
 
-    The next frame is the first partial frame, the frame after a route that returned True, or the frame whose
-    route returned AGAIN. Raises ProtocolViolation for an invalid size or client id length.
+    `routes`: the handlers by API key. `other`: the handler for all other APIs. The next frame is the first partial
+    frame, the frame after a handler that returned True, or the frame whose handler returned AGAIN. Raises
+    ProtocolViolation for an invalid size or client id length.
     """
     large = min(size_max, OTHER_SIZE_MAX)
     while end - start >= 14:

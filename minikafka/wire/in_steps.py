@@ -1,7 +1,8 @@
 """Decoding of long requests and encoding of long responses, in steps of well below a millisecond.
 
 Each function `…_in_steps` is a generator that yields after each step and returns the result. The rows of a
-response may come from a generator, which runs during the encoding. Then a handler needs no steps of its own.
+response may come from a generator that runs while the response is encoded. A handler that makes its rows in such
+a generator needs no steps of its own.
 Invariant: the results equal those of `wire/codec.py`, and the same malformed bytes are refused.
 """
 
@@ -68,7 +69,10 @@ Encoding: TypeAlias = Generator[None, None, None]
 
 
 def decode_request_in_steps(api: int, version: int, view: Buffer) -> Decoding:
-    """Do what `codec.decode_request` does, in steps. Raises ProtocolViolation for malformed bytes."""
+    """Do what `codec.decode_request` does, as a generator that yields between steps and returns the request.
+
+    Raises ProtocolViolation for malformed bytes.
+    """
     start = skip_tags(view, 0) if is_flexible(api, version) else 0
     data = memoryview(view).toreadonly()  # kio requires a read-only view
     cursor = Cursor(data, start, REQUEST_ELEMENTS_MAX)
@@ -159,7 +163,7 @@ def _is_entities(field: Field[Any]) -> bool:
 def by_topic_in_steps(
     partitions: Iterable[TopicPartition],
 ) -> Generator[None, None, dict[str, list[TopicPartition]]]:
-    """Group partitions by topic, in steps, for a response that lists them by topic."""
+    """Group partitions by topic, as a generator that yields between steps and returns the groups."""
     by_topic: defaultdict[str, list[TopicPartition]] = defaultdict(list)
     for number, tp in enumerate(partitions, 1):
         by_topic[tp.topic].append(tp)
@@ -169,10 +173,10 @@ def by_topic_in_steps(
 
 
 def response_in_steps(api: int, version: int, **values: Any) -> Generator[None, None, bytes]:
-    """Encode a response in steps, from the same plain values as for `codec.response`.
+    """Encode a response, as a generator that yields between steps and returns the bytes.
 
-    Arrays of entities may be any iterables, which are read while the response is encoded.
-    Raises TypeError for a field that no version has.
+    `values`: the fields as plain values, as for `codec.response`. Arrays of entities may be any iterables, which
+    are read while the response is encoded. Raises TypeError for a field that no version has.
     """
     out = bytearray()
     yield from _encode(api, response_schema(api, version), values, out)
@@ -231,7 +235,10 @@ def _has_entities(entity_type: Any) -> bool:
 
 @cache
 def _columns(entity_type: Any) -> tuple[tuple[str, Pack, Any, Any], ...]:
-    """Return (name, encoder, entity type of an array of entities or None, default) of each field."""
+    """Return a tuple for each field: name, encoder, entity type, default value.
+
+    The entity type is the element type of an array of entities, and None for any other field.
+    """
     return tuple(_column(field, entity_type.__flexible__) for field in fields(entity_type))
 
 

@@ -112,9 +112,10 @@ def _partition(
     alive: Container[BrokerId],
     elsewhere: Container[BrokerId],
 ) -> bytes:
-    """Encode one partition. If the client cannot reach the leader, the leader is -1 and the error is the reason.
+    """Return one encoded partition.
 
-    As in Kafka, version 0 omits unreachable replicas and reports REPLICA_NOT_AVAILABLE.
+    If the client cannot reach the leader, the encoded leader is -1, and the error code gives the reason. As in
+    Kafka, version 0 omits unreachable replicas and reports REPLICA_NOT_AVAILABLE.
     """
     leader, error, replicas, isr = state.leader, 0, state.replicas, state.isr
     if leader not in alive:

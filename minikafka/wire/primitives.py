@@ -37,7 +37,10 @@ def uvarint(n: int) -> bytes:
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Return (number, position after it) of a varint. Raises ProtocolViolation if it is cut off or exceeds 32 bits."""
+    """Read a varint: return its value and the position after the varint.
+
+    Raises ProtocolViolation if the varint is cut off or exceeds 32 bits.
+    """
     try:
         byte = buf[pos]
         pos += 1

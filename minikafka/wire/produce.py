@@ -77,7 +77,7 @@ def decode_in_steps(
 
 
 def _decode(buf: bytearray, position: int, end: int) -> Iterator[ProduceRequest | None]:
-    """Yield None after each partition and each topic, and finally the request. For versions below 9."""
+    """Decode a request below version 9: yield None after each partition and each topic, and finally the request."""
     transactional_id, position = _string(buf, position, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, position)
     (topic_count,) = _INT32.unpack_from(buf, position + 6)
@@ -167,7 +167,10 @@ def single_records(buf: bytearray, head_end: int, end: int, version: int) -> int
 
 
 def tail_bytes(version: int) -> int:
-    """Return the number of bytes after the records in a request for one partition: 3 tag sections in version 9."""
+    """Return the number of bytes after the records in a request for one partition.
+
+    In version 9, these are three empty sections of tagged fields. Earlier versions have no bytes there.
+    """
     return 3 if version >= FLEXIBLE else 0
 
 
@@ -200,7 +203,11 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes | No
 
 
 def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
-    """Return a function that encodes whole responses for this partition, without log append time."""
+    """Return a function that encodes a whole response with only this partition.
+
+    The arguments of this function are correlation id, error code, base offset and log start offset. The log append
+    time in the response is -1.
+    """
     flexible = version >= FLEXIBLE
     if flexible:
         head = b"\0\x02" + uvarint(len(topic) + 1) + topic + b"\x02" + _INT32.pack(partition)

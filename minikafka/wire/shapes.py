@@ -88,7 +88,11 @@ Walk: TypeAlias = Callable[[Cursor], None]
 
 
 class Shape(NamedTuple):
-    """The check of one type of value, and the type's smallest size in bytes; `fixed`: every value has this size."""
+    """The check for the bytes of one type of value.
+
+    `walk`: checks the value at a cursor, and moves the cursor past the value. `smallest`: the minimum size of a
+    value in bytes. `fixed`: True if every value has this size.
+    """
 
     walk: Walk
     smallest: int
@@ -123,7 +127,7 @@ def checked_next(shape: Shape, cursor: Cursor) -> tuple[Buffer, int]:
 
 @cache
 def shape_of(entity_type: Any) -> Shape:
-    """Return the shape of a kio entity, derived from its dataclass fields."""
+    """Return the check (`Shape`) for a kio entity, derived from the entity's dataclass fields."""
     flexible: bool = entity_type.__flexible__
     plain: list[Shape] = []
     tagged: dict[int, Walk] = {}
@@ -148,7 +152,7 @@ def array_element(field_type: Any) -> Any | None:
 
 
 def without_none(field_type: Any) -> tuple[Any, bool]:
-    """Return (type without None, True if the value may be null)."""
+    """Return the type without `None`, and True if the type allows `None`."""
     if get_origin(field_type) is not UnionType:
         return field_type, False
     args = [arg for arg in get_args(field_type) if arg is not NoneType]
@@ -171,7 +175,7 @@ def array_count(cursor: Cursor, flexible: bool, nullable: bool, smallest: int) -
 
 
 def field_shape(field: Field[Any], flexible: bool) -> Shape:
-    """Return the shape of one field of an entity."""
+    """Return the check (`Shape`) for one field of an entity."""
     inner, nullable = without_none(field.type)
     element = array_element(inner)
     if element is None:
@@ -180,7 +184,7 @@ def field_shape(field: Field[Any], flexible: bool) -> Shape:
 
 
 def value_shape(value_type: Any, metadata: Any, flexible: bool) -> Shape:
-    """Return the shape of a value that is not an array; `metadata` is the metadata of the value's field."""
+    """Return the check (`Shape`) for a type that is not an array. `metadata`: the metadata of the dataclass field."""
     if is_dataclass(value_type):
         entity: Any = value_type
         return shape_of(entity)

@@ -205,7 +205,10 @@ def get_data(path: str, *, watch: bool) -> Call[Node]:
 
 
 def exists(path: str, *, watch: bool) -> Call[Stat]:
-    """Return a request for a node's Stat. For an absent node, the request fails with NoNode but sets the watch."""
+    """Return a request for a node's Stat. If the node is absent, the request fails with NoNode.
+
+    `watch`: if true, the request sets a watch in both cases.
+    """
     return Call(protocol.ExistsRequest(path=path, watch=watch).serialize(), _stat, path)
 
 
@@ -307,7 +310,7 @@ def _operation(op: MultiOp) -> tuple[int, bytes]:
 
 
 def _batch(opcode: int, operations: Iterable[tuple[int, bytes]]) -> bytes:
-    """Return the body of a multi or MultiRead request: each operation follows a header."""
+    """Return the body of a multi or MultiRead request. `operations`: pairs of opcode and encoded fields."""
     pieces = [LENGTH.pack(opcode)]
     for kind, fields in operations:
         pieces += (_HEADERS[kind], fields)

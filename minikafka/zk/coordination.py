@@ -141,7 +141,7 @@ class ZooKeeperCoordination:
         return self._session.events()
 
     async def connected(self) -> int:
-        """Wait until the session is connected; return the session's generation. Raises Closed."""
+        """Wait until the session is connected; return the session's number (`generation`). Raises Closed."""
         return await self._session.connected()
 
     async def close(self) -> None:

@@ -211,7 +211,7 @@ class ManagedZooKeeper:
             await self._clock.sleep(POLL_MS)
 
     async def status(self) -> Mapping[str, str]:
-        """Return the values in the answer to `srvr`, by lower-case name; {} if the server serves no clients."""
+        """Return the answer to `srvr` as values by lower-case name; {} if the server serves no clients."""
         answer = await self.four_letter_word("srvr")
         if not answer.startswith("Zookeeper version"):
             return {}

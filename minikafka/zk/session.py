@@ -116,7 +116,7 @@ class Session:
         return stream
 
     async def connected(self) -> int:
-        """Wait until the state is CONNECTED; return the session's generation. Raises Closed."""
+        """Wait until the state is CONNECTED; return the session's number (its generation). Raises Closed."""
         while self.state is not SessionState.CONNECTED:
             self._check_open()
             await self._changed.wait()

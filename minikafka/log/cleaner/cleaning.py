@@ -50,7 +50,10 @@ Batches = Iterator[list[tuple[memoryview, Header]]]
 
 
 def clean(storage: Storage, task: CleaningTask) -> Steps:
-    """Clean the log and yield each step. Raises CorruptBatch for a damaged log, and StorageFailed."""
+    """Clean the log in steps. Yield after each step, and return the outcome at the end.
+
+    Raises CorruptBatch for a damaged log, and StorageFailed.
+    """
     return _Cleaning(storage, task).steps()
 
 
@@ -150,7 +153,7 @@ class _Cleaning:
     # ---- the second pass
 
     def _groups(self, end_offset: int) -> list[list[int]]:
-        """Return the base offsets of the segments below `end_offset`; each group becomes one segment."""
+        """Return the segments below `end_offset` as groups of base offsets. Each group is copied to one segment."""
         task = self._task
         sizes = [
             Size(
@@ -271,4 +274,4 @@ def _kind_of(batch: memoryview, header: Header) -> int | None:
 
 
 def _no_action(header: Header) -> None:
-    """Ignore a batch of the copy: `Segment.recover` has added it to the indexes."""
+    """Do nothing with a batch of the copy: `Segment.recover` has already added the batch to the indexes."""

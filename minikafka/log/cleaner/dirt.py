@@ -15,9 +15,10 @@ from minikafka.record.batch import HEADER, HEADER_BYTES, MAX_TIMESTAMP
 
 
 class Dirt(NamedTuple):
-    """The dirty part of a log: a cleaning maps the keys from `first_dirty_offset` to `uncleanable_offset`.
+    """The dirty part of a log, from `first_dirty_offset` up to `uncleanable_offset`, with sizes in bytes.
 
-    `overdue_ms`: by how much the age of the oldest dirty record exceeds `max.compaction.lag.ms`, at least 0.
+    `overdue_ms`: by how much the age of the oldest dirty segment exceeds `max.compaction.lag.ms`; 0 if the age
+    does not exceed this limit.
     """
 
     first_dirty_offset: int

@@ -144,7 +144,10 @@ def _identity(key: bytes) -> bytes:
 
 
 def _short(key: bytes) -> bytes | int:
-    """Return the key for the dict: `key`, or the hash of a long key as an int, which never equals a bytes key."""
+    """Return the key that stands for a record's key in the dict: the record's key, or the hash of a long key.
+
+    The hash is an int, so it never equals a record's key, which is bytes.
+    """
     if len(key) <= _KEY_MAX:
         return key
     return int.from_bytes(blake2b(key, digest_size=_SHORT).digest(), "big")

@@ -40,7 +40,7 @@ def deletion_mark(topic: str) -> Create:
 def targets(node: Node | None, faults: Faults) -> Targets:
     """Return the requested reassignments in the node `REASSIGNMENTS`; report unreadable parts to `faults`.
 
-    `node`: the node's data and Stat, None if the node is absent. The result is then {}.
+    `node`: the node's data and Stat, None if the node is absent. If `node` is None, return {}.
     """
     if node is None:
         return {}
@@ -97,7 +97,7 @@ def _ignore(_: ValueError) -> None:
 def preferred_election(node: Node | None, faults: Faults) -> tuple[TopicPartition, ...] | None:
     """Return the partitions in the node `PREFERRED_ELECTION`; report unreadable parts to `faults`.
 
-    `node`: the node's data and Stat, None if the node is absent. The result is then None.
+    `node`: the node's data and Stat, None if the node is absent. If `node` is None, return None.
     """
     if node is None:
         return None

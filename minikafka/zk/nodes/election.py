@@ -23,7 +23,10 @@ class ActiveController(NamedTuple):
 
 
 def fence(version: int) -> Check:
-    """Return the check that `/controller_epoch` still has this version: no later election took place (R2)."""
+    """Return the operation that makes a multi fail unless `/controller_epoch` has this version (R2).
+
+    The version changes with each election.
+    """
     return Check(layout.CONTROLLER_EPOCH, version)
 
 

@@ -37,7 +37,7 @@ class Faults:
             del self._logged[next(iter(self._logged))]
 
     def keep(self, directory: str, names: Iterable[str]) -> None:
-        """Forget the faults of all nodes below `directory`, except of the existing children `names`."""
+        """Forget the faults of all nodes below `directory`, except the faults of the children `names`."""
         there = {f"{directory}/{name}" for name in names}
         below = [path for path in self._logged if path.startswith(f"{directory}/")]
         for path in below:

@@ -53,7 +53,7 @@ async def read(
 
 
 async def create(coordination: Coordination, broker: Broker, wall_ms: int, generation: int) -> Stat:
-    """Register the broker in the session of this generation; return the Stat of the registration.
+    """Register the broker in the session with the number `generation`; return the Stat of the registration.
 
     Raises NodeExists if the broker id is already registered, and StaleSession if the session has ended.
     """
