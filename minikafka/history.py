@@ -190,7 +190,7 @@ class _Comparison:
         self.known.update(history.payloads)
 
     def compare(self, reading: Reading) -> None:
-        """Compare the reading with the sends, and add the anomalies to the totals."""
+        """Compare the records that were read with the records that were sent, and add the anomalies to `totals`."""
         missing: Counter[Payload] = Counter()
         surplus: list[Payload] = []
         for partition in self.by_offset.keys() | reading.keys():
@@ -209,7 +209,7 @@ class _Comparison:
     def _match_surplus(self, missing: Counter[Payload], surplus: Iterable[Payload]) -> None:
         """Match each payload that was read at an unexpected offset with a send that may explain it.
 
-        The most certain explanation is tried first. A payload without any is duplicated or invented.
+        The most certain explanation is tried first. A payload without an explanation is duplicated or invented.
         """
         claims = (
             (self.somewhere, None),
@@ -244,9 +244,7 @@ def _reordered(history: History) -> int:
 
 
 def _count_gaps(offsets: Iterable[int]) -> tuple[int, int]:
-    """Return two counts for the offsets read from one partition: skipped offsets, and offsets that did
-    not increase.
-    """
+    """Return (number of skipped offsets, number of offsets that did not increase) for one partition's reading."""
     skipped = repeated = 0
     last = None
     for offset in offsets:

@@ -29,9 +29,9 @@ class ClusterConfig:
 
     `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys
     of single brokers by id, from `[broker.N]`. `given`: names of the keys in `[cluster]` and `[zookeeper]`
-    that the file sets. `was_named`: the user has named the file. The number of brokers and the port in the
-    file then override the values of the existing cluster, even if the file has not changed.
-    `replicates_topics`: there is no configuration file, so new topics are replicated (`topic_defaults`).
+    that the file sets. `was_named`: True if the user has named the file. The number of brokers and the port
+    in the file then override the values of the existing cluster, even if the file has not changed.
+    `replicates_topics`: True if there is no configuration file. New topics are then replicated (`topic_defaults`).
     """
 
     brokers: int = _BROKERS
@@ -81,9 +81,10 @@ class ClusterConfig:
         return {name: number for name, number in found.items() if name in self.given}
 
     def topic_defaults(self, brokers: int) -> dict[str, object]:
-        """Return the broker keys for new topics: min(3, `brokers`) replicas, and how many must be in sync.
+        """Return values for two broker keys that apply to new topics: replication factor and minimum ISR size.
 
-        Return {} if there is a configuration file, because no keys are added to the keys of a file.
+        The replication factor is min(3, `brokers`). Return {} if there is a configuration file, because then only
+        the file sets keys.
         """
         if not self.replicates_topics:
             return {}
@@ -161,18 +162,20 @@ def _check_cluster_keys(keys: Mapping[str, object]) -> None:
 
 
 def _is_key_of_a_broker(table: str, key: str) -> bool:
-    """True if `key` in the table `[broker.TABLE]` is meant as the key of a single broker named TABLE.
+    """True if `key` in the table `[broker.TABLE]` is meant as a key of a single broker with the name TABLE.
 
-    This is so if `key` is a broker key, but TABLE.key is not a broker key. For example, `listeners` in
-    `[broker.advertised]` is not the key of a broker `advertised`, because `advertised.listeners` is a
-    broker key.
+    The result is True if `key` is a broker key and TABLE.key is not. For example, the result is False for
+    `listeners` in `[broker.advertised]`, because this is the broker key `advertised.listeners`.
     """
     keys = BrokerConfig.keys()
     return key in keys and f"{table}.{key}" not in keys
 
 
 def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
-    """Return the names in `[broker]` that are broker numbers. Raises ConfigError for an invalid number."""
+    """Return the names of the tables for single brokers in `[broker]`, such as "1" for `[broker.1]`.
+
+    Raises ConfigError if a broker number is invalid or is not the name of a table.
+    """
     singles = {name for name in tables if name.isdecimal()}
     for name, value in tables.items():
         if name in singles and not isinstance(value, dict):

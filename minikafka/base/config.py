@@ -413,12 +413,12 @@ class BrokerConfig:
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
-        """Return the table of keys by Kafka name."""
+        """Return every broker key by its Kafka name, such as `log.retention.ms`."""
         return _BROKER_KEYS
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> BrokerConfig:
-        """Create a config from values (TOML, or Kafka's text form) by Kafka key name. Raises ConfigError."""
+        """Create a config from TOML values, or values in Kafka's text form, by Kafka key name. Raises ConfigError."""
         config = cls(**parse_all(_BROKER_KEYS, values), given=frozenset(values))
         _check_broker(config)
         return config
@@ -534,7 +534,7 @@ class TopicConfig:
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
-        """Return the table of keys by Kafka name."""
+        """Return every topic key by its Kafka name, such as `retention.ms`."""
         return _TOPIC_KEYS
 
     @classmethod

@@ -37,10 +37,11 @@ DIVERGING: Final = 7
 
 
 class PartitionData(NamedTuple):
-    """One partition of a response.
+    """One partition of a Fetch response.
 
-    `slices` hold `size` bytes. `diverging`: (epoch, end offset) of KIP-595. `aborted`: the aborted transactions for
-    isolation level read_committed, otherwise None. `preferred`: the broker to read from instead of this one, or -1.
+    `slices`: the records, `size` bytes in total. `diverging`: KIP-595's diverging epoch and its end offset, or None.
+    `aborted`: the aborted transactions for isolation level read_committed, otherwise None. `preferred`: the broker to
+    read from instead of this one, or -1.
     """
 
     partition: int

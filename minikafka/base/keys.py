@@ -44,12 +44,15 @@ _WHOLE_NUMBERS: Final = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
 class Key:
     """One configuration key: its type, default, bounds and documentation.
 
-    `low`/`high`: bounds of a number, or of the length of a PASSWORD that is set; `excluded`: a number
-    between the bounds that is not allowed. `choices`: the allowed words of a STRING or LIST;
-    `form`: the pattern of a LIST's words; the list `*` is also allowed. `synonyms`: broker keys from
-    which a topic key takes its default, each with the factor from the broker key's unit to the topic
-    key's unit. The first broker key that is set is used. `waits_for`: a feature that minikafka does
-    not have; without it the key is checked, stored and shown, but has no effect. Empty for other keys.
+    `low` and `high`: the bounds of a number; `low` is also the minimum length of a STRING or PASSWORD that is set.
+    `excluded`: a number between the bounds that is not allowed. `choices`: the allowed words of a STRING or LIST.
+    `form`: the pattern that each word of a LIST must match; the list `*` is also allowed.
+
+    `synonyms`: the broker keys from which a topic key takes its default, the first one that is set. Each broker
+    key has a factor, which converts the value to the topic key's unit.
+
+    `waits_for`: the feature that the key needs and minikafka does not have. Such a key is checked, stored and
+    shown, but has no effect. For all other keys, `waits_for` is empty.
     """
 
     kind: Kind

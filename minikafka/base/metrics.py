@@ -92,7 +92,7 @@ Read: TypeAlias = Callable[[], Iterable[Sample]]
 
 
 class Metric(NamedTuple):
-    """A metric: a name, and the functions that read the samples registered under it."""
+    """A metric: its name, type and help text, and the functions that return its samples."""
 
     name: str
     kind: Kind
@@ -145,7 +145,7 @@ class Metrics:
         return histogram
 
     def collect(self, name: str, kind: Kind, help: str, read: Read) -> None:
-        """Register a metric with changing labels; `read` returns all samples. Raises ValueError if it exists."""
+        """Register a metric with changing labels; `read` returns all samples. Raises ValueError if `name` is in use."""
         self._add(name, kind, help, None, read)
 
     def before_read(self, refresh: Callable[[], None]) -> None:
@@ -164,7 +164,7 @@ class Metrics:
         return tuple(self._metrics.values())
 
     def totals(self) -> dict[str, Number]:
-        """Return the numbers without labels, by the last part of Kafka's name: `{"LeaderCount": 3, …}`."""
+        """Return the values of counters and gauges without labels, by `name` of the bean: `{"LeaderCount": 3, …}`."""
         return {
             _short_name(metric.name): value
             for metric in self.all()

@@ -494,7 +494,7 @@ class Ledger(Protocol):
 
 
 class Gate(Protocol):
-    """A point at which tests can hold an operation, at a named step (`controller/steps.py`)."""
+    """A gate at the named steps of operations (`controller/steps.py`). A test or a user can hold a step."""
 
     async def reached(self, operation: str, step: str) -> None:
         """Return at once if the step is not held. Otherwise wait until the step is released."""

@@ -1,4 +1,4 @@
-"""Counters of the records of one topic on one broker, kept in slots because the per-batch path adds to them."""
+"""The traffic counters of the topics on one broker, with `__slots__` because every batch adds to the counters."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ def cluster() -> None:
 class View(NamedTuple):
     """The data that `cluster describe` shows.
 
-    `dirs`: the log directories of each broker that answered. `state`: None with `--bootstrap`.
+    `dirs`: the log directories of each broker that answered. `state`: the state of the cluster as read over the
+    control plane; None with `--bootstrap`.
     """
 
     info: ClusterInfo

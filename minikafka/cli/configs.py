@@ -38,7 +38,10 @@ def configs() -> None:
 
 
 def _resource(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command with --topic, --broker and --brokers-default; the one given is passed as `resource`."""
+    """Add the options --topic, --broker and --brokers-default to a command.
+
+    The user must give exactly one of these options. The command receives it as the argument `resource`.
+    """
 
     @click.option("-t", "--topic", metavar="TOPIC", help="Settings of this topic.")
     @click.option("--broker", type=click.IntRange(0), metavar="ID", help="Settings of this broker.")
@@ -124,7 +127,7 @@ def delete(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Remove the settings KEY…, so that the next source or the default applies again."""
+    """Remove the settings KEY…, so that the inherited or default values apply again."""
     _alter(bootstrap_servers(bootstrap, data), resource, dict.fromkeys(keys), as_json)
 
 

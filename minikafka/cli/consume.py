@@ -166,7 +166,7 @@ def consume(
 
 
 def _group_start(where: Range, partition: int | None) -> Literal["earliest", "latest"]:
-    """Return where a group begins in partitions without a committed offset, as given by -o.
+    """Return where the group begins to read a partition without a committed offset, as the option -o says.
 
     Raises UsageError if --partition is given, or if -o is neither the beginning nor the end.
     """

@@ -31,9 +31,9 @@ class Session:
     quiet: bool
 
     async def run(self, client: Client, show: Callable[[ConsumedRecord], None]) -> None:
-        """Call `show` for each record until `count` or the end is reached; then commit and leave the group.
+        """Call `show` for each record, until `count` records were shown or, if `until_end`, the end is reached.
 
-        Raises MinikafkaError.
+        Then commit and leave the group. Raises MinikafkaError.
         """
         from minikafka.client import GroupSettings
 

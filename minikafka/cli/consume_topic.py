@@ -26,7 +26,10 @@ class Reading:
     quiet: bool
 
     async def run(self, client: Client, show: Callable[[ConsumedRecord], None]) -> None:
-        """Call `show` for each record until `count` or the end is reached. Raises MinikafkaError."""
+        """Call `show` for each record, until `count` records were shown or the end of the range is reached.
+
+        Raises MinikafkaError.
+        """
         partitions = None if self.partition is None else [self.partition]
         start, ends = await resolve(client, self.topic, partitions, self.where, self.until_end)
         left = self.count

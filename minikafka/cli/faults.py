@@ -14,7 +14,7 @@ from minikafka.cli.options import data_option, timeout_option
 @data_option
 @timeout_option
 def kill(broker_id: int, data: str | None) -> None:
-    """Kill the broker ID with SIGKILL; it hands over nothing and closes no files."""
+    """Kill the broker ID with SIGKILL, so that it neither hands over its leaderships nor closes its files."""
     run(find_cluster(data).kill(broker_id))
     click.echo(f"broker {broker_id} was killed", err=True)
 

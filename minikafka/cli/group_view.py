@@ -41,9 +41,10 @@ class OffsetRow(NamedTuple):
 async def read_offsets(
     client: Client, groups: Sequence[GroupDescription]
 ) -> dict[str, list[OffsetRow]]:
-    """Return by group a row for each partition of a member, then for each other partition with an offset.
+    """Return group id -> rows of the group.
 
-    A partition without a leader has no log end offset. Raises KafkaError.
+    A group has a row for each partition that is assigned to a member, then a row for each other partition with a
+    committed offset. A partition without a leader has no log end offset. Raises KafkaError.
     """
     committed = {group.group: await client.groups.offsets(group.group) for group in groups}
     partitions = {tp for offsets in committed.values() for tp in offsets}

@@ -28,7 +28,7 @@ from minikafka.runtime.clock import SystemClock
 
 
 class Aspect(Enum):
-    """The view of a group that `groups describe` shows."""
+    """The kind of information about a group that `groups describe` shows."""
 
     OFFSETS = "offsets"
     MEMBERS = "members"

@@ -133,7 +133,8 @@ def describe(
 ) -> None:
     """Show each GROUP: its partitions with current offset, end of the log and lag, and who reads them.
 
-    With --json, print an array with an object for each group; with --watch, one such line per interval.
+    With --json, print one line: an array with an object for each group. With --json and --watch, print such a
+    line at each interval.
     """
     from minikafka.cli.group_watch import Aspect, Look, watch_groups
 

@@ -72,7 +72,7 @@ def parse_duration(context: click.Context, option: click.Parameter, text: str | 
 
 
 def chosen_scenario(given: Mapping[str, Any]) -> Scenario:
-    """Return the scenario of the only given option. Raises UsageError if none or several are given."""
+    """Return the scenario option that the user gave. Raises UsageError unless the user gave exactly one."""
     chosen = [
         Scenario(name, value)
         for name, value in given.items()
@@ -85,7 +85,10 @@ def chosen_scenario(given: Mapping[str, Any]) -> Scenario:
 
 
 def write_csv(plan: Plan, *, with_group: bool) -> Iterator[str]:
-    """Yield the lines of `--export`: topic, partition and offset. `with_group`: begin with the group."""
+    """Yield the CSV lines that `--export` prints: topic, partition and offset.
+
+    If `with_group` is set, each line begins with the group.
+    """
     for group, offsets in plan.items():
         for tp, offset in offsets.items():
             out = io.StringIO()
@@ -95,7 +98,7 @@ def write_csv(plan: Plan, *, with_group: bool) -> Iterator[str]:
 
 
 def read_csv(text: str, groups: Sequence[str]) -> Plan:
-    """Return the plan in the text of a file that `--export` has written. Raises MinikafkaError.
+    """Return the new offsets from the CSV text that `--export` printed. Raises MinikafkaError.
 
     Lines without a group require a single group in `groups`. Lines of groups not in `groups` are ignored.
     """
@@ -155,5 +158,5 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 def unknown_partitions(
     wanted: Iterable[TopicPartition], existing: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
-    """Return the wanted partitions that do not exist, sorted."""
+    """Return the partitions of `wanted` that are not in `existing`, sorted."""
     return sorted(set(wanted) - set(existing))

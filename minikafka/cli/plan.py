@@ -32,7 +32,7 @@ verbose_option = click.option(
 
 @click.group(cls=Group)
 def plan() -> None:
-    """Show the writes and requests that an operation would cause, in order, without doing it."""
+    """Show, in order, the writes and requests that an operation would cause. The operation is not carried out."""
 
 
 @plan.command("kill-broker")

@@ -82,7 +82,7 @@ def up(
 
 
 async def _start(wanted: LocalCluster, running: Sequence[int]) -> Differences:
-    """Start missing processes; return how brokers that ran before differ from the configuration."""
+    """Start the processes that are down; return the settings of running brokers that have changed."""
     await wanted.start(timeout_ms=start_timeout_ms())
     return Differences.of(await wanted.reconfigure(running))
 
@@ -97,7 +97,7 @@ class Differences(NamedTuple):
     def of(
         cls, answers: Mapping[int, Sequence[SettingChange] | OSError | KafkaError]
     ) -> Differences:
-        """Return the differences in the brokers' answers, grouped by changed setting."""
+        """Return the changed settings in the brokers' answers, each with the brokers that reported the change."""
         changes: dict[SettingChange, list[int]] = {}
         errors: dict[int, Exception] = {}
         for broker_id, answer in sorted(answers.items()):

@@ -35,7 +35,7 @@ class Amount(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The percentage with the note, for example `50 % (1 MB of 2 MB)`."""
+        """The percentage, then `note` in parentheses if `note` is not empty: `50 % (1 MB of 2 MB)`."""
         return f"{self.percent} ({self.note})" if self.note else self.percent
 
 

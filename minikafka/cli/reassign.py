@@ -30,7 +30,7 @@ class _Reassign(click.Command):
     """The command `reassign`. A TOPIC-PARTITION after `--via-zookeeper` is not the value of that option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. The word after `--via-zookeeper` is its value only if it contains a colon."""
+        """Parse the arguments. A word after `--via-zookeeper` is the option's value only if the word has a colon."""
         following = [*args[1:], ""]
         explicit = [
             f"{_VIA}=" if arg == _VIA and ":" not in after else arg

@@ -345,10 +345,10 @@ class Cancel:
         return bool(chosen) and all(outcome.ok for outcome in outcomes.values()) and is_undone
 
     async def _cancel_and_wait(self, admin: Admin) -> bool:
-        """Cancel the moves and wait until all of them are undone; return True.
+        """Cancel the moves and wait until all of them are undone; return True. With --no-wait, do not wait.
 
-        With --no-wait, do not wait. After the timeout, raise MinikafkaError if the moves to cancel are known but
-        the controller has not answered the cancellation; otherwise return False.
+        After the timeout, raise MinikafkaError if the request to cancel the moves was sent but not answered;
+        otherwise return False.
         """
         timeout = self._options.timeout
         try:

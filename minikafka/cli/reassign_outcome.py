@@ -35,10 +35,11 @@ class MoveState(Enum):
 
 
 class MoveResult(NamedTuple):
-    """The result for one partition.
+    """The result of moving one partition to `target`.
 
-    `replicas`: the current replicas. For DIFFERENT and a partition that is being moved: the target replicas of
-    that move. () if not known, or if the partition does not exist. `error`: set if the move was rejected.
+    `replicas`: the current replicas. If the partition is being moved to another target, `replicas` is that other
+    target. () if the replicas are not known, or if the partition does not exist. `error`: set if the move was
+    rejected.
     """
 
     target: tuple[BrokerId, ...]

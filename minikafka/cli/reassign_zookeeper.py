@@ -26,7 +26,10 @@ TAKE_BACK_S = 5
 
 
 class MoveByNode:
-    """The job that writes the request to its node, waits until the controller has removed it, and prints results."""
+    """The job that moves partitions through the node `/admin/reassign_partitions`, and prints the results.
+
+    The job writes the request to the node, then waits until the controller has removed the request.
+    """
 
     def __init__(self, options: ReassignOptions) -> None:
         self._options = options

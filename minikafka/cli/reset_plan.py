@@ -24,7 +24,10 @@ INACTIVE = ("Empty", "Dead")
 
 
 class Reset:
-    """The computation of a plan. `warn`: called with a text for each group or offset that is not as requested."""
+    """The computation of the new offsets of groups.
+
+    `warn`: called with a text for each group that is left out, and for each offset that is outside of the log.
+    """
 
     def __init__(
         self,
@@ -100,7 +103,10 @@ class Reset:
     async def _at_time(
         self, partitions: Sequence[TopicPartition], wall_ms: int
     ) -> dict[TopicPartition, int]:
-        """Return the offsets of the first records at or after a time; the end of a log if all are older."""
+        """Return by partition the offset of the first record at or after a time.
+
+        If all records of a partition are older, the offset is the end of its log.
+        """
         found = await self._look_up(partitions, max(0, wall_ms))
         older = [tp for tp, offset in found.items() if offset < 0]
         return found | await self._look_up(older, LATEST)
@@ -118,7 +124,10 @@ class Reset:
 
 
 async def find_partitions(client: Client, scopes: Sequence[TopicScope]) -> list[TopicPartition]:
-    """Return the partitions of these scopes. Raises KafkaError if a topic or partition does not exist."""
+    """Return the partitions that `scopes` names: all partitions of a topic, or those with the given numbers.
+
+    Raises KafkaError if a topic or partition does not exist.
+    """
     existing = await _existing(client, {scope.topic for scope in scopes})
     found = []
     for scope in scopes:

@@ -58,7 +58,7 @@ def restart(
 
 @contextmanager
 def _left_stopped(cluster: LocalCluster, ids: Sequence[int]) -> Iterator[None]:
-    """Context for a restart of these brokers: if the block fails, print which of the brokers are stopped."""
+    """Run a `with` block that restarts these brokers. If the block fails, print which of them are down."""
     try:
         yield
     except BaseException:
@@ -96,9 +96,10 @@ async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
 
 
 def _wait_ms(ends: float | None, now: float) -> int:
-    """Return the time limit in ms for replicas to get in sync. `ends`: the end of --timeout, in seconds.
+    """Return how long replicas may take to get in sync, in ms.
 
-    The limit ends NAMING_MS before `ends`, so that there is time to name the partitions in an error.
+    `ends`: the time in seconds at which --timeout expires. The wait ends NAMING_MS before that time, so that
+    the command can still name the out-of-sync partitions in an error.
     """
     from minikafka.cluster.local import WAIT_MS
 

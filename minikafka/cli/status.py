@@ -1,4 +1,4 @@
-"""`status`: processes, controller and epochs; leader, ISR, offsets, size and age of each partition."""
+"""`status`: show the processes, the controller, and the state of each partition."""
 
 from __future__ import annotations
 
@@ -167,9 +167,9 @@ def _partition_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_in_sync_internal(row: Mapping[str, Any]) -> bool:
-    """True if a partition of an internal topic is in sync and can be cleaned.
+    """True if a partition of an internal topic is in sync, and its log is not marked as uncleanable.
 
-    The table shows only the number of these partitions, without a row for each.
+    Such partitions have no rows in the table: the table shows only their number.
     """
     is_uncleanable = row["compaction"] and row["compaction"]["uncleanable"]
     is_in_sync = set(row["isr"]) == set(row["replicas"])

@@ -1,4 +1,4 @@
-"""Errors about topics and partitions that are missing or refused, with a command that helps, or the reason."""
+"""Errors about topics that a broker does not know or refuses; the text contains the reason or a helpful command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def unknown_topics(names: Sequence[str]) -> KafkaError:
 
 @contextmanager
 def explain_topic_errors(topic: str) -> Iterator[None]:
-    """Add advice to errors of the `with` block: `topic` is unknown, lacks a partition, or is refused."""
+    """Replace errors that the `with` block raises about `topic` by errors with a reason or a helpful command.
+
+    Such an error means that `topic` does not exist, lacks a partition, or cannot be created.
+    """
     try:
         yield
     except KafkaError as error:

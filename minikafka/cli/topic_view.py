@@ -84,7 +84,7 @@ def topic_id(topic: TopicInfo) -> str:
 
 
 def as_json_topic(topic: TopicInfo, view: TopicView) -> dict[str, Any]:
-    """Return the JSON object of one topic; `leader` is null if a partition has no leader."""
+    """Return the JSON object of one topic; `leader` is null in partitions without a leader."""
     return {
         "topic": topic.name,
         "topic_id": topic_id(topic),

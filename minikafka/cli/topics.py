@@ -306,7 +306,10 @@ async def _wait_until_deleted(admin: Admin, left: set[str], *, shown: bool) -> N
 
 
 async def _still_existing(admin: Admin, names: Iterable[str]) -> list[str]:
-    """Return the topics whose deletion has not finished: a dry run of creating such a topic fails."""
+    """Return the topics whose deletion has not finished.
+
+    For these topics, a CreateTopics request with `validate_only` fails with TOPIC_ALREADY_EXISTS.
+    """
     from minikafka.client import NewTopic
 
     probes = [NewTopic(name, 1, 1) for name in names]

@@ -127,7 +127,7 @@ def _headline(picture: Picture) -> str:
 
 
 def print_finding(finding: Finding, depth: int) -> None:
-    """Print a finding; print the causes of the finding below it, with more indentation."""
+    """Print a finding, then its causes on the following lines, indented more than the finding."""
     events = f"  [{', '.join(map(str, finding.events))}]" if finding.events else ""
     click.echo(f"{'  ' * depth}- {finding.text}{events}")
     for reason in finding.because:

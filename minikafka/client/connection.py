@@ -66,7 +66,7 @@ class Connection:
         self._fail(ConnectionError("closed"))
 
     def connected(self, link: Link) -> None:
-        """Store the link of the open connection (StreamHandler)."""
+        """Store `link`, through which this connection sends its requests (StreamHandler)."""
         self._link = link
 
     def get_buffer(self, hint: int) -> Buffer:
@@ -97,7 +97,7 @@ class Connection:
         self._fail(ConnectionError(f"connection lost: {error or 'closed by the broker'}"))
 
     def drained(self) -> None:
-        """Do nothing: requests are small or awaited, so no sender waits for the transport's queue."""
+        """Do nothing, because no sender of requests waits until the send queue is shorter (StreamHandler)."""
 
     def _send(self, api: int, version: int, body: codec.Entity) -> int:
         if self._link is None:

@@ -43,7 +43,7 @@ class TopicInfo(NamedTuple):
 
 
 class ClusterInfo(NamedTuple):
-    """The cluster; `controller_id` is -1 if there is no controller."""
+    """The id, controller and brokers of a cluster; `controller_id` is -1 if there is no controller."""
 
     cluster_id: str | None
     controller_id: int

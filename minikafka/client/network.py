@@ -132,7 +132,7 @@ class Network:
 
 
 def request(api: int, **values: Any) -> codec.Entity:
-    """Return a request entity of the API version that the client uses."""
+    """Return a request with these field values, in the version of the API that the client uses."""
     return codec.request(api, VERSIONS[api], **values)
 
 

@@ -72,7 +72,10 @@ async def _ask(
 
 
 def _offsets_request(led: Mapping[TopicPartition, int]) -> Any:
-    """Return a ListOffsets request. `led`: leader epoch by partition; may be empty."""
+    """Return a ListOffsets request for the end offsets of the partitions in `led`.
+
+    `led`: leader epoch by partition. If `led` is empty, the request names no partition.
+    """
     topics: defaultdict[str, list[dict[str, int]]] = defaultdict(list)
     for tp, epoch in led.items():
         topics[tp.topic].append(

@@ -321,10 +321,10 @@ class LocalCluster:
         await kill(process, self._clock)
 
     async def hold(self, step: str, brokers: Collection[int] | None = None) -> None:
-        """Make brokers block at a named step: `operation.step` of `controller/steps.py`, or `broker.METHOD`.
+        """Make brokers block at a step, named `operation.step` (see `controller/steps.py`) or `broker.METHOD`.
 
-        `brokers` defaults to all brokers that run and are not paused, so that the controller blocks whichever
-        broker it is. Brokers that are started later do not block.
+        `brokers` defaults to all brokers that run and are not paused. The active controller is then among
+        them. Brokers that are started later do not block.
         """
         await self._call_gates(HOLD_STEP, step, brokers)
 

@@ -116,9 +116,9 @@ class _Planner:
         return Plan(record, tuple(self._postponed.values()))
 
     def _configured(self) -> dict[str, int]:
-        """Return the value of `ClusterRecord.configured` for this start.
+        """Return the numbers of the configuration that this start applies (see `ClusterRecord.configured`).
 
-        If the change of a number is postponed, the number keeps its former value.
+        A number whose change is postponed keeps its former value.
         """
         known = self._before.configured if self._before else {}
         given = self._request.config.numbers
@@ -207,7 +207,7 @@ class _Planner:
 
 
 def _moved(broker: BrokerRecord, first: int) -> BrokerRecord:
-    """Return the broker with its port in a cluster whose broker 1 has the port `first`.
+    """Return the broker with a new port: `first` for broker 1, `first` + 1 for broker 2, and so on.
 
     Return the broker unchanged if the new port would exceed 65535.
     """

@@ -1,9 +1,9 @@
 """A reassignment request in `/admin/reassign_partitions`, as the tool of KAFKA-42 writes it (K2, K7).
 
-Invariant: a reassignment is either taken back or begins, never both. `take_back` removes only partitions whose
-topic nodes do not contain the requested reassignment. If one of these nodes changes meanwhile, the removal fails
-and `take_back` reads the nodes again. The controller writes a topic node only while the request is in
-`/admin/reassign_partitions`.
+Invariant: the reassignment of a partition is either taken back or begins, never both. `take_back` removes only
+partitions whose topic nodes do not contain the requested reassignment. If one of these topic nodes changes before
+the removal, the removal fails and `take_back` reads the nodes again. The controller writes a topic node only while the
+request is in `/admin/reassign_partitions`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ Plan = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 
 class ReassignmentNode:
-    """The reassignment request for one plan. Methods raise CoordinationError."""
+    """The node `/admin/reassign_partitions`, used to reassign the partitions of one plan.
+
+    Methods raise CoordinationError.
+    """
 
     def __init__(self, coordination: Coordination, plan: Plan) -> None:
         self._coordination = coordination
@@ -74,7 +77,7 @@ class ReassignmentNode:
             await watch.wait()
 
     async def take_back(self) -> list[TopicPartition]:
-        """Remove the partitions whose reassignment has not begun from the node; return these partitions."""
+        """Remove from the node the partitions whose reassignment has not begun; return these partitions."""
         while True:
             node = await get_one(self._coordination, admin_requests.REASSIGNMENTS)
             nodes = await self._topic_nodes()
@@ -113,7 +116,10 @@ class ReassignmentNode:
 async def reassignment_node(
     connect: str, plan: Plan, clock: Clock, rng: Rng
 ) -> AsyncIterator[ReassignmentNode]:
-    """Connect to ZooKeeper at host:port[/chroot] for one request. Raises ClusterError, ConfigError."""
+    """Yield the ReassignmentNode of a plan, with a connection to ZooKeeper that ends with the `with` block.
+
+    `connect`: host:port[/chroot]. Raises ClusterError and ConfigError.
+    """
     tasks = TaskRegistry()
     coordination = ZooKeeperCoordination(connect, SESSION_TIMEOUT_MS, clock, rng, tasks)
     try:

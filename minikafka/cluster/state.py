@@ -72,9 +72,9 @@ class ClusterState:
         return view.leader if view else None
 
     def has_isr(self, topic: str, brokers: Collection[int] | None) -> bool:
-        """True if the topic exists, and each partition has a leader and exactly these brokers in its ISR.
+        """True if the topic exists, and each of its partitions has a leader and exactly `brokers` as its ISR.
 
-        `brokers` None means all replicas of the partition.
+        `brokers` None means the replicas of the partition.
         """
         views = [view for tp, view in self.partitions.items() if tp.topic == topic]
         return bool(views) and all(
@@ -161,7 +161,7 @@ async def call_all(
 async def brokers_know(
     record: ClusterRecord, ids: Collection[int], tp: TopicPartition, clock: Clock
 ) -> bool:
-    """True if at least one of these brokers has the partition in its metadata, or does not answer.
+    """True if the partition may exist: one of the brokers `ids` has it in its metadata, or does not answer.
 
     Also True if `ids` is empty.
     """
@@ -200,7 +200,10 @@ def control_plane_of(
 
 
 def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
-    """Return the state from the brokers' answers to the control-plane call `state`, by broker id."""
+    """Return the cluster state that the answers describe.
+
+    `answers`: by broker id, the broker's answer to the control-plane call `state`.
+    """
     best: dict[TopicPartition, Mapping[str, Any]] = {}
     for answer in answers.values():
         for replica in answer["replicas"]:
@@ -220,7 +223,10 @@ def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
 
 
 def _weight(replica: Mapping[str, Any]) -> tuple[int, bool]:
-    """Return the sort key of a broker's answer about a partition: leader epoch, then True for the leader."""
+    """Return a sort key for one broker's answer about a partition; the answer with the highest key is used.
+
+    An answer with a higher leader epoch sorts higher; if the epochs are equal, the leader's answer does.
+    """
     return replica["leader_epoch"], replica["role"] == "leader"
 
 

@@ -49,7 +49,10 @@ def _without_election(names: str, is_offline: bool, reason: str) -> str:
 
 
 def _grouped(values: Mapping[TopicPartition, Any]) -> Iterator[tuple[Any, str]]:
-    """Yield each distinct value with the names of its partitions, in the order of the first partitions."""
+    """Yield each distinct value once, with the names of all partitions that have this value.
+
+    The values are in the order of their first partitions.
+    """
     groups: dict[Any, list[TopicPartition]] = {}
     for tp in sorted(values):
         groups.setdefault(values[tp], []).append(tp)

@@ -194,7 +194,7 @@ class Past:
         return [reference(line) for line in self._events if matches(line)][-1:]
 
     def last_step(self, operation: str) -> Line | None:
-        """Return the line about the last step of this operation of the controller; None without such a line."""
+        """Return the line about the last step of a controller operation; None if there is no such line."""
         steps = (line for line in reversed(self._own) if line["kind"] == STEP)
         return next((line for line in steps if line["operation"] == operation), None)
 

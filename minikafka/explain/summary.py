@@ -57,7 +57,10 @@ class Story:
         }
 
     def summarize(self, history: Sequence[Chain]) -> None:
-        """Set the `summary` of each chain (oldest first): "" for a chain without a noteworthy change."""
+        """Set the `summary` of each chain in `history`, which is sorted from the oldest to the newest chain.
+
+        The summary of a chain without a noteworthy change is "".
+        """
         state: Written | None = None
         for chain in history:
             states = sorted(written_states(chain.lines, self._tp), key=lambda s: s.zxid)
@@ -65,9 +68,10 @@ class Story:
             state = states[-1] if states else state
 
     def losses(self, read_ms: int) -> list[str]:
-        """Return a sentence for each broker to which others have lost the connection since the last event.
+        """Return a sentence for each lost broker whose session, according to the ledgers, has not ended yet.
 
-        No line shows the end of such a broker's session yet. `read_ms`: when the ledgers were read, Unix ms.
+        A broker is lost if it was alive at the last event, and another broker has since lost the connection to it.
+        `read_ms`: time (Unix ms) at which the ledgers were read.
         """
         if not self._events:
             return []
@@ -162,9 +166,9 @@ class Story:
         return _End(f"{verb if is_known else 'died or did not answer'}; its session expired")
 
     def _facts_of_registration(self, broker: int, epoch: int) -> dict[str, int]:
-        """Return kind of fact -> time of the broker's first such fact after it registered with this epoch.
+        """Return the time of the broker's first fact of each kind after the broker registered with this epoch.
 
-        The broker's next start (`started`) is the last fact included; later facts are left out.
+        If the broker started again later, `started` is the last of these facts.
         """
         live = (line["time"] for line in self._events if line["brokers"].get(str(broker)) == epoch)
         began = next(live)
@@ -177,10 +181,10 @@ class Story:
         return found
 
     def _died_at(self, broker: int, until: int) -> int | None:
-        """Return when the broker died (Unix ms): when another broker first lost a connection to this broker.
+        """Return the time (Unix ms) at which the broker died; None if unknown.
 
-        Only connections lost between the broker's last line before `until` and `until` count. Return None if
-        there is no such line.
+        A broker died when another broker first lost the connection to it. Only losses after the broker's last line
+        before `until`, and up to `until`, are considered.
         """
         alive = self._last_words.before(broker, until)
         times = [
@@ -247,7 +251,7 @@ _FOREVER: Final = 2**63
 
 
 class _Newest:
-    """The times of the lines that each broker wrote."""
+    """The times of the lines that each broker wrote, to find a broker's newest line before a given time."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._times: dict[int, list[int]] = {}
@@ -292,7 +296,7 @@ def _source(state: Written, before: Written | None) -> str:
 
 
 def _reason(chain: Chain) -> str:
-    """Return the reason for which the controller elected no leader; "" if it did not refuse an election."""
+    """Return a phrase with the reason why the controller refused to elect a leader; "" if it did not refuse."""
     for line in reversed(chain.lines):
         is_about_leader = line["kind"] == DECISION and line["machine"] == "partition"
         if is_about_leader and line["verdict"] == "refuse":

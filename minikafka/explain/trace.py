@@ -60,7 +60,7 @@ class Chain:
 
 
 def chains(lines: Iterable[Line], tp: TopicPartition) -> list[Chain]:
-    """Return the chains that concern the partition, oldest first."""
+    """Return the causal chains that have lines about the partition, oldest first."""
     events: dict[str, list[Line]] = {}
     found: dict[str, Chain] = {}
     asked: set[tuple[str, int, str]] = set()
@@ -214,7 +214,10 @@ def _describe_request(line: Line) -> str:
 
 
 def _describe_state(state: Line) -> str:
-    """Describe one state in a request: partitions with their leader, or partitions to stop or delete."""
+    """Return a description of the partitions that have the same state in a request.
+
+    The description states their leadership; in a StopReplica, whether they are stopped or deleted.
+    """
     names = join_names(partitions_of(state["partitions"]))
     if "delete" in state:
         return f"{'delete' if state['delete'] else 'stop'} {names}"

@@ -297,7 +297,10 @@ def _writes(picture: Picture) -> list[Finding]:
 
 
 def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
-    """Yield findings about a pending ISR change, and about ISR members whose logs end below `upto`."""
+    """Yield findings that explain why the high watermark has not reached the offset `upto`.
+
+    The causes are a pending ISR change, and ISR members whose logs end below `upto`.
+    """
     leader = picture.leader_replica
     assert leader is not None
     pending = leader["pending_isr"]

@@ -78,7 +78,10 @@ def _lines_in(directory: str | Path, is_wanted: Callable[[bytes], bool]) -> list
 
 
 def _mentions(topic: str) -> tuple[bytes, ...]:
-    """Return the byte strings that show that a line names the topic: a JSON string, or a part of a path."""
+    """Return the byte strings of which a line contains at least one if the line names the topic.
+
+    In a line, the topic is either a JSON string or a part of a path.
+    """
     return tuple(f"{a}{topic}{b}".encode() for a, b in ('""', "//", '/"')) if topic else ()
 
 
@@ -115,14 +118,17 @@ def merged(ledgers: Sequence[Sequence[Line]]) -> list[Line]:
 
 
 class _Order:
-    """The causal order of lines. Lines with equal keys are counted, as a request may be sent more than once."""
+    """The causal order of lines, while the lines of several ledgers are merged.
+
+    A request may be sent more than once. Therefore lines with the same key are counted.
+    """
 
     def __init__(self, ledgers: Sequence[Sequence[Line]]) -> None:
         self._total = Counter(key for ledger in ledgers for key in map(_key, ledger) if key)
         self._added: Counter[tuple[Any, ...]] = Counter()
 
     def may_follow(self, line: Line) -> bool:
-        """Return True if the cause of the line is already part of the history, or is in no ledger."""
+        """Return True if the line that caused this line has already been added, or is in no ledger."""
         cause = _cause_of(line)
         if cause is None:
             return True
@@ -139,7 +145,7 @@ _CAUSES: Final = {EFFECT: REQUEST, RESPONSE: EFFECT}
 
 
 def _key(line: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return a key for a line about a request, a completed effect or a response.
+    """Return the key under which `_Order` counts a line about a request, a completed effect or a response.
 
     Return None for other lines, and for the second and later parts of a split line.
     """

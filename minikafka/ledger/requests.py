@@ -127,7 +127,10 @@ def received_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
 def completed_lines(
     broker_id: BrokerId, request: ControllerRequest, response: ControllerResponse
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fields of the lines of broker `broker_id` about a request that it has executed or refused."""
+    """Yield the fields of the lines that a broker writes after it has executed or refused a request.
+
+    `broker_id`: the broker that received the request.
+    """
     head = {**_effect(request, "completed"), "error": response.error}
     if isinstance(request, UpdateMetadataRequest):
         brokers = [broker.id for broker in request.live_brokers]

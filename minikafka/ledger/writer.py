@@ -110,7 +110,10 @@ class LedgerWriter:
             self._fail(failure)
 
     def _open_file(self) -> File:
-        """Open the ledger file `_number` (at the start: the newest file) for appending, and return it."""
+        """Open the ledger file with the number `_number` for appending, and return the file.
+
+        The first call after the start opens the newest file.
+        """
         self._storage.make_directories(self._directory)
         self._number = self._number or max(self._numbers(), default=1)
         path = f"{self._directory}/{file_name(self._number)}"

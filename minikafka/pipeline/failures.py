@@ -130,7 +130,7 @@ def explain(error: BaseException) -> MinikafkaError:
 
 
 def _advised(text: str) -> str | None:
-    """Return the replacement of the text from `_ADVICE`; None if no pattern matches."""
+    """Return the replacement that `_ADVICE` has for the text; None if no pattern matches the whole text."""
     for pattern, advice in _ADVICE:
         if found := pattern.fullmatch(text):
             return found.expand(advice)
@@ -142,7 +142,10 @@ def _joined(text: str, fix: str) -> str:
 
 
 def _sentence(texts: list[str]) -> str:
-    """Return the clearest sentence: minikafka's error, else a named Spark error, else a Python or Java error."""
+    """Return the clearest sentence in the texts of an error and its causes.
+
+    An error of minikafka comes first, then a named Spark error, then a Python or Java error, then the first line.
+    """
     joined = "\n".join(texts)
     found = [match["text"] for match in _OURS.finditer(joined)] or list(_named(joined))
     found += [match["text"] for match in _RAISED.finditer(joined)]

@@ -53,8 +53,7 @@ _OTHERS: Final = "others"
 class LagSettings:
     """The groups to sample, the interval and the duration. A `duration_s` of 0 takes one sample.
 
-    If `groups` is empty, all groups that exist at the time of a sample are taken. `output`: the file for the
-    samples.
+    If `groups` is empty, a sample covers all groups that exist at its time. `output`: the file for the samples.
     """
 
     servers: str

@@ -1,8 +1,8 @@
 """The ledger pipeline: elections, ISR changes and controller terms from the ledgers of brokers.
 
 Every partition state that ZooKeeper accepted is in a ledger line with the zxid of the write. The zxids order
-the states. A missing or truncated line hides only the fact in this line: a state between two known states,
-or a cause. Each time is from the clock of the broker that wrote the line.
+the states. If a line is missing or truncated, only the fact in that line is unknown: one partition state, or
+the cause of a state. Each time is from the clock of the broker that wrote the line.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def _sum(column: Column) -> Column:
 
 
 def _brokers(states: DataFrame, elections: DataFrame, lines: DataFrame) -> DataFrame:
-    """Return counts per broker: leaderships gained and lost, ISRs left, starts, and lost sessions."""
+    """Return counts per broker: gained and lost leaderships, removals from an ISR, starts, lost ZooKeeper sessions."""
 
     def each(table: DataFrame, broker: Column, name: str) -> DataFrame:
         return table.select(broker.alias("broker"), f.lit(name).alias("name"))

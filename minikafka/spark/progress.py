@@ -26,7 +26,7 @@ from minikafka.spark.source.positions import behind
 
 @dataclass(frozen=True)
 class OffsetsBehind:
-    """The lag of a query in offsets per partition of one source, when a micro-batch was planned."""
+    """The lag, in offsets, of the partitions of one source at the time when a micro-batch was planned."""
 
     average: float
     least: int

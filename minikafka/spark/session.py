@@ -94,7 +94,7 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSessio
 
 
 def _environment_for_java() -> dict[str, str]:
-    """Return variables for the Java process: Java home, Python of the workers, and path of minikafka."""
+    """Return environment variables for the Java process: Java home, the workers' Python, the path of minikafka."""
     root = str(Path(__file__).parents[2])
     is_installed = root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     path = [os.environ.get("PYTHONPATH"), None if is_installed else root]
@@ -107,7 +107,11 @@ def _environment_for_java() -> dict[str, str]:
 
 
 def _environment_for_local() -> dict[str, str]:
-    """Return variables for a local session: the address, and whether the workers have pyspark installed."""
+    """Return environment variables for a session with a local master.
+
+    The variables set Spark's address to 127.0.0.1, and tell the launcher script `_LAUNCHER` if the workers have
+    pyspark installed.
+    """
     workers = os.environ.get("PYSPARK_PYTHON") or sys.executable
     installed = {"MINIKAFKA_INSTALLED_PYSPARK": "1"} if workers == sys.executable else {}
     return {"SPARK_LOCAL_IP": _LOOPBACK, **installed}

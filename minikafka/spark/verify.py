@@ -41,7 +41,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """True if the topic holds exactly the lines, in order."""
+        """True if the topic holds exactly the source lines, in order."""
         return not (self.lost or self.duplicated or self.reordered or self.differing)
 
 
@@ -104,7 +104,7 @@ def _join(sent: DataFrame, read: DataFrame) -> DataFrame:
 
 
 def _differences(result: DataFrame) -> list[Difference]:
-    """Return the differences of each file that has a row with another state than `same`."""
+    """Return one `Difference` for each file that has at least one row whose state is not `same`."""
     affected = result.where("state != 'same'").select("file").distinct()
     rows = result.join(f.broadcast(affected), "file").orderBy("file", "line_no")
     sent: dict[str, list[bytes]] = {}
@@ -121,7 +121,7 @@ def _differences(result: DataFrame) -> list[Difference]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the check. Return 0 if the topic has exactly the lines, 1 if not, 2 if the check failed."""
+    """Run the check. Return 0 if the topic holds exactly the source lines, 1 if not, 2 if an error stops the check."""
     parser = argparse.ArgumentParser(prog="python -m minikafka.spark.verify", description=__doc__)
     for name in ("bootstrap", "topic", "source", "output"):
         parser.add_argument(f"--{name}", required=True)

@@ -68,8 +68,8 @@ class Launch:
         """Run a pipeline, print its summary, and end with exit code 1 unless the summary is `ok`.
 
         `brokers`: the bootstrap servers of each cluster that must answer before Spark starts. Without this
-        check, a wrong address would be noticed only after a minute, because a stream waits for restarting
-        brokers that long.
+        check, a wrong address would be noticed only after a minute, because Spark's stream waits a minute
+        for brokers that restart.
         """
         for servers in dict.fromkeys(brokers):
             run_with_client(lambda client: client.describe_cluster(), servers)
@@ -97,7 +97,7 @@ class Launch:
 
 
 def launch_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command with the common options, passed as `launch`.
+    """Decorate a command with the options of all pipeline commands; pass the option values as `launch`.
 
     The command raises MinikafkaError if pyspark, pyarrow or numpy is not installed.
     """

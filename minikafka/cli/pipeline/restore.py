@@ -35,9 +35,10 @@ from minikafka.cli.pipeline.launch import Launch, launch_options
 def restore(
     launch: Launch, topic: str, directory: str, to: str | None, append: bool, compression: str
 ) -> None:
-    """Write an archived topic into a topic: equal records, timestamps, partitions and order.
+    """Write an archived topic into a topic. Records, timestamps, partitions and order stay the same.
 
-    Prints the new offset of every old offset, as ranges. Exit code 1 if the topic, read back, differs.
+    Prints the new offsets for each range of old offsets. The topic is then read back: exit code 1 if its records
+    differ from the archive.
     """
     from minikafka.pipeline.restore import RestoreSettings, run
 

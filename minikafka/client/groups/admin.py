@@ -197,7 +197,10 @@ class GroupAdmin:
     async def _with_coordinator(
         self, group: str, attempt: Callable[[Coordinator], Awaitable[T]]
     ) -> T:
-        """Return the result of `attempt` with a group's coordinator; retry while it moves or loads."""
+        """Call `attempt` with the coordinator of a group; return the result.
+
+        The call is repeated while the coordinator moves to another broker, or loads the group.
+        """
         coordinator = Coordinator(group, self._network, self._metadata, self._timeout_ms)
 
         async def again() -> T:
@@ -281,7 +284,10 @@ def _partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
 
 
 def _outcomes(codes: Mapping[TopicPartition, ErrorCode]) -> dict[TopicPartition, Outcome]:
-    """Return the outcomes of these error codes. Raises KafkaError if the coordinator has moved or is loading."""
+    """Convert the error codes of partitions to outcomes.
+
+    Raises KafkaError if a code means that the coordinator has moved, is not available, or is still loading.
+    """
     for tp, code in codes.items():
         if code in _MOVED:
             raise KafkaError(code, str(tp))

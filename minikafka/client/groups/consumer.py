@@ -283,7 +283,10 @@ class GroupConsumer:
             self._parking.close()
 
     async def _give_up_all(self) -> None:
-        """Before closing, commit and call `on_revoked`; call only `on_lost` if the generation was lost."""
+        """Commit the processed records and call `on_revoked` before the consumer closes.
+
+        If the member has lost its generation, only call `on_lost`.
+        """
         owned = sorted(self._fetching.places)
         if not owned:
             return
@@ -316,7 +319,10 @@ class GroupConsumer:
             await self._find_positions()
 
     async def _fetch(self) -> None:
-        """Process fetch responses and send new fetches. Without records, wait for a response or a due task."""
+        """Process fetch responses and send new fetches.
+
+        If no fetched record is left, wait until a response arrives or the next task is due.
+        """
         outside = self._fetching.receive()
         if outside:
             self._reset_by_policy(outside, "its position is outside of the log")
@@ -373,7 +379,7 @@ class GroupConsumer:
     # Rebalances
 
     async def _rejoin(self) -> None:
-        """Give up the partitions that may not be kept during a join, then try once to join the group."""
+        """Give up the partitions that the member must not keep during a join, then try once to join the group."""
         member = self._member
         if not self._is_joining:
             await self._prepare_to_join()
@@ -506,7 +512,7 @@ class GroupConsumer:
         }
 
     def _processed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return by partition the offset after the last processed record; leave out committed offsets."""
+        """Return by partition the offset after the last processed record; leave out offsets already committed."""
         positions = self._fetching.positions()
         if self._unfinished is not None:
             tp = TopicPartition(self._unfinished.topic, self._unfinished.partition)

@@ -41,7 +41,8 @@ class Place:
     """The progress of the consumer in one partition, and the records that it has fetched but not returned.
 
     `position`: offset of the next record to return. `fetch_offset`: offset of the next fetch. `epoch`: leader epoch
-    of the batch before `position`, -1 if unknown. `former_epoch`: value of `epoch` before the last returned record.
+    of the batch before `position`, -1 if unknown. `former_epoch`: value of `epoch` before the last
+    record was returned.
     """
 
     __slots__ = (
@@ -108,7 +109,7 @@ class Fetching:
         request_timeout_ms: int,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change`: called when a response has arrived."""
+        """Create a reader without partitions. The reader calls `on_change` when a response has arrived."""
         self._network = network
         self._metadata = metadata
         self._clock = clock
@@ -134,9 +135,10 @@ class Fetching:
         self.without_position.difference_update(partitions)
 
     def move(self, tp: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Set the position of a partition, if it is still assigned. UNKNOWN: the position must be looked up.
+        """Set the position of a partition, if the partition is still assigned.
 
-        `epoch`: leader epoch of the record before the offset.
+        `offset`: the new position; UNKNOWN means that the position must be looked up. `epoch`: leader epoch
+        of the record before the offset.
         """
         place = self.places.get(tp)
         if place is not None:

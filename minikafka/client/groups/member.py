@@ -219,10 +219,10 @@ class GroupMember:
         return {info.name: len(info.partitions) for info, code in found if code is ErrorCode.NONE}
 
     async def _after(self, reaction: Reaction, code: ErrorCode) -> None:
-        """Prepare the next attempt to join, after an error.
+        """Do what `reaction` requires before the next attempt to join the group.
 
-        FIND_COORDINATOR: forget the coordinator, and wait for the backoff. BACK_OFF: only wait. FAIL: raise
-        KafkaError.
+        FIND_COORDINATOR: forget the coordinator, and wait for the backoff. BACK_OFF: only wait for the backoff.
+        FAIL: raise KafkaError. Other reactions require nothing.
         """
         if reaction is Reaction.FAIL:
             self._fail(code)

@@ -40,7 +40,7 @@ class Call(Enum):
 
 
 class Reaction(Enum):
-    """The next step after a response."""
+    """The next step of a member after the response to one of its requests."""
 
     GO_ON = "go on"
     RETRY = "send the request again at once"
@@ -140,7 +140,7 @@ class Membership:
         self.state = State.STABLE
 
     def abort_join(self) -> None:
-        """Record that the join failed. The next JoinGroup has the same reason."""
+        """Record that the join failed and must be repeated. The next JoinGroup contains the same `reason`."""
         self.state = State.UNJOINED
         self.must_rejoin = True
 

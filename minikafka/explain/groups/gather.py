@@ -113,7 +113,7 @@ async def ask_brokers(
 
 
 def _last_partition(past: Iterable[Entry]) -> int | None:
-    """Return the group's partition of `__consumer_offsets` according to the last line with a partition.
+    """Return the partition of `__consumer_offsets` that the newest line with a partition names.
 
     Return None if no line has a partition.
     """

@@ -67,7 +67,7 @@ class Entry:
         return int(self.lines[-1]["generation"])
 
     def find(self, fact: str) -> Line | None:
-        """Return the entry's first line with this fact; None if there is no such line."""
+        """Return the entry's first line whose field `fact` has this value; None if there is no such line."""
         return next((line for line in self.lines if line["fact"] == fact), None)
 
     def summary(self) -> str:

@@ -72,7 +72,10 @@ class Lag:
 
 
 def sample_times(commits: Mapping[TopicPartition, Sequence[Commit]]) -> dict[str, list[int]]:
-    """Return at most SAMPLES times (Unix ms) per topic for comparing lags, from the first to the last commit."""
+    """Return the times (Unix ms) at which the lags of each topic are computed, at most SAMPLES per topic.
+
+    The times are evenly spaced, from the topic's first commit to its last commit.
+    """
     found = {}
     for topic in {tp.topic for tp in commits}:
         times = [

@@ -67,7 +67,7 @@ class GroupPicture:
     def is_known(self) -> bool:
         """True if the group exists at the coordinator.
 
-        If no answering broker is the coordinator: true if a ledger contains lines about the group.
+        If no answering broker is the coordinator, the result is true if a ledger contains lines about the group.
         """
         return self.report is not None or (self.coordinator is None and bool(self.history))
 

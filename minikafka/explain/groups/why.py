@@ -1,4 +1,4 @@
-"""Explanations of a consumer group's problems: findings, each with causes: members, brokers and ledger lines.
+"""Explanations of a consumer group's problems. Each finding has causes: members, brokers or ledger lines.
 
 `explain_group` depends only on a `GroupPicture`. Invariant: a finding states a fact and the source of the fact.
 A guess is worded as a guess.
@@ -96,7 +96,10 @@ def _partition(picture: Picture) -> tuple[Finding, ...]:
 
 
 def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
-    """Yield a finding about the current rebalance, if any. Its causes are what the rebalance waits for."""
+    """Yield a finding about the current rebalance, if any.
+
+    The causes of the finding state for which members, or for which write, the rebalance waits.
+    """
     if report["state"] not in (_PREPARING, _COMPLETING):
         return
     started = _start_of(picture.history, report["since"])
@@ -224,7 +227,7 @@ def _loop(picture: GroupPicture) -> Iterator[Finding]:
 def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
     """Yield a finding for each client that was removed and joined again at least _RETURNS_MIN times.
 
-    A departure of the only member with LeaveGroup is not counted, because no other member has to wait.
+    If the only member leaves with LeaveGroup, this removal is not counted, because no other member has to wait.
     """
     causes: defaultdict[str, list[Line]] = defaultdict(list)
     returns: Counter[str] = Counter()
@@ -247,7 +250,7 @@ def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _disturbs(entry: Entry, removal: Line) -> bool:
-    """True if other members had to wait for the removal, or the member did not leave with LeaveGroup."""
+    """True if the removal made other members wait, or if the removed member did not send LeaveGroup."""
     has_others: bool = entry.start is not None and entry.start["members"] > 0
     return has_others or removal["trigger"] != commands.LEFT
 
@@ -288,7 +291,10 @@ def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _refusals(picture: GroupPicture) -> Iterator[Finding]:
-    """Yield findings about refused commits (the last per member and error), and about failed writes."""
+    """Yield findings about refused commits, and about failed writes of commits.
+
+    Of the commits of one member that were refused with the same error, only the last gets a finding.
+    """
     lines = _recent(picture, [entry.lines[0] for entry in picture.history])
     refused: dict[tuple[str, int], Line] = {}
     for line in lines:

@@ -112,8 +112,9 @@ def undecodable(faults: DataFrame) -> DataFrame:
 def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
     """Return the offsets below the high watermark at which a record differs or is missing on some replicas.
 
-    `records`: the records of all batches that are not shared. The column `brokers` lists the brokers without
-    the record, and the brokers whose record differs from the record on the largest group of brokers.
+    `records`: the records of all batches whose column `shared` is false (`logs.groups`). The column `brokers` of
+    the result lists the brokers without the record. It also lists the brokers whose record differs from the record
+    that the largest group of brokers has.
     """
     limits = table.select(*_REPLICA, "start", "dense_from", "high_watermark")
     every = limits.groupBy(*PARTITION).agg(
@@ -169,7 +170,10 @@ def _whole() -> Column:
 
 
 def _expected() -> Column:
-    """Return the brokers that must have a record at the row's offset if any broker has a record there."""
+    """Return the brokers that must have the record at the row's offset.
+
+    The offset lies below such a broker's high watermark, and the broker's cleaner has not compacted the offset.
+    """
     offset = f.col("offset")
     must_hold = f.filter(
         "replicas", lambda one: (one.dense_from <= offset) & (offset < one.high_watermark)

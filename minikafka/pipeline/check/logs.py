@@ -115,10 +115,11 @@ def is_control() -> Column:
 
 
 def groups(valid: DataFrame, table: DataFrame) -> DataFrame:
-    """Return one row for each distinct batch, with the list of its brokers and the column `shared`.
+    """Return one row for each distinct batch, with the brokers that have the batch.
 
-    A batch above the high watermark of its own replica is left out if the batch's offsets are below the
-    high watermark of another replica.
+    The column `shared` is true if every replica that must hold the batch's offsets has the batch. A replica's
+    batch above the replica's own high watermark is left out if another replica's high watermark lies above the
+    batch.
     """
     own = f.broadcast(table.select("broker", *PARTITION, "start", "high_watermark", "committed"))
     counting = valid.join(own, ["broker", *PARTITION]).where(
@@ -153,7 +154,11 @@ def _is_shared() -> Column:
 
 
 def records(spark: SparkSession, chosen: DataFrame, size: int) -> DataFrame:
-    """Return the records of distinct batches. The column `brokers` is null if the batch is shared."""
+    """Return the records of distinct batches.
+
+    The column `brokers` lists the brokers that have the record's batch. The column is null if every replica that
+    must have the batch has it (`shared`).
+    """
     brokers = f.when(f.col("shared"), None).otherwise(f.col("brokers"))
     table = _in_file_order(spark, chosen.withColumn("brokers", brokers), size)
     return map_in_arrow(table, read_records, RECORDS)
@@ -165,7 +170,7 @@ def undecodable(spark: SparkSession, chosen: DataFrame, size: int) -> DataFrame:
 
 
 def _in_file_order(spark: SparkSession, chosen: DataFrame, size: int) -> DataFrame:
-    """Return the batches that hold records, divided and sorted so that each task reads files in order."""
+    """Return the batches that hold records, sorted by file and position within each Spark task."""
     place = ("path", "position")
     table = chosen.where("record_count > 0").select(*CHOSEN)
     tasks = _tasks(spark, size, max(1, size))

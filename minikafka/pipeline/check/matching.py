@@ -30,8 +30,9 @@ _BROADCAST_MAX: Final = 100_000
 def present(records: DataFrame, table: DataFrame) -> DataFrame:
     """Return one row for each offset with a data record, with the contents of the record on all replicas.
 
-    `content`: the content on most replicas. `variants`: each distinct content with its brokers. `expected`:
-    the brokers that must have the record. `variants` and `expected` are null for records of shared batches.
+    `content`: the content on most replicas. `variants`: each distinct content with its brokers. `expected`: the
+    brokers that must have the record. If all these brokers have the same batch (`shared`), `variants` and `expected`
+    are null.
     """
     data = records.where(~is_control() & f.col("fault").isNull())
     content = content_of(f.col("value")).alias("content")
@@ -105,7 +106,7 @@ def match(sends: DataFrame, logs: DataFrame, table: DataFrame) -> Matched:
 
 
 def _is_there() -> Column:
-    """True if a replica holds the content that was acknowledged at the offset."""
+    """True if at least one replica has, at the row's offset, the content that was sent or read (`sent`)."""
     other = f.exists("variants", lambda one: one.content == f.col("sent"))
     return (f.col("sent") == f.col("content")) | f.coalesce(other, f.lit(False))
 
@@ -120,9 +121,10 @@ def _is_missing() -> Column:
 
 
 def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFrame:
-    """Return, per topic and content, the numbers of surplus records (`found`) and of sends that claim them.
+    """Return one row per topic and content, with the number of surplus records and of sends that may claim them.
 
-    The contents are from surplus records, from missing sends, and from acknowledged sends without an offset.
+    `found` is the number of surplus records. There is one column for each kind of send in `_CLAIMS`. Contents are
+    counted only if they are in a surplus record, a missing send, or an acknowledged send without an offset.
     """
     key = ("topic", "content")
     found = surplus.groupBy(*key).agg(
@@ -153,9 +155,9 @@ def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFram
 
 
 def _granted(claims: DataFrame) -> DataFrame:
-    """Add a column `KIND_granted` for each kind of claim: the number of surplus records granted to the claim.
+    """Add a column `KIND_granted` for each kind in `_CLAIMS`: the number of surplus records that its sends get.
 
-    Also add the column `left`, the number of surplus records that no send claims.
+    Also add the column `left`: the number of surplus records that no send claims.
     """
     claims = claims.withColumn("left", f.col("found"))
     for name in _CLAIMS:
@@ -210,9 +212,10 @@ def _lost(matched: Matched) -> Iterator[DataFrame]:
 
 
 def _reordered(matched: Matched) -> DataFrame:
-    """Return the records whose preceding record of the same producer and partition was sent later.
+    """Return the records that directly follow, in a partition, a record that the same producer sent later.
 
-    A moved record is checked at its actual offset if its content is missing once and found once.
+    A moved record is included, at its actual offset, only if exactly one missing send and one surplus record
+    have its content.
     """
     columns = ("producer", "sequence", *_PLACE)
     unique = matched.claims.where("found = 1 AND missing = 1").select(

@@ -126,7 +126,7 @@ class _Check:
         return table.where(f.col("topic").isin(*topics)) if topics else table
 
     def _of_topics(self, counts: Counts) -> Counts:
-        """Return the counts of the topics to check, and add the topics' names to `self.topics`."""
+        """Return only the counts of topics that are to be checked, and add these topics to `self.topics`."""
         wanted = self.settings.topics
         chosen = {key: count for key, count in counts.items() if not wanted or key[0] in wanted}
         self.topics |= {topic for topic, *_ in chosen}

@@ -177,10 +177,11 @@ def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
 
 
 def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
-    """Return one binary column for each entry of `columns`, copied from the data by Arrow's `take`.
+    """Return one binary column for each entry of `columns`: the bytes of the entry's spans.
 
-    `take` selects from one Arrow array that splits the data into gap, key, gap, value, gap, and so on. So in
-    the data, a record's spans must be in the order of `columns`, and before the spans of the next record.
+    One Arrow array splits the data into gap, key, gap, value, gap, and so on. Arrow's `take` then copies, for
+    example, all keys. So the spans of a record must be in the order of `columns`, and before the spans of the
+    next record.
     """
     count, width = len(columns[0].starts), 2 * len(columns)
     borders = np.zeros(count * width + 1, dtype=np.int32)

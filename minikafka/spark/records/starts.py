@@ -108,7 +108,10 @@ def _between_zeros(data: Bytes) -> Positions:
 
 
 def _likely(data: Bytes) -> Positions:
-    """Return every position where a varint followed by a zero byte could begin, in order."""
+    """Return, in order, each position that looks like the start of a record: a varint followed by a zero byte.
+
+    The varint is the record's length, and the zero byte is the attributes byte.
+    """
     first = np.flatnonzero(data[1:] == 0)
     first = first[data[first] < 0x80]
     found = np.zeros(len(data), dtype=np.bool_)
@@ -125,7 +128,10 @@ def _all(data: Bytes) -> Positions:
 
 
 def _read_records(data: Bytes, starts: Positions) -> tuple[Positions, Positions, Positions]:
-    """Read the length at each candidate. Return the starts, bodies and ends of the possible records."""
+    """Return three positions of each candidate that can be a record: its start, its body's start, and its end.
+
+    `starts`: the start of each candidate. A candidate is dropped if its length is invalid or exceeds the data.
+    """
     lengths, bodies, unfinished = _read(data, starts, INT_BYTES)
     lengths[unfinished] = -1
     ends = bodies + lengths
@@ -167,9 +173,10 @@ def _agrees(starts: Positions, section_starts: Positions, counts: Positions) -> 
 
 
 def _follow(starts: Positions, ends: Positions, size: int) -> Positions:
-    """Return the indexes of the candidates on the path from position 0 to `size`.
+    """Return the indexes of the candidates that form a chain from position 0 to `size`.
 
-    The result is empty if no path leads to `size`. Pointer doubling finds the path in log2(n) rounds.
+    In a chain, each candidate starts where the previous candidate ends. The result is empty if there is no such
+    chain. Pointer doubling finds the chain in log2(n) rounds.
     """
     if not starts.size or starts[0] != 0:
         return np.empty(0, dtype=np.int64)

@@ -31,7 +31,7 @@ def sizes(raw: npt.NDArray[np.uint64]) -> Numbers:
 
 
 def binary(columns: Sequence[Numbers], between: bytes = b"") -> pa.Array:
-    """Return one binary value per row: the bytes `between` once, then one zigzag varint per column."""
+    """Return one binary value per row: the bytes `between`, then the row's number in each column as a zigzag varint."""
     raws = [zigzag(column) for column in columns]
     lengths = [sizes(raw) for raw in raws]
     ends = np.cumsum(sum(lengths, np.zeros(len(raws[0]), dtype=np.int64)) + len(between))

@@ -55,7 +55,7 @@ def murmur2(keys: pa.Array) -> Words:
 def _bytes(
     keys: pa.Array,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Return the start of each key in the data, the length of each key (0 for null), and the padded data."""
+    """Return the start and the length (0 for null) of each key, and the bytes of all keys followed by padding."""
     _, borders, content = keys.buffers()
     offsets = np.frombuffer(borders, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     positions = offsets.astype(np.int64)

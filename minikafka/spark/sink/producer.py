@@ -104,7 +104,7 @@ class IdempotentProducer:
             self._leaders.wait_and_refresh(sorted(failed), self._deadline)
 
     def _ask(self, address: Address, tps: list[TopicPartition]) -> Connection | None:
-        """Send one Produce request, without waiting. Return its connection, or None if the leader is unreachable."""
+        """Send one Produce request, without waiting. Return the connection used, None if the leader is unreachable."""
         batches = {tp: self._waiting[tp][0].data for tp in tps}
         try:
             connection = self._leaders.connection(address)

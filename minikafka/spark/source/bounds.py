@@ -48,10 +48,11 @@ def parse(
     default: int,
     refused: int | None,
 ) -> Bound:
-    """Return the bound that the three options `names` set. Raises `ConfigError`.
+    """Return the bound that the user has set, or a bound at the offset `default`. Raises `ConfigError`.
 
-    `refused`: a value that is not allowed for offsets; None if all values are allowed. A batch read must not
-    start at LATEST or end at EARLIEST. Times may have these values, as in Spark's own source.
+    `names`: the options for a time, for times by partition, and for offsets. `refused`: an offset that is not
+    allowed (LATEST for the start of a batch read, EARLIEST for its end); None if all offsets are allowed. A time
+    may be LATEST or EARLIEST in any case, as in Spark's own source.
     """
     time, times, offsets = names
     if value := options.optional(time):

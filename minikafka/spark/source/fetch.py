@@ -70,9 +70,9 @@ class RangeReader:
                 yield answer
 
     def _next_answer(self) -> protocol.FetchResponse | None:
-        """Return the response to the outstanding request or, without one, to a new request.
+        """Return the response to the outstanding Fetch. If no Fetch is outstanding, send a Fetch first.
 
-        None if the leader cannot be reached.
+        Return None if the leader cannot be reached.
         """
         try:
             if self._asked is None and not self._ask():
@@ -86,7 +86,7 @@ class RangeReader:
             return None
 
     def _ask(self) -> bool:
-        """Send a Fetch for the next offset. False if the partition has no leader."""
+        """Send a Fetch for the next offset and return True. Return False if no live leader is known."""
         address = self._leaders.address(self._tp)
         if address is None:
             return False
@@ -123,7 +123,7 @@ class RangeReader:
         return True
 
     def _ask_ahead(self) -> None:
-        """Send the next Fetch early. A failure is handled when the response is needed."""
+        """Send the next Fetch before its response is needed. If sending fails, `_next_answer` sends the Fetch again."""
         try:
             self._ask()
         except OSError as error:

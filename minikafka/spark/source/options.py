@@ -114,8 +114,8 @@ class ReadOptions:
 def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
     """Return the options of a read from Spark's option map. Raises `ConfigError`.
 
-    If `mode` is None, the rules that differ between batches and streams are not checked. Spark asks for the
-    columns before Spark chooses the mode.
+    `mode`: batch or stream. None when Spark asks for the columns, because Spark chooses the mode later. Rules
+    that differ between batches and streams are then not checked.
     """
     options = OptionMap(given, DEFAULTS, _REFUSED)
     if mode is not None:

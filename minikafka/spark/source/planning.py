@@ -69,11 +69,11 @@ class _Cluster:
         return found, sorted(set(topics) - {tp.topic for tp in found})
 
     def ends(self, partitions: Sequence[TopicPartition], which: int) -> Positions:
-        """Return the start (EARLIEST) or the end (LATEST) of each log."""
+        """Return the start of each log if `which` is EARLIEST, or the end of each log if `which` is LATEST."""
         return self.leaders.list_offsets(dict.fromkeys(partitions, which), self.deadline)
 
     def resolve(self, bound: Bound, earliest: Positions, latest: Positions) -> Positions:
-        """Return the bound as an offset of every partition; -1 if no record is at or after the bound's time."""
+        """Return the offset of `bound` in each partition; -1 if no record is at or after the time of `bound`."""
         _check_named(bound, latest)
         if bound.by_time:
             wanted = {tp: bound.number(tp) for tp in latest}
@@ -129,7 +129,7 @@ def _unknown(missing: Sequence[str], option: str) -> KafkaError:
 
 
 def _check_named(bound: Bound, partitions: Mapping[TopicPartition, Position]) -> None:
-    """Raise `ConfigError` if a bound by partition does not name exactly the existing partitions.
+    """Raise `ConfigError` if `bound` was set by partition and does not name exactly the existing partitions.
 
     Spark's own Kafka source has the same rule.
     """
@@ -202,7 +202,7 @@ def latest_positions(options: ReadOptions, start: Positions) -> Positions:
 
 
 def _ends_before(latest: Position, start: Position) -> bool:
-    """True if the log ends below `start`, although the topic was not recreated since."""
+    """True if the log end `latest` is below `start`. A recreated topic gives False."""
     return latest.offset < start.offset and not latest.is_of_another_topic(start)
 
 

@@ -130,7 +130,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
         return limited(begin, end, most) if most else end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the partition ends when the last micro-batch was planned; None before the first micro-batch.
+        """Return the partition ends that the last call of `latestOffset` used; None before the first call.
 
         Spark shows these ends as `latestOffset` in the progress of the query.
         """
