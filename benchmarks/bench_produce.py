@@ -13,7 +13,7 @@ SIZE_MAX = 1 << 20
 
 
 class _Decoder:
-    """Decodes each request that `frames` finds, and sums the positions of the records."""
+    """A decoder of Produce requests. `total`: the sum of the positions at which the record batches begin."""
 
     def __init__(self) -> None:
         self.total = 0

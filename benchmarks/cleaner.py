@@ -1,8 +1,9 @@
-"""`python -m benchmarks.cleaner`: how fast logs are cleaned, next to Apache Kafka's cleaner on the same bytes.
+"""`python -m benchmarks.cleaner`: how fast minikafka's cleaner and Apache Kafka's cleaner clean the same logs.
 
-Kafka's jars are those in the directory that MINIKAFKA_KAFKA_JARS names; without them only this cleaner runs. Both
-open the log, map its keys and copy it, in turn, in one process each; the time is that of the cleaning alone. At the
-end a broker serves producers, in turn without and with a cleaning in progress: latency of one request in flight.
+The two cleaners run in turn, each in one process. Each cleaner opens the log, maps the keys and copies the records.
+Only the cleaning is timed, not the start of the process. Kafka's cleaner runs only if MINIKAFKA_KAFKA_JARS names a
+directory with Kafka's jars. At the end, the benchmark measures the latency of produce requests, with one request in
+flight, in turn without and with a cleaning in progress on the broker.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The load of one connection. The entries of `requests` are sent in turn, `total` requests in total."""
+    """The load of one connection: `total` requests, which are the entries of `requests` in rotation."""
 
     host: str
     port: int

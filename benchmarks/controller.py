@@ -1,9 +1,8 @@
-"""`python -m benchmarks controller`: loads, creates and moves many partitions, compared with
-Kafka's figures.
+"""`python -m benchmarks controller`: how fast a controller loads, creates and moves many partitions.
 
-Two setups: a real controller and ZooKeeper with simulated brokers, and three real brokers. The
-target of the first is Kafka's published figure, that of the second a third of the time of Apache
-Kafka 3.9.
+There are two setups. The first setup has a real controller and a real ZooKeeper with simulated brokers; its targets
+are Kafka's published figures. The second setup has three real brokers; its targets are a third of the times of
+Apache Kafka 3.9.
 """
 
 from __future__ import annotations

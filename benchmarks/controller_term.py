@@ -39,8 +39,9 @@ POLL_SECONDS = 0.002
 
 
 class Orders(NamedTuple):
-    """The parameters of the process. `port`: the port of the simulated broker `broker`.
+    """The parameters of the process.
 
+    `broker`: the id of the controller's own broker, which is simulated. `port`: the port of this broker.
     `shut_down`: the broker to shut down; None for no shutdown.
     """
 
@@ -73,7 +74,7 @@ class CountingChannels(Channels):
 
 
 class Setting(NamedTuple):
-    """The objects that the measurement reads."""
+    """The controller under test (`service`), and the objects that the controller uses."""
 
     service: ZooKeeperController
     coordination: CountingCoordination

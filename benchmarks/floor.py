@@ -44,7 +44,7 @@ ANSWER = Answer(len(ACKNOWLEDGEMENT), struct.Struct(">i8x"), (8,))
 
 
 def request(payload_bytes: int) -> bytes:
-    """Return an encoded produce request for the floor."""
+    """Return an encoded produce request in the format of the floor, the log that this module implements."""
     return struct.pack(">iB", payload_bytes + 1, PRODUCE) + b"x" * payload_bytes
 
 

@@ -182,9 +182,9 @@ def three_members(coordinator: Address, group: str) -> list[Member]:
 
 
 def rebalance(members: Sequence[Member]) -> tuple[float, float]:
-    """Make all members join again. Return the ms from the last JoinGroup, and from the last SyncGroup.
+    """Make all members join again. Return the durations of the JoinGroup phase and the SyncGroup phase in ms.
 
-    Each time ends when all members have received their responses.
+    A phase is measured from the last member's request until all members have received their responses.
     """
     leader_first = sorted(members, key=lambda member: member.id != member.leader)
     joined = answer_last(leader_first, Member.send_join, Member.receive_join)

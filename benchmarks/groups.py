@@ -1,7 +1,8 @@
-"""Consumer groups on minikafka, in turn with Apache Kafka 3.9 where its jars are: `python -m benchmarks.groups`.
+"""`python -m benchmarks.groups`: consumer groups on minikafka, compared with Apache Kafka 3.9.
 
-Each scenario runs on all clusters in turn, round by round, with the same client. The settings of both clusters
-are `peer.KEYS` and `KEYS`; all others are their defaults.
+Apache Kafka runs only if MINIKAFKA_KAFKA_JARS names a directory with its jars. Each scenario runs on both clusters in
+turn, round by round, with the same client. Both clusters have the settings in `KEYS`, which include `peer.KEYS`. All
+other settings are the defaults.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Scenario(NamedTuple):
 
 
 async def commit(cluster: Cluster, options: Options) -> Mapping[Row, float]:
-    """Measure commits over 64 connections with one request in flight. Each connection has its own group."""
+    """Measure commits over 64 connections, each with its own group and one request in flight."""
     topic = await new_topic(cluster)
     total = max(int(COMMITS * options.scale) // CONNECTIONS, 5)
     loads = []

@@ -197,7 +197,7 @@ def _controller(bootstrap: tuple[str, int]) -> tuple[str, int]:
 
 
 def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> list[Leader]:
-    """Create a topic with three replicas, wait until every leader leads, and return the leaders.
+    """Create a topic with three replicas, wait until every leader serves its partition, and return the leaders.
 
     Raises LoadError.
     """

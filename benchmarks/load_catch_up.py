@@ -22,7 +22,7 @@ FILL_REQUESTS = 20_000
 
 
 class CatchUp(NamedTuple):
-    """The number of records and bytes read, and the time."""
+    """The numbers of records and bytes that consumers have read, and the duration in seconds."""
 
     records: int
     bytes: int

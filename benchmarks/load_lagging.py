@@ -55,19 +55,22 @@ class Lagging(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The p99 with the consumer at the broker, divided by the p99 with the consumer at the stand-in."""
+        """The p99 while the consumer reads from the broker, divided by the p99 while it reads from the stand-in."""
         return self.beside / self.elsewhere
 
     @property
     def ratio_to_alone(self) -> float:
-        """The p99 with the consumer at the broker, divided by the p99 without a consumer."""
+        """The p99 while the consumer reads from the broker, divided by the p99 without a consumer."""
         return self.beside / self.alone
 
 
 def run(
     old: str, topic: str, read_at: Leader, leader: Leader, end: int, *, rounds: int, count: int
 ) -> Lagging:
-    """Produce `count` requests to `topic` per round and load, while consumers read `old` up to offset `end`.
+    """Measure produce requests to `topic`, without a consumer and while a consumer reads the topic `old`.
+
+    In each round, each of the three loads (`Lagging`) has `count` produce requests. The consumer reads the records
+    of `old` below offset `end` repeatedly.
 
     `read_at` (the leader of `old`) and `leader` (the leader of `topic`) must be the same broker. Raises LoadError.
     """
@@ -91,7 +94,10 @@ def _p99(latencies: list[int]) -> float:
 
 @contextmanager
 def _stand_in(topic: str, leader: Leader) -> Iterator[Leader]:
-    """Run a stand-in process, and yield its address. It answers every fetch with the leader's first response."""
+    """Run a process that stands in for the leader, and yield the address of the process.
+
+    The process answers every fetch with the response that the leader returned for offset 0.
+    """
     with Session(leader.host, leader.port) as session:
         session.socket.sendall(_fetch(topic, leader, 0))
         data = session.receive()

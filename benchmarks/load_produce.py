@@ -1,7 +1,8 @@
-"""Measures produce throughput and latency with acks=all and three replicas, in turn with the floor.
+"""Measures produce throughput and latency with acks=all and three replicas, compared with a minimal reference.
 
-The floor gets the same load: the same generator, batch size and number of requests in flight. Runs are short and of
-equal volume. With more than about 2 GB of dirty pages, a run would measure the kernel's write-back.
+The reference is the floor (`floor.py`). The cluster and the floor run in turn with the same load: the same generator,
+batch size and number of requests in flight. Runs are short and of equal volume. With more than about 2 GB of dirty
+pages, a run would measure the kernel's write-back.
 """
 
 from __future__ import annotations
@@ -65,9 +66,10 @@ class Measured(NamedTuple):
 async def measure(
     scenario: Scenario, bootstrap: tuple[str, int], floor_port: int, rounds: int
 ) -> Measured:
-    """Run the scenario on the cluster and on the floor in turn, after a warm-up of both for each topic.
+    """Run the rounds of a scenario, in turn on the cluster and on the floor (`floor.py`).
 
-    A large topic is deleted and replaced, so that a run never stores more than a few GB at a time.
+    Each topic begins with a warm-up of the cluster and of the floor. A topic that holds about `TOPIC_BYTES` is
+    deleted and replaced, so that a run never stores more than a few GB at a time.
     """
     measured = Measured(scenario, [], [])
     stored = scenario.size * scenario.total

@@ -221,7 +221,7 @@ def kafka_jars() -> str:
 
 
 async def compare(jars: str, rounds: int, scale: float, kept: Path | None) -> None:
-    """Run the loads on both clusters in turn, print the table, and append a line of results to `kept`."""
+    """Run the loads on both clusters in turn, print the table, and append the results to the file `kept`."""
     print(report.machine(), flush=True)
     with tempfile.TemporaryDirectory(prefix="peer-") as directory:
         clusters: Sequence[Cluster] = (Minikafka(), ApacheKafka(jars, Path(directory)))
@@ -326,7 +326,10 @@ async def failover(cluster: Cluster) -> float:
 
 
 def is_written(brokers: Sequence[Address], topic: str) -> bool:
-    """True if the leader that the first broker names is one of these brokers and acknowledges a record."""
+    """True if the topic's leader is one of these brokers and acknowledges a record.
+
+    The metadata of the first broker names the leader.
+    """
     with suppress(OSError, LoadError, KeyError, ValueError):
         with kafka.Session(*brokers[0]) as session:
             metadata = session.ask(METADATA, 1, topics=[{"name": topic}])

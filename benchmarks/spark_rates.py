@@ -1,9 +1,13 @@
-"""`python -m benchmarks.spark_rates`: how fast topics are read for Spark, next to other readers in the same run.
+"""`python -m benchmarks.spark_rates`: how fast topics are read for Spark, compared with other readers.
 
-The decoder reads one partition in one process, in turn with confluent-kafka and with decompression alone, for every
-codec: records per second of processor time. Jobs read 2 million lz4 records of 6 partitions in `local[2]`, and
-streams 6 million in three micro-batches, in turn with Spark's own connector, if MINIKAFKA_SPARK_KAFKA_JARS names a
-directory with its jars, and with a source whose rows are ready (`spark_floor.py`).
+There are three measurements. The readers of a measurement run in turn, in the same run.
+- The decoder reads one partition in one process, for every codec. The other readers are confluent-kafka, and a reader
+  that only decompresses. The unit is records per second of processor time.
+- Jobs read 2 million lz4 records from 6 partitions, with Spark's master `local[2]`.
+- Streams read 6 million lz4 records from 6 partitions in three micro-batches, also in `local[2]`.
+
+Jobs and streams are compared with a source of prepared rows (`spark_floor.py`), and with Spark's own Kafka connector
+if MINIKAFKA_SPARK_KAFKA_JARS names a directory with the connector's jars.
 """
 
 from __future__ import annotations
@@ -257,8 +261,8 @@ def jobs(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
 def streams(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
     """Measure and print the rows per second of every stream with every source. The first round is not counted.
 
-    The time of a whole query includes the start. The micro-batches after the first one show how fast a query
-    processes a backlog.
+    Each stream has two rates. The rate of the whole query includes the start of the query. The rate of the
+    micro-batches after the first one shows how fast a query processes a backlog.
     """
     share = PARTITIONS * MICRO_BATCHES
     records = int(6_000_000 * options.scale) // share * share

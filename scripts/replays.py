@@ -56,8 +56,9 @@ def at_least_once(
 ) -> tuple[list[str], int]:
     """Return the problems of a copied topic, and the number of duplicates.
 
-    `copies`: in offset order by partition. `interrupted`: the micro-batches during which a driver or an executor was
-    killed. Only these micro-batches may have duplicates, and duplicates must have the same origin.
+    `copies`: the records of the copied topic, in offset order within each partition. `interrupted`: the ids of the
+    micro-batches during which a driver or an executor was killed. Only these micro-batches may have duplicates. All
+    copies of one record must have the same origin.
     """
     found: defaultdict[Place, list[Copy]] = defaultdict(list)
     for copy in copies:

@@ -108,8 +108,8 @@ class Group:
     def finish(self, records: int) -> None:
         """Wait until every record is processed, at most `DRAIN_SECONDS`, and stop the consumer.
 
-        Then check the committed offset, the processed records and the number of assignments, and add what is
-        wrong to `problems`. Raises KafkaException.
+        Then check the committed offset, the processed records and the number of assignments. Add a text to
+        `problems` for each wrong value. Raises KafkaException.
         """
         end = time.monotonic() + DRAIN_SECONDS
         while len(self.processed) < records and self._thread.is_alive() and time.monotonic() < end:

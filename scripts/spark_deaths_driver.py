@@ -2,11 +2,11 @@
 
     python spark_deaths_driver.py BOOTSTRAP MASTER DIRECTORY
 
-The driver prints `{"copied": N}` for each micro-batch that was written to the other topic. After a line on standard
-input, the driver processes all existing records, stops the streams, writes the rows of the Parquet table to
-`rows.parquet`, and prints `{"rows": N}`. The second line has the settings of `minikafka pipeline check` as JSON: the
-driver runs this check, prints the check's JSON document and exits. After an error, the driver exits with a traceback
-and code 1.
+The driver prints `{"copied": N}` for each micro-batch that was written to the other topic. The driver reads
+two lines from standard input. After the first line, the driver processes all existing records, stops the streams,
+writes the rows of the Parquet table to `rows.parquet`, and prints `{"rows": N}`. The second line has the settings of
+`minikafka pipeline check` as JSON. After the second line, the driver runs this check, prints the check's JSON document
+and exits. After an error, the driver exits with a traceback and code 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ SETTINGS = {
 
 
 def main(bootstrap: str, master: str, directory: Path) -> None:
-    """Run both streams until a line arrives on standard input, then run the check in the next line."""
+    """Run both streams until a line arrives on standard input, then run `minikafka pipeline check`.
+
+    The second line on standard input has the settings of the check.
+    """
     die_with(os.getppid())
     is_local = master.startswith("local")
     more = {} if is_local else {"spark.driver.host": "127.0.0.1"}
@@ -83,7 +86,7 @@ def to_parquet(spark: SparkSession, bootstrap: str, directory: Path) -> Streamin
 
 
 def to_topic(spark: SparkSession, bootstrap: str, checkpoint: Path) -> StreamingQuery:
-    """Start the stream to the other topic. Each value begins with the record's partition and offset."""
+    """Start the stream to the topic `COPY`. Each value begins with the partition and offset of the source record."""
     named = "concat(cast(concat(partition, ':', offset, ':') as binary), value) as value"
     writer = source(spark, bootstrap).selectExpr("key", named).writeStream.format("minikafka")
     writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", COPY)
@@ -92,7 +95,10 @@ def to_topic(spark: SparkSession, bootstrap: str, checkpoint: Path) -> Streaming
 
 
 def follow(copying: StreamingQuery, archiving: StreamingQuery, lines: Queue[str]) -> None:
-    """Print the row count of each micro-batch of `copying` until a line arrives. Raises a stream's error."""
+    """Print the row counts of the micro-batches of `copying` until `lines` has a line.
+
+    If a stream has failed, raises the error of this stream.
+    """
     last = -1
     while not has_line(lines):
         for query in (copying, archiving):

@@ -365,7 +365,7 @@ def settings(
 
 
 def reads(reading: Reading) -> Iterator[dict[str, object]]:
-    """Yield the records read as rows of a consumer's history."""
+    """Yield one row of a consumer's history for each record that was read."""
     position = 0
     for partition, deliveries in reading.items():
         for offset, (_, value) in deliveries:
@@ -415,14 +415,14 @@ def check_outputs(
 
 
 def copy_of(message: Message) -> replays.Copy:
-    """Return a message of the copied topic as a `Copy`, with the place in the source topic and the origin."""
+    """Convert a message of the copied topic to a `Copy`. The value contains the source place, a header the origin."""
     partition, offset, value = message.value().split(b":", 2)
     origin = replays.Origin(**json.loads(dict(message.headers())[ORIGIN]))
     return replays.Copy(message.partition(), (int(partition), int(offset)), value, origin)
 
 
 def rows_of(file: Path) -> Iterator[tuple[replays.Place, bytes]]:
-    """Yield the place in the source topic and the value of each row of the table."""
+    """Yield a pair for each row of the table: the record's place in the source topic, and the record's value."""
     columns = pq.read_table(file).to_pydict()
     places = zip(columns["partition"], columns["offset"], strict=True)
     yield from zip(places, columns["value"], strict=True)

@@ -1,4 +1,4 @@
-"""Every in-scope row of the conformance table is claimed by a test, and `RowOutcomes` fails runs with unproved rows."""
+"""The conformance table: each row in scope has a test, and a run fails if all tests of a row ran and none passed."""
 
 from __future__ import annotations
 

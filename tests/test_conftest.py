@@ -1,4 +1,4 @@
-"""The settings of the whole suite in `conftest.py`: lost exceptions and tasks, compiled modules, the order of files."""
+"""The effects of `conftest.py`: lost exceptions fail a test, compiled modules are kept, Spark tests run first."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class GroupReader(Protocol):
 
 
 class ConfluentGroup:
-    """confluent-kafka: librdkafka behind Python."""
+    """A `GroupReader` with confluent-kafka, the Python binding of librdkafka."""
 
     name = "confluent-kafka"
 
@@ -64,12 +64,12 @@ class ConfluentGroup:
 
 
 class KafkaPythonGroup:
-    """kafka-python, with one poll for each record.
+    """A `GroupReader` with kafka-python. Each poll waits for a record until the time limit, for the following reason.
 
-    kafka-python 3.0.12 first joins without metadata of the topic, and joins again once it has the metadata. If a
-    poll ends, or the coordinator dies, between the responses to the second JoinGroup and to its SyncGroup, no
-    later poll takes the assignment: the leader has already recorded the new metadata, so
-    `ConsumerCoordinator.need_rejoin` returns False. The member then reads nothing and sends no heartbeats.
+    kafka-python 3.0.12 first joins without metadata of the topic. When it has the metadata, it sends a second
+    JoinGroup, and then SyncGroup. A member hangs if its poll ends, or if the coordinator dies, between the
+    responses to these two requests. No later poll takes the assignment: the leader has already recorded the new
+    metadata, so `ConsumerCoordinator.need_rejoin` returns False. The member reads nothing and sends no heartbeats.
     """
 
     name = "kafka-python"
@@ -98,7 +98,7 @@ class KafkaPythonGroup:
 
 
 class AioKafkaGroup:
-    """aiokafka."""
+    """A `GroupReader` with aiokafka."""
 
     name = "aiokafka"
 

@@ -33,7 +33,10 @@ pytestmark = pytest.mark.skipif(
 
 
 def cleaned_by_kafka(lines: list[str], file: Path) -> list[int]:
-    """Run Kafka's Cleaner once for each line; return the end offset of each cleaning."""
+    """Run Kafka's Cleaner once for each line, which has the arguments of one cleaning; return the end offsets.
+
+    `file` is written with the lines. LogCleaning.java describes the arguments.
+    """
     file.write_text("\n".join(lines) + "\n")
     command = ["java", "-cp", f"{JARS}/*", str(PROGRAM), str(file)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -98,7 +101,7 @@ def test_cleaned_log_has_the_same_batches_as_a_log_cleaned_by_kafka(
 def test_transaction_that_ends_above_the_last_stable_offset_is_cleaned_as_by_kafka(
     tmp_path: Path,
 ) -> None:
-    """In each log one transaction stays open; earlier transactions end above the offset where it begins."""
+    """In each log one transaction stays open. Transactions that began earlier end above its first offset."""
     storage, lines, ends = DiskStorage(), [], []
     now = int(time.time() * 1_000)
     for seed in SEEDS:

@@ -44,7 +44,7 @@ class Member(Protocol):
 
 
 class Native:
-    """The native consumer, read by a task."""
+    """A group member with the native consumer. A task runs `read`, which collects the values."""
 
     def __init__(self, consumer: GroupConsumer) -> None:
         self.values: list[bytes] = []
@@ -158,7 +158,7 @@ AIOKAFKA = {"range": AioRange, "roundrobin": AioRoundRobin, "sticky": AioSticky}
 
 
 class AioKafka:
-    """aiokafka, read by a task."""
+    """A group member with aiokafka's consumer. A task runs `read`, which collects the values."""
 
     def __init__(self, consumer: Any) -> None:
         self.values: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The real cluster that the tests of this folder share, and the stage that the tests of one module share."""
+"""The cluster that all tests of this folder share, and the `stage` cluster that the tests of one module share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["cluster", "shared_cluster"]
 
 @pytest.fixture
 async def stage(shared_stage: RealStage) -> AsyncIterator[RealStage]:
-    """The module's `shared_stage`; stopped processes are started again after the test."""
+    """The module's `shared_stage`, a cluster for crash scenarios. Stopped brokers are started again after the test."""
     try:
         yield shared_stage
     finally:

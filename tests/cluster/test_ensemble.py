@@ -66,9 +66,9 @@ async def cluster(brokers: LocalCluster, members: Ensemble) -> AsyncIterator[Loc
 
 
 async def member_of(broker: int, members: Ensemble) -> ManagedZooKeeper | None:
-    """Return the member of `members` to which the broker's session is connected, or None.
+    """Return the ZooKeeper server of `members` to which the broker's session is connected, None if there is none.
 
-    None is also returned while the broker has no session, which is until it registers again after an expiry.
+    After its session has expired, the broker has no session until it registers again.
     """
 
     def session() -> int | None:

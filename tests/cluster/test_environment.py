@@ -39,7 +39,10 @@ def project(tmp_path: Path) -> Path:
 def run(
     project: Path, *candidates: tuple[str, str], start: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script that prints the index of the interpreter chosen from `candidates`: (name, build), in PATH order."""
+    """Run a script that prints the index of the interpreter that `scripts/environment` has chosen.
+
+    `candidates`: (name, build) of each interpreter, in PATH order.
+    """
     dirname = shutil.which("dirname")
     assert dirname is not None
     directories = [project / f"directory {number}" for number in range(len(candidates))]

@@ -62,7 +62,10 @@ async def client(cluster: LocalCluster):
 
 
 async def fill(client: Client, topic: str, partition: int, first: int, count: int) -> list[tuple]:
-    """Produce the numbers from `first` on as text; return the rows to expect if `first` is the next offset."""
+    """Produce the numbers from `first` on as text; return the rows that a reader must get.
+
+    The rows are right only if `first` is the partition's next offset.
+    """
     values = [str(number) for number in range(first, first + count)]
     records = [Record(value=value.encode()) for value in values]
     await client.produce(topic, records, partition=partition)

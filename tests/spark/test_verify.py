@@ -26,7 +26,7 @@ LINES = {
 
 @pytest.fixture
 def judge(spark, cluster: LocalCluster, tmp_path) -> Callable[..., Awaitable[Verdict]]:
-    """Return a function that writes lines to a new topic and returns the verdict against the source, `LINES`."""
+    """Return a function that writes lines to a new topic and returns the verdict of its comparison with `LINES`."""
     source, output = tmp_path / "lines.parquet", tmp_path / "result"
     rows = [(name, at, line) for name, lines in LINES.items() for at, line in enumerate(lines, 1)]
     names = ("file", "line_no", "text")

@@ -108,7 +108,7 @@ class Running:
 
 
 class Driver:
-    """The driver of one client library: starts its program with the matrix's verbs."""
+    """The program of one client library. Each start runs the program with one verb, such as `produce`."""
 
     def __init__(self, command: list[str], bootstrap: str) -> None:
         self._command = command

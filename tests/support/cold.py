@@ -69,7 +69,7 @@ class Tasks:
 
 
 class WaitedForMetadata(MetadataCache):
-    """A metadata cache with which a test can wait until requests wait for a metadata update."""
+    """A metadata cache that lets a test wait until some requests are waiting for a metadata update."""
 
     async def until_waiting(self, *requests: asyncio.Future[Any], waiting: int = 1) -> None:
         """Run the loop until `waiting` requests wait for a metadata update, or all of `requests` are done."""
@@ -162,7 +162,7 @@ class Replicas:
 
 
 class Cold:
-    """The parts of a broker that handle cold requests, and the `services` that contain the parts."""
+    """The parts of a broker that handlers of cold requests use. `services` passes the parts to the handlers."""
 
     def __init__(
         self,

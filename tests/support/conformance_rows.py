@@ -26,7 +26,7 @@ _LEVEL = "level of the proof"
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table.
+    """One row of the conformance table: a requirement.
 
     `later`: the reason why no test proves the row yet; None for a row in scope.
     `rest`: the part of a row in scope that is not implemented yet, and why; None if all of it is implemented.
@@ -112,10 +112,10 @@ def _claims_in_scope() -> dict[str, tuple[str, ...]]:
 
 
 class RowOutcomes:
-    """A pytest plugin that fails the run for each row whose tests all ran without one that passed.
+    """A pytest plugin that fails the run for each table row of which all tests ran and none passed.
 
-    The check happens only in the controlling process, which gets the reports of all workers. If only a part of the
-    suite runs, only rows are checked whose tests all belong to this part.
+    Only the controlling process, which gets the reports of all workers, makes this check. A run of a part of the suite
+    checks only the rows whose tests all belong to that part.
     """
 
     NAME = "row outcomes"
@@ -199,7 +199,7 @@ class RowOutcomes:
         row_results.record(self.results(), claiming, today, self._file)
 
     def unproved(self) -> list[str]:
-        """Return the ids of the rows whose tests all ran in this session, and none of them passed.
+        """Return the id of each row of which all tests ran in this session and none passed.
 
         A parametrized test passed if at least one of its cases passed and none of them failed.
         """

@@ -293,7 +293,7 @@ class ControllerBench(Candidate):
         return path in self.ensemble.nodes
 
     def first(self, what: str, about: str) -> int:
-        """Return the position of the first event (what, about) in the trace."""
+        """Return the index in `trace` of the first event that equals (what, about)."""
         return next(i for i, event in enumerate(self.trace) if event == (what, about))
 
 

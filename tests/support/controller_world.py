@@ -372,7 +372,7 @@ class World:
         ]
 
     def answer_of(self, question: Effect) -> Outcome:
-        """Carry out, on ZooKeeper, an effect for whose outcome the machine waits; return the outcome."""
+        """Carry out on ZooKeeper an effect whose outcome the machine waits for; return the outcome."""
         if isinstance(question, WriteLeaderAndIsr):
             return write_states(self.nodes, question.states)
         if isinstance(question, WriteAssignments):
@@ -400,9 +400,9 @@ class World:
         return failed
 
     def give_topic_ids(self, topics: Mapping[str, bytes | None]) -> dict[str, bytes]:
-        """Write topic ids; return those written. An id of None is replaced by the padded topic name.
+        """Write topic ids to the topic nodes; return the ids that were written.
 
-        A topic with an id of None that has state nodes gets no id.
+        If the given id is None, the topic gets its padded name as id, but only if the topic has no state nodes.
         """
         given = {}
         for topic, topic_id in topics.items():

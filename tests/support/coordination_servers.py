@@ -46,7 +46,7 @@ class RecordingClient(Coordination, Protocol):
 
 
 class Zookeeper(Protocol):
-    """A server, the network in front of the server, and an observer with a separate connection."""
+    """A ZooKeeper server whose client connections a test can cut, and a separate connection for observation."""
 
     @property
     def events(self) -> int:

@@ -234,7 +234,10 @@ class Member(GroupClient):
         return True
 
     def share(self, joined: Any, number: int) -> bytes:
-        """Return the assignment of a member: generation and instance id or, for dynamic members, member id."""
+        """Return the assignment for `joined.members[number]`: the generation and an id, as text.
+
+        The id is the instance id or, for a dynamic member, the member id.
+        """
         member = joined.members[number]
         return f"{joined.generation_id} {member.group_instance_id or member.member_id}".encode()
 

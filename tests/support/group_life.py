@@ -137,7 +137,7 @@ class Life:
         self.tasks[number] = asyncio.get_running_loop().create_task(member.live())
 
     async def check(self) -> None:
-        """Check that each partition's committed offset is at least the last acknowledged one, and was really sent."""
+        """Check that each member's committed offset is between its last acknowledged and its last sent offset."""
         acked = {member.partition: member.acked for member in self.members if member.acked}
         found = await self.observer.committed()
         for partition, offset in acked.items():
@@ -180,7 +180,10 @@ class Faults:
         return loop
 
     def begin(self, fault: str, broker: int) -> Callable[[], Awaitable[None]]:
-        """Begin the fault at once, between two callbacks; return a function that waits and ends the fault."""
+        """Kill or pause the broker at once; return a function that ends the fault.
+
+        For the fault "move", nothing happens at once: the returned function moves the partition.
+        """
         session = self.cluster.sessions[broker].session_id
         if fault == "kill":
             self.cluster.kill(broker)

@@ -216,7 +216,7 @@ class Client:
         self.restart()
 
     def commit(self) -> None:
-        """Commit an offset. It is chosen when the request arrives, so that later commits have higher offsets."""
+        """Commit an offset. The offset is chosen when the request arrives, so later commits have higher offsets."""
         sent: list[int] = []
 
         def request() -> CommitRequest:
@@ -375,7 +375,7 @@ class GroupStorm:
     # The log.
 
     def finish_appends(self, host: Host) -> None:
-        """Report the outcomes of the oldest held appends, in log order."""
+        """Report the outcomes of the broker's oldest pending appends to its coordinator, in log order."""
         while host.held and self.rng.random() < 0.9:
             append = host.held.pop(0)
             error = ErrorCode.NONE
@@ -392,7 +392,7 @@ class GroupStorm:
             self.later(20, self.finish_appends, host)
 
     def move(self) -> None:
-        """Elect another leader. The new leader's log may have the first of the former leader's appends in progress."""
+        """Elect another leader. The oldest pending appends of the former leader may still be committed."""
         former = self.hosts[-1]
         former.leads = False
         for append in former.held[: self.rng.randrange(len(former.held) + 1)]:
@@ -458,7 +458,10 @@ class GroupStorm:
         }
 
     def check_joined(self, host: Host, response: JoinResponse) -> None:
-        """Check that a member joined the current generation and, if the group is stable, is in the logged group."""
+        """Check that a member joined the current generation.
+
+        If the group is stable and the broker has written it to the log, the log must list the member.
+        """
         group = host.coordinator.groups[GROUP]
         assert group.state in (COMPLETING, STABLE)
         assert response.generation == group.generation

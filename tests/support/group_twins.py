@@ -1,8 +1,9 @@
 """Send the same group requests to Apache Kafka and to our coordinator core, and compare their answers.
 
-There are three clients: `a` must first get a member id (JoinGroup 5), `b` is static (9), `c` is an old client (3).
-Member ids differ between Kafka and our core, so labels replace them for the comparison. Kafka may choose freely which
-member leads after the leader left, and which of two repeated requests is answered. Such requests are not sent.
+There are three clients. `a` uses JoinGroup version 5 and must first get a member id. `b` uses version 9 and is a
+static member. `c` uses version 3, as old clients do. Member ids differ between Kafka and our core, so labels replace
+them for the comparison. Kafka may choose freely which member leads after the leader left, and which of two repeated
+requests is answered. Such requests are not sent.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Labels:
 
 
 class Twins:
-    """One group on both coordinators: `world` is our core, `address` is Kafka's."""
+    """The same group on two coordinators: our core (`world`) and an Apache Kafka broker (`address`)."""
 
     def __init__(self, host: str, port: int, group: str, seed: int) -> None:
         self.address, self.group = (host, port), group
@@ -70,7 +71,10 @@ class Twins:
     def send(
         self, actor: str, kind: str, caller: int, api: int, version: int, **values: Any
     ) -> None:
-        """Send to Kafka a request that our core already has, and compare all answers that the request causes."""
+        """Send Kafka a request that our core has already received.
+
+        Then compare both answers to every request that our core has answered by now.
+        """
         session = Session(*self.address)
         body = codec.request(api, version, **values)
         session.socket.sendall(codec.encode_request(api, version, 1, CLIENT_ID, body))
@@ -86,7 +90,7 @@ class Twins:
             assert not early, "Kafka answered a request that waits here"
 
     def receive(self, caller: int) -> Any:
-        """Receive Kafka's answer; after a JoinGroup, label the new member ids of both sides. Return the answer."""
+        """Receive and return Kafka's answer. For a JoinGroup, label the member ids given by Kafka and by our core."""
         actor, kind, session = self.parked[caller]
         session.socket.settimeout(ANSWER_SECONDS)
         with session:
@@ -413,7 +417,10 @@ class Twins:
         self.join(actor, label, b"1", protocols)
 
     def may_leave(self, actor: str, label: str) -> bool:
-        """False for the leader of a group of three: Kafka may then choose either remaining member as leader."""
+        """Return False if the member leads a group of three, else True.
+
+        If such a leader left, Kafka could choose either remaining member as the next leader.
+        """
         group = self.world.coordinator.groups.get(self.group)
         if group is None or len(group.members) < 3:
             return True

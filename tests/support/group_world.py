@@ -1,7 +1,8 @@
-"""A group coordinator with a log in memory: requests by keyword, answers by caller, appends that a test may hold.
+"""A group coordinator with a log in memory.
 
-Every call checks that a caller is answered at most once and that a group's generation never falls. The group itself
-raises an exception on an illegal state transition.
+Tests send requests with keyword arguments and find each answer under the caller number of its request. A test may
+hold appends and finish them later. Every call checks that a caller is answered at most once and that a group's
+generation never falls. The group itself raises an exception on an illegal state transition.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class GroupWorld:
             self._generations[id(group)] = (group, group.generation)
 
     def release(self, error: int | None = None) -> None:
-        """Report the outcome of the held appends: `error`, by default `append_error`."""
+        """Finish all held appends with the error code `error`, by default `append_error`."""
         held, self.held = self.held, []
         code = self.append_error if error is None else error
         for append in held:
@@ -138,7 +139,11 @@ class GroupWorld:
     # Requests.
 
     def call(self, method: str, request: Any, timed: bool = True) -> int:
-        """Send a request; return its caller number. The answer, in `answers`, may come later."""
+        """Call a method of the coordinator with a request; return the caller number of the request.
+
+        `answers` gets the answer under this number, possibly later.
+        `timed`: True if the method also takes the current time.
+        """
         caller = next(self.callers)
         handler = getattr(self.coordinator, method)
         self.run(handler(request, caller, self.now) if timed else handler(request, caller))

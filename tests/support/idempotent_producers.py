@@ -106,7 +106,7 @@ class IdempotentProducer(abc.ABC):
             await asyncio.sleep(TURN_SECONDS)
 
     def _refresh(self) -> None:
-        """Read the leader from the metadata of a random running broker. It may be out of date."""
+        """Read the leader from the metadata of a random running broker. This metadata may be out of date."""
         brokers = list(self.cluster.brokers.values())
         broker = self.chance.choice(brokers) if brokers else None
         if broker is None:

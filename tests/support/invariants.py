@@ -80,7 +80,10 @@ def _controllers(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _fences(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a violation for each multi that does not check the epoch node's version from the controller's election."""
+    """Yield a violation for each multi that does not check the right version of `/controller_epoch`.
+
+    The right version is the one that the controller wrote at its election.
+    """
     versions = {
         line["epoch"]: line["zk_version"]
         for line in lines
@@ -158,7 +161,10 @@ def _state_nodes(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _leaders(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a violation for each leader epoch in which two brokers became leader of the same created partition."""
+    """Yield a violation for each leader epoch of a partition in which two brokers became leader.
+
+    A partition that was deleted and created again counts as another partition.
+    """
     made: dict[Tp, int] = {}
     leaders: dict[tuple[Tp, int, int], Line] = {}
     for line in lines:
@@ -178,7 +184,7 @@ def _leaders(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _new_replicas(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a violation for each request that makes a New replica the leader, first leaders excepted (G3)."""
+    """Yield a violation for each request that makes a New replica the leader with a leader epoch above 0 (G3)."""
     new: set[tuple[Any, ...]] = set()
     for line in lines:
         if line["kind"] == DECISION and line["verdict"] == "move" and line["machine"] == "replica":
@@ -194,7 +200,7 @@ def _new_replicas(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _obedience(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a violation for each request of an older controller that a broker carried out after a newer one's."""
+    """Yield a violation for each request that a broker carried out after a request with a higher controller epoch."""
     newest: dict[int, tuple[int, Line]] = {}
     received: defaultdict[tuple[int, str, str], deque[tuple[int, Line]]] = defaultdict(deque)
     for line in lines:

@@ -1,4 +1,4 @@
-"""Numbered ledger lines for tests, and pictures of partitions made from ledger lines."""
+"""Numbered ledger lines for tests, and the `Picture` of a partition that a test makes from such lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Lines:
         return self.add("event", cause, event=name, **fields)
 
     def live(self, cause: str, *brokers: int) -> dict[str, Any]:
-        """Add a controller's event with these live brokers."""
+        """Add the controller's event BrokersChanged, which lists these live brokers."""
         return self.event("BrokersChanged", cause, brokers={str(id_): 7 for id_ in brokers})
 
     def state(self, cause: str, zxid: int, leader: int, epoch: int, *isr: int) -> dict[str, Any]:
@@ -179,7 +179,10 @@ class Scene:
         return self
 
     def down(self, broker: int, process: str = DOWN) -> Scene:
-        """Remove a broker's answer. If its process is DOWN, also remove it from the controller's live brokers."""
+        """Remove the broker's answer, and set the state of its process to `process`.
+
+        If the state is DOWN, also remove the broker from the controller's live brokers.
+        """
         self.processes[broker] = process
         self.answers.pop(broker, None)
         if process == DOWN and 1 in self.answers:
@@ -187,7 +190,7 @@ class Scene:
         return self
 
     def all_dead(self) -> Scene:
-        """Remove the answers and processes of all brokers."""
+        """Remove every broker's answer, and set the state of every broker's process to DOWN."""
         self.answers.clear()
         self.processes = dict.fromkeys(self.processes, DOWN)
         return self

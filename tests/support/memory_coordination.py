@@ -81,8 +81,8 @@ class MemoryCoordination:
     """One client of an `Ensemble`.
 
     `faults`: faults of the next writes, one per write. "unsent" raises NotConnected. "lost" raises OutcomeUnknown
-    without applying the write. "unanswered" applies the write and raises OutcomeUnknown. "lagging" does so too, and
-    until the next sync, reads return the nodes as they were before the write.
+    without applying the write. "unanswered" applies the write and raises OutcomeUnknown. "lagging" is like
+    "unanswered", but reads return the nodes as they were before the write, until the next sync.
     `failures`: exceptions raised by the next calls of any kind, before anything is sent.
     `before_multi(ops)` is called before each multi. `multis` has all multis so far.
     """
@@ -193,7 +193,7 @@ class MemoryCoordination:
         return stream
 
     async def connected(self) -> int:
-        """Wait until the client is connected; return the session's generation. Raises Closed."""
+        """Wait until the client is connected; return the current session number (`generation`). Raises Closed."""
         while self.state is not CONNECTED:
             if self.state is CLOSED:
                 raise Closed
@@ -211,7 +211,10 @@ class MemoryCoordination:
             stream.put(None)
 
     async def _turn(self, generation: int | None = None) -> None:
-        """Pretend to send a request. Raises without a connection, or if the session is not of that generation."""
+        """Pretend to send a request. Raises NotConnected without a connection.
+
+        Raises StaleSession if `generation` is given and that session is no longer the current one.
+        """
         await asyncio.sleep(0)
         if self.failures:
             raise self.failures.pop(0)
@@ -346,7 +349,7 @@ class MemoryCoordination:
         return await self._answer(write)
 
     async def _answer(self, write: Callable[[], Any]) -> Any:
-        """Apply a write, or inject the next fault. The caller gets the result after the watch events."""
+        """Apply a write, or inject the next fault. The write's watch events are sent before its result is returned."""
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "unsent":
             raise NotConnected
@@ -409,5 +412,5 @@ def _check_size(call: codec.Call[Any]) -> None:
 
 
 def _conforms(client: MemoryCoordination) -> tuple[Coordination, Connection]:
-    """Let the type checker compare the class with the port and with the server's protocol."""
+    """Let the type checker verify that the client implements the Coordination port and the server's `Connection`."""
     return client, client

@@ -1,4 +1,4 @@
-"""The stage of the crash scenarios on in-memory brokers, in virtual time under a seeded schedule."""
+"""`MemoryStage`: the in-memory cluster on which crash scenarios run, in virtual time under a seeded schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from minikafka.client import Client
 
 
 class MemoryStage(Stage):
-    """A stage on a `MemoryCluster` of the brokers `BROKERS`. All calls must be made in the running `SeededLoop`."""
+    """A `Stage` whose brokers run in a `MemoryCluster`. All calls must be made in the running `SeededLoop`."""
 
     poll_seconds = 0.1
 
@@ -111,7 +111,7 @@ Scenario = Callable[..., Coroutine[Any, Any, None]]
 def on_memory_stage(scenario: Scenario) -> Callable[..., None]:
     """Turn a scenario into a test that runs once for each seed in `SEEDS`, each time on a new cluster.
 
-    The test's parameters are `seed` and the scenario's parameters without the first, the stage.
+    The scenario's first parameter is the stage. The test's parameters are `seed` and the scenario's other parameters.
     """
 
     @pytest.mark.parametrize("seed", SEEDS)

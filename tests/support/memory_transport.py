@@ -150,7 +150,7 @@ class MemoryLink:
             self._context.run(self._handler.connected, self)
 
     def cut(self) -> None:
-        """Close this end without a callback here. The other end reads the delivered bytes and then the stream's end."""
+        """Close this end without calling its handler. The other end reads the delivered bytes and then end of file."""
         self._closing = self._gone = True
         self._queue.clear()
         self._transport.remove(self)
@@ -215,7 +215,7 @@ class MemoryLink:
             self._call_soon(self._read)
 
     def _read(self) -> None:
-        """Pass one piece of received bytes to the handler. If none is left and the other end is closed, close."""
+        """Pass one piece of received bytes to the handler. If none remain and the other end is gone, close this end."""
         self._reading = False
         if self._paused or self._closing:
             return

@@ -309,7 +309,7 @@ class Ensemble:
 
 
 def _send(change: int, path: str, *tables: Watchers) -> None:
-    """Send the event once to every connection that watches the path in one of the tables; remove these watches."""
+    """Send the event once to every connection that `tables` list as a watcher of the path; remove these watches."""
     connections: dict[Connection, None] = {}
     for watchers in tables:
         connections.update(watchers.pop(path, {}))

@@ -22,7 +22,7 @@ NOT_STARTING = "broker.leader_and_isr"
 
 
 class Cast(NamedTuple):
-    """Ids of the brokers by their role in a scenario. The controller has other roles only in some operations."""
+    """Broker ids by role in a scenario. In some operations the controller also hosts replicas."""
 
     controller: int
     leader: int
@@ -61,11 +61,14 @@ class Operation:
         await self.stage.create(self.written, self.bystander)
 
     async def ask(self) -> None:
-        """Request the operation. May return before the operation is complete. A retry goes to the next controller."""
+        """Request the operation, possibly without waiting for its end.
+
+        If the controller dies, a client retries with the next controller.
+        """
         raise NotImplementedError
 
     async def resume(self) -> None:
-        """Remove other causes that block the operation, apart from the held step."""
+        """Remove a block that `prepare` has set up, if any. The step that the test holds is not released here."""
 
     def missing(self) -> str:
         """Return a part of the documented result that is still missing, "" if nothing is missing."""
@@ -224,7 +227,7 @@ class Reassignment(Operation):
 
 
 class Superseded(Reassignment):
-    """A reassignment that replaces an earlier, blocked reassignment and returns to leader and follower."""
+    """A reassignment to the leader and the follower that replaces an earlier, blocked reassignment."""
 
     @property
     def target(self) -> dict[int, Sequence[int]]:
@@ -245,10 +248,10 @@ class Superseded(Reassignment):
 
 
 def missing_replicas(stage: Stage, topic: str, target: dict[int, Sequence[int]]) -> str:
-    """Return the first difference from the expected end of an operation, "" for none.
+    """Return the first difference between the cluster and the end of an operation, "" if there is none.
 
-    Expected: each partition is assigned to its target replicas, has a leader among them, has all running ones in the
-    ISR, and has no replica directory on another running broker.
+    At the end, each partition is assigned to its replicas in `target`. One of these replicas leads, and all replicas on
+    running brokers are in the ISR. No other running broker has a directory of the partition.
     """
     for partition, replicas in target.items():
         tp = TopicPartition(topic, partition)
@@ -272,7 +275,7 @@ OPERATIONS = {kind.name: kind for kind in (Creation, Deletion, ControlledShutdow
 
 
 def staged(stage: Stage, cast: Cast, operation: str, step: str, topic: str) -> Operation:
-    """Return the scenario of the operation, in a variant that goes through the step."""
+    """Return the operation named `operation`, in the variant in which the controller reaches the step."""
     kind = Superseded if (operation, step) == (REASSIGNMENT, "U3") else OPERATIONS[operation]
     return kind(stage, cast, topic, step)
 

@@ -29,7 +29,7 @@ END_SECONDS = 60.0
 
 
 class Client(Protocol):
-    """One client library."""
+    """The writer and the reader of one client library."""
 
     name: str
 

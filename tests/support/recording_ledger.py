@@ -13,5 +13,5 @@ class RecordingLedger:
         self.lines: list[tuple[str, str, Mapping[str, Any]]] = []
 
     def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
-        """Keep the line."""
+        """Append the line to `lines`."""
         self.lines.append((kind, cause, fields))

@@ -1,6 +1,7 @@
 """Replicas of one partition connected in memory: real logs, real leader and follower cores, no I/O.
 
-`Replicas` takes the part of controller and ZooKeeper: a test calls each step of a scenario that could lose records.
+`Replicas` acts as controller and ZooKeeper. A test calls each step, such as `elect`, `fetch` or `crash`, of a scenario
+that could lose records.
 """
 
 from __future__ import annotations

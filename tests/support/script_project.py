@@ -24,7 +24,8 @@ sys.addaudithook(look)
 def make_project(tmp_path: Path) -> Path:
     """Copy the scripts to a project with an interpreter that sends itself SIGINT when it imports `INTERRUPT_AT`.
 
-    The interpreter reports that it was built with optimizations, so that the scripts do not choose another on PATH.
+    The interpreter reports that it was built with optimizations. Otherwise the scripts could choose another
+    interpreter on PATH.
     """
     for name in ("requirements.lock", "pyproject.toml", "cluster.toml"):
         shutil.copy(ROOT / name, tmp_path)
@@ -44,7 +45,7 @@ def make_project(tmp_path: Path) -> Path:
 def start(
     command: list[str], directory: Path, *, terminal: int | None = None, **environment: str
 ) -> subprocess.Popen[bytes]:
-    """Start a script in a new session. Its output goes to a pipe, or input and output to `terminal`."""
+    """Start a script in a new session. Output goes to a pipe; with `terminal`, input and output use the terminal."""
     path = f"{directory / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     python_path = os.pathsep.join(map(str, (directory / "site", ROOT)))
     return subprocess.Popen(
@@ -59,7 +60,7 @@ def start(
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Return the command lines that contain the directory, of processes that still run after 10 s."""
+    """Wait up to 10 s until no command line contains the directory; return the command lines that still do."""
     found = [""]
     deadline = time.monotonic() + 10
     while found and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
-"""An admin client without a network: partitions are in a dictionary, and answers are those of a controller.
+"""An admin client without a network: partitions are in a dictionary, and results are those of a controller.
 
-A reassignment completes when it is listed for the `looks`-th time. It does not complete while one of its new brokers
-is in `paused`.
+A reassignment is listed `looks` times and then completes. A reassignment does not complete while one of its new
+brokers is in `paused`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ScriptedAdmin(Admin):
 
     @property
     def admin(self) -> ScriptedAdmin:
-        """Return this object, which also replaces the client that has an `admin`."""
+        """Return this object, which tests use in place of a client and of its `admin`."""
         return self
 
     async def describe_cluster(self) -> ClusterInfo:

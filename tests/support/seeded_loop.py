@@ -70,7 +70,7 @@ class NothingReady(Exception):
 
 
 class SeededLoop(asyncio.AbstractEventLoop):
-    """An event loop in virtual time with several processes. `errors`: contexts of unhandled exceptions."""
+    """An event loop in virtual time for several simulated processes. `errors`: contexts of unhandled exceptions."""
 
     def __init__(self, seed: int) -> None:
         self.errors: list[dict[str, Any]] = []

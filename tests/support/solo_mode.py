@@ -1,4 +1,4 @@
-"""A coordination mode without ZooKeeper for a cluster of one broker, with the minimum that the ports require."""
+"""A minimal coordination mode without ZooKeeper, for a cluster of one broker."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class SoloCoordinator:
     async def send(
         self, states: tuple[PartitionState, ...], topic_ids: Mapping[str, bytes]
     ) -> None:
-        """Send the states in LeaderAndIsr and then in UpdateMetadata, in the order of a real controller."""
+        """Send the partition states in LeaderAndIsr and then in UpdateMetadata, as a real controller does."""
         common = (CONTROLLER_EPOCH, BROKER_EPOCH, states, (self._broker,), tuple(topic_ids.items()))
         requests: list[ControllerRequest] = [UpdateMetadataRequest(self._broker.id, *common)]
         if states:

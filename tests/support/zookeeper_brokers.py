@@ -155,7 +155,7 @@ class ZooKeeperBrokers:
         return [line for line in answer.splitlines() if line.startswith(self.root + "/")]
 
     async def data_watches_of_a_term(self, server: ManagedZooKeeper) -> list[str]:
-        """Return the paths watched only by the controller: all except /controller and /config."""
+        """Return the watched paths except /controller and /config. Only the controller watches these paths."""
         paths = [path.removeprefix(self.root) for path in await self.watched(server)]
         return [
             path for path in paths if path != layout.CONTROLLER and not path.startswith("/config")

@@ -100,7 +100,7 @@ class Driver(Protocol):
 
 
 class Confluent:
-    """confluent-kafka: librdkafka behind Python."""
+    """The `Driver` for confluent-kafka, the Python binding of librdkafka."""
 
     def _producer(self, bootstrap: str, codec: str) -> Any:
         from confluent_kafka import Producer
@@ -218,7 +218,7 @@ class Confluent:
 
 
 class Aiokafka:
-    """aiokafka, in a separate event loop."""
+    """The `Driver` for aiokafka. Each verb runs in its own event loop."""
 
     def produce(self, bootstrap: str, topic: str, codec: str, first: int, count: int) -> None:
         asyncio.run(self._produce(bootstrap, topic, codec, first, count))
@@ -329,7 +329,7 @@ class Aiokafka:
 
 
 class KafkaPython:
-    """kafka-python."""
+    """The `Driver` for kafka-python."""
 
     def _producer(self, bootstrap: str, codec: str) -> Any:
         from kafka import KafkaProducer

@@ -142,7 +142,7 @@ def test_controlled_shutdown_elects_leaders_and_stops_followers() -> None:
 
 @pytest.mark.row("L3", "G13")
 def test_replica_whose_deletion_failed_passes_through_offline_before_the_retry() -> None:
-    """The deletion continues when the broker of the other replica starts again."""
+    """Broker 0 fails to delete its replica. When broker 1 starts again, the controller retries the deletion."""
     world = World().create("t", [0, 1])
     begun(world.mark("t"))
     world.deleted(0, T0, error=56)

@@ -369,7 +369,7 @@ async def test_high_watermarks_are_kept_in_a_file_across_a_restart(cluster: NewC
 async def test_former_leader_truncates_what_the_next_leader_does_not_have(
     cluster: NewCluster,
 ) -> None:
-    """The next leader is elected uncleanly; only the records that no replica but the first leader has are lost."""
+    """The next leader is elected uncleanly. The only lost records are those that the first leader alone had."""
     async with cluster(3, unclean_leader_election_enable=True) as brokers:
         first = brokers.controller.config.broker_id
         one, two = (n for n in (1, 2, 3) if n != first)

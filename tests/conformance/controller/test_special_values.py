@@ -1,4 +1,4 @@
-"""Brokers start, serve and stop with each numeric key at its lowest and at its highest value."""
+"""Brokers start, serve and stop with each numeric configuration key at its lowest and at its highest value."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def values(keys: dict[str, Key]) -> list[tuple[str, float]]:
 
 
 async def produce_and_read(client: Client, refusal: ErrorCode | None) -> None:
-    """Assert that two records are written with acks=all and read back or, given `refusal`, refused with that code."""
+    """Assert that two records are written with acks=all and read back.
+
+    If `refusal` is given, assert instead that the broker refuses the records with this error code.
+    """
     records = [Record(timestamp=1_000, value=value) for value in (b"one", b"two")]
     if refusal is not None:
         with pytest.raises(KafkaError) as caught:

@@ -1,4 +1,4 @@
-"""Whole brokers in memory, tested by what clients and ZooKeeper show."""
+"""Behaviour of whole in-memory brokers, as clients and ZooKeeper see it."""
 
 from __future__ import annotations
 

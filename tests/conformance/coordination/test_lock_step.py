@@ -74,7 +74,10 @@ class Side:
             return type(error).__name__
 
     async def watch(self, session: int, kind: WatchKind, path: str) -> object:
-        """Register a watch that records its signal, and arm it with the read that fits its kind."""
+        """Register a watch that records its signal, and set it at the server by a read (get, exists or children).
+
+        Return the result of the read.
+        """
         client = self.clients[session]
         watch = client.watch(kind, path)
         watch.on_signal(lambda signal: self.noted(session, kind, path, signal))

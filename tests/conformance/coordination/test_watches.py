@@ -37,13 +37,13 @@ async def writer(zookeeper: Zookeeper) -> RecordingClient:
 
 @pytest.fixture
 async def client(zookeeper: Zookeeper, writer: RecordingClient) -> RecordingClient:
-    """The client that watches."""
+    """The client that registers the watches."""
     client: RecordingClient = await zookeeper.connect()
     return client
 
 
 async def armed(client: RecordingClient, kind: WatchKind, path: str) -> Watch:
-    """Register a watch, arm it with the read that fits its kind, and return it."""
+    """Register a watch, set it at the server by a read (get, exists or children), and return the watch."""
     watch = client.watch(kind, path)
     if kind is DATA:
         await client.get(path, watch=True)

@@ -70,7 +70,10 @@ def nothing(broker: int, number: int, name: str) -> None:
 
 @pytest.mark.parametrize(("fault", "first"), [("kill", 0), ("pause", 1), ("move", 2)])
 def test_no_commit_is_lost_when_the_coordinator_fails_at_a_step(fault: str, first: int) -> None:
-    """Each fault is tested at two of every five steps. A commit has six steps, so every kind of step is reached."""
+    """Each fault is injected at two of every five steps.
+
+    A commit has six steps. Each fault therefore meets every kind of step in the end.
+    """
     reached = []
     for step in count():
         if step % 5 not in (first, first + 2):

@@ -1,4 +1,4 @@
-"""Effects of broker keys that no other test shows, on whole brokers in virtual time."""
+"""Effects of those broker configuration keys that no other test shows, on whole brokers in virtual time."""
 
 from __future__ import annotations
 

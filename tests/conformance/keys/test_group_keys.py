@@ -1,4 +1,4 @@
-"""Effects of the group coordinator's keys, on whole brokers in virtual time."""
+"""Effects of the group coordinator's configuration keys, on whole brokers in virtual time."""
 
 from __future__ import annotations
 

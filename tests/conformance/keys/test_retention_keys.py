@@ -1,4 +1,4 @@
-"""Effects of the retention keys, on whole brokers in virtual time."""
+"""Effects of the configuration keys for retention, on whole brokers in virtual time."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ DELETE_DELAY_MS = 2 * SECOND
 
 
 class Days(days.Days):
-    """Two days of the cluster. `written` has (timestamp, key, value) of each record by partition, indexed by offset."""
+    """Two simulated days. `written` has the (timestamp, key, value) of each record, by partition and then by offset."""
 
     def __init__(self, cluster: MemoryCluster, user: Client, seed: int) -> None:
         super().__init__(cluster, user, seed)

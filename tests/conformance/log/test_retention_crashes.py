@@ -34,7 +34,7 @@ Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 
 
 def run(scenario: Scenario) -> None:
-    """Run a scenario on one broker whose three logs are filled, starting before the retention pass."""
+    """Fill three logs of one broker, then run a scenario that starts before the retention pass."""
 
     async def scene() -> None:
         keys = {

@@ -56,7 +56,7 @@ class Reader:
 
 
 class Days(days.Days):
-    """Two days of the cluster. `written` has (timestamp, value) of each record by partition and offset."""
+    """Two simulated days. `written` has the (timestamp, value) of each record, by partition and then by offset."""
 
     def __init__(self, cluster: MemoryCluster, user: Client, seed: int) -> None:
         super().__init__(cluster, user, seed)
@@ -102,7 +102,7 @@ class Days(days.Days):
         )
 
     def check_bounds(self, tp: TopicPartition, replica: Partition) -> None:
-        """Check that the log has all young records and no segment that time or size retention must have deleted."""
+        """Check that the log has all records within its retention limit, and no segment that is beyond the limit."""
         log, now = replica.log, self.cluster.clock.wall_ms()
         first = log.segments[log.segments.count_below(log.log_start_offset)]
         is_empty = log.log_start_offset == log.log_end_offset

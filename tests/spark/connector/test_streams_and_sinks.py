@@ -24,7 +24,7 @@ async def create(cluster: LocalCluster, *names: str, partitions: int = 3) -> Non
 
 
 def content(rows: list[dict], *more: str) -> list[str]:
-    """Return, sorted and as text, the columns of each row that a producer sets, and the columns in `more`."""
+    """Return each row as text, sorted. A text has the columns that a producer sets, then the columns `more`."""
     return sorted(str([row[name] for name in (*CONTENT, *more)]) for row in rows)
 
 

@@ -49,7 +49,7 @@ def transactions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Transacti
 
 
 def fill(bootstrap: str) -> tuple[list[bytes], list[bytes]]:
-    """Write transactions of several producers and plain records, with alternating batches.
+    """Write plain records and transactions of several producers, so that their batches alternate.
 
     Return the committed values, plain records included, and the aborted values.
     """

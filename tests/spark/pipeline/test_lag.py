@@ -1,4 +1,4 @@
-"""The pipeline `lag` samples the lag of groups on a real cluster: its summary, files and picture."""
+"""The pipeline `lag` on a real cluster: its tables, its file of samples and its plot of the groups' lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end-to-end load parses Fetch responses, and stops at whole batches."""
+"""The end-to-end load: finding the records in a Fetch response, and the offset after the last whole batch."""
 
 from __future__ import annotations
 

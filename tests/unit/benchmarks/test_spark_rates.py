@@ -1,4 +1,4 @@
-"""The benchmark of streams compares micro-batches of equal size, without the first micro-batch."""
+"""The benchmark of Spark streams: rates without the first micro-batch, and the division of rows into micro-batches."""
 
 from __future__ import annotations
 

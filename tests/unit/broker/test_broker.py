@@ -1,4 +1,4 @@
-"""Whole brokers in one event loop, over ports in memory."""
+"""Complete brokers in one event loop, with an in-memory network, disk and ZooKeeper."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ async def test_connection_is_not_read_while_too_many_requests_wait(
 
 @pytest.fixture
 async def wide(bench: Bench) -> Bench:
-    """Return the bench with a topic whose Metadata response is larger than a socket buffer."""
+    """Create a topic whose Metadata response is larger than a socket buffer; return the `bench` fixture."""
     async with bench.cluster.client() as client:
         await client.create_topics(NewTopic("wide", 400, 1))
     return bench
@@ -429,7 +429,7 @@ class Counting:
 
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
-    """Count the Metadata requests in progress; each turn takes one step of one connection."""
+    """Handle Metadata requests with a `Counting`. Each turn handles one step of one request."""
     made = Counting()
     monkeypatch.setitem(listener.HANDLERS, METADATA, made)
     monkeypatch.setattr(cold_requests, "TURN_MS", 0)

@@ -1,4 +1,4 @@
-"""The turns of cold requests: which connection is served next, and for how long."""
+"""The turns of cold requests (all APIs but Produce and Fetch): which connection is served next, and for how long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minikafka.broker.cold_turns import LARGE_MS, TURN_MS, WAIT_MS, ColdTurns, O
 
 
 class WorkClock:
-    """A clock that advances only by work; `run_due` runs the callbacks that are due."""
+    """A clock that advances only while a test connection works; `run_due` runs the scheduled callbacks."""
 
     def __init__(self) -> None:
         self.time = 0
@@ -32,7 +32,7 @@ class WorkClock:
 
 
 class Stage:
-    """The turns of a few test connections."""
+    """The `ColdTurns` under test, and a log of the connections that were served."""
 
     def __init__(self) -> None:
         self.clock = WorkClock()

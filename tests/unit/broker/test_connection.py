@@ -179,7 +179,7 @@ async def test_connection_handles_a_limited_number_of_fetch_rows_per_loop_pass(
 
 
 class LongTurns(LoopClock):
-    """A clock on which each piece of work takes a whole turn."""
+    """A clock that advances by `TURN_MS` at each reading, so that each turn handles only one piece of work."""
 
     time = 0
 

@@ -31,7 +31,7 @@ class Receiver:
 
 @pytest.fixture
 def receivers() -> list[Receiver]:
-    """Return four connections that share room for 10 MB."""
+    """Return four connections that share a memory budget of 10 MB for large requests."""
     room = FrameRoom(10_000_000)
     return [Receiver(room) for _ in range(4)]
 

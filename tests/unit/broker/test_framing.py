@@ -22,7 +22,7 @@ class Link:
 
 
 class Frames(FramedStream):
-    """Collects frames; copies the slices of a tick only when the tick finishes."""
+    """A stream that collects frames. The frames are copied out of the receive buffer only when `finish` is called."""
 
     def __init__(self, frame_max: int = 8 << 20) -> None:
         super().__init__(frame_max)

@@ -159,7 +159,7 @@ async def test_metrics_show_the_state_of_the_controller() -> None:
 
 
 def test_each_controller_event_and_signal_has_a_controller_state() -> None:
-    """Events that are caused by a signal need no state: the controller handles them in the state of the signal."""
+    """An event that is caused by a `Signal` is handled in the controller state of that signal."""
     assert {signal.value for signal in Signal} < CONTROLLER_STATES.keys()
     caused_by_signals = {
         events.ControllerElected,

@@ -1,4 +1,4 @@
-"""Long administrators' requests are divided into parts; a handler does at most one part per turn."""
+"""The division of long administrative requests into parts: at most one part is done per event loop turn."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Turns:
 
 
 class Watched(tuple[Any, ...]):
-    """Elements of a request; `turns` counts each element that is read."""
+    """The elements of a request. Each read of an element is counted in `turns`."""
 
     __slots__ = ()
     turns: Turns

@@ -104,7 +104,7 @@ async def test_isr_is_committed_when_a_write_with_a_lost_response_is_found(
 async def test_isr_stays_pending_while_reading_back_its_write_fails(
     bench: Bench,
 ) -> None:
-    """ZooKeeper may have the new ISR, so the joining replica counts for the high watermark until this is known."""
+    """The write may have succeeded. Until a read shows this, the joining replica counts for the high watermark."""
     write, sync = bench.coordination.set, bench.coordination.sync
     asked = 0
 

@@ -1,4 +1,4 @@
-"""Responses that wait for a slow client: how much is read ahead, and the budget of all clients of a broker."""
+"""Responses with records for slow clients: how much is read in advance, and the memory budget for all clients."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Client:
 
 
 class Records(Deferred):
-    """Deferred records without a log: every byte is `r`."""
+    """`size` bytes of deferred records that come from no log: every byte is `r`."""
 
     def __init__(self, size: int) -> None:
         self._size = self.left = size
@@ -142,7 +142,7 @@ def test_one_consumer_sends_in_each_turn_of_the_loop() -> None:
 
 
 class Turns:
-    """The turns of one consumer; `yields` counts the turns that yielded the processor."""
+    """The `SendTurns` under test. `yields` counts how often the processor was yielded before a turn."""
 
     def __init__(self) -> None:
         self.loop = Loop()

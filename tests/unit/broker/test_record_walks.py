@@ -1,4 +1,4 @@
-"""Produce requests whose records are checked by walks before the append, and the turns of these walks."""
+"""The check of produced records before the append, and the event loop turns over which long checks are spread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from minikafka.wire.versions import API_VERSIONS, PRODUCE
 
 
 def walk(pieces: int = 4, count: int = 1) -> Walk:
-    """Return a walk of several steps over one record of `pieces` × 32 KiB."""
+    """Return a `Walk` over a batch with one record of `pieces` × 32 KiB. The batch header says `count` records."""
     batch = raw_batch(record(value=bytes(pieces << 15)), count)
     outcome = judge(memoryview(batch), 0, len(batch), RecordRules(1 << 30), 0, 0)
     assert isinstance(outcome, Walk)

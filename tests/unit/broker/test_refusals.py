@@ -1,4 +1,4 @@
-"""Lasting refusals are logged together with the broker's view of the partition."""
+"""Log lines about requests that a broker refuses for a long time, with the broker's view of the partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class Refused:
-    """Refusals at times chosen by the test."""
+    """The `Refusals` under test; `note` adds a refused request at the time `now` (ms)."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

@@ -158,7 +158,7 @@ async def test_listener_cannot_be_added_after_the_first_report(hosted: Listening
 
 
 def documented() -> Any:
-    """Return the class `Registry` from docs/architecture.md."""
+    """Run the example in docs/architecture.md, and return the class `Registry` that the example defines."""
     snippets = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
     (snippet,) = (snippet for snippet in snippets if "class Registry:" in snippet)
     names: dict[str, Any] = {}

@@ -108,7 +108,7 @@ async def test_ledger_contains_a_failed_directory_and_the_controllers_reaction(
 
 
 def ledger_now(cluster: MemoryCluster, broker: Any) -> list[Line]:
-    """Return the ledger lines, including queued lines: the ledger is not in the failed directory."""
+    """Write the broker's queued ledger lines and return the ledger, which is not in the failed directory."""
     broker.ledger.flush()
     return cluster.ledger(broker.config.broker_id)
 

@@ -48,7 +48,7 @@ Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 
 
 def run(scenario: Scenario, brokers: int = 1, seed: int = 1, **config: object) -> None:
-    """Run a scenario on a cluster with these keys. Every broker has a replica of `t`."""
+    """Run a scenario on a cluster with this broker configuration. Every broker has a replica of `t`."""
 
     async def scene() -> None:
         async with MemoryCluster(brokers, **QUICK, **config) as cluster, cluster.client() as user:

@@ -23,7 +23,7 @@ class CountingMetadata:
 
 
 class Scripted:
-    """An attempt that raises the next of `outcomes` in each call, and repeats the last outcome. None means success."""
+    """An attempt whose calls raise the `outcomes` one by one (None: success). The last outcome is repeated."""
 
     def __init__(self, *outcomes: Exception | None) -> None:
         self.outcomes = outcomes

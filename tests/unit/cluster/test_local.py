@@ -32,7 +32,7 @@ def write_plan(launcher: Launcher) -> ClusterRecord:
 
 
 def planned(cluster: LocalCluster) -> ClusterRecord:
-    """Make and write the plan of `cluster.start()`, and return it."""
+    """Make and store the plan of `cluster.start()` without starting any process; return the stored plan."""
     record = write_plan(cluster._launcher())
     assert cluster.record == record
     return record

@@ -29,7 +29,7 @@ def planned(
 def planned_from(
     text: str, before: ClusterRecord | None, running: tuple[int, ...] = ()
 ) -> tuple[ClusterRecord, tuple[str, ...]]:
-    """Return the plan from the text of a cluster.toml, without arguments, while the brokers `running` run."""
+    """Return the plan for a cluster.toml. `before`: earlier plan. `running`: ids of the brokers that are running."""
     config = ClusterConfig.parse(text)
     request = Request(None, None, config, config.zookeeper, None)
     return plan(before, request, RNG, Running(running, bool(running)))

@@ -1,4 +1,4 @@
-"""Requests in `/admin/reassign_partitions` on whole brokers are carried out, or withdrawn before they begin."""
+"""Requests that a client writes to `/admin/reassign_partitions`: execution, refusal and withdrawal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated schedules of clients, appends and moves; `support/group_storm.py` has the invariants."""
+"""Random schedules of client requests, appends and coordinator changes. `GroupStorm` checks the invariants."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def storage() -> MemoryStorage:
 
 
 def reopened(log: Log, *, clean: bool, marked: bool = True) -> Log:
-    """Open the log as a restart does. `marked` keeps its first dirty offset, which marks a compacted log."""
+    """Open the log as a restart does. `marked`: keep the first dirty offset, which shows that the log was compacted."""
     if clean:
         log.close()
     storage = log.storage if clean else log.storage.clone()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The sparse indexes: Kafka's file format, lookups, and impossible files."""
+"""The sparse indexes: Kafka's file format, lookups, truncation, and invalid files."""
 
 from __future__ import annotations
 

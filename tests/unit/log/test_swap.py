@@ -77,7 +77,7 @@ def opened(storage: MemoryStorage) -> LogDirectory:
 
 
 def killed_at(fatal: int) -> tuple[MemoryStorage, bool]:
-    """Kill a cleaning at file operation `fatal`; return the storage, and False if the cleaning ended before."""
+    """Kill a cleaning at file operation `fatal`. Return the storage, and False if the cleaning had already ended."""
     storage = MortalStorage()
     log = dirty_log(storage).logs[TP]
     storage.operations, storage.fatal = 0, fatal
@@ -252,7 +252,7 @@ def begun(storage: MemoryStorage) -> tuple[LogDirectory, Replacement]:
 
 
 def contents() -> list[list[Record]]:
-    """Return the records of the log of `begun`, before and after the replacement is completed."""
+    """Return the records of the log that `begun` creates: first before, then after the replacement is completed."""
     directory, replacement = begun(MemoryStorage())
     log = directory.logs[TP]
     original = list(records(read_all(log)))

@@ -1,4 +1,4 @@
-"""The walk over produced records: which batches consumers can read, in how many steps, and recompression."""
+"""The check of produced batches by a walk over their records: verdicts, number of steps, and recompression."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES = batches()
 def walked(
     batch: bytes, rules: RecordRules = RULES, room: int = 1 << 30, wall_ms: int = 0
 ) -> tuple[int | bytearray, int]:
-    """Walk the batch; return the verdict and the number of steps, 0 if the verdict was known at once."""
+    """Check the batch; return the verdict and the number of steps of the walk, 0 if no walk was necessary."""
     outcome = judge(memoryview(batch), 0, len(batch), rules, room, wall_ms)
     if isinstance(outcome, int):
         return outcome, 0
@@ -52,7 +52,7 @@ def test_batch_is_refused_if_a_consumer_cannot_read_it(
 def test_verdict_does_not_depend_on_the_size_of_the_pieces(
     batch: bytes, is_sound: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With tiny pieces, most records are larger than a piece and are not read by the compiled reader."""
+    """Records larger than a piece are checked by Python code. With tiny pieces, this applies to most records."""
     monkeypatch.setattr(walk, "_PIECE_BYTES", 16)
     verdict, _ = walked(batch, room=0)
     assert verdict == (0 if is_sound else INVALID)

@@ -30,7 +30,7 @@ def test_follower_goes_offline_when_it_cannot_write_records() -> None:
 
 
 def test_follower_removes_an_epoch_that_it_led_without_appending_a_record() -> None:
-    """Otherwise every fetch would contain an epoch that the leader does not know, and would diverge."""
+    """Otherwise every fetch would name an epoch unknown to the leader, and every response would report a divergence."""
     world = Replicas((0, 1))
     world.elect(0)
     world.produce(0, b"a")
@@ -405,7 +405,7 @@ class TestStaleResponses:
         assert world[1].log.log_start_offset == 0
 
     def out_of_range(self, log_start_offset: int) -> Replicas:
-        """Let a follower with two records receive OFFSET_OUT_OF_RANGE; the leader's log starts at this offset."""
+        """Let a follower with two records receive OFFSET_OUT_OF_RANGE and this log start offset of the leader."""
         world, machine = self.follower_with_records()
         nothing = (bytearray(), memoryview(b""), 0, 0)
         machine.on_partition(

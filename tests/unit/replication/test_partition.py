@@ -65,7 +65,7 @@ def test_followers_high_watermark_is_at_most_its_log_end() -> None:
 
 @pytest.mark.row("T11", "X16", "R30", "R32")
 def test_follower_is_caught_up_when_it_reaches_the_log_end_of_its_last_fetch() -> None:
-    """The log end at the previous fetch is compared: records that are appended later are no lag."""
+    """The fetch must reach the log end at the time of the previous fetch. Records appended later are no lag."""
     r = Replicas((0, 1))
     r.elect(0)
     partition = r[0].partition
@@ -202,7 +202,7 @@ def test_waiting_produce_does_not_delay_another_partition() -> None:
 
 @pytest.mark.row("X18", "C16")
 def test_restarted_follower_keeps_all_records_of_the_leader() -> None:
-    """As in S01, but the follower requests the leader's epochs before it truncates."""
+    """The restarted follower has an old high watermark, and requests the leader's epochs before it truncates."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -307,7 +307,7 @@ def test_fetch_session_of_a_former_leadership_reads_no_records_of_a_new_one() ->
 
 
 def test_high_watermark_is_sent_again_in_a_new_leader_epoch() -> None:
-    """A follower ignores responses for a partition that it must reconcile, and an idle partition has no later ones."""
+    """The first response may be lost. While the partition is idle, no later response has the high watermark."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")

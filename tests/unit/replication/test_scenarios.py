@@ -279,7 +279,7 @@ def test_s32_new_leader_recognizes_a_retried_batch() -> None:
 
 
 def test_retry_of_a_batch_older_than_the_last_five_succeeds_once_committed() -> None:
-    """A Java producer may have five batches in flight at one leader and more at the next when both leaders fail."""
+    """A Java producer may have to retry more than five batches when two leaders fail one after the other."""
     r = Replicas((0, 1))
     r.elect(0)
     for sequence in range(8):
@@ -333,7 +333,10 @@ def test_sequence_gap_returns_out_of_order_error_after_a_wait_of_a_lone_isr_lead
 
 
 def test_new_leader_accepts_an_unknown_producer_only_from_its_first_batch() -> None:
-    """The first batch may still wait at the former leader. librdkafka counts it as written once a later batch is."""
+    """The first batch may be at the former leader only, and the client may still wait for that leader's response.
+
+    If the new leader wrote a later batch first, librdkafka would regard the first batch as written.
+    """
     r = Replicas((0, 1))
     r.elect(0)
     assert r.produce(0, b"m1", producer=(9, 0, 0)) == 1
@@ -356,7 +359,10 @@ def test_unknown_producer_is_accepted_at_any_sequence_a_minute_after_election() 
 
 
 def test_producer_whose_first_batch_does_not_arrive_is_refused_for_five_seconds() -> None:
-    """The topic was recreated and then lost its leader. A minute is longer than the producer's delivery timeout."""
+    """The topic was recreated, then its leader changed. The producer never sends its first batch again.
+
+    A refusal for `FIRST_BATCHES_MS` (one minute) could last longer than the producer's delivery timeout.
+    """
     r = Replicas((0, 1))
     r.elect(0)
     r.elect(1, isr=(1,))
@@ -383,7 +389,7 @@ class Unreadable:
 
 
 def test_directory_goes_offline_when_an_offset_cannot_be_located() -> None:
-    """The fetch is answered with the error. A follower that gets no answer would only retry this partition."""
+    """The response contains the error. Without a response, the follower would repeat this fetch forever."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")

@@ -11,7 +11,7 @@ GAP_NS = PAUSE_NS // 4
 
 
 class Setting:
-    """A BusyPoll with a loop that the test runs turn by turn, and a clock. `held`: duration of each yield in ns."""
+    """A BusyPoll with an event loop and a clock that the test controls. `held`: duration of each yield in ns."""
 
     def __init__(self) -> None:
         self.time = 10**9

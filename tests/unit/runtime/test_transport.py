@@ -1,4 +1,4 @@
-"""Properties of SocketTransport beyond the port's contract: direct writes and use of the file descriptor."""
+"""Properties of SocketTransport that the Transport protocol class does not require, such as direct writes."""
 
 from __future__ import annotations
 

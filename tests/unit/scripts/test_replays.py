@@ -12,7 +12,7 @@ SOURCE = {(partition, offset): b"%d" % offset for partition in range(2) for offs
 
 
 def copies() -> list[Copy]:
-    """Return one copy of each record. Each micro-batch has five records of each partition."""
+    """Return one `Copy` of each source record, as if written in micro-batches of five records per partition."""
     return [
         Copy(0, place, value, Origin("q", place[1] // 5, place[0], place[1] % 5))
         for place, value in sorted(SOURCE.items(), key=lambda item: (item[0][1] // 5, item[0]))

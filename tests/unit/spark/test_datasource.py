@@ -1,4 +1,4 @@
-"""The data source without a Spark session: schemas, pickling, and whole ranges over a socket."""
+"""The data source without a Spark session: schemas, pickling, and reads of offset ranges from a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec for one partition, compared with the general codec: the same bytes and fields, or None."""
+"""The Fetch codec for one partition returns the same as the general codec, or None for any other message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Client-side watches, and the signals that complete them."""
+"""Client-side watches: which changes complete a watch, and which `WatchSignal` a completed watch returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch requests of one connection: the ends of reads, file positions, sessions, and large requests."""
+"""Fetch requests of one connection: the end offsets of reads, kept file positions, sessions, and large requests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Consumer:
     def fetch_in_session(
         self, session: tuple[int, int], offset: int, *, broker: int = 9
     ) -> list[int]:
-        """Send a session fetch that may wait; return the error code of each response. A consumer has `broker` -1."""
+        """Fetch partition 0 in a fetch session; return the error code of each response. `broker`: -1 for a consumer."""
         partition = self.replica.partition
         epochs = (partition.leader_epoch, partition.log.epochs.latest)
         row = (0, epochs[0], offset, epochs[1], 0, 1 << 20)
@@ -102,7 +102,7 @@ class Consumer:
         rows: list[RequestRow],
         forgotten: Sequence[tuple[bytes, Sequence[int]]] = (),
     ) -> None:
-        """Send a session fetch of partitions of t that may wait. A consumer has `broker` -1."""
+        """Send a fetch of topic t in a fetch session, with a maximum wait of 60 s. `broker`: -1 for a consumer."""
         topics, limits = [(b"t", rows)], (60_000, 1, 1 << 20)
         data = encode_follower_request(7, b"", broker, limits, session, topics, forgotten)
         frame, body = bytearray(data), 4 + 8 + 2
@@ -147,7 +147,7 @@ class Consumer:
         is_new_tick: bool = True,
         wanting: int | None = None,
     ) -> bool:
-        """Send a fetch that names the partition `rows` times; return True if the broker must not parse another one yet.
+        """Send a fetch that names the partition `rows` times. Return True if no further request may be parsed yet.
 
         Only the first `wanting` rows allow more than 0 bytes of records; None means all rows.
         """
@@ -339,7 +339,7 @@ def test_consumer_fetch_of_an_unknown_session_is_refused(replicas: Replicas) -> 
 
 @pytest.mark.row("R49")
 def test_waiting_follower_fetch_is_answered_when_the_next_fetch_arrives(replicas: Replicas) -> None:
-    """Both responses use the connection's single entry in the queue, and neither may be lost."""
+    """The connection's queue has only one entry for responses to a follower. Neither response may be lost."""
     replicas.ids = (0, 9)
     replicas.elect(0, isr=(0,), to=(0,))
     follower = Consumer(replicas[0])
@@ -479,7 +479,7 @@ def absent(count: int) -> list[RequestRow]:
 
 
 def turns(consumer: Consumer) -> list[int]:
-    """Run the turns of a large fetch; return the number of partitions in fetch sessions after each turn."""
+    """Handle a large fetch turn by turn; return the number of partitions in fetch sessions after each turn."""
     cache, counts = consumer.api.replicas.fetch_sessions, []
     while not consumer.sent:
         consumer.api.consumers.work()

@@ -321,7 +321,7 @@ def test_delete_groups_answers_each_group_once(version: int) -> None:
 
 
 class Counting:
-    """A coordinator that answers each part with `outcome(part)`, at once or when `answer` is called."""
+    """A coordinator that answers calls with `outcome(request)`: at once, or if `is_late` when `answer` is called."""
 
     def __init__(self, outcome: Any, *, is_late: bool = False) -> None:
         self.sizes: list[int] = []

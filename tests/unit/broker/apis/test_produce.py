@@ -88,7 +88,7 @@ class Connected:
         codec: int = 0,
         producer: tuple[int, int, int] = (-1, -1, -1),
     ) -> None:
-        """Send one request and end its tick. `producer`: producer id, epoch and the batch's first sequence number."""
+        """Send one batch per partition, as `send` does. `producer`: producer id, epoch and first sequence number."""
         producer_id, epoch, sequence = producer
         records = build(
             [Record(0, 1000, None, b"x", ())],
@@ -100,7 +100,7 @@ class Connected:
         self.send(dict.fromkeys(partitions, records), acks)
 
     def send(self, batches: Mapping[TopicPartition, bytes | None], acks: int = -1) -> None:
-        """Send one Produce request with one records field per partition, and end its tick."""
+        """Send one Produce request with one records field per partition; then write the logs and the responses."""
         rows = [{"index": tp.partition, "records": field} for tp, field in batches.items()]
         topics = [{"name": "t", "partition_data": rows}]
         body = request(
@@ -115,7 +115,7 @@ class Connected:
         self.handle()
 
     def handle(self) -> None:
-        """Handle the last request, for the first time or again, and end its tick."""
+        """Handle the last request, for the first time or again; then write the logs and the responses."""
         buf = self.buf
         self.api.now = self.broker.clock.now()
         self.api.wall_ms, self.api.parts = WALL_UNKNOWN, 0
@@ -180,7 +180,7 @@ async def test_later_batches_of_a_producer_are_refused_until_it_resends_the_refu
 async def test_refusal_of_a_batch_of_a_known_producer_ends_when_its_response_is_sent(
     connected: Connected,
 ) -> None:
-    """The log, which knows the producer, refuses a sequence gap itself, so the refusal is not kept for seconds."""
+    """The log knows the producer and refuses a sequence gap itself. The refusal need not outlast its response."""
     await connected.lead(T0, 0, 0, 0)
     connected.produce(T0, producer=(9, 0, 0))
     await connected.lead(T0, 9, 1, 0, 9)
@@ -320,7 +320,7 @@ async def test_refused_produce_with_acks_0_closes_the_connection(
 
 
 async def test_response_has_the_same_version_as_its_request(connected: Connected) -> None:
-    """Requests of two versions can begin with equal bytes, so the decoded head is kept together with its version."""
+    """Requests of two versions can begin with equal bytes. A cached decoding of the bytes is valid for one version."""
     await connected.lead(T0, 0, 1, 0)
     for connected.version in (7, 8):
         connected.produce(T0)

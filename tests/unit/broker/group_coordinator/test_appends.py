@@ -19,7 +19,7 @@ BATCH_BYTES_MAX = 200
 
 
 class Log:
-    """A log that refuses batches of more than `BATCH_BYTES_MAX` bytes; `end_turn` ends a tick."""
+    """A log that refuses batches larger than `BATCH_BYTES_MAX`; `end_turn` calls the callbacks of `before_write`."""
 
     def __init__(self) -> None:
         self.gathered: list[Callable[[], None]] = []
@@ -46,7 +46,7 @@ class Log:
 
 
 class Bench:
-    """The `Appends` under test, and the outcomes that are reported."""
+    """The `Appends` under test, and `reports`: the (token, error) of each append that has ended."""
 
     def __init__(self) -> None:
         self.log = Log()

@@ -15,7 +15,7 @@ from minikafka.record.batch import Record, build
 
 
 class Log:
-    """A partition reader that returns `chunks`; `is_certain` says whether the end of the partition is certain."""
+    """A partition reader that returns one chunk per read. After the last chunk, `at_end` returns `is_certain`."""
 
     def __init__(self, *chunks: bytes, is_certain: bool = True) -> None:
         self.chunks = list(chunks)
@@ -32,7 +32,7 @@ class Log:
 
 
 class Target:
-    """Keeps the loaded records of each partition, and the number of records of each step."""
+    """A record of the loaded values of each partition, and of the number of values in each call of `load`."""
 
     def __init__(self) -> None:
         self.values: dict[int, list[bytes | None]] = {}

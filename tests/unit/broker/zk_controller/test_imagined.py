@@ -1,4 +1,4 @@
-"""The imagined ZooKeeper and brokers of a plan: the real ZooKeeper and brokers do not change."""
+"""The imagined ZooKeeper and brokers with which a plan is made. The real ZooKeeper and brokers do not change."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Obeyed(ControllerBench):
         return self
 
     def since(self, mark: int) -> Told:
-        """Return the ledger lines of real writes and requests from index `mark` on."""
+        """Return the writes and requests that the controller has really made, from ledger line `mark` on."""
         return written_and_sent(
             [{"kind": kind, **fields} for kind, _, fields in self.ledger.lines[mark:]]
         )
@@ -59,7 +59,7 @@ def obedient(_: int, request: ControllerRequest) -> ControllerResponse:
 
 
 def written_and_sent(lines: list[dict[str, Any]]) -> Told:
-    """Return the write and request lines without zxid, queue length and cause, which a plan does not have."""
+    """Return the write and request lines without the fields that a plan lacks: zxid, queue length and cause."""
     return [
         (line["kind"], {k: v for k, v in line.items() if k not in ("zxid", "queued", "cause")})
         for line in lines

@@ -269,7 +269,7 @@ async def test_deletion_mark_hides_the_topic_and_stops_its_elections(
 async def test_topic_is_deleted_when_its_deletion_mark_is_read_before_the_topic(
     bench: ControllerBench,
 ) -> None:
-    """The signal for another topic's deletion mark is queued before the signal for the new topic."""
+    """Another topic's deletion mark makes the controller read all deletion marks before it reads the new topic."""
     gate = bench.gate
     create_topic(bench.ensemble, "u", [2, 3])
     await bench.led(2, TopicPartition("u", 0))

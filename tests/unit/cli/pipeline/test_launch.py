@@ -107,7 +107,7 @@ kind = "console"
 
 @pytest.fixture
 def started(monkeypatch):
-    """Names of the pipelines that were started, without starting Spark. Each broker is tried only once."""
+    """Names of the pipelines that commands start. Spark itself is not started. Each broker is tried only once."""
     names: list[str] = []
 
     def execute(name: str, *_: object, **__: object) -> Summary:

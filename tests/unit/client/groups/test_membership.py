@@ -1,4 +1,4 @@
-"""Tables of a group member's reaction to each error in each state, and of the ids that it then keeps."""
+"""A group member's reactions to errors in each state, and the member id and generation that remain afterwards."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def texts(finding: Finding) -> list[str]:
 
 
 def offline(tp: TopicPartition) -> Picture:
-    """Return the picture of a partition whose only replica is on broker 2, which is down."""
+    """Return the `Picture` (all data) of a partition whose only replica is on broker 2, which is down."""
     nodes = Nodes(None, (1,), ReplicaAssignment((2,)), None, False, None)
     return Picture(tp, {2: BrokerPicture(2, DOWN)}, nodes, PartitionPast([], tp))
 

@@ -234,7 +234,7 @@ def test_transaction_that_is_aborted_above_the_last_stable_offset_is_removed() -
 
 
 def test_earlier_aborted_transaction_does_not_hide_a_later_transaction() -> None:
-    """The first cleaning emptied the aborted transaction's last batch. The second cleaning begins above its marker."""
+    """The first cleaning empties the last aborted batch. The second cleaning begins above the abort marker."""
     log = log_of([("a", "old")])
     add_transactional(log, 7, 0, "x", "aborted")
     append(log, end_marker(commit=False))

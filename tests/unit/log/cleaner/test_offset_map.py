@@ -69,7 +69,7 @@ def test_full_map_accepts_no_further_record_even_of_a_known_key() -> None:
 
 
 def test_full_map_uses_no_more_memory_than_its_buffer() -> None:
-    """The peak is reached when the keys move from the dict to the buckets, or at the end."""
+    """The peak of memory use occurs when the keys move from the dict to the buckets, or when the map is full."""
     keys = [b"key-%020d" % i for i in range(4 * MIB // ENTRY_BYTES)]
     tracemalloc.start()
     try:

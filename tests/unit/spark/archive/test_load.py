@@ -1,4 +1,4 @@
-"""Digests of records and runs of offsets, as a restore computes them."""
+"""The values that a restore computes from archived records: a digest, and the runs of consecutive offsets."""
 
 from __future__ import annotations
 

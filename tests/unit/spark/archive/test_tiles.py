@@ -1,4 +1,4 @@
-"""Tiles of an archive: names, gaps, overlaps, and cuts that do not depend on the run."""
+"""Tiles (the offset ranges of archive files): names, gaps, overlaps, and cuts at multiples of a size."""
 
 from __future__ import annotations
 

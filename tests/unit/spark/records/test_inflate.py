@@ -1,4 +1,4 @@
-"""Decompression of every framing that producers use, and refusal of everything else."""
+"""Decompression of data in every format that producers use, and refusal of invalid or too large data."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_each_gzip_library_stops_at_the_limit(gzip_library, monkeypatch):
 
 
 def broken(data: bytes) -> dict[str, bytes]:
-    """Return variants of gzip data with one fault each, by the fault. The last 8 bytes are checksum and size."""
+    """Return {fault: gzip data with this fault}. The last 8 bytes of gzip data are checksum and size."""
     altered = bytearray(data)
     altered[-8] ^= 1
     return {

@@ -224,7 +224,7 @@ def test_leader_change_without_loss_is_not_reported(brokers, options):
 
 @pytest.mark.parametrize("appended", [0, 1, 2])
 def test_truncation_below_what_was_read_is_explained(brokers, options, monkeypatch, appended):
-    """After the truncation the log grows again: by nothing, up to the read offset, or past the read offset."""
+    """After the truncation and the appends, the log ends below, at, or above the offset that was already read."""
     monkeypatch.setattr(planning, "_LATE_END_S", 0.1)
     partition = brokers.topics["lines"][1]
     partition.truncate(10)
