@@ -24,6 +24,8 @@ Reading: TypeAlias = Mapping[int, Sequence[tuple[int, Payload]]]
 _UNKNOWN: Final = -1
 _FAILED: Final = -2
 _ACKED_SOMEWHERE: Final = -3
+_NO_RECORD: Final = object()
+"""Stands for the payload of an offset without a record. A payload may be None: a null value."""
 
 
 class History:
@@ -155,7 +157,9 @@ def disagreements(first: Reading, second: Reading) -> list[tuple[int, int]]:
     for partition, deliveries in first.items():
         later = dict(second.get(partition, ()))
         found += [
-            (partition, offset) for offset, payload in deliveries if later.get(offset) != payload
+            (partition, offset)
+            for offset, payload in deliveries
+            if later.get(offset, _NO_RECORD) != payload
         ]
     return found
 
@@ -197,10 +201,10 @@ class _Comparison:
             expected = self.by_offset.get(partition, {})
             seen = dict(reading.get(partition, ()))
             for offset, payload in expected.items():
-                found = seen.pop(offset, None)
+                found = seen.pop(offset, _NO_RECORD)
                 if found != payload:
                     missing[payload] += 1
-                    if found is not None:
+                    if found is not _NO_RECORD:
                         self.totals["altered"] += 1
                         surplus.append(found)
             surplus += seen.values()
@@ -230,7 +234,7 @@ class _Comparison:
 
 
 def _reordered(history: History) -> int:
-    """Count acknowledged sends whose offset is not above the offset of an earlier send to the partition."""
+    """Count acknowledged sends whose offset is not above the offset of an earlier send to the same partition."""
     highest: dict[int, int] = {}
     count = 0
     for partition, offset in zip(history.partitions, history.offsets, strict=True):

@@ -1,4 +1,4 @@
-"""Verdicts on small histories of sent and read records, each with one anomaly."""
+"""Verdicts on small histories of sent and read records, most of them with one anomaly."""
 
 from __future__ import annotations
 
@@ -53,6 +53,21 @@ def test_acked_record_at_another_offset_has_moved() -> None:
 
 def test_other_record_at_an_acked_offset_is_altered_and_the_acked_one_lost() -> None:
     assert anomalies(acked("a", "b"), log("a", "x")) == {"lost": 1, "altered": 1, "invented": 1}
+
+
+def test_null_payload_is_distinguished_from_a_missing_record() -> None:
+    history = History()
+    for offset, payload in enumerate((None, "a")):
+        history.acked(history.sent(payload), 0, offset)
+    null = {0: [(0, None), (1, "a")]}
+    assert anomalies(history, null) == {}
+    assert anomalies(history, {0: [(1, "a")]}) == {"lost": 1}
+    assert anomalies(history, {0: [(0, None), (1, None)]}) == {
+        "lost": 1,
+        "altered": 1,
+        "duplicated": 1,
+    }
+    assert disagreements(null, {0: [(1, "a")]}) == [(0, 0)]
 
 
 def test_record_read_more_often_than_sent_is_duplicated() -> None:
