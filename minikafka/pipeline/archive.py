@@ -128,7 +128,7 @@ class _Archiving:
 
     def _write(self, works: Sequence[Save]) -> None:
         for work, result in zip(works, run_tasks(self._spark, save.save, works), strict=True):
-            self._directory.commit(Path(work.staged), work.tp, work.tile)
+            self._directory.commit(Path(result.pop("staged")), work.tp, work.tile)
             self._done.files.append(_entry(work.tp, work.tile) | result)
         self._write_run()
 
@@ -152,8 +152,7 @@ class _Archiving:
         return works
 
     def _work(self, tp: TopicPartition, tile: Tile, end: Position) -> Save:
-        staged = str(self._directory.staged_file(tp, tile))
-        return Save(self._options, tp, tile, end, staged)
+        return Save(self._options, tp, tile, end, str(self._directory.path))
 
     def _archived_ends(self) -> Positions:
         """Return the position after the last archived offset of each partition that has archived files."""

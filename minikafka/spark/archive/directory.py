@@ -2,7 +2,7 @@
 
     topic=events/partition=0/00000000000000000000-00000000000001000000.parquet
     _staging/     files that tasks are writing
-    _runs/        one JSON file per run of the pipeline, with the files that the run added
+    _runs/        one JSON file per run of the pipeline: its topics, its added files, and lost offsets
     _lock         held by the driver that writes
 
 Spark, pyarrow and pandas ignore names that begin with `_`, and no file under these names ends in `.parquet`.
@@ -41,7 +41,7 @@ class ArchiveDirectory:
     """An archive on a file system that the driver and all executors see under the same path."""
 
     def __init__(self, path: str) -> None:
-        """Open the archive at a path. Raises `ConfigError` if the path is a URI."""
+        """Set the path of the archive. Raises `ConfigError` if the path is a URI."""
         if "://" in path:
             text = f"{path}: an archive is a directory that the driver and all executors share"
             raise ConfigError(f"{text}, not a URI; mount the file system and give its path")

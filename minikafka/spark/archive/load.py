@@ -32,7 +32,7 @@ _RUNS_MAX: Final = 1_000
 
 
 class Digest:
-    """A checksum of records in order. Offsets are not included."""
+    """A checksum of records and of their order. Offsets are not included."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
@@ -59,7 +59,7 @@ class Runs:
         self._records = 0
 
     def start_file(self) -> None:
-        """Start a new file: a run does not continue from one file to the next."""
+        """Start a new list of runs, for the next file."""
         self._files.append([])
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from minikafka.base.model import TopicPartition
+from minikafka.spark.archive.directory import ArchiveDirectory
 from minikafka.spark.archive.tiles import Tile
 from minikafka.spark.records.batches import Section
 from minikafka.spark.records.decode import SCHEMA_WITH_HEADERS
@@ -34,29 +35,35 @@ SCHEMA: Final = pa.schema([*_COLUMNS, _EPOCH])
 
 @dataclass(frozen=True)
 class Save:
-    """The work of one task: write the records of an offset range (`tile`) to the file `staged`."""
+    """The work of one task: write the records of an offset range (`tile`) to a staged file of an archive."""
 
     options: ReadOptions
     tp: TopicPartition
     tile: Tile
     end: Position
     """The end of the partition's log when the task was planned."""
-    staged: str
+    directory: str
+    """The path of the archive."""
 
 
 def save(work: Save) -> dict[str, Any]:
-    """Write the records of an offset range to the staged file. Return the record count and the file size."""
+    """Write the records of an offset range to a new staged file. Return its path, record count and size.
+
+    Each attempt of a task writes its own file: Spark may still run an attempt after it has used the result of
+    another one.
+    """
+    staged = ArchiveDirectory(work.directory).staged_file(work.tp, work.tile)
     facts = {EPOCH_KEY: str(work.end.leader_epoch), TOPIC_ID_KEY: work.end.topic_id}
     schema = SCHEMA.with_metadata(facts)
     records = 0
-    with open(work.staged, "wb") as file:
+    with staged.open("wb") as file:
         with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
             for table in _row_groups(_rows(work)):
                 writer.write_table(table, row_group_size=max(len(table), 1))
                 records += len(table)
         file.flush()
         os.fsync(file.fileno())
-        return {"records": records, "bytes": file.tell()}
+        return {"staged": str(staged), "records": records, "bytes": file.tell()}
 
 
 def _rows(work: Save) -> Iterator[pa.RecordBatch]:
@@ -74,7 +81,7 @@ def _epochs(group: list[Section], batch: pa.RecordBatch) -> pa.Array:
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of about `_ROW_GROUP_BYTES`, because readers hold a whole table in memory."""
+    """Yield tables of about `_ROW_GROUP_BYTES`. Each becomes one row group, which a reader must hold in memory."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -88,7 +95,7 @@ def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def end_of(path: str, offset: int) -> Position:
-    """Return the end of a file as a position: `offset` with the leader epoch and topic id of the file."""
+    """Return `offset`, the offset after the last one in a file, with the leader epoch and topic id in the file."""
     metadata = pq.read_schema(path).metadata or {}
     topic_id = metadata.get(TOPIC_ID_KEY, b"").decode()
     return Position(offset, int(metadata[EPOCH_KEY]), topic_id)

@@ -60,7 +60,7 @@ def gaps(tiles: Iterable[Tile], start: int, end: int) -> list[Tile]:
 
 
 def cut(tile: Tile, size: int) -> list[Tile]:
-    """Split a range at the multiples of `size`. Runs that read the same offsets get the same pieces."""
+    """Split a range at the multiples of `size`. Two pipeline runs that read the same offsets get the same pieces."""
     first = (tile.start // size + 1) * size
     borders = [tile.start, *range(first, tile.end, size), tile.end]
     return [Tile(start, end) for start, end in pairwise(borders)]

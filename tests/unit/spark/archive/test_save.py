@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow.parquet as pq
 import pytest
 from support.encoders import CODECS, Sample, altered, by_aiokafka
@@ -32,12 +34,14 @@ def test_file_holds_the_records_of_its_tile_with_leader_epochs(brokers, tmp_path
         "subscribe": "lines",
         "includeHeaders": "true",
     }
-    path = str(tmp_path / "staged")
-    tile = Tile(5, 42)
+    end = Position(60, 7, "id")
     work = Save(
-        parse(given, Mode.STREAM), TopicPartition("lines", 0), tile, Position(60, 7, "id"), path
+        parse(given, Mode.STREAM), TopicPartition("lines", 0), Tile(5, 42), end, str(tmp_path)
     )
-    assert save(work) == {"records": 37, "bytes": (tmp_path / "staged").stat().st_size}
+    result = save(work)
+    path = result["staged"]
+    assert (result["records"], result["bytes"]) == (37, Path(path).stat().st_size)
+    assert save(work)["staged"] != path, "two attempts of a task wrote one file"
     table = pq.read_table(path)
     assert table.schema.equals(SCHEMA)
     assert table.column("offset").to_pylist() == list(range(5, 42))
@@ -58,12 +62,11 @@ def test_tile_covers_offsets_that_compaction_removed(brokers, tmp_path, end, rec
         "subscribe": "lines",
         "includeHeaders": "true",
     }
-    path = str(tmp_path / "staged")
-    work = Save(
-        parse(given, Mode.STREAM), TopicPartition("lines", 0), Tile(0, end), Position(end, 0), path
-    )
-    assert save(work)["records"] == records
-    offsets = pq.read_table(path).column("offset").to_pylist()
+    options = parse(given, Mode.STREAM)
+    tp = TopicPartition("lines", 0)
+    result = save(Save(options, tp, Tile(0, end), Position(end, 0), str(tmp_path)))
+    assert result["records"] == records
+    offsets = pq.read_table(result["staged"]).column("offset").to_pylist()
     assert offsets == [*range(10), *range(20, 30)][:records]
 
 
@@ -71,11 +74,9 @@ def test_tile_without_any_record_is_a_file_without_rows(brokers, tmp_path):
     (partition,) = brokers.create("lines")
     partition.append(altered(by_aiokafka([Sample(MOMENT, b"k", b"v")]), attributes=0x20))
     given = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "lines"}
-    path = str(tmp_path / "staged")
     options = parse(given | {"includeHeaders": "true"}, Mode.STREAM)
-    assert (
-        save(Save(options, TopicPartition("lines", 0), Tile(0, 1), Position(1, 3), path))["records"]
-        == 0
-    )
-    assert pq.read_table(path).num_rows == 0
-    assert end_of(path, 1) == Position(1, 3)
+    tp = TopicPartition("lines", 0)
+    result = save(Save(options, tp, Tile(0, 1), Position(1, 3), str(tmp_path)))
+    assert result["records"] == 0
+    assert pq.read_table(result["staged"]).num_rows == 0
+    assert end_of(result["staged"], 1) == Position(1, 3)
