@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 class FetchRequest(NamedTuple):
     """A decoded request; topics and rack are UTF-8 bytes.
 
-    Defaults of fields that the request's version lacks: epochs -1, session id 0, session epoch -1, rack b"".
+    Defaults of fields that the request's version lacks: all epochs and log start offsets -1, session id 0, rack b"".
     """
 
     replica_id: int
@@ -310,7 +310,7 @@ def encode_response_in_steps(
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[ResponseRow]]],
 ) -> Generator[None, None, list[Slice]]:
-    """Do what `encode_response` does, as a generator that yields after every `STEP_ROWS` partitions of a topic."""
+    """Do what `encode_response` does, as a generator that yields after every `STEP_ROWS` partitions."""
     if version >= FLEXIBLE:
         return (yield from _encode_flexible(correlation, error, session_id, topics))
     if version >= 7:
@@ -318,11 +318,12 @@ def encode_response_in_steps(
     else:
         head = bytearray(_PREFIX_V4.pack(0, correlation, 0, len(topics)))
     out: list[Slice] = []
-    total, current = 0, head
+    total, rows, current = 0, 0, head
     for topic, partitions in topics:
         current += _INT16.pack(len(topic)) + topic + _INT32.pack(len(partitions))
-        for number, data in enumerate(partitions, 1):
-            if not number % STEP_ROWS:
+        for data in partitions:
+            rows += 1
+            if not rows % STEP_ROWS:
                 yield
             current += _partition_header(data, version)
             slices, size = data[SLICES], data[SIZE]

@@ -79,6 +79,13 @@ def test_response_of_many_partitions_is_encoded_in_steps(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_response_of_many_topics_is_encoded_in_steps(version: int) -> None:
+    topics = [(b"%d" % n, [PartitionData(0, 0, n, n, 0, (), 0)]) for n in range(fetch.STEP_ROWS)]
+    steps = fetch.encode_response_in_steps(7, version, 0, 0, topics)
+    assert sum(1 for _ in steps) == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_truncated_request_raises_a_protocol_violation(version: int) -> None:
     buf = frame(version)
     for end in range(BODY, len(buf)):
