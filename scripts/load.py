@@ -63,7 +63,10 @@ class Stream(threading.Thread):
         )
 
     def mark(self, moment: float) -> None:
-        """Start a measurement: for each partition, the time from `moment` to the first ack of a new record."""
+        """Start to measure `first_ack_after`: by partition, the seconds from `moment` to the first ack of a new record.
+
+        `moment`: a monotonic time in seconds. A record is new if it is sent after this call.
+        """
         self._marked_at = moment
         self.first_ack_after = {}
         self._marked_from = len(self.history)
@@ -73,7 +76,7 @@ class Stream(threading.Thread):
         self._stopped.set()
 
     def abandon(self) -> None:
-        """End the thread immediately. The outcome of records that are not acked stays unknown."""
+        """Drop unacked records, whose outcome stays unknown. Wait at most `END_SECONDS` until the thread ends."""
         self._stopped.set()
         self._producer.purge()
         self.join(END_SECONDS)

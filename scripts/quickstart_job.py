@@ -107,7 +107,7 @@ async def quickstart(display: Display, directory: Path) -> bool:
 async def running_cluster(
     display: Display, config: ClusterConfig, directory: Path
 ) -> AsyncIterator[LocalCluster]:
-    """Step 1: run the cluster that cluster.toml defines. If its ports are in use, use other ports."""
+    """Step 1: run the cluster that cluster.toml defines. If one of its ports is in use, use free ports."""
     ports = range(config.port, config.port + config.brokers)
     port = config.port if all(map(is_free, ports)) else 0
     cluster = LocalCluster(data=directory, config=config, port=port)
@@ -123,7 +123,7 @@ async def running_cluster(
 async def stream_with_failure(
     display: Display, cluster: LocalCluster, stream: Stream, total: int
 ) -> None:
-    """Steps 3 and 4: stream, kill the broker that leads most partitions, restart it, wait for every ISR."""
+    """Steps 3 and 4: stream, kill the broker that leads most partitions, restart it, wait for full ISRs."""
     stream.start()
     with display.step("stream") as step:
         await show_progress(step, stream, total, lambda: stream.acked >= KILL_AT * total)
@@ -257,7 +257,7 @@ def checksum_of(reading: Reading) -> tuple[int, int]:
 
 @asynccontextmanager
 async def spark_job(lines: Lines, directory: Path, bootstrap: str) -> AsyncIterator[Process]:
-    """Run the PySpark job in a separate process. The job reads the topic as a stream from its start."""
+    """Run the PySpark job in a separate process. The job reads the topic as a stream while records arrive."""
     source = directory / "source.parquet"
     await asyncio.to_thread(source_lines.write_parquet, lines, source)
     script = Path(__file__).with_name("quickstart_spark.py")

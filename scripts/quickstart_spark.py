@@ -43,7 +43,7 @@ def main(source: str, result: str, bootstrap: str, topic: str) -> None:
 
 
 def follow(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str) -> StreamingQuery:
-    """Read the topic from the start in micro-batches. Compute a count and a checksum of each micro-batch."""
+    """Start a stream that reads the topic from its start and computes a count and a checksum of each micro-batch."""
     reader = spark.readStream.format("minikafka").option("kafka.bootstrap.servers", bootstrap)
     records = reader.option("subscribe", topic).option("startingOffsets", "earliest")
     records = records.option("maxOffsetsPerTrigger", MAX_OFFSETS).load()

@@ -2,6 +2,7 @@
 
 `exactly_once` compares a table with the source topic. `at_least_once` compares a copied topic with the source
 topic. Both functions are pure, and return a list of problems as texts, which is empty if there are no problems.
+`at_least_once` also returns the number of duplicates.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Origin:
-    """The source row of a record, from the header that the sink's option `originHeader` names."""
+    """The query's row from which a record was written, as in the header that the sink option `originHeader` names."""
 
     query: str
     batch: int
@@ -85,18 +86,22 @@ def at_least_once(
 
 
 def _out_of_order(copies: Iterable[Copy]) -> list[Place]:
-    """Return the records that were first copied after a later record of the same source partition."""
+    """Return the places of records whose first copy follows the copy of a record with a higher source offset.
+
+    Only records of one source partition are compared, and only within one partition of the copy.
+    """
     seen: set[Place] = set()
-    last: dict[tuple[int, int], int] = {}
+    highest: dict[tuple[int, int], int] = {}
     found = []
     for copy in copies:
         if copy.source in seen:
             continue
         seen.add(copy.source)
         partition, offset = copy.source
-        if last.get((copy.partition, partition), -1) > offset:
+        if offset < highest.setdefault((copy.partition, partition), offset):
             found.append(copy.source)
-        last[copy.partition, partition] = offset
+        else:
+            highest[copy.partition, partition] = offset
     return found
 
 

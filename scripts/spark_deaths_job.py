@@ -341,7 +341,7 @@ def numbers_in(directory: Path) -> set[int]:
 
 
 def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy]]:
-    """Return the records of the source topic, and the records of the copied topic in offset order."""
+    """Return the records of the source topic, and those of the copied topic in offset order within each partition."""
     reading = read_back(bootstrap, SOURCE, PARTITIONS, step.advance)
     copied = read_back(bootstrap, COPY, COPY_PARTITIONS, step.advance, content=copy_of)
     copies = [copy for deliveries in copied.values() for _, copy in deliveries]
@@ -352,7 +352,7 @@ def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy]]:
 def settings(
     cluster: LocalCluster, directory: Path, stream: Stream, reading: Reading
 ) -> dict[str, list[str]]:
-    """Write the histories of the producer and of a consumer, and return the settings for the check."""
+    """Write the histories of the producer and of a consumer; return the settings of `minikafka pipeline check`."""
     sent, received = directory / "sent.jsonl", directory / "read.jsonl"
     write_rows(sent, stream.history.rows("producer", SOURCE))
     write_rows(received, reads(reading))
@@ -399,7 +399,7 @@ def check_outputs(
     copies: list[replays.Copy],
     faults: Faults,
 ) -> bool:
-    """Compare the table and the copied topic with the source topic. Return True if there are no problems."""
+    """Compare table and copied topic with the source topic. Show the problems; return True if there are none."""
     source = {
         (partition, offset): value
         for partition, deliveries in reading.items()

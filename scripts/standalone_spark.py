@@ -9,7 +9,7 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from queue import Queue
+from queue import Empty, Queue
 
 import pyspark
 
@@ -57,10 +57,14 @@ class Daemon:
         self.lines.put("")
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Return the first match in the output of the process. Raises RuntimeError if the process ends first."""
-        while line := self.lines.get(timeout=START_SECONDS):
-            if found := re.search(pattern, line):
-                return found
+        """Return the first match in the output of the process.
+
+        Raises RuntimeError if the process ends first, or prints nothing for `START_SECONDS`.
+        """
+        with suppress(Empty):
+            while line := self.lines.get(timeout=START_SECONDS):
+                if found := re.search(pattern, line):
+                    return found
         raise RuntimeError(f"no {pattern!r} in {self._log}: {self._log.read_text()[-2000:]}")
 
     def end(self) -> None:

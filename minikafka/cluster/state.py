@@ -78,7 +78,8 @@ class ClusterState:
         """
         views = [view for tp, view in self.partitions.items() if tp.topic == topic]
         return bool(views) and all(
-            view.leader is not None and set(view.isr) == set(brokers or view.replicas)
+            view.leader is not None
+            and set(view.isr) == set(view.replicas if brokers is None else brokers)
             for view in views
         )
 
@@ -135,8 +136,8 @@ async def call_all(
 ) -> dict[int, Mapping[str, Any] | OSError | KafkaError]:
     """Make one control-plane call to each of these brokers concurrently.
 
-    Return, by broker id, the answer or the error of the call. The result is empty if no broker was ever
-    started, because the cluster id is unknown then.
+    Return, by broker id, the answer or the error of the call. The result is empty if none of these brokers
+    was ever started, because the cluster id is unknown then.
     """
     control_plane = control_plane_of(directory, ids, clock, rng)
     if control_plane is None:
@@ -190,7 +191,7 @@ async def _may_exist(client: Client, tp: TopicPartition) -> bool:
 def control_plane_of(
     directory: ClusterDirectory, ids: Collection[int], clock: Clock, rng: Rng
 ) -> ControlPlaneClient | None:
-    """Return a control-plane client for these brokers; None if no broker was ever started."""
+    """Return a control-plane client for the brokers `ids`; None if none of these brokers was ever started."""
     from minikafka.rpc.client import ControlPlaneClient  # imports aiohttp, which takes 0.2 s
 
     cluster_id = next(filter(None, map(directory.cluster_id, ids)), None)

@@ -60,6 +60,7 @@ def test_combine_prefers_the_leaders_answer_to_its_followers() -> None:
     assert state.leader_of("t", 0) == 1
     assert state.has_isr("t", None)
     assert not state.has_isr("t", [1, 2])
+    assert not state.has_isr("t", [])
 
 
 def test_combine_ignores_a_leader_with_an_older_epoch() -> None:
