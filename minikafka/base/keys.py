@@ -186,9 +186,9 @@ def key(kind: Kind, default: Any, doc: str, **rest: Any) -> Any:
 
 
 def first_set(values: Mapping[str, Any], synonyms: Iterable[tuple[str, int]]) -> Any:
-    """Return the first value that is set, in the order of `synonyms`, times its factor; None if no value is set.
+    """Return the first of `values` that is set, times its factor; None if no value is set.
 
-    A negative value, such as -1 for "no limit", is not multiplied.
+    `synonyms`: (name, factor) in order of precedence. A negative value, such as -1 for "no limit", is not multiplied.
     """
     for name, factor in synonyms:
         value = values[name]

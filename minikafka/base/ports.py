@@ -440,7 +440,7 @@ class Coordination(Protocol):
         """Return the sorted names of the children, and the node's Stat."""
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Return the sorted names of each node's children, None for a missing node. Uses MultiRead."""
+        """Return the sorted names of each node's children, None for a missing node. Uses MultiRead if possible."""
 
     async def create(
         self,
@@ -477,7 +477,7 @@ class Coordination(Protocol):
         """Register and return a watch. The next read of the same path with `watch=True` arms it."""
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
-        """Remove all watches of this kind on this path, here and on the server (D10)."""
+        """Remove all watches of this kind on this path, and the server's watch unless another kind needs it (D10)."""
 
     async def close(self) -> None:
         """End the session, which deletes its ephemeral nodes."""

@@ -153,7 +153,7 @@ def _pick(
 
 
 def _alternating(brokers: Sequence[Broker]) -> list[BrokerId]:
-    """Return the broker ids, ordered so that neighbours are on different racks as far as possible."""
+    """Return the broker ids, one of each rack in turn, so that most neighbours are on different racks."""
     by_rack: dict[str, list[BrokerId]] = {}
     for broker in sorted(brokers, key=lambda broker: broker.id):
         by_rack.setdefault(broker.rack or "", []).append(broker.id)

@@ -454,9 +454,9 @@ class ConsumerFetch:
     def _records(
         self, partition: Partition, row: RequestRow, left: int, deferred_from: int
     ) -> bytes | Deferred:
-        """Return records, beginning at the fetch offset of `row`; no records if the first batch does not fit.
+        """Return records, beginning at the fetch offset of `row`. Raises StorageFailed.
 
-        Raises StorageFailed.
+        If the first batch does not fit, return no records, unless the response has no records yet.
         """
         fetches = self.fetches
         _, _, offset, _, _, max_bytes = row

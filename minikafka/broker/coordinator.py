@@ -49,9 +49,9 @@ class IsrOutcome(Enum):
 
 
 class IsrWrite(NamedTuple):
-    """The outcome of one write, with the new version of the state.
+    """The outcome of one write. `version`: the new version of the state, -1 if the state was not written.
 
-    `zxid` is None if the response to the write was lost.
+    `zxid`: the ZooKeeper transaction id of the write; None if unknown, because the response to the write was lost.
     """
 
     outcome: IsrOutcome

@@ -112,7 +112,7 @@ class SendTurns:
         send()
 
     def _yield(self) -> None:
-        """Yield the processor, except in the `HELD_TURNS` turns after a long yield."""
+        """Yield the processor. After a yield that took long, the next `HELD_TURNS` calls do nothing."""
         if self._held:
             self._held -= 1
             return

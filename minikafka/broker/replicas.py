@@ -343,7 +343,7 @@ class ReplicaManager:
     # ---- settings
 
     async def topics_configured(self, topics: Collection[str] | None) -> None:
-        """Read and apply the settings of these topics (None: all topics). Raises CoordinationError (R71)."""
+        """Read and apply the settings of the hosted topics in `topics` (None: all). Raises CoordinationError (R71)."""
         known = set(self.configs.topics)
         changed = known if topics is None else known.intersection(topics)
         if changed:

@@ -33,7 +33,7 @@ class HostedReplicas(Protocol):
     refusals: Refusals
 
     def partition(self, tp: TopicPartition) -> Partition | None:
-        """Return this broker's replica of a partition, None if there is no replica."""
+        """Return this broker's replica of a partition, None if the broker does not host the partition."""
 
     def error_for(self, tp: TopicPartition) -> int:
         """Return 0 if this broker leads the partition, else an error code for the client.

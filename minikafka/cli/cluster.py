@@ -65,7 +65,10 @@ def describe(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
 
 def as_json_view(view: View, local: LocalCluster | None) -> dict[str, Any]:
-    """Return the JSON object of `cluster describe`; it includes brokers that are down, with `alive` false."""
+    """Return the JSON object of `cluster describe`.
+
+    With `local`, the object also contains the brokers that are down, with `alive` false.
+    """
     known = {broker.id: broker for broker in local.record.brokers} if local else {}
     brokers = []
     for broker_id in sorted({*known, *view.info.brokers}):

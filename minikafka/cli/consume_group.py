@@ -67,7 +67,10 @@ class Session:
             return None
 
     async def _topics(self, client: Client) -> list[str]:
-        """Return the topics to read. Raises MinikafkaError if a topic is missing, or none is known."""
+        """Return `topics`, or the topics that the group has read before if `topics` is empty.
+
+        Raises MinikafkaError if a topic in `topics` does not exist, or if the group has read no topic before.
+        """
         if self.topics:
             _, found = await client.admin.describe(self.topics)
             missing = set(self.topics) - {topic.name for topic in found}
@@ -96,7 +99,7 @@ class _End:
         self._ends: dict[TopicPartition, int] = {}
 
     async def is_reached(self) -> bool:
-        """True if the consumer is in the group and has read its partitions up to these end offsets."""
+        """True if the consumer is in the group and has read each of its partitions up to the recorded end offset."""
         from minikafka.client.log_offsets import LATEST
 
         assigned = self._consumer.assignment()

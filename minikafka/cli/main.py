@@ -87,7 +87,7 @@ class _Commands(Group):
         return below
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the summaries in `_COMMANDS`. The method of click would import every command."""
+        """Write the summaries in `_COMMANDS`. Click's own `format_commands` would import every command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
 

@@ -74,7 +74,7 @@ def _combined(parts: Sequence[tuple[Start | None, int | Time | None]]) -> Range:
 
 
 def _parse(text: str) -> tuple[Start | None, int | Time | None]:
-    """Return the start and the stop in one value of `-o`. Raises ValueError."""
+    """Return (start, stop) of one value of `-o`; None for a part that the value does not set. Raises ValueError."""
     if text in _NAMES:
         return _NAMES[text], None
     if text.startswith("e@"):

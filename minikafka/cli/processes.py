@@ -82,7 +82,10 @@ def up(
 
 
 async def _start(wanted: LocalCluster, running: Sequence[int]) -> Differences:
-    """Start the processes that are down; return the settings of running brokers that have changed."""
+    """Start the processes that are down, and send the configured settings to the brokers that already ran.
+
+    `running`: ids of the brokers that already ran. Return the settings of these brokers that have changed.
+    """
     await wanted.start(timeout_ms=start_timeout_ms())
     return Differences.of(await wanted.reconfigure(running))
 

@@ -57,7 +57,7 @@ class ReassignOptions(NamedTuple):
     target: Sequence[str]
 
     def plan(self) -> Plan:
-        """Return the partitions of the options with their target replicas. Raises UsageError."""
+        """Return the partitions that the options name, with their target replicas. Raises UsageError."""
         self._check_one_way()
         if self.file:
             return placement.plan_file(self.file)
@@ -320,7 +320,10 @@ class Cancel:
         self._outcomes: dict[TopicPartition, Outcome] = {}
 
     async def do(self, admin: Admin) -> bool:
-        """Do the job; return True if all moves were cancelled and undone (with --no-wait: cancelled)."""
+        """Do the job; return True if all moves were cancelled and undone (with --no-wait: cancelled).
+
+        The result is False if there was no move to cancel.
+        """
         is_undone = await self._cancel_and_wait(admin)
         chosen, outcomes = self._chosen, self._outcomes
         await reassign_throttle.remove_throttle(admin, {tp.topic for tp in chosen})

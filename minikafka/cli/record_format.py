@@ -66,7 +66,7 @@ def _constant(data: bytes) -> Writer:
 
 
 def _headers_writer(inner: str) -> Writer:
-    """Return a writer that repeats `inner` for each header, replacing %k by the name and %v by the value."""
+    """Return a writer that repeats `inner` for each header, with %k replaced by its name, %v by its value (rpk)."""
     tokens = {"%k": 0, "%v": 1}
     words = re.split(r"(%.)", inner, flags=re.DOTALL)
     parts = [tokens[word] if word in tokens else unescape(word) for word in words]

@@ -33,7 +33,7 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 
 class Item(NamedTuple):
-    """One record with its partition (None: chosen by key). `place`: line or file, for error messages."""
+    """One record with its partition (None: the client chooses). `place`: line or file, for error messages."""
 
     record: Record
     partition: int | None
@@ -85,7 +85,7 @@ class Shape:
     def item(
         self, key: bytes | None, value: bytes | None, place: str, headers: tuple[Header, ...] = ()
     ) -> Item:
-        """Return a record with this key and value, and the headers and partition of this shape."""
+        """Return a record with this key, value and headers, plus the headers and the partition of this shape."""
         from minikafka.client import Record
 
         value = None if self.empty_is_null and not value else value

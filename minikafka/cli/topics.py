@@ -260,10 +260,10 @@ def delete(
 async def _delete(
     admin: Admin, names: tuple[str, ...], wait: bool, timeout: float | None, *, shown: bool
 ) -> dict[str, Outcome]:
-    """Delete topics; if `wait` is set, wait until the topics are gone. Return the outcomes by name.
+    """Mark topics for deletion; if `wait` is set, wait until the topics are gone. Return the outcomes by name.
 
-    The outcome is REQUEST_TIMED_OUT for each topic that still exists after `timeout` seconds (None: no
-    limit).
+    `timeout`: maximum time in seconds, None for no limit. After this time, the outcome is REQUEST_TIMED_OUT for
+    each topic that still exists, or for all topics if no controller has answered.
     """
     import asyncio
 
@@ -328,9 +328,10 @@ async def _replica_counts(admin: Admin, names: list[str]) -> dict[str, int]:
 
 
 def _report(outcomes: Mapping[str, Outcome], as_json: bool, success: str) -> None:
-    """Print one line per topic, failures on standard error; exit with code 1 if there is a failure.
+    """Print one line per topic (`as_json`: one JSON array), failures on standard error.
 
-    `success`: the text for a topic without failure, with `{}` in place of the topic name.
+    Exit with code 1 if there is a failure. `success`: the text for a topic without failure, with `{}` in
+    place of the topic name.
     """
     if as_json:
         rows = [

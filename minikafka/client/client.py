@@ -454,7 +454,7 @@ class Client:
     async def list_offsets(
         self, topic: str, at: Start, partitions: Sequence[int] | None = None
     ) -> dict[int, int]:
-        """Return by partition the earliest or the latest offset, or the first offset at or after a time.
+        """Return by partition the earliest or latest offset, or the offset of the first record at or after a time.
 
         A time is in Unix ms; the offset is -1 if every record is older. The latest offset is the high watermark.
         """

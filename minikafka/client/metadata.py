@@ -219,7 +219,10 @@ def _topic_info(entity: Any) -> TopicInfo:
 
 
 def _newest(received: TopicInfo, known: TopicInfo | None) -> TopicInfo:
-    """Return the received topic, but keep each known partition that has a newer leader epoch."""
+    """Return the received topic, but keep each known partition that has a leader and a newer leader epoch.
+
+    No partition is kept if the topic ids differ, because the topic was created again.
+    """
     if known is None or known.topic_id != received.topic_id:
         return received
     partitions = dict(received.partitions)

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Retries:
-    """Repeats an attempt until the attempt succeeds or `time_limit_ms` has passed."""
+    """A caller of attempts: it repeats an attempt after retriable errors, for at most `time_limit_ms`."""
 
     def __init__(self, clock: Clock, metadata: Metadata, time_limit_ms: int) -> None:
         self._clock = clock

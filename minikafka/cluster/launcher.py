@@ -101,7 +101,7 @@ class Launcher:
         return [broker.id for broker in brokers]
 
     async def _stopped_broker(self, broker_id: int) -> BrokerRecord:
-        """Return the record of a broker that is down. Raises ClusterError if it still runs after DYING_MS."""
+        """Return the record of a broker that is down or ends within DYING_MS. Raises ClusterError for other brokers."""
         record = self.record
         broker = record.broker(broker_id)
         process = self.running.broker(record, broker_id)

@@ -26,7 +26,7 @@ SIGNAL_POLL_MS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class RunningProcesses:
-    """Finds and ends the processes of the cluster in one data directory."""
+    """The processes of the cluster in one data directory, with methods to find, pause and end them."""
 
     directory: ClusterDirectory
     clock: Clock

@@ -30,7 +30,7 @@ async def find_blocked_broker(
 ) -> int | None:
     """Return the id of a broker that blocks at `step`; None if no broker blocks there within ROUND_MS.
 
-    Raises KafkaError for an unknown step.
+    The result is also None for an unknown step.
     """
     control_plane = control_plane_of(directory, ids, clock, rng)
     if control_plane is None:

@@ -116,7 +116,7 @@ class LogDirsFailed:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrAnswered:
-    """A broker answered a LeaderAndIsr request that was sent to it under `broker_epoch` (R16)."""
+    """A broker answered a LeaderAndIsr request that was sent when its broker epoch was `broker_epoch` (R16)."""
 
     broker_id: BrokerId
     broker_epoch: int

@@ -446,7 +446,7 @@ class ControllerMachine:
         self._effects.append(DeleteLogDirEvents(event.notifications))
 
     def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Procedure[None]:
-        """Take the replicas with KAFKA_STORAGE_ERROR offline: their log directory has failed (R16)."""
+        """Take replicas with KAFKA_STORAGE_ERROR in the answer offline: their log directory has failed (R16)."""
         broker = self.context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
             return

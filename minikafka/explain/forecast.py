@@ -109,7 +109,7 @@ def _states(lines: Sequence[Line]) -> dict[TopicPartition, Leadership]:
 
 
 def _assigned(lines: Sequence[Line]) -> dict[TopicPartition, tuple[int, ...]]:
-    """Return the replicas after the reassignment, by reassigned partition."""
+    """Return, by partition, the replicas after the plan; only for partitions that the plan reassigns."""
     moving: set[TopicPartition] = set()
     found: dict[TopicPartition, tuple[int, ...]] = {}
     for operation in _writes(lines):

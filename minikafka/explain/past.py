@@ -34,7 +34,7 @@ _MARK_FIELDS: Final = {"ControllerElected": "deletions", "DeletionsChanged": "to
 
 
 class Reference(NamedTuple):
-    """A reference to a ledger line. `cause`: id of the causing event, "" if none. `line`: name, BROKER#N."""
+    """A reference to a ledger line. `cause`: id of the causing event, "" if none. `line`: its name, BROKER#N."""
 
     cause: str
     line: str
@@ -156,7 +156,7 @@ class Past:
         return found
 
     def directory_failed(self, broker: int) -> list[Reference]:
-        """Return the broker's last line about a failure of the log directory with the partition's replica."""
+        """Return the broker's last line about a failure of the log directory that holds the partition's replica."""
         return [
             reference(line)
             for line in self._facts
@@ -234,7 +234,7 @@ def _decode_assignment(data: str | None, partition: int) -> ReplicaAssignment | 
 
 
 def written_states(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Written]:
-    """Yield the partition states in these lines whose write succeeded."""
+    """Yield the states of the partition that ZooKeeper accepted, according to these lines."""
     path = re.compile(rf"/brokers/topics/{re.escape(tp.topic)}/partitions/{tp.partition}/state")
     for line in lines:
         if line.get("outcome") != "ok" or line.get("zxid") is None:

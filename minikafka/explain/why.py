@@ -50,7 +50,7 @@ class Finding:
 
 
 def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
-    """Return the findings about the partition, and about `offset` if given; [] if there is no problem."""
+    """Return the findings about the partition, and about `offset` if given; [] if there is nothing to report."""
     found = _deletion(picture)
     if not _is_being_deleted(picture):
         for part in (
@@ -114,7 +114,10 @@ def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]
 
 
 def why_behind(picture: Picture, broker: int) -> list[Finding]:
-    """Return findings that explain why a working broker's replica is not caught up with the leader."""
+    """Return findings that explain why a working broker's replica is not in the ISR.
+
+    Return [] if the leader has no data about the replica.
+    """
     leader, follower = picture.leader_replica, picture.follower(broker)
     if leader is None:
         text = f"broker {broker} is alive, but there is no leader to fetch from"
@@ -271,7 +274,10 @@ def _members_away(picture: Picture) -> Iterator[Finding]:
 
 
 def _writes(picture: Picture) -> list[Finding]:
-    """Return a finding that explains why writes with acks=all are refused or wait; [] if all succeed."""
+    """Return a finding that explains why writes with acks=all are refused or wait.
+
+    Return [] if no such write is refused or waits, or if no leader answers.
+    """
     leader = picture.leader_replica
     if leader is None:
         return []
@@ -378,7 +384,7 @@ def _is_being_deleted(picture: Picture) -> bool:
 
 
 def _deletion(picture: Picture) -> list[Finding]:
-    """Return findings that explain why a topic that is marked for deletion still exists."""
+    """Return findings that explain why a topic that is or was marked for deletion still exists."""
     deletion = picture.deletion
     marked = deletion is not None or (picture.nodes is not None and picture.nodes.is_marked)
     events = tuple(picture.past.deletion_marked())

@@ -1,4 +1,4 @@
-"""The errors returned to clients when an append to `__consumer_offsets` fails (as in GroupMetadataManager)."""
+"""The errors returned to clients when an append to `__consumer_offsets` fails, as in Kafka's GroupMetadataManager."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class GroupCoordinator:
     def join(self, request: JoinRequest, caller: Caller, now: int) -> list[Command]:
         """Process a JoinGroup.
 
-        The coordinator answers when the next generation begins, or earlier if no rebalance is needed.
+        The coordinator answers when the next generation begins, or earlier with an error or if no rebalance is needed.
         """
         group = self.groups.get(request.group_id) if request.group_id else None
         error = ErrorCode.NONE if group is not None else self._refusal(request.group_id)

@@ -27,7 +27,10 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a state change: a broker's action for one partition, with the other broker's id (`peer`)."""
+    """One stage of a state change: an action of `broker` for one partition.
+
+    `peer`: in the stage `requested`, the broker to which the request is sent; otherwise the controller that sent it.
+    """
 
     time: int
     """Unix milliseconds."""

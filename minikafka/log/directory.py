@@ -270,7 +270,7 @@ class LogDirectory:
     def write_first_dirty_offsets(self) -> None:
         """Write cleaner-offset-checkpoint for the logs that are or were compacted, and fsync it.
 
-        The file is not created before the first log is compacted.
+        The file is not created if no log is or was compacted.
         """
         offsets = self.first_dirty_offsets()
         if offsets or self._named.get(checkpoints.FIRST_DIRTY_OFFSETS):

@@ -120,7 +120,7 @@ class LeaderEpochs:
             self._write(sync=False)
 
     def sync(self) -> None:
-        """Write and fsync the file if it has changed; all other writes of the file reach only the page cache."""
+        """Write and fsync the file if an epoch has changed. All other writes reach only the page cache."""
         if not self._synced and not (self._is_new and not self._epochs):
             self._write(sync=True)
 
@@ -137,13 +137,16 @@ class LeaderEpochs:
 
 
 def encode(entries: list[tuple[int, int]]) -> bytes:
-    """Return the content of Kafka's file: version 0, the count, then one `epoch start_offset` per line."""
+    """Return the content of a `leader-epoch-checkpoint`: version 0, the count, one `epoch start_offset` per line."""
     lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
     return ("\n".join(lines) + "\n").encode()
 
 
 def decode(data: bytes) -> list[tuple[int, int]]:
-    """Return the entries in a file's content. Raises ValueError if it is invalid or the entries do not increase."""
+    """Return the (epoch, start offset) pairs in the content of a `leader-epoch-checkpoint`.
+
+    Raises ValueError if the content is invalid, or if epochs or start offsets do not increase.
+    """
     lines = data.decode("ascii").split("\n")
     if lines[0] != "0" or lines[-1] != "" or parse_number(lines[1]) != len(lines) - 3:
         raise ValueError("it is not a leader epoch checkpoint of version 0")

@@ -45,7 +45,7 @@ class OffsetIndex:
         return bisect_right(self.positions, position) - 1
 
     def truncate(self, position: int) -> None:
-        """Remove the entries at or above the position."""
+        """Remove the entries at or above this byte position."""
         slot = bisect_left(self.positions, position)
         del self.lasts[slot:], self.positions[slot:], self.bases[slot:]
 

@@ -290,9 +290,10 @@ class Log:
             self.sync()  # before the next fetch acknowledges the records
 
     def _before_replicated(self, first: Header, end_position: int, last_offset: int) -> None:
-        """Call `_before_append` for batches of the leader: `first` is the header of the first batch.
+        """Roll to a new segment if batches of the leader do not fit (see `_before_append`).
 
-        `last_offset`: last offset of the last batch. Raises CorruptBatch if the batches do not fit into one segment.
+        `first`: header of the first batch. `last_offset`: last offset of the last batch. Raises CorruptBatch if the
+        offsets of the batches do not fit into one segment.
         """
         base_offset = first[BASE_OFFSET]
         if last_offset - base_offset > RELATIVE_OFFSET_MAX:

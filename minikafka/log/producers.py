@@ -219,7 +219,7 @@ class ProducerStates:
         return base_offset
 
     def update(self, header: Header, base_offset: int) -> None:
-        """Update the producer's state with a batch that was appended at this offset."""
+        """Update the state with a batch that has a producer id and was appended at this offset."""
         epoch = header[PRODUCER_EPOCH]
         state = self._states.get(header[PRODUCER_ID])
         if state is None or state.epoch != epoch:

@@ -87,7 +87,10 @@ def below_start(log: Log) -> str:
 
 
 def earliest_timestamp(log: Log) -> int:
-    """Return the timestamp (Unix ms) of the first readable batch, -1 if there is none. Raises StorageFailed."""
+    """Return the timestamp (Unix ms) of the batch that holds the log start offset, or else of the next batch.
+
+    Return -1 if there is no such batch. Raises StorageFailed.
+    """
     for slot in range(log.segments.count_below(log.log_start_offset), len(log.segments)):
         timestamp = log.segments[slot].timestamp_at(log.log_start_offset)
         if timestamp >= 0:  # compaction may have removed every record of a segment

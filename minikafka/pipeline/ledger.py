@@ -64,7 +64,10 @@ class _Analysis(NamedTuple):
 
 
 def run(spark: SparkSession, settings: LedgerSettings, report: Report) -> Summary:
-    """Read the ledgers; return the tables of `_Analysis`, and write the plot if one is requested."""
+    """Read the ledgers and return tables of partitions, brokers, elections and controller terms.
+
+    If the settings name a plot file, also write the plot.
+    """
     if settings.plot:
         check_path(settings.plot)
     files = _files(settings.ledgers)
@@ -119,7 +122,10 @@ def _facts(lines: DataFrame) -> dict[str, Fact]:
 
 
 def _states(lines: DataFrame) -> DataFrame:
-    """Return every written partition state, with the previous leader, the previous ISR and the duration in ms."""
+    """Return every written partition state.
+
+    `leader_before`, `isr_before`: leader and ISR in the state before. `ms`: how long the state lasted, in ms.
+    """
     done = lines.where("outcome = 'ok' AND zxid IS NOT NULL")
     by_leaders = done.where("kind = 'isr'").select(
         *_PARTITION,

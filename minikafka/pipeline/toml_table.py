@@ -63,7 +63,7 @@ class TomlTable:
         return str(value)
 
     def positive(self, key: str, default: int) -> int:
-        """Return the value of a key, a whole number above 0."""
+        """Return the value of a key, a whole number above 0; `default` if the key is missing."""
         self._read[key] = None
         value = self.values.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:

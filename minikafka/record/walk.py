@@ -253,8 +253,8 @@ def _header_bytes(record: Any) -> int:
 class Walk:
     """The walk over the records of one batch, step by step.
 
-    When `is_done` is True, `verdict` is the result: an error code, 0 if consumers can read the records, or the
-    batch recompressed with the topic's codec.
+    When `is_done` is True, `verdict` is the result: 0 if consumers can read the records, an error code if not, or
+    the records in a new batch with the topic's codec.
     """
 
     __slots__ = (

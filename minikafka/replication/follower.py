@@ -187,8 +187,8 @@ class Follower:
     def release_held(self) -> None:
         """Move held partitions to the next fetch, as many as the throttle allows. Call this before each fetch.
 
-        Each of them gets a limit of bytes. Partitions that stay held are removed from the session, so that the leader
-        does not send their records.
+        Each of them that is throttled gets a limit of bytes. Partitions that stay held are removed from the session,
+        so that the leader does not send their records.
         """
         granted = 0
         for key, followed in tuple(self.held.items()):
@@ -421,11 +421,12 @@ class Follower:
 
 
 def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
-    """Truncate the log to the part that agrees with the leader's log. Raises StorageFailed.
+    """Truncate the log to the part that agrees with the leader's log.
 
-    `epoch` is the leader's largest epoch up to the requested epoch; `end_offset` is the end of `epoch` in the
-    leader's log (KIP-101). If this replica does not have `epoch`, its log is truncated to the end of its own
-    largest epoch below `epoch`, and the result is False: the leader must be asked again (KIP-279).
+    Return False if the leader must be asked again. `epoch` is the leader's largest epoch up to the requested epoch;
+    `end_offset` is the end of `epoch` in the leader's log (KIP-101). If this replica does not have `epoch`, its log
+    is truncated to the end of its own largest epoch below `epoch`, and the leader must be asked again (KIP-279).
+    Raises StorageFailed.
     """
     log = partition.log
     lost_from = log.gaps.lost_from

@@ -190,7 +190,7 @@ class Session:
         deadline: int,
         now: int,
     ) -> None:
-        """Park one fetch request. Each row acknowledges the records below the offset in the row.
+        """Park one fetch request. By the offset of a partition, the follower acknowledges all records below it.
 
         The fetch is answered at the end of the tick if there is anything to send, else at the deadline.
         Raises ProtocolViolation if the session would have more than `PARTITIONS_MAX` partitions.

@@ -86,7 +86,7 @@ class ControlPlaneClient:
 
 
 def _outcome(status: int, data: bytes) -> dict[str, Any]:
-    """Decode the response of a call. Raises KafkaError if the response is an error."""
+    """Decode the response of a call. Raises KafkaError for an error, ConnectionError for an unreadable response."""
     if status == 401:
         raise KafkaError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

@@ -57,9 +57,9 @@ class HttpControlPlane(ControlPlaneClient):
     async def serve(
         self, handler: Handler, host: str, port: int, metrics: Page | None = None
     ) -> Listener:
-        """Serve signed calls, and unsigned GET /metrics, on a port.
+        """Serve signed calls on a port, and unsigned GET /metrics if `metrics` is given.
 
-        The caller receives each KafkaError that the handler raises.
+        If the handler raises a KafkaError, the sender of the call receives this error.
         """
         server = _Server(handler, self._verifier, self._clock, metrics)
         await server.start(host, port)
@@ -112,10 +112,10 @@ class _Server:
         self.port = self._listening.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop accepting connections, wait at most one second for running handlers, then close all connections.
+        """Stop accepting connections, wait at most two seconds for running handlers, then close all connections.
 
-        Handlers that are still running are cancelled, because aiohttp does not wait for a handler whose caller
-        has disconnected. A second call has no effect.
+        Handlers that are still running are cancelled, so that none continues in a closed broker: aiohttp does not
+        wait for a handler whose caller has disconnected. A second call of `close` has no effect.
         """
         await stop_listening(self._listening)
         await self._runner.cleanup()

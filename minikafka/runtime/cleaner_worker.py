@@ -1,4 +1,4 @@
-"""The process that cleans logs for a broker. It reads tasks from stdin and writes results to stdout.
+"""The process that cleans logs for a broker. It reads tasks from stdin and writes results to stdout, as JSON lines.
 
 The process exits when stdin ends, even during a cleaning: the broker has exited, or has aborted the cleaning.
 """

@@ -36,7 +36,7 @@ def resident() -> int:
 async def return_freed_memory(
     clock: Clock, trim: Trim, measure: Callable[[], int] = resident
 ) -> None:
-    """Trim the heap each time the process has grown by `GROWTH` bytes since its smallest size after a trim.
+    """Trim the heap when the process is `GROWTH` bytes larger than its smallest size since the last trim.
 
     This coroutine never returns. Each trim runs in a thread.
     """

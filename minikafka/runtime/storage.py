@@ -1,7 +1,7 @@
 """The Storage port, implemented with the operating system's files.
 
-Invariant: every OSError is raised as `StorageFailed` with the file's path. A write either completes or
-raises.
+Invariant: no method raises OSError; an OSError that is not part of a method's result is raised as
+`StorageFailed` with the file's path. A write either completes or raises.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class DiskStorage:
             self.sync_directory(os.path.dirname(new) or ".")
 
     def link(self, path: str, other: str) -> bool:
-        """Add a hard link to the file; return False on any error."""
+        """Add the hard link `other` to the file `path`. Return False on any error, else True."""
         try:
             os.link(path, other)
         except OSError:

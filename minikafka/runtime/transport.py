@@ -99,7 +99,7 @@ class SocketConnection(asyncio.BufferedProtocol):
             transport.write(_rest(slices, taken))
 
     def queued_bytes(self) -> int:
-        """Return the number of bytes that `send` has queued; 0 if the connection is closed or closing."""
+        """Return the number of bytes from `send` that are still queued; 0 if the connection is closed or closing."""
         return self._transport.get_write_buffer_size() if self._open else 0
 
     def pause_reading(self) -> None:

@@ -1,4 +1,7 @@
-"""The Spark data source `minikafka`. Executors need only this package and `minikafka.base`."""
+"""The Spark data source `minikafka`.
+
+The package imports only `minikafka.base`, so that executors need no other part of minikafka.
+"""
 
 from __future__ import annotations
 

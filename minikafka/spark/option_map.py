@@ -31,7 +31,8 @@ class OptionMap:
     ) -> None:
         """Check the names of the user's options. Raises `ConfigError` for an unknown or refused name.
 
-        `refused`: lower-case names of options that only Spark's Kafka connector has, each with the reason.
+        `refused`: lower-case names of options that only Spark's Kafka connector has, each with the reason why
+        this data source does not support the option.
         """
         lowered = {name.lower(): value for name, value in given.items()}
         names = {name.lower(): name for name in defaults}

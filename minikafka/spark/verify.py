@@ -29,7 +29,7 @@ from minikafka.spark.session import session
 
 @dataclass(frozen=True)
 class Verdict:
-    """Counts over all files. `differing`: records that differ from the line at the same position."""
+    """Counts over all files. `differing`: records whose value is not a line of their file."""
 
     lines: int
     records: int

@@ -206,7 +206,7 @@ def _filled(empty: bytes, elements: Sequence[bytes], is_flexible: bool) -> bytes
 def request(api: int, version: int, **values: Any) -> Entity:
     """Return a request entity made from plain values.
 
-    Elements of arrays are mappings of field names to values. Error codes are ints, ids are 16 bytes or
+    A structure is a mapping of field names to values. Error codes are ints, ids are 16 bytes or
     None, times are milliseconds. A field that only other versions have is ignored. A missing field gets
     Kafka's default. Raises TypeError for a field that no version has.
     """

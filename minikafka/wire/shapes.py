@@ -76,7 +76,10 @@ class Cursor:
         return int(INT32.unpack_from(self.data, at)[0])
 
     def expect(self, count: int, smallest: int) -> None:
-        """Raise ProtocolViolation if the remaining bytes cannot hold `count` elements of at least `smallest` bytes."""
+        """Subtract `count` elements from `elements_left`. Raises ProtocolViolation if too few elements are left.
+
+        Also raises ProtocolViolation if the remaining bytes cannot hold `count` elements of at least `smallest` bytes.
+        """
         self.elements_left -= count
         if count * smallest > len(self.data) - self.pos:
             raise ProtocolViolation(f"an array of {count} elements exceeds the message")

@@ -103,7 +103,7 @@ def find_java() -> Path:
 def find_jars() -> list[str]:
     """Return the server's class path: `ZOOKEEPER_JARS` if set, else the jars of the pyspark wheel.
 
-    Raises ConfigError if `ZOOKEEPER_JARS` is not set and the wheel is not installed.
+    Raises ConfigError if `ZOOKEEPER_JARS` is not set and the wheel, or one of its jars, is missing.
     """
     if given := os.environ.get("ZOOKEEPER_JARS"):
         return given.split(os.pathsep)

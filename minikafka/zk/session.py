@@ -123,12 +123,12 @@ class Session:
         return self.generation
 
     def submit(self, call: Call[Answer], generation: int | None = None) -> asyncio.Future[Answer]:
-        """Send a request, or queue the request while too many requests are unanswered. The order is kept.
+        """Send a request, or queue the request while too many requests are unanswered. The order of the calls is kept.
 
         `generation`: the session in which the request must be sent; None for any session. Raises NotConnected,
         StaleSession, TooLarge, Closed. The future completes with the response, or fails with a ServerVerdict,
-        NotConnected (the request was never sent) or OutcomeUnknown. If no response arrives, the future fails
-        soon after the session timeout. Cancelling the future does not undo a request that was sent.
+        NotConnected (the request was never sent) or OutcomeUnknown. Without a response, the future fails,
+        at the latest soon after the session timeout. Cancelling the future does not undo a request that was sent.
         """
         self._check_open()
         is_stale = generation != self.generation or self.state is SessionState.EXPIRED
@@ -328,7 +328,7 @@ class Session:
     # ---- events of the connection (connection.Owner)
 
     def on_answer(self, sent: int) -> None:
-        """Extend the lease to one session timeout after the answered request was sent."""
+        """Extend the lease: it now ends one session timeout after `sent`, when the answered request was sent."""
         self._lease = max(self._lease, sent + self.timeout_ms)
 
     def on_released(self, size: int) -> None:
@@ -338,7 +338,7 @@ class Session:
         self._pump()
 
     def on_lost(self, connection: ZooKeeperConnection) -> None:
-        """Enter SUSPENDED. Without a connection, the session stays alive until its lease ends."""
+        """Enter SUSPENDED. If the lease ends before a new connection exists, the state becomes LEASE_EXPIRED."""
         if connection is not self._current:
             return
         self._current = None

@@ -323,7 +323,7 @@ class TopicAdmin:
         return unseen | self._still_shown(shown)
 
     async def _still_stored(self, names: Collection[str]) -> set[str]:
-        """Return the names of topics that still exist in the store; all names if the store cannot be read."""
+        """Return the topics among `names` that still exist in the store; all `names` if the store cannot be read."""
         try:
             return await self._existing(list(names))
         except CoordinationError:

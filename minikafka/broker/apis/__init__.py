@@ -1,4 +1,5 @@
 """Handlers of Kafka requests: one module per family of APIs.
 
-The docstring of each module lists API keys, served versions, and request fields that the broker deliberately ignores.
+The docstring of each module lists API keys, served versions, and the parts of the API that the broker deliberately
+ignores.
 """

@@ -191,7 +191,7 @@ class FetchApi:
     def is_full(self) -> bool:
         """True while no further request may be parsed.
 
-        A large fetch is in progress, too many fetches wait, or too many bytes of records are unsent.
+        This is so while a large fetch is in progress, too many fetches wait, or too many bytes of records are unsent.
         """
         return self.consumers.is_full()
 

@@ -502,7 +502,7 @@ class ProduceApi:
             self.walked = _WALKED_MAX
 
     def _walk_all(self, view: memoryview, request: ProduceRequest) -> bool:
-        """Check the records of all partitions of a request. Return False if the check needs later turns."""
+        """Check the records of a request where a check is required. Return False if the check needs later turns."""
         verdicts: dict[int, int | Walk] = {}
         for topic, parts in request.topics:
             for number, start, end in parts:

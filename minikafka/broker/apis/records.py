@@ -128,7 +128,7 @@ class Deletion:
         self._waited: list[Partition] = []
 
     def is_complete(self) -> bool:
-        """Return True if each partition has either failed or a low watermark that has reached the offset."""
+        """Return True if every partition has failed or its low watermark has reached the offset."""
         for row in self._waiting:
             if row.partition is not None:
                 self._check(row, row.partition)

@@ -77,7 +77,7 @@ class Appends:
         """First token -> batch, for the batches that are not committed yet, in the order of their deadlines."""
 
     def add(self, append: Append) -> None:
-        """Queue the append for the batch that is written at the end of this turn of the event loop."""
+        """Queue the append for the next batch of its partition, which is appended just before the logs are written."""
         if not self._gathered:
             self._log.before_write(self._append_gathered)
         self._gathered.setdefault(append.partition, []).append(append)

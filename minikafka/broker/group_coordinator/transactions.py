@@ -33,7 +33,7 @@ _COMMIT: Final = 1
 
 
 class CommittedRecords:
-    """Reads whole batches in log order and yields (key, value) of each committed record.
+    """A reader of whole batches, in log order, that yields (key, value) of each committed record.
 
     A corrupt batch is logged and skipped, so that the groups in the other batches stay available.
     """

@@ -119,7 +119,7 @@ class ZooKeeperController:
         return self._won.epoch
 
     def fence(self) -> Check:
-        """Return the check of the controller epoch, for a multi of the controller (R2).
+        """Return the check of the controller epoch, which every write of the controller contains (R2).
 
         Raises KafkaError NOT_CONTROLLER.
         """
@@ -394,7 +394,7 @@ class ZooKeeperController:
         )
 
     async def _rebalance(self, term: Term) -> None:
-        """Check the leader imbalance 5 s after the election, then at the configured interval (D7, X20)."""
+        """Queue a check of the leader imbalance 5 s after the election, then at the configured interval (D7, X20)."""
         if not self._config.auto_leader_rebalance_enable:
             return
         interval_ms = self._config.leader_imbalance_check_interval_seconds * 1000

@@ -83,7 +83,7 @@ class _SilentMachine(ControllerMachine):
 
 
 class Planner:
-    """Makes one plan, from the current state of the active controller's machine."""
+    """The maker of one plan, from the current state of the active controller's machine."""
 
     def __init__(
         self,

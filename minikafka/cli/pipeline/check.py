@@ -47,7 +47,7 @@ def check(
     topics: tuple[str, ...],
     output: str | None,
 ) -> None:
-    """Check that the replicas agree, and that they hold every acknowledged record.
+    """Check that the replicas agree, and that acknowledged records are not lost, repeated or out of order.
 
     Exit code 1 if there is an anomaly, 2 if the check could not be made.
     """

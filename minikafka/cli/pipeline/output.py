@@ -16,7 +16,7 @@ from minikafka.runtime.clock import SystemClock
 
 
 class TerminalDisplay:
-    """Progress on standard error: bars on a terminal, else lines. Nothing is shown if `shown` is false.
+    """Progress on standard error: bars on a terminal, else lines. If `shown` is false, no progress is shown.
 
     Tables go to standard output. With `as_json` they go to standard error, because the JSON document goes to
     standard output.
@@ -75,7 +75,7 @@ def _grid(table: Table, names: Sequence[str], text: Callable[[Fact], str]) -> Gr
 
 
 def _data(fact: Fact) -> str:
-    """Return a value as one line of text, with control characters escaped."""
+    """Return a value as one line of text, with all characters escaped that are not printable."""
     if fact is None or isinstance(fact, bool):
         return {None: "null", True: "true", False: "false"}[fact]
     return "".join(

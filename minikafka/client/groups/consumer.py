@@ -185,7 +185,10 @@ class GroupConsumer:
         return await self._retries(find)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Continue an assigned partition at this offset. Raises ValueError if `tp` is not assigned."""
+        """Continue at this offset of an assigned partition.
+
+        Raises ValueError if `tp` is not assigned, or if the offset is negative.
+        """
         if offset < 0:
             raise ValueError(f"an offset must not be negative, got {offset}")
         self._require(tp)

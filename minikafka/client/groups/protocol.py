@@ -139,7 +139,7 @@ class Reader:
         return None if size < 0 else self._text(size)
 
     def text(self) -> str:
-        """Return a string; null is a ProtocolViolation."""
+        """Return a string. Raises ProtocolViolation if the field is null."""
         return self._text(self.int16())
 
     def data(self) -> bytes | None:

@@ -184,7 +184,7 @@ class OffsetsReader:
     async def _commits(
         self, wanted: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[Commit]]:
-        """Return the group's commits of the last WINDOW_MS by partition, oldest first."""
+        """Return by partition the group's commits for the partitions `wanted` in the last WINDOW_MS, oldest first."""
         home = TopicPartition(GROUP_TOPIC, self._number)
         start = (await self._offsets([home], self._now - WINDOW_MS))[home]
         end = (await self._offsets([home], LATEST))[home]

@@ -33,7 +33,7 @@ def client_of(member_id: str) -> str:
 
 
 def duration(ms: int) -> str:
-    """Format a duration: in minutes from 2 min on, in seconds from 1 s on, else in milliseconds."""
+    """Format a duration: minutes from 2 min on, seconds with one decimal from 1 s on, else milliseconds."""
     if ms >= 120_000:
         return f"{ms // 60_000} min"
     return f"{ms / 1000:.1f} s" if ms >= 1000 else f"{max(ms, 0)} ms"

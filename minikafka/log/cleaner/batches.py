@@ -107,7 +107,10 @@ class BatchFilter:
         return self._transactions.is_aborted(header)
 
     def _must_stay(self, header: Header) -> bool:
-        """Return True if an active producer or the log end needs the batch, even without records."""
+        """True if the batch stays even without records.
+
+        The batch stays if it ends at `kept_end`, or if it is the last batch or marker of an active producer.
+        """
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         if last_offset == self._rules.kept_end:
             return True

@@ -77,7 +77,7 @@ class _Line(NamedTuple):
     text: str
 
     def name(self) -> str:
-        """Return the place for an error message; for a local file, the path and the line number if known."""
+        """Return where the line was read, as text. For a local file: the path, and the line number if it is known."""
         url = urlsplit(self.place)
         if url.scheme != "file":
             return self.place

@@ -84,7 +84,7 @@ def _of_replicas(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
 
 
 def short_logs(spark: SparkSession, known: Sequence[Limits]) -> DataFrame | None:
-    """Return the replicas whose log ends below the high watermark; None if there is no such replica."""
+    """Return an anomaly for each replica whose log ends below the replica's high watermark; None without anomalies."""
     rows = [
         (
             one.replica.topic,

@@ -106,7 +106,7 @@ def match(sends: DataFrame, logs: DataFrame, table: DataFrame) -> Matched:
 
 
 def _is_there() -> Column:
-    """True if at least one replica has, at the row's offset, the content that was sent or read (`sent`)."""
+    """True if at least one replica has the content `sent` at the row's offset."""
     other = f.exists("variants", lambda one: one.content == f.col("sent"))
     return (f.col("sent") == f.col("content")) | f.coalesce(other, f.lit(False))
 

@@ -1,7 +1,7 @@
 """Reads the batch headers of one Fetch response: the complete batches, and the next offset to fetch.
 
-The work is proportional to the number of batches, not of records. Invariant: a batch is returned only if
-all its bytes are present and, if a checksum function is given, its CRC-32C is right. A batch that is
+The work is proportional to the number of batches, not of records. Invariant: `sections` yields a batch only
+if all its bytes are present and, if a checksum function is given, its CRC-32C is right. A batch that is
 truncated at the end of the response is ignored.
 """
 

@@ -71,7 +71,10 @@ _Run = list[tuple[_Place, Section]]
 
 
 def read_records(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the records (`RECORDS`) of batches (`CHOSEN`) that are not empty. Runs on executors."""
+    """Yield tables of the records (`RECORDS`) in the given batches (`CHOSEN`). Runs on executors.
+
+    Each batch must have at least one record.
+    """
     open_file = lru_cache(maxsize=_FILES_MAX)(_Opened)
     for table in tables:
         for run in _runs(_places(table), open_file):

@@ -55,7 +55,8 @@ class Origin:
     """The origin of a task's rows, written as a header of each record if the option `originHeader` is set.
 
     Example of a header value: `{"query":"…","batch":3,"task":0,"sequence":17}`. `sequence` is the number of
-    the row in the task. A retried task writes the same values if its rows are the same and in the same order.
+    the row in the task. A task or micro-batch that runs again writes the same values if its rows are the same
+    and in the same order.
     """
 
     header: str

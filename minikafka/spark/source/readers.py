@@ -137,7 +137,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
         return to_json(self._latest) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the ranges of a micro-batch. Raises `DataLost` if records were lost."""
+        """Return the ranges of a micro-batch. Raises `DataLost` if records were lost and `failOnDataLoss` is true."""
         with one_line_errors():
             ranges = planning.plan_stream(self._options, from_json(start), from_json(end))
             return [RangePartition(wanted) for wanted in ranges]
@@ -152,7 +152,10 @@ def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordB
 def decoded_groups(
     options: ReadOptions, wanted: OffsetRange
 ) -> Iterator[tuple[list[Section], pa.RecordBatch]]:
-    """Yield record batches of an offset range with their rows. Raises the errors of `RangeReader.blocks`."""
+    """Yield groups of Kafka batches in an offset range, each group with its rows as one Arrow record batch.
+
+    Raises the errors of `RangeReader.blocks`.
+    """
     crc = checksum.find() if options.check_crcs else None
     leaders = planning.connect(options, first=wanted.tp.partition)
     reader = RangeReader(

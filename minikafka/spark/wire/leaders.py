@@ -248,7 +248,10 @@ class Leaders:
     def _ask_leader(
         self, question: _Question, address: Address, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Position]:
-        """Send one request to one broker. The result has only the partitions that the broker leads."""
+        """Send one request to one broker, and return the positions in the response.
+
+        Partitions with a retriable error are left out. Return {} if the broker does not answer.
+        """
         body = question.request({tp: (self.leader_epoch(tp), what) for tp, what in wanted.items()})
         try:
             answer = self.connection(address).call(question.api, body)

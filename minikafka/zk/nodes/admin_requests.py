@@ -76,7 +76,8 @@ def without(
     """Return the operation that removes the finished reassignments from the node `REASSIGNMENTS`.
 
     A partition stays in the node if its target in the node differs from its target in `finished`. The node is
-    deleted if no partition is left or the node is not readable. Return None if there is nothing to remove.
+    deleted if no partition is left or the node is not readable. The operation fails if the node's version is no
+    longer the version in `node`. Return None if there is nothing to remove.
     """
     try:
         wanted = layout.decode_reassignments(node.data, _ignore)

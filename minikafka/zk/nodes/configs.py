@@ -23,7 +23,7 @@ TOPIC_CONFIGS: Final = layout.TOPIC_CONFIGS
 
 
 class Entity(NamedTuple):
-    """A topic, a broker or all brokers, with a settings node. `kind`: `topics` or `brokers`."""
+    """The owner of a settings node: a topic, a broker or all brokers. `kind`: `topics` or `brokers`."""
 
     kind: str
     name: str
@@ -66,14 +66,17 @@ def decode(entity: Entity, node: Node | None, faults: Faults) -> dict[str, str] 
 async def read(
     nodes: NodeReader, entities: Sequence[Entity], faults: Faults
 ) -> list[dict[str, str]]:
-    """Return the settings of each entity, in order. An unreadable node gives {}. Raises CoordinationError."""
+    """Return the settings of each entity, in order. An absent or unreadable node gives {}. Raises CoordinationError."""
     return [settings or {} for settings in await read_strictly(nodes, entities, faults)]
 
 
 async def read_strictly(
     nodes: NodeReader, entities: Sequence[Entity], faults: Faults
 ) -> list[dict[str, str] | None]:
-    """Return the settings of each entity, in order. An unreadable node gives None. Raises CoordinationError."""
+    """Return the settings of each entity, in order: {} for an absent node, None for an unreadable node.
+
+    Raises CoordinationError.
+    """
     found = await nodes.get_many([path_of(entity) for entity in entities])
     return [decode(entity, node, faults) for entity, node in zip(entities, found, strict=True)]
 
