@@ -1,4 +1,4 @@
 """Benchmarks that measure minikafka and a minimal reference, the floor, in the same run.
 
-The ratios are stable; absolute numbers change from run to run.
+Ratios between the two are stable; absolute numbers change from run to run.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: loads three brokers and the floor (`floor.py`) in turn on this machine."""
+"""`python -m benchmarks`: runs loads on three brokers, and in turn on the floor (`floor.py`), on this machine."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Run all loads, and print each result immediately."""
+    """Run the loads that `--only` selects, and print each result immediately."""
     print(report.machine(), flush=True)
     facts: dict[str, Any] = {"machine": report.machine()}
     async with _cluster(options.bootstrap, checks_records=False) as bootstrap:
@@ -170,7 +170,7 @@ async def _lagging(bootstrap: Address, options: argparse.Namespace) -> dict[str,
 
 @asynccontextmanager
 async def _cluster(bootstrap: str | None, *, checks_records: bool) -> AsyncIterator[Address]:
-    """Yield the address of a broker, from the cluster at `bootstrap` or from a new local cluster."""
+    """Yield the address of a broker of the cluster at `bootstrap`, or of a new local cluster if it is None."""
     if bootstrap is not None:
         yield _address(bootstrap)
         return

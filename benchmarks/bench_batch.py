@@ -28,7 +28,7 @@ def check_and_stamp_259_bytes(operations: int) -> Outcome:
 
 
 def check_and_stamp_16_kib(operations: int) -> Outcome:
-    """Check and stamp a batch of 16 KiB. Most of the time is for the CRC."""
+    """Check a batch of 16 KiB, then write its base offset and leader epoch. The CRC takes most of the time."""
     return _check_and_stamp(16_384, operations)
 
 

@@ -14,7 +14,7 @@ LAG_MAX_MS = 30_000
 
 
 def record_follower_fetches(operations: int) -> Outcome:
-    """Call `Partition.record_follower_fetch`, which also advances the high watermark."""
+    """Call `Partition.record_follower_fetch`. Every second call advances the high watermark."""
     buffer = bytearray(batch_of(SIZE))
     view = memoryview(buffer)
     header = HEADER.unpack_from(buffer, 0)

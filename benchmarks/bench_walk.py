@@ -28,7 +28,7 @@ def _walk(count: int, value_bytes: int, operations: int, codec: int = 0) -> Outc
 
 
 def walk_batch_of_one_record(operations: int) -> Outcome:
-    """Check a batch with one record of 200 bytes."""
+    """Check a batch with one record, which has a value of 200 bytes."""
     return _walk(1, 200, operations)
 
 

@@ -41,7 +41,7 @@ NEVER, ALWAYS = "1.0", "0.0001"
 
 
 class Load(NamedTuple):
-    """A log of `records` records in batches of `batch` records, with keys drawn from `keys` different keys."""
+    """A log of `records` records in batches of `batch` records. The keys are random, from `keys` different keys."""
 
     name: str
     records: int

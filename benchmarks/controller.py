@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> None:
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Measure all rows, and print each row immediately."""
+    """Measure the rows that the options select, and print each row immediately."""
     print(report.machine() + "\n\n" + _head(), flush=True)
     facts: dict[str, Any] = {"machine": report.machine(), "controller": []}
     if options.only != "real":

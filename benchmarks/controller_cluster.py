@@ -137,7 +137,7 @@ def _is_whole(found: Sequence[tuple[int, int]], partitions: int) -> bool:
 def _shut_down(
     stop: Callable[[], object], victim: int, staying: Sequence[View]
 ) -> tuple[float, int]:
-    """Shut down a broker. Return (seconds, number of moved leaders)."""
+    """Shut down a broker. Return (seconds until its leaders have moved, number of moved leaders)."""
     leaders = sum(leader == victim for leader, _ in staying[0].look())
     started = time.perf_counter()
     stop()

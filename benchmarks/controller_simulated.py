@@ -32,7 +32,7 @@ class Cluster(NamedTuple):
 
 
 async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
-    """Measure how a new controller loads the cluster, or the controlled shutdown of another broker."""
+    """Measure how a new controller loads the cluster's state or, if `shut_down`, moves the leaders of a broker."""
     ids = list(range(cluster.brokers))
     with tempfile.TemporaryDirectory(prefix="minikafka-bench-") as directory:
         [port] = free_ports(1, SystemRng())

@@ -189,7 +189,7 @@ class FollowerConnection(Frames):
 
 
 async def serve(role: str, port: int) -> None:
-    """Run a leader or a follower of the floor until the process is killed."""
+    """Run a leader or a follower of the floor until the process is killed or a follower loses its leader."""
     loop = asyncio.get_running_loop()
     if role == "leader":
         leader = Leader()

@@ -1,4 +1,4 @@
-"""Loads with librdkafka consumers in a group: a third member joins, and one member reads at full speed."""
+"""Two loads with librdkafka consumers: a third member joins a group, and a group of one member reads a topic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Watched:
             self.has_read = True
 
     def reads_share(self, members: int) -> bool:
-        """True if this consumer has its share of the partitions and has read a record."""
+        """True if this consumer has its share of the partitions and has read a record since the last assignment."""
         return self.has_read and len(self.assigned) == PARTITIONS // members
 
     def _assign(self, _: Any, partitions: list[TopicPartition]) -> None:
@@ -55,7 +55,7 @@ def settings(bootstrap: str, group: str) -> dict[str, Any]:
 
 
 def third_joins(bootstrap: str, group: str, topic: str) -> float:
-    """Return the seconds from the start of a third member until all three members have read a record."""
+    """Return the seconds from the start of a third member until all three have read a record after the rebalance."""
     members: list[Watched] = []
     try:
         while len(members) < MEMBERS:

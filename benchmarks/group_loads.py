@@ -37,7 +37,7 @@ METADATA: Final = bytes(30)
 
 
 def coordinator_of(brokers: Sequence[Address], group: str, topic: str) -> Address:
-    """Commit an offset until the group's coordinator stores it; return the coordinator's address.
+    """Repeat an OffsetCommit until the group's coordinator stores the offset; return the coordinator's address.
 
     Raises LoadError after 60 s.
     """
@@ -52,7 +52,7 @@ def coordinator_of(brokers: Sequence[Address], group: str, topic: str) -> Addres
 
 
 def committing_coordinator(broker: Address, group: str, topic: str) -> Address | None:
-    """Return the coordinator that this broker names; None if no coordinator stores a commit.
+    """Return the coordinator that this broker names; None if it names none or the coordinator stores no commit.
 
     Raises OSError, LoadError.
     """
@@ -104,7 +104,7 @@ class Member:
         self.generation = -1
 
     def send_join(self) -> None:
-        """Send JoinGroup, with the member id from the last response."""
+        """Send JoinGroup, with the member id from the last JoinGroup response, or "" for the first request."""
         self._send(JOIN_GROUP, **join_body(self.group, self.id))
 
     def receive_join(self) -> None:
@@ -151,7 +151,7 @@ def join_body(group: str, member_id: str) -> dict[str, Any]:
 
 
 def sync_body(group: str, generation: int, member_id: str, ids: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a SyncGroup request. `ids`: all members for the leader, empty for other members."""
+    """Return the fields of a SyncGroup request. `ids`: all members if the leader sends the request, else empty."""
     return {
         "group_id": group,
         "generation_id": generation,

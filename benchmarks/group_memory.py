@@ -45,7 +45,7 @@ class Bench:
         return f"{self.ids:036}"
 
     def carry_out(self, commands: Iterable[Command]) -> None:
-        """Acknowledge the appends and store the responses in `commands`."""
+        """Acknowledge each append in `commands`, and store each response from `commands` in `answers`."""
         for command in commands:
             if isinstance(command, Append):
                 self.carry_out(self.core.appended(command.token, 0, 0))

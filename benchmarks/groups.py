@@ -2,7 +2,7 @@
 
 Apache Kafka runs only if MINIKAFKA_KAFKA_JARS names a directory with its jars. Each scenario runs on both clusters in
 turn, round by round, with the same client. Both clusters have the settings in `KEYS`, which include `peer.KEYS`. All
-other settings are the defaults.
+other settings are the defaults, except that minikafka does not check produced records.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ ROWS: Final = (COMMIT, FLOOR, JOINED, SYNCED, THIRD, READ, FAILOVER, QUIET, IDLE
 
 
 class Options(NamedTuple):
-    """The parameters of a round. `scale`: a factor for the number of requests. `floor_port`: the floor's port."""
+    """The parameters of a round. `scale`: a factor for the number of requests. `floor_port`: the port of `floor.py`."""
 
     scale: float
     floor_port: int
 
 
 class Scenario(NamedTuple):
-    """A load that gives one figure per row and round.
+    """A load. Each round of the load gives one figure for every `Row` of the load.
 
     `warm_up`: number of first rounds that are not counted. Used only if Kafka is measured too.
     """

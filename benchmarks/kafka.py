@@ -1,7 +1,8 @@
-"""Kafka requests encoded in advance, and the blocking requests that prepare a load.
+"""Kafka requests encoded in advance, and blocking requests, most of which prepare a load.
 
 The requests work with any Kafka broker that serves Metadata v1, CreateTopics v2, DeleteTopics v1, Produce v7
-and v9, Fetch v11 and ListOffsets v1. The blocking requests are never part of a measurement.
+and v9, Fetch v11 and ListOffsets v1. The functions for topics, leaders and end offsets are never part of a
+measurement.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def produce_answer(version: int, topic: str) -> Answer:
 def produce_loads(
     leaders: Sequence[Leader], topic: str, size: int, *, version: int, in_flight: int, total: int
 ) -> list[Load]:
-    """Return one load per broker. The load produces to the partitions that the broker leads, in turn.
+    """Return one load per leading broker. Each load produces in turn to the partitions that its broker leads.
 
     `total`: the number of requests of all loads together.
     """

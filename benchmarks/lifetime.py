@@ -32,7 +32,10 @@ Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def live(run: Coroutine[Any, Any, None], runner: Runner) -> None:
-    """Run until the end or until a signal, then remove the run's directory. Exit with 128 + N after signal N."""
+    """Run `run` until its end, a signal or a lack of disk space, then remove the run's directory.
+
+    The exit code after signal N is 128 + N.
+    """
     ended = _Ended()
     with closing(run), _handled(ended.by_signal), scratch_directory() as directory:
         try:

@@ -84,7 +84,7 @@ def _exchange(
     rate: int,
     count: int,
 ) -> tuple[list[int], list[int], int]:
-    """Return the send times and arrival times of all records in nanoseconds, and the number of late sends."""
+    """Send all records; return their send times and arrival times in nanoseconds, and the number of late sends."""
     sent: list[int] = []
     received: list[int] = []
     behind = 0

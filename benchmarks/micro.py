@@ -36,7 +36,7 @@ def timed(operations: int, work: Callable[[], object]) -> Outcome:
 
 
 def main(*benches: Bench) -> None:
-    """Print the best round of each bench. Usage: `python -m benchmarks.bench_log [OPERATIONS]`."""
+    """Print the best round of each bench. Example: `python -m benchmarks.bench_log [OPERATIONS]`."""
     operations = int(sys.argv[1]) if len(sys.argv) > 1 else OPERATIONS
     for bench in benches:
         best = min(bench(operations) for _ in range(ROUNDS))

@@ -179,7 +179,7 @@ def decoder(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
 
 
 class Jobs:
-    """The Spark queries to measure. Each query reads all rows from the data source `name`."""
+    """The Spark queries to measure. Each query with an argument `name` reads all rows of that data source."""
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str], directory: Path) -> None:
         self._spark = spark

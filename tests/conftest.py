@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect the tests with garbage collection disabled, and exclude the collected objects from later collections."""
+    """Collect the tests without garbage collection, and exclude their objects from later garbage collections."""
     gc.disable()
     try:
         return (yield)
@@ -131,7 +131,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note level REAL for tests in `cluster` and `clients`, which run on broker processes and Apache ZooKeeper."""
+    """Record that tests in `cluster` and `clients` run on broker processes and Apache ZooKeeper (level REAL)."""
     if item.path.relative_to(TESTS).parts[0] in ("cluster", "clients"):
         proof.note(proof.Level.REAL)
 

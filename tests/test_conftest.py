@@ -1,4 +1,7 @@
-"""The effects of `conftest.py`: lost exceptions fail a test, compiled modules are kept, Spark tests run first."""
+"""The effects of `conftest.py`.
+
+A lost exception or a leaked task fails its test. Compiled modules are kept. Files that share a Spark session run first.
+"""
 
 from __future__ import annotations
 

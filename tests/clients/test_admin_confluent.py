@@ -294,6 +294,6 @@ async def test_deleted_topic_can_be_created_again(
 
 
 async def _is_gone(admin: AdminClient, topic: str) -> bool:
-    """True if a topic with this name could be created."""
+    """True if the broker would accept the creation of a topic with this name."""
     asked = NewTopic(topic, 1, 3)
     return outcomes(admin.create_topics([asked], validate_only=True)) == {topic: 0}

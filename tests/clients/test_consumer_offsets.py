@@ -62,7 +62,7 @@ SMALL: Final = {
 
 
 async def printed_by_kafka(written: Iterable[KeyValue], directory: Path) -> list[str]:
-    """Return the lines that Kafka's four formatters of offsets and groups (two in core, two in tools) print."""
+    """Return the lines that Kafka's four formatters (two in core, two in tools) print for the records in `written`."""
     file = directory / "records"
     with file.open("wb") as out:
         for record in written:

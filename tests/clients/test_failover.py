@@ -1,4 +1,4 @@
-"""No client loses an acknowledged record, in any codec, when the broker that leads most partitions fails."""
+"""Acknowledged records of every client and codec survive when a leader broker is killed, paused or stopped."""
 
 from __future__ import annotations
 

@@ -59,9 +59,10 @@ def replace(log: Log, groups: list[CleanedGroup]) -> None:
 def test_cleaned_log_has_the_same_batches_as_a_log_cleaned_by_kafka(
     tmp_path: Path, memory: int
 ) -> None:
-    """Each log is cleaned three times: half of the log, the whole log, and again when delete markers have expired.
+    """Each log is cleaned three times: first without its last eight segments, then twice without its last segment.
 
-    With the small offset map, each cleaning ends in the middle of a batch.
+    Delete markers have expired before the third cleaning. With the small offset map, each cleaning ends earlier, in the
+    middle of a batch.
     """
     storage, lines, ends = DiskStorage(), [], []
     now = int(time.time() * 1_000)

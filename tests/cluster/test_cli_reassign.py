@@ -61,7 +61,7 @@ async def reassign(cluster: LocalCluster, *arguments: str) -> Ended:
 
 
 def responsive(cluster: LocalCluster) -> str:
-    """Return the addresses of the brokers that are not paused, because a command would wait for a paused broker."""
+    """Return the addresses of the brokers that run and are not paused. A command would wait for a paused broker."""
     running = [
         broker.port
         for broker in cluster.record.brokers

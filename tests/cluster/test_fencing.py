@@ -66,7 +66,7 @@ async def topics_created(cluster: LocalCluster) -> AsyncIterator[None]:
 
 
 async def replace_controller(cluster: LocalCluster, fault: str) -> None:
-    """Inject the fault into the controller and wait until another controller is elected.
+    """Inject the fault into the controller and wait until a controller with a higher epoch is elected.
 
     After "pause", the former controller is resumed as a zombie. After "depose", it still has its session.
     """

@@ -1,4 +1,4 @@
-"""Streams from a real cluster through `format("minikafka")` in a real Spark: micro-batches, restarts, partitions."""
+"""Streams from a real cluster through `format("minikafka")` in Spark: micro-batches, restarts, new partitions."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ BIG_MAP: Final = 128 << 20
 
 
 def task(log: Log, wall_ms: int, uncleanable: int | None = None, **other: Any) -> CleaningTask:
-    """Return the task that cleans a log below the offset `uncleanable`, or to its end; the high watermark is ignored.
+    """Return a task that cleans a log below the offset `uncleanable` (None: to its end), ignoring the high watermark.
 
     `other`: fields of the task to replace.
     """

@@ -257,7 +257,7 @@ class Cold:
         )
 
     def forget_what_is_marked(self) -> None:
-        """In the metadata, remove the leaders of topics marked for deletion, as the controller's first step does."""
+        """Remove the leaders of topics marked for deletion from the metadata, as the first step of a deletion does."""
         marked = [
             state(topic, partition, entry.replicas, leader=LEADER_DURING_DELETE)
             for topic, partitions in self.metadata.topics.items()

@@ -1,8 +1,8 @@
 """The rows of the conformance table, the tests that claim the rows, and the outcomes of these tests.
 
 Claims are read twice: from the source of all tests (docs/conformance.md is written from these claims), and from the
-marks of the collected tests. At the end of a run, each row without a passed test fails the run. With `--record-rows`,
-the outcomes are written to a file from which docs/conformance.md takes the status of each row.
+marks of the collected tests. A run fails if all tests of a row ran and none of them passed. With `--record-rows`, the
+outcomes are written to a file from which docs/conformance.md takes the status of each row.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def describe(controller: ZooKeeperController) -> dict[str, Any]:
 
 
 def partitions_of(controller: Any) -> list[dict[str, Any]]:
-    """Return every partition with its state and its replicas' states (B6, B7); [] if it is not the controller."""
+    """Return every partition with a leader and ISR, and all its states (B6, B7); [] if `controller` is not active."""
     if controller._term is None:
         return []
     context = controller._term.machine.context
@@ -115,8 +115,8 @@ class RecordingChannels:
 class Candidate:
     """The controller part of one broker: a ZooKeeper session, a broker registration, channels and the service.
 
-    The session is in memory by default; `coordination` and `tasks` replace it. Keys of `config` are Kafka's, with
-    underscores for dots.
+    The session is in memory by default; `coordination` is another session, and `tasks` has the tasks of that session.
+    Keys of `config` are Kafka's, with underscores for dots.
     """
 
     def __init__(
@@ -212,8 +212,8 @@ class TracedCoordination(MemoryCoordination):
 class ControllerBench(Candidate):
     """The elected controller on broker 1. Brokers 2 and 3 are only registrations of other sessions.
 
-    Brokers answer every StopReplica with success at once, except for brokers in `refuse`. `trace` has the controller's
-    reads, writes, requests, steps and state transitions, in order.
+    Brokers answer every StopReplica with success at once; brokers in `refuse` never answer. `trace` has the
+    controller's reads, writes, requests, steps and state transitions, in order.
     """
 
     def __init__(self, clock: ManualClock | None = None, **config: object) -> None:

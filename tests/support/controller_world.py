@@ -344,7 +344,10 @@ class World:
             effects = self.machine.handle(self.answer_of(question), self.now)
 
     def carry_out(self, effects: list[Effect]) -> bool:
-        """Record the effects and apply the ZooKeeper writes among them; return False if the controller died."""
+        """Record the effects and carry out the ZooKeeper writes whose outcome the machine does not wait for.
+
+        Return False if the controller died at the step `crash_at`.
+        """
         for effect in effects:
             if isinstance(effect, StepReached) and self.crash_at == (
                 f"{effect.operation}.{effect.step}"
@@ -428,7 +431,7 @@ class World:
         return self.answer()
 
     def submit(self, targets: Mapping[TopicPartition, list[int]]) -> World:
-        """Write `/admin/reassign_partitions`, and pass the event to the machine."""
+        """Write `/admin/reassign_partitions`, and pass ReassignmentsSubmitted to the machine."""
         self.submitted = {tp: tuple(target) for tp, target in targets.items()}
         return self.handle(ReassignmentsSubmitted(dict(self.submitted)))
 
@@ -444,12 +447,12 @@ class World:
         return dict([e for e in self.effects if isinstance(e, AnswerAdmin)][-1].results)
 
     def expand(self, tp: TopicPartition, isr: list[int]) -> World:
-        """Write a larger ISR, as the leader does, and pass the event to the machine."""
+        """Write a larger ISR, as the leader does, and pass IsrChanged to the machine."""
         self.shrink(tp, isr)
         return self.handle(IsrChanged((), {tp: self.nodes[tp]}))
 
     def mark(self, *topics: str) -> World:
-        """Mark topics for deletion, and pass the event to the machine."""
+        """Mark topics for deletion, and pass DeletionsChanged to the machine."""
         self.deletions |= set(topics)
         return self.handle(DeletionsChanged(self.deletions))
 
@@ -484,7 +487,7 @@ class World:
 
 
 def validate(context: Context) -> None:
-    """Assert the invariants of the controller's context, which are listed in `context.py` (I8)."""
+    """Assert the invariants of the controller's context: those listed in `context.py`, and I8."""
     for tp, leadership in context.leadership.items():
         replicas = context.assignments[tp].replicas
         assert leadership.isr, f"{tp} has an empty ISR"

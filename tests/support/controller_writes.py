@@ -71,7 +71,7 @@ class Audit:
     """State nodes by path."""
 
     def add(self, transaction: Transaction) -> None:
-        """Check the next transaction. A refused transaction changes nothing."""
+        """Check the next transaction. A transaction that ZooKeeper refused is ignored."""
         if not transaction.refused:
             self._judge(transaction)
 

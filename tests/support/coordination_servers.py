@@ -25,7 +25,8 @@ from minikafka.zk.managed import ManagedZooKeeper
 async def end_live_session(connect: str, session_id: int, password: bytes) -> None:
     """End the session of a client that still runs.
 
-    If the client reconnects to its session at the same time, the server closes this connection: retry in that case.
+    If the client reconnects to its session at the same time, the server closes the connection opened here. In that
+    case, try again with a new connection, at most 20 times in all.
     """
     for _ in range(20):
         with suppress(NotConnected):
@@ -74,7 +75,7 @@ class Zookeeper(Protocol):
         """True if the observer sees the node, whose path is relative to the client's root."""
 
     async def watched_paths(self, client: Any) -> int:
-        """Number of paths below the client's root that are watched by any client."""
+        """Return the number of paths below the client's root that are watched by any client."""
 
 
 class Apache:

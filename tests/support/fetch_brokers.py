@@ -1,8 +1,8 @@
 """Brokers that serve what the Spark source needs: Metadata v11, ListOffsets v4, Fetch v11, OffsetForLeaderEpoch v3.
 
 The brokers are threads behind real sockets, with logs in memory and no replication. The test decides which broker
-leads. The brokers answer as Kafka does in the cases that a reader must handle: batches cut at the byte limit, at
-least one whole batch, errors for the wrong leader or epoch.
+leads a partition. The brokers answer as Kafka does in the cases that a reader must handle: batches cut at the byte
+limit, at least one whole batch, errors for the wrong leader or epoch.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Partition:
     """(leader epoch, first offset of the epoch), in order."""
 
     def append(self, batch: bytes, *, base: int | None = None) -> None:
-        """Append a batch at the log end or, to leave a gap, at offset `base`."""
+        """Append a batch at the log end or, to leave a gap, at offset `base`.
+
+        The batch's last offset delta sets the new log end.
+        """
         base = self.high_watermark if base is None else base
         (last_delta,) = struct.unpack_from(">i", batch, 23)
         self.batches.append((base, base + last_delta, struct.pack(">q", base) + batch[8:]))

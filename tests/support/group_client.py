@@ -236,7 +236,7 @@ class Member(GroupClient):
     def share(self, joined: Any, number: int) -> bytes:
         """Return the assignment for `joined.members[number]`: the generation and an id, as text.
 
-        The id is the instance id or, for a dynamic member, the member id.
+        The id is the instance id, which a returning static member keeps, or the member id of a dynamic member.
         """
         member = joined.members[number]
         return f"{joined.generation_id} {member.group_instance_id or member.member_id}".encode()

@@ -1,6 +1,6 @@
 """Groups that work on in-memory brokers while the coordinator is killed, paused or moved.
 
-Every member commits rising offsets of its own partition. The invariants are checked all the time: no acknowledged
+Every member commits rising offsets of its own partition. The invariants are checked again and again: no acknowledged
 commit is lost or replaced by a lower offset, generations never fall, and a member gets the assignment that the group
 leader sent for it.
 """

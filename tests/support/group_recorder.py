@@ -57,7 +57,7 @@ class InParts(Protocol):
 def parts_of(
     cold: Cold, api: int, version: int, coordinator: InParts, **values: Any
 ) -> tuple[int, Any]:
-    """Run a handler that passes a request to the coordinator in parts; return (number of parts, response)."""
+    """Run a handler that passes a request to the coordinator in parts; return (number of handler steps, response)."""
     groups: Any = coordinator
     cold.services.groups = groups
     asked = context(version)

@@ -315,7 +315,7 @@ class GroupStorm:
         done: Callable[[Any], None],
         offset: list[int] | None = None,
     ) -> None:
-        """Send a request to a random serving coordinator, usually the current one."""
+        """Send a request to the newest coordinator or, less often, to another coordinator that still serves."""
         host = self.rng.choice([*[self.hosts[-1]] * 5, *[h for h in self.hosts if h.serves]])
         caller = next(self.callers)
         client.turn += 1
@@ -485,7 +485,7 @@ class GroupStorm:
 
 
 def check_group(group: Group) -> None:
-    """Raise AssertionError if the parts of a group contradict each other."""
+    """Raise AssertionError if the fields of a group and of its members contradict each other."""
     members = group.members
     assert group.joining == sum(member.join_caller is not None for member in members.values())
     assert group.static_ids == {m.instance_id: m.member_id for m in members.values() if m.is_static}

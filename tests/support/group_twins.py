@@ -1,9 +1,10 @@
-"""Send the same group requests to Apache Kafka and to our coordinator core, and compare their answers.
+"""Random group requests that are sent to Apache Kafka and to our coordinator core, to compare their answers.
 
 There are three clients. `a` uses JoinGroup version 5 and must first get a member id. `b` uses version 9 and is a
 static member. `c` uses version 3, as old clients do. Member ids differ between Kafka and our core, so labels replace
-them for the comparison. Kafka may choose freely which member leads after the leader left, and which of two repeated
-requests is answered. Such requests are not sent.
+them for the comparison. Requests are not sent if Kafka's reaction to them is not determined: a LeaveGroup of the
+leader of three members (either other member may lead next), and a second JoinGroup or SyncGroup while the first waits
+for its answer (either may be answered), except for the static member.
 """
 
 from __future__ import annotations
@@ -399,7 +400,7 @@ class Twins:
             self.join(actor, "" if returns else label, metadata, ("range", "x"))
 
     def advance(self, actor: str, label: str) -> None:
-        """Send a client's next request: SyncGroup if the client is in the current generation, else JoinGroup."""
+        """Send a client's next request: JoinGroup, or usually SyncGroup if the client is in the current generation."""
         group = self.world.coordinator.groups.get(self.group)
         if (
             group is not None

@@ -70,7 +70,7 @@ class Hosted:
         return answer.partitions[0][1]
 
     def produce(self, tp: TopicPartition, *values: bytes, acks: int = -1) -> int:
-        """Append and write one batch; return the batch's end offset, or minus the error code."""
+        """Append and write one batch; return the offset after the batch, or minus the error code."""
         data, purgatory = bytearray(batch(*values)), self.replicas.purgatory
         partition = self.replicas.partitions[tp]
         end = purgatory.append(partition, data, memoryview(data), 0, len(data), acks, 0, 0)

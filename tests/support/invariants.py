@@ -4,11 +4,11 @@
     check_ledgers(cluster.directory.path)          # every broker's ledger below a cluster's data directory
     assert violations(lines) == []                 # lines of `minikafka.ledger.reader.read_all`
 
-Controller epochs never fall, and each epoch has one winner. Every write of a controller checks the version of
-`/controller_epoch`. For each partition, leader epochs never fall, a leader epoch has one leader, the leader is in the
-ISR, and the ISR is never empty (in decisions, writes and requests). A broker that has carried out a request of a
-newer controller carries out none of an older controller. A replica in state New is only made a follower, except for
-the first leader of a new partition.
+Controller epochs never fall, and each epoch has one winner. Every write of a controller checks that
+`/controller_epoch` still has the version from the controller's election. For each partition, leader epochs never fall,
+a leader epoch has one leader, the leader is in the ISR, and the ISR is never empty (in decisions, writes and requests).
+A broker that has carried out a request of a newer controller carries out none of an older controller until it restarts.
+A replica in state New is only made a follower, except for the first leader of a new partition.
 """
 
 from __future__ import annotations
@@ -200,7 +200,10 @@ def _new_replicas(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _obedience(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a violation for each request that a broker carried out after a request with a higher controller epoch."""
+    """Yield a violation for each request that a broker carried out after a request with a higher controller epoch.
+
+    Only requests since the broker's last start are compared.
+    """
     newest: dict[int, tuple[int, Line]] = {}
     received: defaultdict[tuple[int, str, str], deque[tuple[int, Line]]] = defaultdict(deque)
     for line in lines:

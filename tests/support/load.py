@@ -1,4 +1,4 @@
-"""Write records during a fault, and check that no acknowledged record is lost."""
+"""A stream of records during a fault, and the check that no acknowledged record is lost."""
 
 from __future__ import annotations
 

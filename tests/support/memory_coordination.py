@@ -84,7 +84,7 @@ class MemoryCoordination:
     without applying the write. "unanswered" applies the write and raises OutcomeUnknown. "lagging" is like
     "unanswered", but reads return the nodes as they were before the write, until the next sync.
     `failures`: exceptions raised by the next calls of any kind, before anything is sent.
-    `before_multi(ops)` is called before each multi. `multis` has all multis so far.
+    `multis` has all multis that reached the server. `before_multi(ops)` is called before the server applies a multi.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
@@ -182,7 +182,10 @@ class MemoryCoordination:
         self._state_changed = asyncio.Event()
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """True while the client is connected and `lose_lease` was not called. `margin_ms` has no effect."""
+        """True while the client is connected and its lease is not lost.
+
+        `margin_ms` has no effect, because no time passes in this client.
+        """
         return self.lease and self.state is CONNECTED
 
     def events(self) -> AsyncIterator[SessionEvent]:

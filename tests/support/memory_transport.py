@@ -1,8 +1,9 @@
 """The Transport port without sockets: byte streams between handlers in one event loop.
 
-Bytes arrive in the order sent, in pieces of any size. They are delivered by callbacks of the running loop, also in
-virtual time. Between its two ends a stream holds at most `window_bytes`, as socket buffers do; further bytes wait in
-the sender's queue. Each end belongs to the simulated process that listened or connected (`SeededLoop`).
+Bytes arrive in the order sent, in pieces of any size. Only callbacks of the running loop deliver them, so
+streams also work in virtual time. Between its two ends a stream holds at most `window_bytes`, as socket buffers do;
+further bytes wait in the sender's queue. Each end belongs to the simulated process that listened or connected
+(`SeededLoop`).
 """
 
 from __future__ import annotations

@@ -227,7 +227,10 @@ class Reassignment(Operation):
 
 
 class Superseded(Reassignment):
-    """A reassignment to the leader and the follower that replaces an earlier, blocked reassignment."""
+    """A reassignment to the leader and the follower that replaces an earlier reassignment.
+
+    The earlier reassignment cannot end: its newcomer is held and never starts its replicas.
+    """
 
     @property
     def target(self) -> dict[int, Sequence[int]]:

@@ -42,5 +42,5 @@ class Peer:
         return found
 
     def answered(self) -> list[int]:
-        """The correlation ids of the responses, in order of arrival."""
+        """Return the correlation ids of the responses, in order of arrival."""
         return [int.from_bytes(frame[:4], "big") for frame in self.frames()]

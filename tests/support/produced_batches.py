@@ -1,7 +1,7 @@
 """Valid and invalid batches that a client may produce, each with a flag whether consumers can read the batch.
 
-The batch header is always valid: only the records or their compression are invalid. `KAFKA_DIFFERS` names the batches
-on which LogValidator of Kafka 3.9.1 decides otherwise, with the reason.
+The batch header is always valid: only the records or their compression may be invalid. `KAFKA_DIFFERS` names the
+batches on which LogValidator of Kafka 3.9.1 decides otherwise, with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An idempotent producer writes while in-memory brokers are killed, stopped and paused and leaders are elected.
+"""An idempotent producer that writes while in-memory brokers are killed, stopped and paused and leaders are elected.
 
     run_storm(seed, Librdkafka)
 
@@ -65,7 +65,7 @@ class Storm:
         return loop
 
     def leaders(self) -> list[int]:
-        """Return the partition's leader in the metadata of each running broker."""
+        """Return the partition's leader in the metadata of each running broker that knows a leader."""
         views = [broker.metadata.topics[TOPIC] for broker in self.running() if self._knows(broker)]
         return [view[0].leader for view in views if view[0].leader in BROKERS]
 
@@ -78,7 +78,10 @@ class Storm:
         return TOPIC in broker.metadata.topics
 
     async def blow(self) -> None:
-        """Inject one random fault into one broker, usually the leader, or heal all brokers."""
+        """Inject one random fault into one broker, usually the leader, or heal all brokers.
+
+        A fault is skipped while another broker is paused or down. A stop is skipped only while another broker is down.
+        """
         what = self.chance.choice(FAULTS)
         leaders = self.leaders() or list(BROKERS)
         broker = leaders[0] if self.chance.random() < 0.6 else self.chance.choice(BROKERS)
@@ -121,7 +124,7 @@ class Storm:
         await self.cluster.stop(broker)
 
     async def pause(self, broker: int) -> None:
-        """Pause the broker's process for a moment; in some cases, end its session. The process stays paused."""
+        """Pause the broker's process until `resume`. In 70 % of all cases, end the broker's session a moment later."""
         self.freeze(broker)
         await asyncio.sleep(self.chance.choice((0.01, 0.1, 0.5)))
         if self.chance.random() < 0.7:
@@ -132,7 +135,7 @@ class Storm:
         self.cluster.ensemble.end_session(self.cluster.sessions[broker].session_id)
 
     async def replace(self, broker: int) -> None:
-        """Pause the broker until another leader is elected; then resume the broker and kill the new leader."""
+        """Pause the broker until another broker leads; then resume the paused broker and kill the other leader."""
         await self.pause(broker)
         await self.expire(broker)
         for _ in range(60):

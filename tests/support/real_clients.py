@@ -259,7 +259,7 @@ CLIENTS: tuple[Client, ...] = (ConfluentKafka(), Aiokafka(), KafkaPython(), Kcat
 
 
 class Writing:
-    """A client that writes in a separate thread until `finish` is called or the `with` block ends with an error."""
+    """A client that writes in a separate thread until `finish` is called or the `with` block ends."""
 
     def __init__(self, client: Client, bootstrap: str, topic: str, codec: str) -> None:
         self._stop = threading.Event()

@@ -91,7 +91,7 @@ class ReplicaLogs:
     def append(
         self, tp: TopicPartition, encoded: bytes, *, on: Sequence[int] | None = None, base: int = 0
     ) -> None:
-        """Append a batch to the segment `base` of the replicas on these brokers, by default on all."""
+        """Append a batch to the segment with base offset `base`, on the brokers `on` or, by default, on all brokers."""
         for broker in self.brokers if on is None else on:
             with self.segment(broker, tp, base).open("ab") as file:
                 file.write(encoded)

@@ -1,8 +1,8 @@
-"""The recorded outcomes of the tests that claim rows: written by `pytest --record-rows`, read by write_docs.py.
+"""The recorded outcomes of the tests that claim rows of docs/conformance.md.
 
-The file with the outcomes is committed, so that docs/conformance.md can be generated without a test run. A recorded
-run replaces the outcomes of the tests that ran, keeps the outcomes of other tests, and removes tests that no longer
-claim a row.
+`pytest --record-rows` writes the outcomes, and write_docs.py reads them. The file with the outcomes is committed, so
+that docs/conformance.md can be generated without a test run. A recorded run replaces the outcomes of the tests that
+ran, keeps the outcomes of other tests, and removes tests that no longer claim a row.
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ sys.addaudithook(look)
 
 
 def make_project(tmp_path: Path) -> Path:
-    """Copy the scripts to a project with an interpreter that sends itself SIGINT when it imports `INTERRUPT_AT`.
+    """Copy the scripts to the project `tmp_path`, and give the project a special interpreter; return `tmp_path`.
 
+    The interpreter sends itself SIGINT when it imports the module that the environment variable INTERRUPT_AT names.
     The interpreter reports that it was built with optimizations. Otherwise the scripts could choose another
     interpreter on PATH.
     """

@@ -3,9 +3,9 @@
     run_seeded(seed, scenario())
 
 The callbacks in the loop belong to several simulated processes, for example the brokers of a `MemoryCluster`. Within
-a process, callbacks run in asyncio's order. The seed decides which process runs next. Sometimes it delays a process
-until no other process has a ready callback. The loop never sleeps: when no callback is ready, the time jumps to the
-next timer. The same seed gives the same run.
+a process, callbacks run in asyncio's order. The seed decides which process runs next. Sometimes it delays a process:
+for a random time, the process runs only when no other process has a ready callback. The loop never sleeps: when no
+callback is ready, the time jumps to the next timer. The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class SeededLoop(asyncio.AbstractEventLoop):
             self._ready.setdefault(process, deque()).append((handle, context))
 
     def kill(self, process: Process) -> None:
-        """Run no further callback of the process. No `finally` or `except` of the process runs either."""
+        """Run no further callback of the process during the scenario. No `finally` or `except` of the process runs."""
         process.is_dead = True
         process.frozen += self._ready.pop(process, ())
 

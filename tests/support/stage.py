@@ -96,7 +96,7 @@ class Stage(abc.ABC):
 
     @abc.abstractmethod
     def directories(self, broker: int, topic: str = "") -> list[str]:
-        """Return the broker's replica directories of the topic, or of all topics, including deletions in progress."""
+        """Return the broker's replica directories of the topic ("": all topics), including deletions in progress."""
 
     async def create(self, topic: str, assignment: dict[int, Sequence[int]]) -> None:
         """Create a topic and wait until every replica is in sync."""
@@ -282,7 +282,7 @@ class Stream:
         self.writers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Start writing to every partition, one record after the other."""
+        """Start one writer per partition, which sends its records one after the other."""
         self.writers = [asyncio.create_task(self.write(n)) for n in range(self.partitions)]
 
     async def stop(self) -> None:

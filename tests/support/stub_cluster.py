@@ -111,7 +111,7 @@ class StubCluster:
         return [broker for broker, key in self.requests if key == api]
 
     def answer(self, broker: int, api: int, request: Any) -> Any:
-        """Return the response to a request, as field values or as bytes."""
+        """Return the field values of the response. For a Fetch, return (True if it has data or an error, topics)."""
         return _ANSWERS[api](self, broker, request)
 
     def failure(self, api: int) -> int:

@@ -1,7 +1,7 @@
 """A `StubCluster` whose brokers coordinate groups of one member each, with faults on request.
 
 Each JoinGroup is answered at once, with the next generation. `failures[api]`: error codes of the next responses, as in
-`StubCluster`. `moved` makes another broker the coordinator.
+`StubCluster`. A test sets `coordinator` to another broker to move the groups.
 """
 
 from __future__ import annotations

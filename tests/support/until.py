@@ -1,4 +1,4 @@
-"""Wait for a condition by running the event loop."""
+"""A function that runs the event loop until a condition is true."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class ZooKeeperBrokers:
         return [line for line in answer.splitlines() if line.startswith(self.root + "/")]
 
     async def data_watches_of_a_term(self, server: ManagedZooKeeper) -> list[str]:
-        """Return the watched paths except /controller and /config. Only the controller watches these paths."""
+        """Return the paths that only the controller watches: all watched paths except /controller and /config*."""
         paths = [path.removeprefix(self.root) for path in await self.watched(server)]
         return [
             path for path in paths if path != layout.CONTROLLER and not path.startswith("/config")
@@ -235,7 +235,7 @@ class ZooKeeperBrokers:
 
 
 async def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """Poll until the condition returns a true value, and return that value. `what` is named in the AssertionError."""
+    """Poll until the condition returns a true value; return it. Raises AssertionError (with `what`) after a timeout."""
     try:
         async with asyncio.timeout(WAIT_SECONDS):
             while not (value := await condition()):  # noqa: ASYNC110

@@ -22,7 +22,7 @@ UNKNOWN_OPCODE: Final = 9999
 
 @dataclass
 class Frame:
-    """One request or response frame. `opcode`: the operation of the request, also in a response; 0: handshake."""
+    """One frame. `opcode`: the operation of the request, also in its response. 0: handshake, -1: watch event."""
 
     opcode: int
     xid: int
@@ -55,7 +55,7 @@ class Proxy:
         return f"127.0.0.1:{self.port}"
 
     def fin(self) -> None:
-        """Close every connection with a FIN."""
+        """Close every client's connection with a FIN."""
         for pair in list(self._pairs):
             pair.close(reset=False)
 
@@ -178,7 +178,7 @@ class _Pair:
             self._pass(self.client_writer, data, verdict)
 
     async def _flows(self, gate: asyncio.Event) -> bool:
-        """Wait until `gate` is set; return False if the connection has ended."""
+        """Wait until `gate` is set or the connection ends; return False if the connection has ended."""
         if not gate.is_set():
             waits = [asyncio.create_task(event.wait()) for event in (gate, self.closed)]
             try:

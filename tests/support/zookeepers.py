@@ -42,7 +42,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedZ
 
 @pytest.fixture
 async def server(shared_server: ManagedZooKeeper) -> AsyncIterator[ManagedZooKeeper]:
-    """The shared standalone server. If a test has stopped it, it is started again after the test."""
+    """Yield the shared standalone server. If the test has stopped the server, start it again after the test."""
     yield shared_server
     await heal_servers([shared_server])
 
@@ -63,7 +63,7 @@ def shared_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[M
 async def ensemble(
     shared_ensemble: list[ManagedZooKeeper],
 ) -> AsyncIterator[list[ManagedZooKeeper]]:
-    """The three servers of one ensemble. Servers that a test has stopped are started again after the test."""
+    """Yield the three servers of one ensemble. After the test, start servers again that the test has stopped."""
     yield shared_ensemble
     await heal_servers(shared_ensemble)
 
@@ -187,7 +187,7 @@ async def in_thread(work: Callable[[KazooClient], object], server: ManagedZooKee
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], *, seconds: float = 20) -> None:
-    """Poll until the condition is true. Raises TimeoutError."""
+    """Poll until the condition is true. Raises TimeoutError after `seconds`."""
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.02)

@@ -74,7 +74,7 @@ class Interruptible:
 
 
 def records(first: int, count: int) -> Iterable[tuple[bytes, bytes]]:
-    """Yield (key, value) for each of these record numbers."""
+    """Yield (key, value) of `count` records. The value is the record's number, from `first` on."""
     return ((b"%d" % (number % 7), b"%d" % number) for number in range(first, first + count))
 
 

@@ -33,7 +33,7 @@ def test_every_record_is_written_once_and_in_order_during_random_faults(
 def test_batches_in_flight_are_recognized_by_a_leader_that_was_restarted(
     producing: type[IdempotentProducer],
 ) -> None:
-    """A leader must recognize all batches in flight after a restart, from the snapshot it wrote when it stopped.
+    """A restarted broker that becomes leader must know all batches in flight, from the snapshot written at its stop.
 
     Kafka's snapshots hold only the last batch of each producer. That is enough for Kafka, because Kafka reads the
     next request of a connection only after it has answered the previous request.

@@ -1,4 +1,4 @@
-"""Fixtures: a proxy that loses frames in front of the real server, and both servers of the suite."""
+"""Fixtures: a proxy between client and real server, which drops frames, and both servers of the suite."""
 
 from __future__ import annotations
 

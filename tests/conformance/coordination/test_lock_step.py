@@ -88,7 +88,7 @@ class Side:
         return await client.children(path, watch=True)
 
     def noted(self, session: int, kind: WatchKind, path: str, signal: WatchSignal) -> None:
-        """Record a signal of a watch until `signals_so_far` returns it."""
+        """Record a watch's signal for `signals_so_far`."""
         self.signals[session].append((kind.value, path, signal.value))
 
     async def end_session(self, session: int, *, expires: bool) -> None:

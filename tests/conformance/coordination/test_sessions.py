@@ -199,7 +199,7 @@ async def test_connection_closed_after_the_handshake_is_retried_with_pauses(
 async def test_client_keeps_its_session_when_a_server_lags_behind(
     client: Client, proxy: Proxy
 ) -> None:
-    """A lagging follower closes the connection of a client that has seen a later zxid. Another server may accept it."""
+    """A lagging follower rejects a client that has seen a later zxid. Another server may accept this client."""
     session: Any = client._session
     seen = session._current.last_zxid
     assert seen >= (await client.set("/a", b"", -1)).mzxid - 1

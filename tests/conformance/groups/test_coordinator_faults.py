@@ -1,4 +1,4 @@
-"""A group coordinator fails at each step of its work: no commit is lost, and members keep their generation."""
+"""A group coordinator is killed, paused or moved at each step: no commit is lost, members keep their generation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMBERS = 2
 
 
 async def live_through(fault: str, step: int) -> str:
-    """Run a group whose coordinator fails at step number `step`; return the step's name, "" if it was not reached."""
+    """Run a group with `fault` at the coordinator's step number `step`; return the step's name, "" if not reached."""
     cluster = SteppedCluster(**{key.replace(".", "_"): value for key, value in KEYS.items()})
     begun: asyncio.Future[Callable[[], Awaitable[None]]] = (
         asyncio.get_running_loop().create_future()
@@ -87,7 +87,7 @@ def test_no_commit_is_lost_when_the_coordinator_fails_at_a_step(fault: str, firs
 
 
 async def roll(groups: int) -> None:
-    """Restart every broker in turn while groups commit; after each restart, every group must commit again."""
+    """Restart every broker in turn while groups commit. While a broker is down, every group must commit."""
     keys = {**KEYS, "offsets.topic.num.partitions": 6}
     cluster = MemoryCluster(**{key.replace(".", "_"): value for key, value in keys.items()})
     async with cluster:

@@ -22,7 +22,10 @@ Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 
 
 def run(scenario: Scenario, configs: dict[str, str] | None = None, **config: object) -> None:
-    """Run a scenario on one broker. `configs`: settings of topic `t`, whose segments hold one batch each."""
+    """Run a scenario on one broker with the keys `config`.
+
+    `configs`: settings of topic `t`, whose segments hold one batch each.
+    """
 
     async def scene() -> None:
         async with MemoryCluster(1, **{**OFTEN, **config}) as cluster, cluster.client() as user:

@@ -41,7 +41,7 @@ def every(directory: str, suffix: str) -> str:
 
 
 def fill(log: Log) -> int:
-    """Append batches of all codecs, from two idempotent producers, in four epochs; return the number of batches."""
+    """Append batches of all codecs in four epochs, some of two idempotent producers; return the number of batches."""
     chance = random.Random(1)
     sequences = {7: 0, 8: 0}
     timestamp = 1_700_000_000_000

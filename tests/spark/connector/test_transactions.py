@@ -91,7 +91,7 @@ def transactional(bootstrap: str, codec: str) -> Producer:
 
 
 def write(producer: Producer, chance: random.Random, name: bytes) -> list[bytes]:
-    """Write up to five records to random partitions; return their values."""
+    """Write up to five records to random partitions, in new batches; return their values."""
     values = [name + b"%d" % chance.getrandbits(60) for _ in range(chance.randrange(6))]
     for value in values:
         producer.produce(TOPIC, value, value[:3], chance.randrange(PARTITIONS))

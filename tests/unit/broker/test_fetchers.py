@@ -34,7 +34,7 @@ def _ignore(*_: Any) -> None:
 
 
 class Leader:
-    """The leader's end of the connection. Keeps the requests and sends the responses given by the test."""
+    """The leader's end of the connection, which keeps the requests and sends the responses given by the test."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
@@ -51,7 +51,7 @@ class Leader:
         self.requests.append(b"".join(map(bytes, frames)))
 
     def asked(self) -> list[int]:
-        """Return the API of every request so far."""
+        """Return the API key of every request so far."""
         return [int.from_bytes(request[4:6], "big") for request in self.requests]
 
     def epoch_asked(self) -> int:

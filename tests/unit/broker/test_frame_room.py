@@ -1,4 +1,4 @@
-"""The room for large requests: which connection waits, which gets room next, and which is closed."""
+"""The memory budget for large requests: which connection waits, which gets memory next, and which is closed."""
 
 from __future__ import annotations
 

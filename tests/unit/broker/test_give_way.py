@@ -58,7 +58,7 @@ HANDLERS = {
 
 
 class Turns:
-    """Counts event loop turns, and the largest number of `Watched` elements read in one turn."""
+    """A counter of event loop turns, and the largest number of `Watched` elements that were read in one turn."""
 
     def __init__(self) -> None:
         self.count = self.most = 0

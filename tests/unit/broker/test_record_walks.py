@@ -67,7 +67,7 @@ class Turns:
         return pending
 
     def all(self) -> Iterator[list[str]]:
-        """Run turns until no timer is due; after each turn, yield the names of the finished requests."""
+        """Run turns until no timer is due; after each turn, yield the names of all requests finished so far."""
         while self.loop.due:
             self.loop.turn()
             yield list(self.done)

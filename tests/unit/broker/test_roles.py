@@ -40,7 +40,7 @@ class Recorder:
 
 
 class Failing(Recorder):
-    """A role listener that raises an exception."""
+    """A role listener that raises an exception when a partition becomes leader."""
 
     def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
         raise KeyError("a defect")

@@ -1,4 +1,4 @@
-"""The ledgers of whole brokers: the lines that they contain, and the absence of violations."""
+"""The ledgers of brokers in memory clusters: the lines that they contain, and no violated invariants."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from minikafka.client import Client
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> StubCluster:
-    """Brokers that start and stop with each command and keep their topics. Any value of `--bootstrap` leads to them."""
+    """Return brokers that run during each command and keep their topics. Any value of `--bootstrap` leads to them."""
     cluster = StubCluster(MemoryTransport())
 
     @asynccontextmanager

@@ -66,7 +66,7 @@ def test_command_fails_when_its_time_limit_has_passed() -> None:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of a server that accepts connections and never answers."""
+    """Yield the address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 

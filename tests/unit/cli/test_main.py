@@ -170,7 +170,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.fixture
 def data_of_running_cluster(tmp_path: Path) -> Iterator[str]:
-    """The data directory of a cluster with one broker that answers only Metadata requests."""
+    """Yield the data directory of a cluster with one broker that answers only Metadata requests."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         broker = BrokerRecord(1, port, port, identify(os.getpid()))

@@ -211,7 +211,7 @@ def test_keyless_records_are_spread_in_pieces_of_16_kib(there: StubCluster) -> N
 
 @pytest.fixture
 def stdin(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The write end of a pipe whose read end replaces the command's standard input."""
+    """Yield the write end of a pipe whose read end replaces the command's standard input."""
     reading, writing = os.pipe()
     monkeypatch.setattr(record_input, "STDIN", reading)
     yield writing

@@ -23,7 +23,7 @@ DONE = Outcome(ErrorCode.NONE)
 
 
 class Scripted(StubCluster):
-    """A StubCluster with scripted responses: `replies[api](broker id, request)` returns the response of an API."""
+    """A StubCluster in which `replies[api](broker id, request)`, if set, returns the response of an API."""
 
     def __init__(self, transport: MemoryTransport) -> None:
         super().__init__(transport)

@@ -231,7 +231,7 @@ def test_error_says_that_there_is_no_cluster(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sleeper() -> Iterator[ProcessId]:
-    """A process that only sleeps, for use as the process of a broker."""
+    """Yield a process that only sleeps, for use as the process of a broker."""
     with subprocess.Popen(["sleep", "600"]) as child:
         process = identify(child.pid)
         assert process is not None

@@ -555,7 +555,7 @@ def test_controlled_shutdown_of_a_stale_or_unknown_registration_is_refused() -> 
 
 @pytest.mark.row("R24", "D13")
 def test_follower_that_shuts_down_leaves_an_isr_that_the_leader_expands_meanwhile() -> None:
-    """The follower is not in the final ISR, whether the controller or the leader writes first (S24)."""
+    """The leader adds the follower to the ISR before the controller writes the ISR without the follower (S24)."""
     world = World().create("t", [0, 1, 2])
     world.shrink(T0, [0, 1])
     world.handle(IsrChanged((), {T0: world.nodes[T0]})).clear()

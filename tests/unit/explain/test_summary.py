@@ -15,7 +15,7 @@ FULL = {"leader": 2, "leader_epoch": 4, "isr": [1, 2, 3]}
 
 @pytest.fixture
 def ledger() -> Lines:
-    """A ledger of three live brokers in which broker 2 leads partition t-0 and all replicas are in sync."""
+    """Return a ledger of three live brokers in which broker 2 leads t-0 and all replicas are in sync."""
     ledger = Lines()
     ledger.live("4-0", 1, 2, 3)
     ledger.state("4-1", 8, 2, 4, 1, 2, 3)

@@ -19,7 +19,7 @@ def ledger() -> Lines:
 
 
 def a_death(ledger: Lines) -> None:
-    """Add the ledger lines of a broker's death, from the event to the effects of LeaderAndIsr and UpdateMetadata."""
+    """Add the lines of broker 3's death: event, decision, write, two requests, their effects, and one response."""
     ledger.live("4-2", 1, 2)
     fields = {"verdict": "move", "machine": "partition", "from": "OnlinePartition"}
     ledger.add("decision", "4-2", **fields, to="OfflinePartition", partitions=NAMES)

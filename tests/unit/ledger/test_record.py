@@ -1,4 +1,4 @@
-"""The form of partitions in a ledger line."""
+"""The form of partitions in ledger lines: grouped by topic, and divided into lines if there are many."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_retry_older_than_five_batches_is_known_to_be_written(
 def test_sequences_before_the_first_known_batch_are_out_of_order(
     states: ProducerStates,
 ) -> None:
-    """The log may lack earlier batches of a producer that was unknown: a former leader may have lost them."""
+    """Batches before the first known batch may be lost, so a retry of such a batch must not pass as a duplicate."""
     states.update(header(5), 100)
     assert states.check(header(4)) == OUT_OF_ORDER
     assert states.check(header(0, 5)) == OUT_OF_ORDER

@@ -36,7 +36,7 @@ ALL_KINDS = {
 
 
 class World:
-    """A control plane that serves calls, and a client of it. `answer`: the handler of calls."""
+    """A control plane that serves calls, and a client of this control plane. `answer`: the handler of calls."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -71,7 +71,7 @@ class World:
         return self.signer.headers(target_id, method, path, body, self.clock.wall_ms())
 
     async def raw(self, head: list[str], body: bytes = b"") -> bytes:
-        """Send these bytes; return everything that the server sends until it closes the connection."""
+        """Send these header lines and this body; return all bytes sent by the server until it closes the connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write("\r\n".join([*head, "", ""]).encode() + body)
         async with asyncio.timeout(5):
@@ -549,7 +549,7 @@ METRICS_REQUEST = ["GET /metrics HTTP/1.1", "Host: x", "Connection: close"]
 
 
 async def while_time_passes(world: World, answer: Awaitable[bytes]) -> bytes:
-    """Await the answer, and advance the clock so that the server, which pauses between metrics, can continue."""
+    """Await the answer. Meanwhile, run the due timers of the clock, because the server pauses between metrics."""
     task = asyncio.ensure_future(answer)
 
     def is_done() -> bool:

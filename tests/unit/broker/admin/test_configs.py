@@ -23,7 +23,7 @@ THROTTLED = "leader.replication.throttled.replicas"
 
 
 class World:
-    """A broker that is not the controller, with one topic in an in-memory ZooKeeper."""
+    """A broker that is not the controller, with the topic t in its metadata and an in-memory ZooKeeper."""
 
     def __init__(self) -> None:
         self.cold = Cold(broker_id=1, controller_id=2)

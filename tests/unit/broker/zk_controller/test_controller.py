@@ -199,7 +199,7 @@ async def test_two_candidates_are_never_both_the_controller(
 async def test_election_is_won_when_a_write_with_a_lost_response_is_found(
     ensemble: Ensemble, fault: str
 ) -> None:
-    """The node and the epoch match the write with the lost response, so this broker has won (S17)."""
+    """A write that was applied is found in the node and the epoch (S17). Otherwise, the broker writes again."""
     one = Candidate(ensemble, 1)
     await one.connect()
     one.coordination.faults = [fault]

@@ -107,7 +107,7 @@ kind = "console"
 
 @pytest.fixture
 def started(monkeypatch):
-    """Names of the pipelines that commands start. Spark itself is not started. Each broker is tried only once."""
+    """Return the names of the pipelines that commands start, without Spark. Commands try each broker only once."""
     names: list[str] = []
 
     def execute(name: str, *_: object, **__: object) -> Summary:

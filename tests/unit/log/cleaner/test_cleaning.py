@@ -1,4 +1,7 @@
-"""The cleaning of a log: which records and batches stay. tests/clients/test_log_cleaning.py compares with Kafka."""
+"""The cleaning of a log: which records and batches stay.
+
+tests/clients/test_log_cleaning.py compares our cleaning with Kafka's.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,7 @@ def test_tombstone_stays_until_its_delete_horizon() -> None:
 
 
 def rewritten(data: bytes) -> Log:
-    """Return a follower's log with each of these batches in its own segment, and one record in the active segment."""
+    """Return a follower's log with each batch of `data` in its own segment, and one record in the active segment."""
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     for _, batch in batches_of(data):
         copied = bytearray(batch)

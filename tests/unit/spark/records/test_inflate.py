@@ -41,7 +41,7 @@ FORMS = {
 
 @pytest.fixture(params=["isal.isal_zlib", "zlib"])
 def gzip_library(request, monkeypatch):
-    """Use the library of this name for gzip decompression."""
+    """Use one gzip library (isal or zlib) for decompression. The test runs once per library that is installed."""
     library = pytest.importorskip(request.param)
     monkeypatch.setattr(module, "gzip_library", lambda: library)
 

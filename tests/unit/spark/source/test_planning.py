@@ -23,7 +23,7 @@ TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)
 
 @pytest.fixture
 def brokers():
-    """Two brokers with the topic `lines`, whose partitions have end offsets 10, 20 and 0.
+    """Yield two brokers with the topic `lines`, whose partitions have end offsets 10, 20 and 0.
 
     The log start offset of partition 0 is 4.
     """
