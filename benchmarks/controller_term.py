@@ -8,7 +8,6 @@ cluster, shuts down one broker if requested, and prints the measurements as one 
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
 from minikafka.broker.step_gate import StepGate
 from minikafka.broker.zk_controller import ZooKeeperController
+from minikafka.cli.broker_process import relax_garbage_collector
 from minikafka.ledger.writer import LedgerWriter
 from minikafka.rpc.channels import Channels
 from minikafka.rpc.server import HttpControlPlane
@@ -92,9 +92,7 @@ async def run(orders: Orders) -> None:
     """Load the cluster and, if requested, shut down one broker. Print the measurements."""
     with tempfile.TemporaryDirectory() as directory:
         setting = await _set_up(orders, directory)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 100)  # as in the broker process
+        relax_garbage_collector()
         facts = await _measured(setting, lambda: _load(setting))
         if orders.shut_down is not None:
             victim = orders.shut_down
@@ -147,7 +145,8 @@ async def _load(setting: Setting) -> None:
     await setting.service.start()
     while not setting.service.is_active:  # noqa: ASYNC110
         await asyncio.sleep(POLL_SECONDS)
-    # Events are processed in order: when this shutdown is refused, everything is loaded.
+    # The controller processes events in order. It refuses this shutdown, whose broker epoch 0 is stale, after it has
+    # loaded the cluster.
     try:
         await setting.service.controlled_shutdown(setting.broker.id, 0)
     except KafkaError as error:

@@ -96,7 +96,7 @@ async def serve(config: BrokerConfig) -> None:
     broker = await start(
         config, lambda name, error: _end(ended, MinikafkaError(f"task {name}: {error!r}"))
     )
-    _relax_garbage_collector()
+    relax_garbage_collector()
     print(f"broker {config.broker_id} serves on {_addresses(broker)}", flush=True)
     for number, controlled in (
         (signal.SIGTERM, True),
@@ -120,7 +120,7 @@ def _addresses(running: Broker) -> str:
     return ",".join(f"{item.host}:{item.port}" for item in endpoints)
 
 
-def _relax_garbage_collector() -> None:
+def relax_garbage_collector() -> None:
     """Make garbage collections rare and short, because a collection blocks the event loop.
 
     Objects created at start are never examined again. Most collections examine only the newest 10,000 objects. This
@@ -176,7 +176,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
 
 
 def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:
-    """Return the socket transport. Without a CPU quota, the event loop busy-polls under dense traffic."""
+    """Return the socket transport. It busy-polls sockets under heavy traffic if the process has no CPU quota."""
     return SocketTransport(None if has_quota() else BusyPoll(loop).after_read)
 
 
