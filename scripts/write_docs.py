@@ -32,44 +32,47 @@ CONFIGURATION = """\
 # Configuration
 
 {generated}
-Every key except `minikafka.…` is Kafka's, with the type, default and range of Kafka 3.9. An unknown key or
-a value out of range is an error that names the nearest key or the range. Broker keys of Kafka features that
-do not exist here are unknown. Every key has an effect, except those [at the end](#accepted-stored-no-effect-yet).
+Every key except `minikafka.…` is Kafka's, with the type, default and range of Kafka 3.9. An unknown key, or a
+value out of range, is refused; the error names the most similar key, or the range. Broker keys of Kafka features that
+minikafka does not have are unknown keys. Every key has an effect, except the keys
+[at the end](#accepted-stored-no-effect-yet).
 
 ## A cluster: `cluster.toml`
 
-`minikafka up --config cluster.toml` starts brokers 1 … N from this file. `[broker]` holds keys for all
-brokers, `[broker.N]` for one; the cluster itself sets `broker.id`, `listeners`, `log.dirs` and
-`zookeeper.connect`. In TOML a dotted key needs no quotes: `log.segment.bytes = 1_048_576`.
+`minikafka up --config cluster.toml` starts brokers 1 … N with the keys of this file. The table `[broker]` contains keys
+for all brokers, a table `[broker.N]` keys for broker N. The cluster sets `broker.id`, `listeners`,
+`inter.broker.listener.name`, `control.plane.listener.name`, `log.dir`, `log.dirs` and `zookeeper.connect` itself, so
+these two kinds of table must not contain them. In TOML a dotted key needs no quotes: `log.segment.bytes = 1_048_576`.
 
 {cluster}
 
 ## A broker: `minikafka broker --config FILE`
 
-The file has one table, `[broker]`, with these keys. Listeners that other machines can reach are allowed
-with a warning, since there is no encryption and no authentication.
+The file has one table, `[broker]`, with these keys. Other machines may be able to reach the listeners; the broker then
+logs a warning, because there is no encryption and no authentication.
 
-A *dynamic* key can also be changed while brokers run, for one broker or for all, with
-`minikafka configs set KEY=VALUE --broker ID` (or `--brokers-default`) or a client's AlterConfigs. Other
-keys are refused there: they need a restart.
+A *dynamic* key can also be changed while brokers run: for one broker with
+`minikafka configs set KEY=VALUE --broker ID`, for all brokers with `--brokers-default`, or with a client's
+AlterConfigs. Other keys can be changed only in the file, and take effect after a restart.
 
 {broker}
 
-These keys can only be set while brokers run, not in the file:
+These keys can only be changed while brokers run; the file must not contain them:
 
 {dynamic_only}
 
 ## A topic
 
-Set when a topic is created (`minikafka topics create … --config KEY=VALUE`); the default is the value of
-the broker key. Each key can be changed while the topic is in use, with
+These keys can be set when a topic is created (`minikafka topics create … --config KEY=VALUE`). A key that is not set
+has the value of the broker key in the last column. Each key can be changed while the topic is in use, with
 `minikafka configs set KEY=VALUE --topic NAME` or a client's AlterConfigs.
 
 {topic}
 
 ## Accepted, stored, no effect yet
 
-These keys are checked, stored and shown like all others, and change nothing until the part they need exists.
+These keys are checked, stored and shown like all other keys. They have no effect until the feature that they need is
+implemented.
 
 {waiting}
 """
@@ -78,19 +81,23 @@ PROTOCOL = """\
 # Protocol
 
 {generated}
-One listener per broker serves Kafka's protocol to clients and to the followers on other brokers. The table
-lists the versions that ApiVersions returns; below it, each family of APIs is described with the fields that
-it deliberately ignores.
+Each broker has one or more listeners for Kafka's protocol. They serve clients and the followers on other brokers. The
+table lists the versions that ApiVersions returns. The sections after the table describe each family of APIs, and the
+request fields that it deliberately ignores.
 
-A request that is longer than `socket.request.max.bytes`, or than 8 MiB unless it is Produce or Fetch, is
-truncated, or names an unsupported API or version ends the connection; an ApiVersions request of an unknown
-version is answered with the table. No memory is allocated for a declared length or count before the bytes
-have arrived.
+The broker closes the connection after a request that
+
+- is longer than `socket.request.max.bytes`, or longer than 8 MiB if it is neither Produce nor Fetch
+- cannot be decoded, for example because it is truncated
+- names an unsupported API or version. Only an ApiVersions request of an unknown version is answered, with the table.
+
+A declared length alone allocates at most 256 KiB: more memory is allocated only as the bytes arrive. A declared count
+allocates no memory before the bytes of its elements have arrived.
 
 {table}
 
 The control plane (`LeaderAndIsr`, `UpdateMetadata`, `StopReplica`, `ControlledShutdown`) does not use
-Kafka's protocol: its requests are signed msgpack over HTTP on a listener of their own (`minikafka/rpc`).
+Kafka's protocol. Its requests are signed msgpack messages, sent over HTTP to a separate listener (`minikafka/rpc`).
 
 {families}
 """
@@ -99,18 +106,22 @@ CONFORMANCE = """\
 # Conformance
 
 {generated}
-The requirements on the cluster, row by row, with the tests that prove each: a test names its rows with
-`@pytest.mark.row("D5", …)`. The rows are defined in `tests/conformance/rows.toml`.
+Each row of these tables is one requirement on the cluster, with the tests that prove it. A test names its rows with
+`@pytest.mark.row("D5", …)`. The rows are defined in `tests/conformance/rows.toml`. The *leader-coordinated variant* is
+an early design of Kafka's replication, in which a partition's leader sends the requests that the controller sends here.
 
-The status of a row is that of its tests in the last recorded run, which `pytest --record-rows` keeps in
-`tests/conformance/outcomes.json`, together with what each test ran on. The strongest proof of a row is
+The status of a row comes from the outcomes of its tests in the last recorded run. `pytest --record-rows` writes these
+outcomes to `tests/conformance/outcomes.json`, together with the level of each test. The level of a passed row is the
+highest level of its passed tests. From low to high, the levels are
 
-- **table**: parts of a broker called directly, such as the pure core of the controller,
-- **memory**: whole brokers in one event loop, with memory for ZooKeeper, disks and network, or
-- **real**: broker processes, or whole brokers in the process of the test, on Apache ZooKeeper, disks and sockets.
+- **table**: the test calls parts of a broker directly, such as the controller's state machine
+- **memory**: the test runs whole brokers in one event loop; ZooKeeper, disks and network are simulated in memory
+- **real**: the test runs broker processes, or whole brokers in its own process, with Apache ZooKeeper, disks and
+  sockets.
 
-Every run of the suite fails if all tests of a row ran and none of them passed, unless the row has a reason to
-be *later*.
+A row is *failed* if one of its tests failed. A row without a passed or failed test is *open*, or *later* if it is
+postponed for the reason that the table shows. A test run fails if all tests of a row ran and none of them passed,
+unless the row is *later*.
 
 {counts}
 
@@ -121,11 +132,11 @@ CLIENTS = """\
 # Clients
 
 {generated}
-One scenario runs with every client library, unmodified, against a cluster of three brokers
-(`tests/clients/test_matrix.py`). The table has the outcomes of the last recorded run (`pytest --record-rows`). In a
-run without a client's toolchain its tests are skipped: kafkajs needs `npm`, franz-go needs `go`, and Java's client
-needs `javac` and the environment variable `MINIKAFKA_KAFKA_JARS`, which names a folder with Apache Kafka's jars.
-`minikafka consume --group` and the consumer of `minikafka.client` have tests of their own.
+The same scenarios run with every client library, unmodified, against a cluster of three brokers
+(`tests/clients/test_matrix.py`). The table shows the outcomes of the last recorded run (`pytest --record-rows`). The
+tests of a client are skipped if its build tools are missing: kafkajs needs `npm`, franz-go needs `go`, and the Java
+client needs `javac` and the environment variable `MINIKAFKA_KAFKA_JARS`, which names a folder with Apache Kafka's jars.
+`minikafka consume --group` and the consumer of `minikafka.client` have their own tests.
 
 {table}
 
@@ -176,7 +187,7 @@ def conformance() -> str:
 def conformance_page(
     rows: Iterable[Any], claims: Mapping[str, Iterable[str]], outcomes: Path
 ) -> str:
-    """Return the text of conformance.md for these rows, with the results of each row's tests.
+    """Return the text of conformance.md: each row (requirement) with the results of its tests.
 
     `claims`: the tests of each row, by row id. `outcomes`: the file with the recorded results.
     """
@@ -214,7 +225,7 @@ class _Status:
 
     @property
     def word(self) -> str:
-        """The status as one word: passed, failed, later or open."""
+        """The status as one word: passed, failed, open, or later (if there is a reason to postpone the row)."""
         if "failed" in self.outcomes:
             return "failed"
         if self.level:
