@@ -47,16 +47,23 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "--only", metavar="TEXT", default="", help="scenarios with this in their name"
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each scenario (3)")
-    parser.add_argument(
-        "--scale", type=float, default=1.0, help="share of each load's requests (1)"
+        "--only", metavar="TEXT", default="", help="run only scenarios with TEXT in their name"
     )
     parser.add_argument(
-        "--rate", type=int, default=1000, help="records/s of the end-to-end load (1000)"
+        "--rounds", type=int, default=3, help="rounds of each scenario (default: 3)"
     )
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="measure this cluster instead")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="factor for each load's number of requests (default: 1)",
+    )
+    parser.add_argument(
+        "--rate", type=int, default=1000, help="records/s of the end-to-end load (default: 1000)"
+    )
+    parser.add_argument(
+        "--bootstrap", metavar="HOST:PORT", help="measure this running cluster instead of a new one"
+    )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="append a line of results to FILE"
     )
@@ -160,7 +167,7 @@ async def _lagging(bootstrap: Address, options: argparse.Namespace) -> dict[str,
         found = await _in_thread(work)
     print(
         f"produce with a lagging consumer   p99 {found.beside:.2f} ms, "
-        f"{found.elsewhere:.2f} ms while it reads elsewhere, {found.alone:.2f} ms without; "
+        f"{found.elsewhere:.2f} ms while it reads from a stand-in process, {found.alone:.2f} ms without a consumer; "
         f"ratios {found.ratio:.2f} and {found.ratio_to_alone:.2f}   ({found.bytes / 1e6:.0f} MB read)",
         flush=True,
     )

@@ -118,7 +118,7 @@ async def own_seconds(load: Load, directory: Path) -> float:
 
 
 async def _ignore(group: Any) -> None:
-    """Do not replace the original segments with the cleaned segments."""
+    """Do nothing with a group of cleaned segments, so that the log keeps its original segments."""
 
 
 async def kafka_seconds(load: Load, directory: Path, jars: str) -> float:
@@ -213,10 +213,12 @@ async def measure_produce(records: int, rounds: int, seconds: float) -> None:
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cleaner", description=__doc__)
-    parser.add_argument("--records", type=int, default=2_000_000, help="records of a log (2000000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each load (3)")
     parser.add_argument(
-        "--seconds", type=float, default=5.0, help="time of each load on a broker (5)"
+        "--records", type=int, default=2_000_000, help="records per log (default: 2000000)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each load (default: 3)")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="seconds of each load on a broker (default: 5)"
     )
     lifetime.live(run(parser.parse_args()), asyncio.run)
 

@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         for found in fields.iter_unpack(self.view[:whole]):
             if found != expected:
-                self.fail(LoadError(f"expected {expected}, was answered {found}"))
+                self.fail(LoadError(f"expected the response fields {expected}, got {found}"))
                 return
         self.view[: filled - whole] = self.view[whole:filled]
         self.filled = filled - whole

@@ -27,7 +27,7 @@ SETTLE_SECONDS = 3.0
 
 
 class Target(NamedTuple):
-    """The maximum number of seconds, and the source of this target."""
+    """The target of a measurement: the maximum number of seconds, and the figure of Kafka that it is based on."""
 
     seconds: float
     source: str
@@ -55,10 +55,16 @@ def main(arguments: list[str]) -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks controller", description=__doc__)
     parser.add_argument(
-        "--only", choices=("simulated", "real"), help="one of the two settings instead of both"
+        "--only",
+        choices=("simulated", "real"),
+        help="run only the simulated benchmarks, or only those with real brokers",
     )
-    parser.add_argument("--rounds", type=int, default=3, help="rounds with real brokers (3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the partitions (1)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds with real brokers (default: 3)"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor for the number of partitions (default: 1)"
+    )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="append a line of results to FILE"
     )
@@ -104,7 +110,7 @@ async def _real(scale: float, number: int) -> AsyncIterator[Row]:
         )
         what = f"real brokers: create {partitions:,} x 3"
         yield Row(what, {"seconds": round(created.seconds, 3)}, CREATE[whole])
-        # The target applies if the broker led a third of the partitions.
+        # The target is for a broker that led at most a third of the partitions.
         is_a_third = moved.leaders <= partitions // 3 + 1
         whose = "the controller" if moved.is_controller else "a broker"
         yield Row(

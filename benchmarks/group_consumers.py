@@ -73,7 +73,9 @@ def wait_until_all_read(members: Sequence[Watched]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not all(member.reads_share(len(members)) for member in members):
         if time.monotonic() > deadline:
-            raise LoadError(f"{len(members)} members do not read after {WAIT_SECONDS:g} s")
+            raise LoadError(
+                f"not all {len(members)} members have read records after {WAIT_SECONDS:g} s"
+            )
         for member in members:
             member.poll()
 

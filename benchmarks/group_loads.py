@@ -123,7 +123,7 @@ class Member:
     def receive_sync(self) -> None:
         """Receive the response to SyncGroup. Raises LoadError."""
         if self._receive(SYNC_GROUP).assignment != ASSIGNMENT:
-            raise LoadError("the assignment is not the leader's")
+            raise LoadError("SyncGroup returned another assignment than the leader sent")
 
     def _send(self, api: int, **values: Any) -> None:
         body = codec.request(api, GROUP_VERSION, **values)

@@ -230,11 +230,17 @@ def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.groups", description=__doc__)
     parser.add_argument(
-        "--only", metavar="TEXT", default="", help="scenarios with this in their name"
+        "--only", metavar="TEXT", default="", help="run only scenarios with TEXT in their name"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of every scenario (3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the requests (1)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append a line to FILE")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds of every scenario (default: 3)"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor for the number of requests (default: 1)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="append a line of results to FILE"
+    )
     options = parser.parse_args()
     jars = peer.kafka_jars() if os.environ.get(peer.JARS) else ""
     lifetime.live(run(jars, options), uvloop.run)
@@ -266,7 +272,8 @@ async def measure(
 ) -> None:
     """Run all rounds of one scenario and print its rows."""
     rows: dict[Row, None] = {}
-    warm_up = scenario.warm_up if len(clusters) > 1 else 0  # a JVM compiles code that runs often
+    # With two clusters, one is Apache Kafka, which is slow until its JVM has compiled the code that runs often.
+    warm_up = scenario.warm_up if len(clusters) > 1 else 0
     for number in range(-warm_up, rounds):
         for cluster in clusters:
             found = await scenario.run(cluster, options)

@@ -77,8 +77,9 @@ def produce_answer(version: int, topic: str) -> Answer:
     """Return the expected successful response for one topic and one partition. Offsets are not checked."""
     name = len(topic.encode())
     if version >= FLEXIBLE_PRODUCE:
-        # length, correlation, tags, topics, name, partitions, index | error | base offset,
-        # append time, log start offset, record errors, message, tags, tags, throttle time, tags
+        # The fields before the error code: length, correlation, tags, topics, name, partitions, index. The fields
+        # after it: base offset, append time, log start offset, record errors, message, tags of the partition, tags of
+        # the topic, throttle time, tags of the response.
         before, after = 4 + 4 + 1 + 1 + 1 + name + 1 + 4, 8 + 8 + 8 + 1 + 1 + 1 + 1 + 4 + 1
     else:
         before, after = 4 + 4 + 4 + 2 + name + 4 + 4, 8 + 8 + 8 + 4
@@ -155,7 +156,9 @@ def leaders_of(bootstrap: tuple[str, int], topic: str) -> list[Leader]:
         ):
             return [Leader(item.partition_index, *addresses[item.leader_id]) for item in partitions]
         if time.monotonic() > deadline:
-            raise LoadError(f"{topic} has no full in-sync set after 30 s")
+            raise LoadError(
+                f"a partition of {topic} has no live leader or lacks in-sync replicas after 30 s"
+            )
         time.sleep(0.05)
 
 
@@ -173,7 +176,7 @@ async def new_topic(
     try:
         yield topic, await asyncio.shield(creating)
     finally:
-        with suppress(OSError, LoadError):  # after a failure or a signal the cluster may not run
+        with suppress(OSError, LoadError):  # the cluster may be down after a failure or a signal
             await creating
             await loop.run_in_executor(None, delete_topic, bootstrap, topic)
             await asyncio.sleep(DELETED_SECONDS if stored >= MANY_BYTES else 0)
@@ -208,7 +211,7 @@ def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> lis
         "replication_factor": 3,
         "configs": [
             {"name": "file.delete.delay.ms", "value": "0"},
-            {"name": "retention.ms", "value": "-1"},  # the timestamps of the loads are 0
+            {"name": "retention.ms", "value": "-1"},  # the loads write timestamp 0
         ],
     }
     with Session(*_controller(bootstrap)) as session:
@@ -219,7 +222,9 @@ def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> lis
     deadline = time.monotonic() + 30
     while any(end_offset(leader, topic) < 0 for leader in leaders):
         if time.monotonic() > deadline:
-            raise LoadError(f"{topic} is not led by the leaders in the metadata after 30 s")
+            raise LoadError(
+                f"a leader of {topic} in the metadata does not lead its partition after 30 s"
+            )
         time.sleep(0.02)
     return leaders
 

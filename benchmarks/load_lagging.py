@@ -107,7 +107,7 @@ def _stand_in(topic: str, leader: Leader) -> Iterator[Leader]:
     process.start()
     try:
         if not ready.wait(30):
-            raise LoadError("the other process did not start")
+            raise LoadError("the process that stands in for the leader did not start")
         yield leader._replace(host="127.0.0.1", port=port.value)
     finally:
         process.kill()
@@ -123,7 +123,7 @@ def _serve(answer: bytes, port: Any, ready: Any) -> None:
         ready.set()
         client, _ = listener.accept()
         with client:
-            while client.recv(4096):  # one request at a time, and each is small
+            while client.recv(4096):  # the client sends one small request at a time
                 for position in range(0, len(answer), PIECE_BYTES):
                     client.sendall(os.pread(file.fileno(), PIECE_BYTES, position))
 

@@ -206,9 +206,13 @@ class ApacheKafka:
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peer", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of every load (3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the requests (1)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append a line to FILE")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of every load (default: 3)")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor for the number of requests (default: 1)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="append a line of results to FILE"
+    )
     options = parser.parse_args()
     lifetime.live(compare(kafka_jars(), options.rounds, options.scale, options.json), uvloop.run)
 
@@ -231,7 +235,8 @@ async def compare(jars: str, rounds: int, scale: float, kept: Path | None) -> No
             for number in range(-WARM_UP_ROUNDS, rounds):
                 for cluster in clusters:
                     await load(cluster, {} if number < 0 else figures[cluster.name], scale)
-                    await in_thread(os.sync)  # otherwise write-back slows the next load
+                    # Otherwise the write-back of dirty pages slows the next load.
+                    await in_thread(os.sync)
             for _ in range(rounds):
                 for cluster in clusters:
                     add_figure(figures[cluster.name], FAILOVER, await failover(cluster))
@@ -258,7 +263,7 @@ async def started(
             before = time.monotonic()
             await cluster.start()
             await wait_until(
-                partial(serves, cluster), START_SECONDS, f"{cluster.name} does not serve"
+                partial(serves, cluster), START_SECONDS, f"{cluster.name} did not serve clients"
             )
             add_figure(figures[cluster.name], START, time.monotonic() - before)
             print(f"{cluster.name} serves", flush=True)
@@ -317,7 +322,7 @@ async def failover(cluster: Cluster) -> float:
     await wait_until(
         partial(in_thread, partial(is_written, others, topic)),
         FAILOVER_SECONDS,
-        "no broker accepts a write",
+        "no broker accepted a write",
     )
     seconds = time.monotonic() - before
     await cluster.start_again(victim)

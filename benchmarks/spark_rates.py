@@ -302,7 +302,7 @@ def backlog_rate(progress: Sequence[Any]) -> float:
 def prepared(
     bootstrap: str, topic: str, records: int, more: Mapping[str, str] | None = None
 ) -> Iterator[dict[str, Jobs]]:
-    """Start Spark, and yield the queries for each source, by the name of the source."""
+    """Start Spark, and yield a mapping from the name of each data source to its queries (`Jobs`)."""
     found = sorted(map(str, Path(os.environ.get(JARS) or os.devnull).glob("*.jar")))
     spark = session("rates", "local[2]", **({"spark_jars": ",".join(found)} if found else {}))
     spark.dataSource.register(ReadyRows)
@@ -347,10 +347,16 @@ PARTS: Final = {"decoder": decoder, "jobs": jobs, "streams": streams}
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_rates", description=__doc__)
-    parser.add_argument("--only", choices=PARTS, help="one of the three parts")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of every measurement (5)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the records (1)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append a line to FILE")
+    parser.add_argument("--only", choices=PARTS, help="run only this part of the three")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="rounds of every measurement (default: 5)"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor for the number of records (default: 1)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="append a line of results to FILE"
+    )
     options = parser.parse_args()
     machine = report.machine()
     print(machine, flush=True)

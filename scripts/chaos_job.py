@@ -54,7 +54,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=_positive, default=60.0, help="length of the run in seconds (60)"
     )
-    parser.add_argument("--seed", type=int, help="draw the same faults as an earlier run")
+    parser.add_argument("--seed", type=int, help="seed of an earlier run, to draw the same faults")
     parser.add_argument("--keep", metavar="DIR", help="keep the logs and the history in DIR")
     parsed = parser.parse_args(arguments)
     if parsed.seed is None:

@@ -30,5 +30,5 @@ def run(name: str, job: Callable[[], bool]) -> NoReturn:
     except (KafkaException, MinikafkaError, OSError, RuntimeError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         code = 1
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait for threads
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the process without waiting
     sys.exit(code)

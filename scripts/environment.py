@@ -93,7 +93,10 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _stamp() -> str:
-    """Return a text that identifies all inputs of the environment. If it changes, the environment is recreated."""
+    """Return a text that identifies all inputs of the environment.
+
+    If an input changes, the text changes, and the environment is recreated.
+    """
     digest = hashlib.sha256()
     for file in (LOCK, ROOT / "pyproject.toml"):
         digest.update(file.read_bytes())

@@ -19,7 +19,10 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Origin:
-    """The query's row from which a record was written, as in the header that the sink option `originHeader` names."""
+    """The query, micro-batch, task and row number from which a record was written.
+
+    The sink writes the origin as the record's header that the option `originHeader` names.
+    """
 
     query: str
     batch: int
@@ -86,9 +89,10 @@ def at_least_once(
 
 
 def _out_of_order(copies: Iterable[Copy]) -> list[Place]:
-    """Return the places of records whose first copy follows the copy of a record with a higher source offset.
+    """Return the source partition and offset of each record that was copied out of order.
 
-    Only records of one source partition are compared, and only within one partition of the copy.
+    A record is out of order if its first copy comes after the first copy of a record with a higher source offset.
+    Both records must have the same source partition, and both copies must be in the same partition of the copy.
     """
     seen: set[Place] = set()
     highest: dict[tuple[int, int], int] = {}

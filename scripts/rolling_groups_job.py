@@ -83,7 +83,8 @@ class Group:
         self.assignments += 1
         (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
         if max(found.offset, 0) < self.acked:
-            self.problems.append(f"{self.name}: committed {found.offset} after {self.acked}")
+            text = f"committed offset {found.offset}, but {self.acked} was acknowledged before"
+            self.problems.append(f"{self.name}: {text}")
 
     def _commit(self, offset: int) -> None:
         try:
@@ -125,7 +126,7 @@ class Group:
         self._consumer.close()
         if found.offset < self.acked:
             self.problems.append(
-                f"{self.name}: committed {found.offset}, acknowledged {self.acked}"
+                f"{self.name}: committed offset {found.offset}, but {self.acked} was acknowledged"
             )
         if len(self.processed) != records:
             self.problems.append(f"{self.name}: processed {len(self.processed)} of {records}")

@@ -162,7 +162,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         prog="spark-deaths", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--faults", type=_positive, default=20, help="number of faults (20)")
-    parser.add_argument("--seed", type=int, help="draw the same faults as an earlier run")
+    parser.add_argument("--seed", type=int, help="seed of an earlier run, to draw the same faults")
     parser.add_argument(
         "--standalone", action="store_true", help="run the tasks on a standalone Spark cluster"
     )
@@ -352,7 +352,10 @@ def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy]]:
 def settings(
     cluster: LocalCluster, directory: Path, stream: Stream, reading: Reading
 ) -> dict[str, list[str]]:
-    """Write the histories of the producer and of a consumer; return the settings of `minikafka pipeline check`."""
+    """Write the sent and the read records to two history files; return the settings of `minikafka pipeline check`.
+
+    With these settings, the check compares the history files with the logs of all replicas.
+    """
     sent, received = directory / "sent.jsonl", directory / "read.jsonl"
     write_rows(sent, stream.history.rows("producer", SOURCE))
     write_rows(received, reads(reading))
@@ -415,7 +418,10 @@ def check_outputs(
 
 
 def copy_of(message: Message) -> replays.Copy:
-    """Convert a message of the copied topic to a `Copy`. The value contains the source place, a header the origin."""
+    """Convert a message of the copied topic to a `Copy`.
+
+    The message's value is `partition:offset:value` of the source record. The header `ORIGIN` contains the origin.
+    """
     partition, offset, value = message.value().split(b":", 2)
     origin = replays.Origin(**json.loads(dict(message.headers())[ORIGIN]))
     return replays.Copy(message.partition(), (int(partition), int(offset)), value, origin)

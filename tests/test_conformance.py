@@ -35,7 +35,7 @@ def run_pytest(directory: Path, *options: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture
 def collected(request: pytest.FixtureRequest) -> dict[str, set[str]]:
-    """Row id -> node ids of the collected tests that are marked with the row."""
+    """Return, for each conformance row id, the node ids of the collected tests that are marked with the row."""
     return request.config.pluginmanager.get_plugin(RowOutcomes.NAME).collected
 
 

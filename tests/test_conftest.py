@@ -1,6 +1,7 @@
 """The effects of `conftest.py`.
 
-A lost exception or a leaked task fails its test. Compiled modules are kept. Files that share a Spark session run first.
+A test fails if it leaks a task or if the exception of a background task is lost. Python may write compiled modules.
+Test files that share a Spark session run first.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ _CLUSTER_KEYS: Final = {
         Key(
             Kind.INT,
             _PORT,
-            "Kafka port of broker 1; the others use the following ports. 0: any free ports.",
+            "Kafka port of broker 1; the other brokers use the ports after it. 0: any free ports.",
             low=0,
             high=65_535,
             name="cluster.port",
@@ -134,7 +134,7 @@ _CLUSTER_KEYS: Final = {
         Key(
             Kind.STRING,
             None,
-            "host:port,…[/chroot] of an existing ensemble; without it a server is started.",
+            "host:port,…[/chroot] of an existing ZooKeeper; if not set, the cluster starts its own.",
             low=1,
             name="zookeeper.connect",
         ),
@@ -162,10 +162,10 @@ def _check_cluster_keys(keys: Mapping[str, object]) -> None:
 
 
 def _is_key_of_a_broker(table: str, key: str) -> bool:
-    """True if `key` in the table `[broker.TABLE]` is meant as a key of a single broker with the name TABLE.
+    """True if `key` shows that the user means `[broker.TABLE]` as the table of a single broker.
 
-    The result is True if `key` is a broker key and TABLE.key is not. For example, the result is False for
-    `listeners` in `[broker.advertised]`, because this is the broker key `advertised.listeners`.
+    This is so if `key` is a broker key and TABLE.key is not. For example, the result is False for `listeners`
+    in `[broker.advertised]`, because `advertised.listeners` is a broker key.
     """
     keys = BrokerConfig.keys()
     return key in keys and f"{table}.{key}" not in keys
@@ -180,7 +180,7 @@ def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
     for name, value in tables.items():
         if name in singles and not isinstance(value, dict):
             raise ConfigError(f"broker.{name} must be a table: [broker.{name}]")
-        # `[broker.x]` and `x.broker.rack = …` below `[broker]` are the same in TOML.
+        # TOML parses `[broker.x]` and a key such as `x.broker.rack` in `[broker]` into the same table `x`.
         is_meant = isinstance(value, dict) and (
             not value or any(_is_key_of_a_broker(name, key) for key in flatten(value))
         )

@@ -55,8 +55,8 @@ class BrokerConfig:
     listeners: tuple[str, ...] = key(
         LIST,
         ("PLAINTEXT://127.0.0.1:9092", "CONTROLLER://127.0.0.1:0"),
-        "Addresses to listen on, as NAME://host:port: one or more for Kafka clients and one for the control plane. "
-        "Port 0 takes a free port.",
+        "Addresses to listen on, as NAME://host:port: one or more for Kafka clients, and one for the control plane, "
+        "which gets a free port without an entry. Port 0: a free port.",
     )
     advertised_listeners: tuple[str, ...] = key(
         LIST, (), "Addresses to register for clients and brokers, if they differ from listeners."
@@ -70,7 +70,7 @@ class BrokerConfig:
         STRING, None, "Listener that followers fetch from; PLAINTEXT if not set."
     )
     control_plane_listener_name: str = key(
-        STRING, "CONTROLLER", "Listener that takes the controller's requests."
+        STRING, "CONTROLLER", "Listener that receives the controller's requests."
     )
     minikafka_cluster_secret: str = key(
         PASSWORD,
@@ -107,18 +107,16 @@ class BrokerConfig:
     )
 
     # Topics.
-    num_partitions: int = key(
-        INT, 1, "Number of partitions of a topic that is created without one.", low=1
-    )
+    num_partitions: int = key(INT, 1, "Default number of partitions of a new topic.", low=1)
     default_replication_factor: int = key(
-        INT, 1, "Replication factor of a topic that is created without one.", low=1, high=32_767
+        INT, 1, "Default replication factor of a new topic.", low=1, high=32_767
     )
     auto_create_topics_enable: bool = key(
         BOOLEAN, True, "If true, a metadata request for an unknown topic creates it."
     )
     delete_topic_enable: bool = key(BOOLEAN, True, "If false, topics cannot be deleted.")
     min_insync_replicas: int = key(
-        INT, 1, "Minimum number of in-sync replicas; with fewer, acks=all is refused.", low=1
+        INT, 1, "Minimum size of the ISR; with a smaller ISR, acks=all writes are refused.", low=1
     )
     unclean_leader_election_enable: bool = key(
         BOOLEAN,
@@ -128,7 +126,7 @@ class BrokerConfig:
     compression_type: str = key(
         STRING,
         "producer",
-        "Codec of the log; `producer` keeps the codec of each producer.",
+        "Compression codec of the log; `producer` keeps the codec of each producer's batches.",
         choices=_CODECS,
     )
     compression_gzip_level: int = key(
@@ -165,7 +163,7 @@ class BrokerConfig:
         choices=_TIMESTAMP_TYPES,
     )
     log_message_timestamp_before_max_ms: int = key(
-        LONG, LONG_MAX, "Maximum age of a record's timestamp when it is appended.", low=0
+        LONG, LONG_MAX, "Maximum age of a record's timestamp at the append.", low=0
     )
     log_message_timestamp_after_max_ms: int = key(
         LONG, LONG_MAX, "Maximum distance of a record's timestamp into the future.", low=0
@@ -173,7 +171,7 @@ class BrokerConfig:
     log_message_downconversion_enable: bool = key(
         BOOLEAN,
         True,
-        "If true, old record formats are served.",
+        "If true, old consumers receive records in the old formats that they can read.",
         waits_for="versions 0 to 3 of Fetch, which return old record formats",
     )
     log_preallocate: bool = key(
@@ -185,7 +183,7 @@ class BrokerConfig:
     log_flush_interval_messages: int = key(
         LONG,
         LONG_MAX,
-        "Number of records after which a log is fsynced, before the last one is acknowledged.",
+        "A log is fsynced after this number of records, before the last of them is acknowledged.",
         low=1,
     )
     log_flush_interval_ms: int | None = key(
@@ -200,7 +198,7 @@ class BrokerConfig:
     log_cleanup_policy: tuple[str, ...] = key(
         LIST,
         ("delete",),
-        "Treatment of old records: deleted by retention, compacted, or both. Empty: they are kept.",
+        "Treatment of old records: deleted by retention, compacted, or both. Empty: all are kept.",
         choices=("delete", "compact"),
     )
     log_retention_bytes: int = key(
@@ -212,16 +210,16 @@ class BrokerConfig:
     log_retention_ms: int | None = key(
         LONG,
         None,
-        "Age of its newest record at which a segment is deleted; -1: no limit.",
+        "A segment is deleted when its newest record has this age; -1: no limit.",
         low=-1,
     )
     log_retention_minutes: int | None = key(INT, None, "As log.retention.ms, in minutes.", low=-1)
     log_retention_hours: int = key(INT, 168, "As log.retention.ms, in hours.", low=-1)
     log_retention_check_interval_ms: int = key(
-        LONG, 300_000, "Interval at which old segments are looked for.", low=1
+        LONG, 300_000, "Interval between checks for old segments.", low=1
     )
     log_initial_task_delay_ms: int = key(
-        LONG, 30_000, "Time from the start of the broker to the first look for old segments.", low=0
+        LONG, 30_000, "Time from the broker's start to the first check for old segments.", low=0
     )
     log_segment_delete_delay_ms: int = key(
         LONG, 60_000, "Time between removing a file from the log and deleting it.", low=0
@@ -237,7 +235,7 @@ class BrokerConfig:
         INT, 524_288, "Bytes that compaction reads and writes at once, over all threads.", low=0
     )
     log_cleaner_io_buffer_load_factor: float = key(
-        DOUBLE, 0.9, "Share of the memory for keys that may be filled.", low=0
+        DOUBLE, 0.9, "Share of log.cleaner.dedupe.buffer.size that may be filled.", low=0
     )
     log_cleaner_io_max_bytes_per_second: float = key(
         DOUBLE,
@@ -302,15 +300,15 @@ class BrokerConfig:
     replica_selector_class: str | None = key(
         STRING,
         None,
-        "Class that chooses a replica for consumers to read from; RackAwareReplicaSelector: one in their rack. If not "
-        "set, they read from the leader.",
+        "Class that chooses the replica from which a consumer reads; RackAwareReplicaSelector: a replica in the "
+        "consumer's rack. If not set, consumers read from the leader.",
         choices=(RACK_AWARE_SELECTOR,),
     )
     replication_quota_window_num: int = key(
         INT, 11, "Number of windows over which the rate of throttled replicas is averaged.", low=1
     )
     replication_quota_window_size_seconds: int = key(
-        INT, 1, "Length of each of these windows.", low=1
+        INT, 1, "Length of each window of replication.quota.window.num.", low=1
     )
 
     # Controlled shutdown.
@@ -332,7 +330,7 @@ class BrokerConfig:
         BOOLEAN, True, "If true, a broker moves its leaderships to other brokers before it exits."
     )
     controlled_shutdown_max_retries: int = key(
-        INT, 3, "Maximum attempts of a controlled shutdown; 0: none.", low=0
+        INT, 3, "Maximum attempts to move the leaderships before the broker exits.", low=0
     )
     controlled_shutdown_retry_backoff_ms: int = key(
         LONG, 5_000, "Pause between attempts of a controlled shutdown.", low=0
@@ -499,7 +497,7 @@ class TopicConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = key(
         LIST,
         (),
-        "Leaders that are throttled towards followers not in sync, as partition:broker; `*`: all.",
+        "Leaders whose sends to followers not in sync are throttled, as partition:broker; `*`: all.",
         form="[0-9]+:[0-9]+",
     )
     index_interval_bytes: int = _from_broker_key("log.index.interval.bytes")

@@ -258,7 +258,7 @@ class BadArguments(ServerVerdict):
 
 
 class ServerError(ServerVerdict):
-    """ZooKeeper returned any other definite error code."""
+    """ZooKeeper returned a definite error code that has no exception class of its own."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"ZooKeeper error {code}")

@@ -127,7 +127,7 @@ class Key:
         if isinstance(value, float) and convert is int:
             raise self._error(value, "a whole number")
         try:
-            is_pythonic = isinstance(value, str) and "_" in value  # Kafka cannot read 1_000
+            is_pythonic = isinstance(value, str) and "_" in value  # Kafka does not accept 1_000
             number = None if is_pythonic else convert(value)
         except (ValueError, OverflowError):
             number = None
@@ -139,7 +139,7 @@ class Key:
         top = _WHOLE_NUMBERS.get(self.kind)
         if top is not None and not -top - 1 <= number <= top:
             raise self._error(number, f"from {-top - 1} to {top}")
-        # With "not", NaN is refused as well.
+        # `not number >= low` refuses NaN; `number < low` would accept NaN.
         if (
             number == self.excluded
             or (self.low is not None and not number >= self.low)

@@ -164,7 +164,7 @@ class Metrics:
         return tuple(self._metrics.values())
 
     def totals(self) -> dict[str, Number]:
-        """Return the values of counters and gauges without labels, by `name` of the bean: `{"LeaderCount": 3, …}`."""
+        """Return the values of counters and gauges that have no labels, by `name` of the bean: `{"LeaderCount": 3}`."""
         return {
             _short_name(metric.name): value
             for metric in self.all()

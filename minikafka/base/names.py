@@ -57,30 +57,36 @@ def parse_topic_id(text: str) -> bytes:
     except (binascii.Error, ValueError):
         topic_id = b""
     if len(topic_id) != _TOPIC_ID_BYTES:
-        raise ValueError("the topic id is not 22 characters of URL-safe base64")
+        raise ValueError(f"{text[:_SHOWN]!a} is not a topic id of 22 characters of URL-safe base64")
     return topic_id
 
 
 def parse_cluster_id(text: object) -> str:
     """Return the cluster id, which is sent in HTTP headers: 1 to 255 printable ASCII characters without spaces."""
     if not isinstance(text, str) or not _CLUSTER_ID.fullmatch(text):
-        raise ValueError(f"{str(text)[:_SHOWN]!a} is not a cluster id")
+        raise ValueError(
+            f"{str(text)[:_SHOWN]!a} is not a cluster id of 1 to 255 ASCII characters without spaces"
+        )
     return text
 
 
 def parse_text(text: object) -> str:
     """Return the text if UTF-8 can encode it. Half of a surrogate pair, which JSON allows, is refused."""
     if not isinstance(text, str):
-        raise ValueError(f"{str(text)[:_SHOWN]!a} is not text")
+        raise ValueError(f"{str(text)[:_SHOWN]!a} is not a string")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{text[:_SHOWN]!a} is not text") from None
+        raise ValueError(f"{text[:_SHOWN]!a} is not valid Unicode") from None
     return text
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """Return the fields of a JSON object in UTF-8 without repeated fields. Strings are not checked."""
+    """Return the fields of a JSON object, encoded in UTF-8.
+
+    Raises ValueError for anything else, and for a repeated field. A returned string may contain half of a
+    surrogate pair, which `parse_text` refuses.
+    """
     try:
         text = data.decode()
         fields = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
@@ -103,7 +109,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"not JSON: {constant} is no number")
+    raise ValueError(f"not JSON: {constant} is not a JSON number")
 
 
 def parse_replica_directory(name: str) -> TopicPartition:

@@ -477,7 +477,10 @@ class Coordination(Protocol):
         """Register and return a watch. The next read of the same path with `watch=True` arms it."""
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
-        """Remove all watches of this kind on this path, and the server's watch unless another kind needs it (D10)."""
+        """Remove all watches of this kind on this path.
+
+        The watch on the server is removed too, unless watches of another kind need it (D10).
+        """
 
     async def close(self) -> None:
         """End the session, which deletes its ephemeral nodes."""
@@ -494,7 +497,10 @@ class Ledger(Protocol):
 
 
 class Gate(Protocol):
-    """A gate at the named steps of operations (`controller/steps.py`). A test or a user can hold a step."""
+    """A gate at the named steps of operations (`controller/steps.py`).
+
+    A test or a user can hold a step. An operation then waits at this step until the step is released.
+    """
 
     async def reached(self, operation: str, step: str) -> None:
         """Return at once if the step is not held. Otherwise wait until the step is released."""

@@ -83,7 +83,7 @@ async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: Coordina
     ledger_directory = directory_of(config.log_dirs[0])
     ledger = LedgerWriter(ports.storage, ledger_directory, config.broker_id, ports.clock)
     logs = LogManager(ports.storage, config, ports.clock, ports.executor)
-    logs.lock()  # before `join` ends the session of an earlier process, which may still run
+    logs.lock()  # an earlier process may still run: fail before `join` ends its session
     ledger.open()
     ledger.record(BROKER, "", {"fact": "started"})
     cluster_id = await mode.join()
@@ -149,7 +149,7 @@ class Broker:
     def _register_metrics(self) -> None:
         self.metrics.gauge(
             "kafka.server:type=KafkaServer,name=BrokerState",
-            "1 while the broker starts, 3 while it runs, 6 while it gives its leaderships away, 7 while it stops.",
+            "1 while the broker starts, 3 while it runs, 6 while it hands over its leaderships, 7 while it stops.",
             lambda: self.state.value,
         )
         self.requests.add_produce(self.replicas.purgatory)
@@ -300,7 +300,7 @@ class Broker:
         try:
             return await self.controller_requests.handle(request)
         except CoordinationError as error:
-            reason = f"the coordination service did not answer: {type(error).__name__} {error}"
+            reason = f"ZooKeeper did not answer: {type(error).__name__} {error}"
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, reason) from error
 
     def describe(self) -> dict[str, Any]:
@@ -414,5 +414,5 @@ class Broker:
             self._note("controlled shutdown answered", attempt=attempt, still_leading=left, **part)
 
     def _note(self, fact: str, **details: object) -> None:
-        """Write one ledger line about this broker itself."""
+        """Record a fact about this broker in the ledger, as one line with these details."""
         self.ledger.record(BROKER, "", {"fact": fact, **details})

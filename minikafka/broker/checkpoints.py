@@ -40,14 +40,14 @@ class Checkpoints:
         self._has_started = False
 
     def start(self) -> None:
-        """Start the loops if they have not started. Called when the replicas of this broker are known."""
+        """Start to write the checkpoint files periodically. Called when the replicas of this broker are known."""
         if not self._has_started:
             self._has_started = True
             self._tasks.spawn(self._checkpoint_high_watermarks(), "hw-checkpoint")
             self._tasks.spawn(self._checkpoint_logs(), "log-checkpoint")
 
     def close(self) -> None:
-        """Write the high watermarks a last time, if the loops have started."""
+        """Write the high watermarks a last time, if `start` was called."""
         if self._has_started:
             self.write_high_watermarks()
 

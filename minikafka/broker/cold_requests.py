@@ -202,7 +202,7 @@ class ColdRequests:
         if not is_served(api, version):
             if api != API_VERSIONS:
                 raise ProtocolViolation(
-                    f"{NAMES.get(api, f'API {api}')} version {version} is not served"
+                    f"{NAMES.get(api, f'API {api}')} version {version} is not supported"
                 )
             self._respond(request, self._unsupported(request.correlation))
             return
@@ -211,7 +211,7 @@ class ColdRequests:
             self._handle(request, decode_request(api, version, request.body))
         else:
             self._begin_steps(decode_request_in_steps(api, version, request.body), self._handle)
-        if self._steps is not None and not self._is_queued:  # not queued by `_answer`
+        if self._steps is not None and not self._is_queued:  # `_answer` may have queued the steps
             self._work_on(request)
 
     def _begin_steps(
@@ -245,7 +245,7 @@ class ColdRequests:
     def _answer(self, request: ColdRequest, response: Entity | bytes | Steps) -> None:
         """Send a response that was not ready when the handler returned.
 
-        If `response` is a generator, begin its steps, which return the response.
+        If `response` is a generator, run it in steps. The generator then returns the response.
         """
         if self._closed:
             return
@@ -272,7 +272,7 @@ class ColdRequests:
     def _finish(self, request: ColdRequest, response: Entity | bytes | Later) -> None:
         if response is LATER:
             return
-        assert self._current is request, "a request is answered twice"
+        assert self._current is request, "a request was answered twice"
         took = self._services.clock.now() - request.arrived
         self._services.requests.times[request.api].record(took)
         self._respond(

@@ -103,11 +103,12 @@ class OneAtATime:
 
 
 class ColdTurns:
-    """The connections that wait for a turn. Connections with the smallest `used` are served first.
+    """The connections that wait for a turn. Connections that have caused the least work are served first.
 
-    A connection with few requests has a smaller `used` than connections that keep the broker busy, so it is
-    served earlier. After a long pause, the `used` of a connection is raised to the largest `used` served so
-    far minus `_HEAD_START`. Without this, the connection would have priority for a long time.
+    `Worker.used` counts this work. A connection with few requests has a smaller `used` than connections that
+    keep the broker busy, so it is served earlier. After a long pause, the `used` of a connection is raised to
+    the largest `used` served so far minus `_HEAD_START`. Without this, the connection would have priority for
+    a long time.
     """
 
     def __init__(self, clock: Clock, purgatory: Purgatory) -> None:
@@ -140,7 +141,7 @@ class ColdTurns:
             try:
                 worker.work()
             except Exception:  # a bug in the broker, which must not affect other clients
-                logger.exception("the requests of a connection cannot be handled")
+                logger.exception("a connection's requests could not be handled")
                 worker.give_up("the broker failed")
             after = self._clock.now()
             worker.used += _REQUEST_COST + _COST_PER_MS * (after - now)

@@ -121,7 +121,7 @@ def _topic_synonyms(
 def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
     """Return the synonyms of the broker key `name`, in order of precedence.
 
-    The list begins with a value of `name` itself. Values of other keys that take precedence over it are left out.
+    The list begins with the first value of `name` itself. Values of other keys with a higher precedence are left out.
     """
     found = _synonyms(settings, _FAMILIES.get(name, (name,)))
     first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
@@ -152,9 +152,10 @@ def _default(name: str) -> str | None:
 
 
 def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
-    """True if `name` is a secret key for which the response must list `source`, without the value.
+    """True if `name` is a secret key that needs a synonym from `source`. This synonym has no value.
 
-    DEFAULT is always listed. STATIC_BROKER is listed if the broker's file sets the key. Other sources are not listed.
+    A secret key always needs a synonym from DEFAULT. The key needs one from STATIC_BROKER if the broker's file
+    sets the key, and none from other sources.
     """
     key = BrokerConfig.keys().get(name)
     if key is None or not key.sensitive:

@@ -50,7 +50,10 @@ class ConfigUpdates:
         before = self._settings.replication_rates
         has_changed = self._settings.load(cluster, own)
         if self._settings.replication_rates != before:
-            logger.info("replication rates are now %d and %d", *self._settings.replication_rates)
+            logger.info(
+                "replication throttles are now %d bytes/s for leaders and %d for followers",
+                *self._settings.replication_rates,
+            )
             self._replicas.set_replication_rates(*self._settings.replication_rates)
         if not has_changed:
             return
@@ -58,9 +61,9 @@ class ConfigUpdates:
         self._apply()
 
     def file_changed(self, settings: Mapping[str, str]) -> list[SettingChange]:
-        """Apply the dynamic settings of the changed broker file; return all settings that the file has changed.
+        """Apply the dynamic settings after a change of the broker's file; return all settings with a changed value.
 
-        `settings`: the settings in the file without secrets. Secrets keep their current values. Raises
+        `settings`: all settings in the file except secrets. Secrets keep their current values. Raises
         KafkaError INVALID_CONFIG.
         """
         static = self._settings.static
@@ -76,7 +79,7 @@ class ConfigUpdates:
         changes, has_effect = self._settings.reload(wanted)
         if changes:
             names = ", ".join(f"{change.name} ({change.effect})" for change in changes)
-            logger.info("The broker's file has changed: %s", names)
+            logger.info("The broker's configuration file has changed: %s", names)
         if has_effect:
             self._apply()
         return changes

@@ -188,10 +188,10 @@ class Connection(FramedStream):
             self.is_waiting = True
 
     def _go_on(self) -> None:
-        """Continue the work that has waited for earlier responses to be sent or received.
+        """Continue after responses were sent, or were received by the client.
 
-        If reading is paused and few enough responses are pending, ask for a turn to parse further requests. In any
-        case, let the cold requests continue.
+        If reading is paused and few enough responses are pending, ask for a turn to parse further requests. The next
+        cold request (any API but Produce and Fetch) begins if it has waited only for these responses.
         """
         self.is_waiting = self._is_full()
         if self.paused:
@@ -315,7 +315,7 @@ class Connection(FramedStream):
         self.rooms.others.release(self)
 
     def is_abandoned(self) -> bool:
-        """True if reading is paused and the client has disconnected. While reading is paused, no event reports this.
+        """True if the client has disconnected while reading is paused. No event reports such a disconnection.
 
         Always False while a Produce request is handled in steps or its records are checked.
         """
@@ -340,7 +340,7 @@ class Connection(FramedStream):
     ) -> bool:
         """Queue one request that is neither Produce nor Fetch; return True if parsing must stop."""
         self.fetch.release_parked()
-        is_null = view[start + CLIENT_ID] >= 0x80  # the id's int16 length is negative
+        is_null = view[start + CLIENT_ID] >= 0x80  # a negative length means a null client id
         client_id = None if is_null else bytes(view[start + CLIENT_ID + 2 : body])
         rest = view[body:end]
         asked = rest if self.has_own_buffer else bytes(rest)

@@ -150,7 +150,7 @@ class ConsumerFetch:
             self.session.waiting = self
         wait_ms = self.arrived + self.request.max_wait_ms - fetches.clock.now()
         self.timer = fetches.clock.call_later(max(wait_ms, 1), self._expired)
-        self.has_work = self.is_large  # records may have arrived between the steps
+        self.has_work = self.is_large  # records may have arrived between the steps of a large fetch
 
     # ---- the session
 
@@ -287,7 +287,7 @@ class ConsumerFetch:
         return rows
 
     def work(self, until: int) -> None:
-        """Continue the evaluation until it ends, or until the time `until` (monotonic ms)."""
+        """Take steps of `_evaluate` until it returns, or until the time `until` (monotonic ms)."""
         if self.steps is None:
             self.has_work = False
             self.steps = self._evaluate()
@@ -339,7 +339,7 @@ class ConsumerFetch:
                 try:
                     end, end_position = partition.read_limit(self.request.read_committed)
                     start = self.fetches.position(partition, offset)
-                except StorageFailed:  # `_read` fails with the same error and reports it
+                except StorageFailed:  # answer now: `_read` reports the same error
                     return True
                 if offset < end:
                     available += min(end_position - start, max_bytes)
@@ -389,7 +389,7 @@ class ConsumerFetch:
         for at, (topic, row) in enumerate(self.rows, 1):
             if not at % _STEP_ROWS:
                 yield
-                if self.done:  # superseded by a later fetch
+                if self.done:  # a later fetch of the session has superseded this one
                     return
             part = self._read(topic, row, left, deferred_from)
             left -= part.size
@@ -471,7 +471,7 @@ class ConsumerFetch:
             partial(fetches.replicas.purgatory.read_failed, partition),
         )
         if len(data) > wanted and left < self.max_bytes:
-            return b""  # a batch that does not fit, and it is not the first of the response
+            return b""  # only the first batch of a response may exceed the limits
         generation = partition.log.layout_generation
         fetches.positions[partition] = (next_offset, next_position, generation)
         return data
@@ -483,7 +483,7 @@ class ConsumerFetch:
             error = _NOT_LEADER
         return PartitionData(number, error, -1, -1, -1, _NOTHING, 0)
 
-    # ---- the end
+    # ---- the response
 
     def _refuse(self, error: int, session_id: int = 0) -> None:
         """Answer the fetch with this error code and without partitions."""

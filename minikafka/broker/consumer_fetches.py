@@ -31,7 +31,7 @@ class Large(Protocol):
         """True while the fetch has steps to take; False while the fetch waits for records."""
 
     def work(self, until: int) -> None:
-        """Continue the decoding or evaluation until it ends, or until the time `until` (monotonic ms)."""
+        """Take steps of the current phase until the phase ends, or until the time `until` (monotonic ms)."""
 
     def forget(self) -> None:
         """Drop the fetch, because the connection has ended."""
@@ -175,17 +175,17 @@ class ConsumerFetches:
                 return next_position
         log = partition.log
         position = log.locate(offset)
-        if offset < log.written_log_end_offset:  # pending batches have no position yet
+        if offset < log.written_log_end_offset:  # batches that are not written yet have no position
             if len(self.positions) >= self.positions_max:
                 self._drop_positions()
             self.positions[partition] = (offset, position, log.layout_generation)
         return position
 
     def _drop_positions(self) -> None:
-        """Drop the positions of partitions that are no longer hosted, because a position keeps a log in memory.
+        """Remove partitions that this broker no longer hosts from `positions`, because an entry keeps a log in memory.
 
-        Then set `positions_max` to twice the number of positions left, but at least `POSITIONS_MIN`. This method is
-        called only at `positions_max` positions, so its cost per added position stays constant.
+        Then set `positions_max` to twice the number of remaining entries, but at least `POSITIONS_MIN`. The method
+        is called only when `positions` has `positions_max` entries, so its average cost per new entry is constant.
         """
         find = self.replicas.find
         self.positions = {

@@ -47,7 +47,7 @@ GAUGES: Final[dict[str, tuple[str, Callable[[Summary], int]]]] = {
         lambda summary: int(summary["offline_partition_count"]),
     ),
     "KafkaController,name=PreferredReplicaImbalanceCount": (
-        "Partitions that their preferred replica does not lead.",
+        "Partitions whose leader is not their preferred replica.",
         lambda summary: int(summary["preferred_replica_imbalance_count"]),
     ),
     "KafkaController,name=GlobalTopicCount": (
@@ -79,7 +79,7 @@ GAUGES: Final[dict[str, tuple[str, Callable[[Summary], int]]]] = {
         lambda summary: len(summary.get("topics_ineligible_for_deletion", ())),
     ),
     "KafkaController,name=ControllerState": (
-        "Number of the kind of event that the active controller handles; 0 if it handles none.",
+        "Kafka's number for the kind of event that the active controller is handling; 0: none.",
         lambda summary: CONTROLLER_STATES[summary.get("state", "Idle")],
     ),
     "ControllerEventManager,name=EventQueueSize": (
@@ -89,7 +89,9 @@ GAUGES: Final[dict[str, tuple[str, Callable[[Summary], int]]]] = {
 }
 """Gauges computed from the controller's summary, by Kafka's type and name."""
 _UNCLEAN: Final = "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec"
-_UNCLEAN_DOC: Final = "Leaders elected outside the ISR by this controller since its election, in all and by partition."
+_UNCLEAN_DOC: Final = (
+    "Leaders elected outside the ISR by this controller since its election: total and by partition."
+)
 _CHANNELS: Final = "kafka.controller:type=ControllerChannelManager,name="
 
 

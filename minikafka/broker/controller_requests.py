@@ -101,7 +101,8 @@ class ControllerRequests:
         named = {state.tp.topic for state in request.partitions}
         wanted = named.difference(self._replicas.configs.topics)
         wanted.update(state.tp.topic for state in request.partitions if state.is_new)
-        if wanted:  # latest, as the controller used the latest settings
+        if wanted:
+            # The controller decided with the latest settings, so this broker must not use older ones.
             await self._replicas.configs.read(wanted, latest=True)
 
     def _fence(self, request: ControllerRequest) -> int:
@@ -174,7 +175,7 @@ class ControllerRequests:
     async def _stop_replicas(self, request: StopReplicaRequest) -> ControllerResponse:
         response = await self._one_by_one(request, request.partitions, self._replicas.stop_replica)
         if any(stop.delete for stop in request.partitions) and not response.error:
-            # Before the response, after which the controller assumes that deleted replicas never come back.
+            # Sync before the response: then the controller assumes that deleted replicas never come back.
             self._replicas.sync_deletions()
             self._replicas.configs.keep({tp.topic for tp in self._replicas.partitions})
         return response

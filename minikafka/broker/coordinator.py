@@ -235,7 +235,7 @@ class Controller(Protocol):
     # Status. All results can be encoded as JSON.
 
     def summary(self) -> dict[str, Any]:
-        """Return a summary of the controller's state. All counts are 0 on other brokers (B5, D11).
+        """Return a summary of the controller's state. If this broker is not the controller, all counts are 0 (B5, D11).
 
         Metrics and `minikafka status` need these keys: controller_id, is_active, epoch, queue_size, topic_count,
         partition_count, offline_partition_count, preferred_replica_imbalance_count, replicas_to_delete and

@@ -80,7 +80,8 @@ class DynamicConfig:
             self.current = self.overridden({**self.cluster, **self.own})
         except ConfigError as error:
             logger.error(
-                "Dynamic settings contradict each other; using the file's settings: %s", error
+                "Dynamic settings contradict each other, so only the broker's file is used: %s",
+                error,
             )
             self.current = self.static
         return self.current != before
@@ -152,7 +153,11 @@ def _usable(values: Mapping[str, str], of: str) -> dict[str, str]:
     for name, value in values.items():
         row = DYNAMIC.get(name)
         if row is None:
-            logger.warning("Dynamic setting %s of broker %s has no effect here", name, of)
+            logger.warning(
+                "Dynamic setting %s of broker %s has no effect: a running broker cannot change it",
+                name,
+                of,
+            )
             if is_user_defined(name):
                 usable[name] = value
             continue

@@ -219,7 +219,7 @@ class LeaderConnection(FramedStream):
 
 
 class LeaderFetcher:
-    """The fetcher for one leader broker: the partitions fetched from it, and the task that keeps the connection."""
+    """The fetcher for one leader broker: the partitions fetched from it, and the task that keeps it connected."""
 
     def __init__(self, leader: BrokerId, fetchers: Fetchers) -> None:
         self.leader = leader
@@ -263,7 +263,8 @@ class LeaderFetcher:
                     logger.info("cannot reach leader %d at %s: %s", self.leader, endpoint, why)
                 else:
                     assert isinstance(made, LeaderConnection)
-                    self.wake()  # the last followed partition may have been removed while connecting
+                    # Every followed partition may have been removed during `connect`: `wake` closes the connection.
+                    self.wake()
                     await made.lost.wait()
                     backoff_ms = _BACKOFF_MIN_MS
                     if self.follower.followed:

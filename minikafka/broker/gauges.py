@@ -29,34 +29,34 @@ def _is_at_min_isr(partition: Partition) -> bool:
 
 MANAGER: Final[dict[str, tuple[str, Callable[[ReplicaManager, Led], int]]]] = {
     "PartitionCount": ("Partitions hosted.", lambda replicas, led: len(replicas.partitions)),
-    "LeaderCount": ("Partitions led.", lambda replicas, led: len(led)),
+    "LeaderCount": ("Partitions that this broker leads.", lambda replicas, led: len(led)),
     "OfflineReplicaCount": (
         "Replicas in log directories that failed.",
         lambda replicas, led: len(replicas.logs.offline),
     ),
     "UnderReplicatedPartitions": (
-        "Partitions led whose ISR lacks a replica; replicas that a reassignment adds do not count.",
+        "Led partitions whose ISR lacks a replica; replicas that a reassignment adds do not count.",
         lambda replicas, led: sum(map(_is_under_replicated, led)),
     ),
     "ReassigningPartitions": (
-        "Partitions led that are being reassigned.",
+        "Led partitions that are being reassigned.",
         lambda replicas, led: sum(bool(one.adding or one.removing) for one in led),
     ),
     "UnderMinIsrPartitionCount": (
-        "Partitions led whose ISR is below min.insync.replicas.",
+        "Led partitions whose ISR is below min.insync.replicas.",
         lambda replicas, led: sum(one.under_min_isr for one in led),
     ),
     "AtMinIsrPartitionCount": (
-        "Partitions led whose ISR is exactly min.insync.replicas.",
+        "Led partitions whose ISR is exactly min.insync.replicas.",
         lambda replicas, led: sum(map(_is_at_min_isr, led)),
     ),
 }
 """Gauges of the broker, computed from all replicas and from the partitions that it leads."""
 ISR_CHANGES: Final[dict[str, tuple[str, Callable[[IsrChanges], int]]]] = {
-    "IsrShrinksPerSec": ("ISRs that replicas were removed from.", lambda changes: changes.shrinks),
-    "IsrExpandsPerSec": ("ISRs that a replica was added to.", lambda changes: changes.expands),
+    "IsrShrinksPerSec": ("Times that an ISR lost replicas.", lambda changes: changes.shrinks),
+    "IsrExpandsPerSec": ("Times that an ISR gained a replica.", lambda changes: changes.expands),
     "FailedIsrUpdatesPerSec": (
-        "ISRs that could not be written.",
+        "ISR changes that could not be written.",
         lambda changes: changes.failures,
     ),
 }
@@ -208,7 +208,7 @@ def _register_fetch_sessions(metrics: Metrics, sessions: FetchSessions) -> None:
     )
     metrics.computed_counter(
         bean + "IncrementalFetchSessionEvictionsPerSec",
-        "Incremental fetch sessions that gave way to others.",
+        "Incremental fetch sessions evicted to make room for others.",
         lambda: sessions.consumers.evictions,
     )
 

@@ -52,7 +52,7 @@ class GiveWay:
 
     def _next(self) -> None:
         due = self._waiting.popleft()
-        if not due.done():  # the waiting task was not cancelled
+        if not due.done():  # done if the waiting task was cancelled
             due.set_result(None)
         if self._waiting:
             self._clock.call_later(0, self._next)

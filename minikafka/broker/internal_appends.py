@@ -31,7 +31,7 @@ class PendingAppend(NamedTuple):
 
 
 class InternalAppends:
-    """The internal appends of all partitions.
+    """The appends of the broker's own coordinators, to any partition that this broker leads.
 
     `lookup(tp)` returns a hosted partition, and None for any other partition. `error_for(tp)` returns the error
     code of a partition that is not hosted.
@@ -57,7 +57,7 @@ class InternalAppends:
         if partition is None:
             done.set_exception(_error(self._error_for(tp), tp))
             return done
-        buffer = bytearray(batch)  # the append stamps offset and epoch into it
+        buffer = bytearray(batch)  # a copy, because the append writes offset and epoch into it
         required = self._purgatory.append(
             partition,
             buffer,
@@ -111,7 +111,7 @@ class PartitionAppends:
         self.drain()
         while self.pending:
             append = self.pending.popleft()
-            if not append.done.done():  # not cancelled by the code that awaits it
+            if not append.done.done():  # done if the caller has cancelled it
                 append.done.set_exception(_error(error, partition.tp))
         self.on_empty(self)
 

@@ -53,7 +53,7 @@ class _Cleaning(NamedTuple):
 
 
 class LogCleaner:
-    """The cleanings of one broker.
+    """The task of one broker that chooses dirty logs and compacts them.
 
     `settings()` returns the broker's current settings. `storage_failed(partition, failure)` takes a log
     directory offline. `uncleanable` holds, by partition, the reason why a log is not compacted again until the
@@ -117,7 +117,7 @@ class LogCleaner:
             self._in_progress[tp] = None
             task.cancel()
 
-    # ---- what to clean
+    # ---- the choice of the next log
 
     async def _schedule(self) -> None:
         while not self._is_closed:
@@ -159,7 +159,7 @@ class LogCleaner:
         return chosen
 
     def dirt(self, partition: Partition) -> Dirt | None:
-        """Return the offsets and the sizes in bytes of the dirty part of a compacted log.
+        """Return the dirty part of a compacted log: its first offset, its end offset, and sizes in bytes.
 
         Return None if the log is not compacted or cannot be cleaned.
         """
@@ -193,7 +193,7 @@ class LogCleaner:
         try:
             outcome = await self._carry_out(partition, dirt)
         except asyncio.CancelledError:
-            if self._in_progress[tp] is not None:  # not aborted: the broker is stopping
+            if self._in_progress[tp] is not None:  # not set to None by `_abort`: the broker stops
                 raise
             logger.info("the cleaning of %s was aborted: its leader has changed", tp)
         except _Aborted:
@@ -277,7 +277,7 @@ class LogCleaner:
     def _note(self, tp: TopicPartition, dirt: Dirt, outcome: CleaningOutcome, took_ms: int) -> None:
         self._last, self._last_ms = outcome, took_ms
         logger.info(
-            "cleaned %s up to offset %d in %d ms: %d keys from offset %d on; %d bytes became %d, %d records %d",
+            "cleaned %s up to offset %d in %d ms: %d keys from offset %d on; %d bytes became %d, %d records became %d",
             tp,
             outcome.end_offset,
             took_ms,
@@ -312,7 +312,7 @@ class LogCleaner:
                 lambda: int(100 * self._largest_ratio),
             ),
             _MANAGER_BEAN + "time-since-last-run-ms": (
-                "Milliseconds since dirty logs were looked for.",
+                "Milliseconds since the last check for dirty logs.",
                 lambda: self._clock.now() - self._last_scan,
             ),
             _MANAGER_BEAN + "uncleanable-partitions-count": (

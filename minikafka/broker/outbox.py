@@ -1,7 +1,7 @@
 """Unsent responses with many records: the order in which they are sent, and the memory budget for records.
 
-Deferred records are read from the log in pieces, just before they are sent. Invariant: of the records of one
-connection that its client has not received, at most `QUEUE_MARK_BYTES` plus one piece are in memory.
+Deferred records are read from the log in pieces, just before they are sent. Invariant: for each connection, the
+deferred records that were read but not yet received by the client take at most `QUEUE_MARK_BYTES` plus one piece.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class SendTurns:
 
     Between two turns the event loop reads other sockets. While producers are active, a turn sends only about
     `SHORT_TURN_BYTES`, so Produce requests and followers wait for only one such turn, however many consumers there
-    are. A turn first yields the processor to other processes, except after a long yield (`HELD_TURNS`). Without the
-    yield, a follower or producer that the broker has just woken would often have to wait until the broker's
-    processor is free.
+    are. Each turn first yields the processor, because a follower or producer that the broker has just woken would
+    otherwise often wait until the broker's processor is free. If a yield takes long, the next `HELD_TURNS` turns do
+    not yield.
     """
 
     __slots__ = (

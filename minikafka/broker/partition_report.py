@@ -1,7 +1,7 @@
 """Reports on this broker's replicas for `minikafka status`, and on a partition or group for `minikafka why`.
 
-The functions only read. Offsets are current. A time is given as the number of milliseconds that have passed since
-then, by this broker's monotonic clock.
+The functions only read. Offsets are current. The times when a follower last fetched and was last caught
+up are given as ages in milliseconds, by this broker's monotonic clock.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _INVALID: Final = int(ErrorCode.INVALID_RECORD)
 
 
 class PendingWalks:
-    """The walks over the records of one request. `done()` is called when all walks have ended.
+    """The unfinished record checks (walks) of one Produce request. `done()` is called when all walks have ended.
 
     After `cancel`, `done()` is not called.
     """
@@ -58,13 +58,13 @@ def _step(walk: Walk) -> bool:
     try:
         return walk.step()
     except Exception:  # a bug in the broker, which must not block the connection for ever
-        logger.exception("the records of a produce request cannot be walked")
+        logger.exception("the records of a produce request could not be read")
         walk.end(_INVALID)
         return False
 
 
 class RecordWalks:
-    """The pending walks of one broker. At most `ACTIVE_MAX` requests have walks in progress at the same time."""
+    """The queue of Produce requests whose records are being checked; at most `ACTIVE_MAX` are checked concurrently."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -73,7 +73,7 @@ class RecordWalks:
         self._is_turn_due = False
 
     def add(self, pending: PendingWalks) -> None:
-        """Queue the walks of one request. The first step is taken in a later turn of the event loop."""
+        """Queue the record checks of one request. The first check begins in a later turn of the event loop."""
         self._waiting.append(pending)
         self._schedule()
 

@@ -53,7 +53,7 @@ class _Run:
 
 
 class Refusals:
-    """The refusals of one broker.
+    """The requests that one broker has recently refused, counted by API and partition.
 
     `session_state()` returns the state, in one word, of the broker's session with the coordination service.
     """
@@ -93,8 +93,8 @@ class Refusals:
         replica = self._partitions.get(tp)
         view = self._metadata.topics.get(tp.topic, {}).get(tp.partition)
         logger.warning(
-            "refused %s for %s %d times in %.1f s, now with %s; here: %s; metadata of controller %d: %s, "
-            "live brokers %s; coordination session: %s",
+            "refused %s for %s %d times in %.1f s, last with %s; this broker has %s; metadata of controller %d: %s, "
+            "live brokers %s; ZooKeeper session: %s",
             api,
             tp,
             run.count,

@@ -328,7 +328,12 @@ class ReplicaManager:
         except StorageFailed as failure:
             self._directory_failed(failure)
         else:
-            logger.warning("topic %s does not exist: %s is kept as %s", tp.topic, tp, path)
+            logger.warning(
+                "topic %s does not exist: the files of its replica %s are kept in %s",
+                tp.topic,
+                tp,
+                path,
+            )
 
     def _forget(self, tp: TopicPartition) -> None:
         partition = self.partitions.pop(tp, None)
@@ -374,11 +379,12 @@ class ReplicaManager:
                     partition.configure(config)
                 except StorageFailed as failure:
                     self._storage_failed(partition, failure)
-                if partition.maybe_advance_high_watermark(now):  # min.insync.replicas was lowered
+                # A lower min.insync.replicas may let the high watermark advance.
+                if partition.maybe_advance_high_watermark(now):
                     self.purgatory.high_watermark_moved(partition)
         self.purgatory.finish_tick(now)
 
-    # ---- consequences
+    # ---- wake-ups and failures
 
     def _wake(self, partition: Partition) -> None:
         self.purgatory.waiting.update(partition.waiting)

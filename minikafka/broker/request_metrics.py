@@ -12,7 +12,7 @@ _RATE: Final = "kafka.network:type=RequestMetrics,name=RequestsPerSec"
 _RATE_HELP: Final = "Requests answered."
 _TIME: Final = "kafka.network:type=RequestMetrics,name=TotalTimeMs"
 _TIME_HELP: Final = (
-    "Milliseconds from arrival to response; of Produce at most one per connection and millisecond."
+    "Milliseconds from arrival to response. Produce: at most one value per connection and ms."
 )
 
 

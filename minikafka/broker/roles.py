@@ -39,7 +39,7 @@ class RoleListener(Protocol):
 
 
 class Roles:
-    """The hosted partitions with their last reported leader epochs, and the listeners."""
+    """The leader epoch last reported for each hosted partition, and the RoleListeners that receive the reports."""
 
     def __init__(self) -> None:
         self._listeners: list[RoleListener] = []
@@ -51,23 +51,23 @@ class Roles:
         self._listeners.append(listener)
 
     def leads(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Report to the listeners that this broker has become leader of the partition."""
+        """Report to every RoleListener that this broker has become leader of the partition."""
         self._epochs[tp] = leader_epoch
         self._report(lambda listener: listener.became_leader(tp, leader_epoch))
 
     def follows(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Report to the listeners that this broker has become follower of the partition."""
+        """Report to every RoleListener that this broker has become follower of the partition."""
         self._epochs[tp] = leader_epoch
         self._report(lambda listener: listener.became_follower(tp, leader_epoch))
 
     def stopped(self, tp: TopicPartition) -> None:
-        """Report to the listeners, once, that this broker no longer hosts the partition."""
+        """Report to every RoleListener, once, that this broker no longer hosts the partition."""
         leader_epoch = self._epochs.pop(tp, None)
         if leader_epoch is not None:
             self._report(lambda listener: listener.stopped(tp, leader_epoch))
 
     def stopped_all(self) -> None:
-        """Report to the listeners that this broker no longer hosts any partition."""
+        """Report to every RoleListener that this broker no longer hosts any partition."""
         for tp in tuple(self._epochs):
             self.stopped(tp)
 

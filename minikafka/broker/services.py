@@ -79,7 +79,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Later(Enum):
-    """An enum with the single value `LATER`, which type checkers can distinguish from a response."""
+    """The type of `LATER`. It is an enum, so that type checkers can distinguish `LATER` from a response."""
 
     LATER = "later"
 

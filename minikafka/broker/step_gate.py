@@ -63,7 +63,7 @@ class StepGate:
             self.release(step)
 
     async def reached(self, operation: str, step: str) -> None:
-        """Return at once if the step is not held. If the step is held, return when it is released."""
+        """Block the operation that calls this method while the step is held; return at once if it is not held."""
         if not self._held:
             return
         name = f"{operation}.{step}"
@@ -97,9 +97,9 @@ class StepGate:
                 _resolve(watcher)
 
     async def serve(self, call: Call, clock: Clock) -> dict[str, Any]:
-        """Handle one of `messages.GATE_CALLS`.
+        """Handle a call that holds, releases or watches a step (`messages.GATE_CALLS`).
 
-        Return the held steps, and the steps at which an operation is blocked. Raises KafkaError.
+        Return the names of the held steps, and of the steps at which an operation is blocked. Raises KafkaError.
         """
         if call.method == messages.STEPS:
             step, wait_ms = messages.decode_steps(call.body)

@@ -94,7 +94,7 @@ class Strays:
     def _delete_if_stray(self, state: PartitionState) -> None:
         if self._broker_id not in state.replicas:
             logger.warning(
-                "deleting the stray replica of %s: its replicas are %s",
+                "deleting the stray replica of %s: the partition's replicas are %s",
                 state.tp,
                 list(state.replicas),
             )

@@ -33,7 +33,7 @@ def load_cluster_config(file: str | None) -> ClusterConfig:
 
 
 def find_cluster_file(file: str | None) -> Path | None:
-    """Return the path of `file`, else of ./cluster.toml if it exists, else None."""
+    """Return `file` as a path if given, else ./cluster.toml if this file exists, else None."""
     if file:
         return Path(file)
     return _CLUSTER_FILE if _CLUSTER_FILE.exists() else None

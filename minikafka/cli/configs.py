@@ -65,7 +65,9 @@ def _resource(command: Callable[..., None]) -> Callable[..., None]:
 
 @configs.command(short_help="Show settings with their sources.")
 @_resource
-@click.option("--all", "all_", is_flag=True, help="Also settings that have their default value.")
+@click.option(
+    "--all", "all_", is_flag=True, help="Also show settings that have their default value."
+)
 @bootstrap_option
 @data_option
 @timeout_option

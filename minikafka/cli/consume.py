@@ -81,7 +81,7 @@ def _columns(context: click.Context, option: click.Parameter, text: str | None) 
     "FROM:TO, before offset TO. A start and a stop can be combined: -o s@TIME -o e@TIME.",
 )
 @click.option(
-    "-e", "--exit", "until_end", is_flag=True, help="Stop at the end that each partition has now."
+    "-e", "--exit", "until_end", is_flag=True, help="Stop at the current end of each partition."
 )
 @click.option(
     "-n",
@@ -190,7 +190,7 @@ def _writer(
     """Return the record writer for these options. Raises UsageError for options that exclude each other."""
     is_line = key_delimiter is not None or bool(columns)
     if [layout is not None, is_line, as_json].count(True) > 1:
-        raise click.UsageError("choose one of -f, --json, and -K with --print")
+        raise click.UsageError("choose one of these formats: -f, or --json, or -K and --print")
     if as_json:
         return write_json
     if layout is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def data_directory(data: str | None) -> str:
-    """Return `data`, else the data directory that the cluster configuration names."""
+    """Return `data` if given, else the data directory that the cluster configuration names."""
     if data:
         return data
     from minikafka.cli.config_files import load_cluster_config

@@ -33,7 +33,7 @@ class Group(click.Group):
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names that start with `name`, else at most three similar names, the best first."""
-    import difflib  # only a misspelt command needs it
+    import difflib  # imported here: only a misspelt name needs it
 
     names = list(known)
     longer = [other for other in names if other.startswith(name.lower())]

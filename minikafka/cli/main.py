@@ -111,7 +111,7 @@ def main() -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except SystemExit:
-        # On a closed pipe click replaces the standard streams and exits.
+        # If the output pipe is closed, click replaces `sys.stdout` and exits.
         if sys.stdout is output:
             raise
         code = _report(BrokenPipeError(), output)

@@ -42,7 +42,7 @@ _LATE: Final = "the brokers did not serve clients"
     "--port",
     type=click.IntRange(0, 65_535),
     metavar="FIRST_PORT",
-    help="Port of broker 1; the others follow. 0: choose free ports.",
+    help="Port of broker 1; the other brokers use the ports after it. 0: choose free ports.",
 )
 @json_option
 def up(

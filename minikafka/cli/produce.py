@@ -194,7 +194,7 @@ def not_stored(error: NotProduced, topic: str, items: Sequence[Item], done: int)
                 error.code, f"{place}: there is no partition {partition}; {stored} ({hint})"
             )
     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not done + error.stored:
-        return error  # the text names the topic, which is more useful than the line number
+        return error  # its text names the topic, which helps more than the input's line number
     if error.code is ErrorCode.MESSAGE_TOO_LARGE:
         limit = f"larger than max.message.bytes of topic {topic}"
         hint = f"to raise it: minikafka configs set --topic {topic} max.message.bytes=N"

@@ -76,8 +76,8 @@ class _Reassign(click.Command):
     is_flag=False,
     flag_value="",
     metavar="[HOST:PORT]",
-    help="Ask through /admin/reassign_partitions (default: in the ZooKeeper of the cluster in --data). "
-    "Ctrl-C and --timeout take back what the controller has not begun.",
+    help="Submit moves through /admin/reassign_partitions of this ZooKeeper (default: that of the cluster in "
+    "--data). Ctrl-C and --timeout take back the moves that the controller has not begun.",
 )
 @bootstrap_option
 @data_option
@@ -102,7 +102,7 @@ def reassign(
 ) -> None:
     """Move each TOPIC-PARTITION to its --replicas and wait until the moves have completed.
 
-    Ctrl-C prints which moves have completed; the others continue.
+    Ctrl-C prints which moves have completed; the other moves continue.
     """
     from minikafka.cli.reassign_jobs import ReassignOptions
 
@@ -121,7 +121,10 @@ def reassign(
     action = _action(verify, list_, cancel, generate)
     if zookeeper is not None:
         if action or bytes_per_second or spread or brokers:
-            raise click.UsageError("--via-zookeeper can only be combined with moves, unthrottled")
+            raise click.UsageError(
+                "--via-zookeeper cannot be combined with --verify, --list, --cancel, --generate, --topics, "
+                "--brokers or --throttle"
+            )
         _move_by_node(options, zookeeper_servers(zookeeper, bootstrap, data))
         return
     job = _job(action, options)
@@ -129,7 +132,7 @@ def reassign(
     async def work(client: Client) -> bool:
         return await job.do(client.admin)
 
-    # A job that waits applies the limit itself, because it then reports which moves have completed.
+    # `Move` and `Cancel` apply the time limit themselves, because they then report which moves have completed.
     limit = timeout if action and action != "cancel" else None
     fail_unless(run_with_client(work, bootstrap_servers(bootstrap, data), limit=limit))
 
@@ -145,7 +148,7 @@ def _action(*flags: bool) -> str | None:
 def _move_by_node(options: ReassignOptions, connect: str) -> None:
     from minikafka.cli.reassign_zookeeper import MoveByNode
 
-    # The job applies the time limit itself, because it then takes the request back.
+    # `do` applies the time limit itself, because it takes the request back when the time is over.
     fail_unless(run(MoveByNode(options).do(connect), limit=float("inf")))
 
 

@@ -187,7 +187,7 @@ class Move:
         """After Ctrl-C, print which moves have completed, and that the other moves continue."""
         task = asyncio.current_task()
         if task:
-            task.uncancel()  # the requests below have their own time limit
+            task.uncancel()  # let the last requests run; they have their own time limit
         click.echo("Interrupted.", err=True)
         try:
             async with asyncio.timeout(LAST_CHECK_S):

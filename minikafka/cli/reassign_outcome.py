@@ -38,8 +38,8 @@ class MoveResult(NamedTuple):
     """The result of moving one partition to `target`.
 
     `replicas`: the current replicas. If the partition is being moved to another target, `replicas` is that other
-    target. () if the replicas are not known, or if the partition does not exist. `error`: set if the move was
-    rejected.
+    target. If the replicas are not known, or if the partition does not exist, `replicas` is (). `error`: set if
+    the move was rejected.
     """
 
     target: tuple[BrokerId, ...]
@@ -160,7 +160,10 @@ def print_results(
     interrupted: bool,
     as_json: bool,
 ) -> None:
-    """Print a sentence per partition. `as_json`: print one JSON object, which also contains `current`."""
+    """Print a sentence per partition, or one JSON object if `as_json` is set.
+
+    `current`: the replicas of each partition before the moves; only the JSON object contains these replicas.
+    """
     rows = sorted(results.items())
     if not as_json:
         for tp, result in rows:

@@ -87,7 +87,7 @@ def _throttled(keys: Collection[str]) -> list[str]:
 
 
 def _is_own(source: str) -> bool:
-    """True if the source is a dynamic setting of this topic or broker itself."""
+    """True if the source of a setting is the dynamic configuration of one topic or one broker, not a default."""
     return source in ("DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG")
 
 

@@ -36,7 +36,10 @@ class MoveByNode:
         self._plan = options.plan()
 
     async def do(self, connect: str) -> bool:
-        """Do the job; return True if all partitions have their target replicas (with --no-wait: always)."""
+        """Move the partitions; return True if all partitions have their target replicas.
+
+        With --no-wait, return True as soon as the request is written. `connect`: host:port[/chroot] of ZooKeeper.
+        """
         from minikafka.cluster.reassign_node import reassignment_node
         from minikafka.runtime.clock import SystemClock, SystemRng
 
@@ -45,7 +48,7 @@ class MoveByNode:
             return await self.move(request)
 
     async def move(self, request: ReassignmentNode) -> bool:
-        """Do the job over an open connection to ZooKeeper; return the result of `do`."""
+        """Move the partitions through the node `request`, with its open connection; return the result of `do`."""
         current = _replicas(await request.assignments())
         if not self._options.as_json:
             text = placement.as_text(current)
@@ -63,7 +66,7 @@ class MoveByNode:
             return await self._give_up(request, current)
         except asyncio.CancelledError:
             if task := asyncio.current_task():
-                task.uncancel()  # `_give_up` has its own time limit
+                task.uncancel()  # let `_give_up` run; it has its own time limit
             click.echo("Interrupted.", err=True)
             await self._give_up(request, current)
             raise
@@ -96,7 +99,10 @@ class MoveByNode:
         results = {tp: _result(found.get(tp), target) for tp, target in self._plan.items()}
         print_results(results, current, interrupted=interrupted, as_json=self._options.as_json)
         if running := count(results.values(), MoveState.IN_PROGRESS):
-            click.echo(f"{running} still running: the controller continues them.", err=True)
+            click.echo(
+                f"{running} of {len(results)} reassignments still running: the controller continues them.",
+                err=True,
+            )
         return count(results.values(), MoveState.COMPLETED) == len(results)
 
 

@@ -163,7 +163,7 @@ async def _chunks(name: str) -> AsyncIterator[bytes]:
                 chunk = os.read(descriptor, CHUNK_BYTES)
             except OSError as error:
                 chunk = error
-            with suppress(RuntimeError):  # the loop is closed: the command is ending
+            with suppress(RuntimeError):  # raised when the loop is closed, because the command ends
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
         if name and descriptor >= 0:
             os.close(descriptor)

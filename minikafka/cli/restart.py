@@ -96,7 +96,7 @@ async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
 
 
 def _wait_ms(ends: float | None, now: float) -> int:
-    """Return how long replicas may take to get in sync, in ms.
+    """Return the maximum time in ms to wait until replicas are in sync.
 
     `ends`: the time in seconds at which --timeout expires. The wait ends NAMING_MS before that time, so that
     the command can still name the out-of-sync partitions in an error.
@@ -107,7 +107,7 @@ def _wait_ms(ends: float | None, now: float) -> int:
 
 
 def _in_sync(cluster: LocalCluster) -> str:
-    """Return the line to print after `wait_until_in_sync`, with the brokers that are not running."""
+    """Return the line to print after `wait_until_in_sync`. The line names the brokers that are not running."""
     ids = [broker.id for broker in cluster.record.brokers]
     if away := [broker_id for broker_id in ids if cluster.process(broker_id) is None]:
         names = ", ".join(f"broker {broker_id}" for broker_id in away)

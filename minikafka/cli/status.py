@@ -169,7 +169,7 @@ def _partition_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 def _is_in_sync_internal(row: Mapping[str, Any]) -> bool:
     """True if a partition of an internal topic is in sync, and its log is not marked as uncleanable.
 
-    Such partitions have no rows in the table: the table shows only their number.
+    The table shows only the number of these partitions, without a row for each.
     """
     is_uncleanable = row["compaction"] and row["compaction"]["uncleanable"]
     is_in_sync = set(row["isr"]) == set(row["replicas"])

@@ -75,7 +75,7 @@ topics.add_command(delete_records)
     help="A topic setting; may be repeated.",
 )
 @click.option(
-    "--if-not-exists", is_flag=True, help="Succeed if the topic exists; leave it as it is."
+    "--if-not-exists", is_flag=True, help="Succeed if the topic exists; leave it unchanged."
 )
 @bootstrap_option
 @data_option

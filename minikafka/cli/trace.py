@@ -62,7 +62,9 @@ def trace(
     """
     if tp is None:
         if as_lifecycle:
-            raise click.UsageError("--lifecycle belongs to a partition, not to a group")
+            raise click.UsageError(
+                "--lifecycle needs a partition; it cannot be combined with --group"
+            )
         _trace_group(data, group or "", last, verbose, as_json)
     elif as_lifecycle:
         _trace_lifecycle(data, tp, last, as_json)

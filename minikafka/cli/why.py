@@ -50,7 +50,7 @@ def why(
     """
     if tp is None:
         if offset is not None:
-            raise click.UsageError("--offset belongs to a partition, not to a group")
+            raise click.UsageError("--offset needs a partition; it cannot be combined with --group")
         explain_group_of(data, group or "", as_json)
         return
     from minikafka.explain.gather import gather

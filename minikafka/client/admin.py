@@ -376,7 +376,7 @@ class Admin:
     async def alter_configs(
         self, changes: Mapping[Resource, Mapping[str, str | None]]
     ) -> dict[Resource, Outcome]:
-        """Set keys of resources. The value None removes a key, so that its default applies (KIP-339)."""
+        """Change settings of resources. The value None removes a setting, so that its default applies (KIP-339)."""
 
         def body(some: Sequence[Resource]) -> Any:
             return request(

@@ -109,7 +109,7 @@ class Client:
         self._request_timeout_ms = request_timeout_ms
         self._api_timeout_ms = api_timeout_ms
         self._network = Network(transport, self._clock, client_id)
-        # A fetch that waits for records delays later requests on the same connection.
+        # Fetches have their own connections: a fetch that waits for records delays later requests on its connection.
         self._fetch_network = Network(transport, self._clock, client_id)
         self._metadata = Metadata(self._network, parse_bootstrap(bootstrap))
         self._retries = Retries(self._clock, self._metadata, delivery_timeout_ms)
@@ -185,10 +185,10 @@ class Client:
         """Append records; return the partition and offset of each, in the order given.
 
         `partition`: one number for all records, or one number per record. None sends a record to the
-        partition of its key. Records without key fill one partition with KEYLESS_BYTES, then the next
-        partition; each call begins with a new partition. `codec`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
-        A timestamp of -1 becomes the current time. A batch larger than `max.message.bytes` is split into
-        halves. Raises NotProduced, which contains the number of acknowledged records.
+        partition of its key. Records without key are sent to one partition until it has received
+        KEYLESS_BYTES, then to the next partition; each call begins with a new partition. `codec`: 0 none,
+        1 gzip, 2 snappy, 3 lz4, 4 zstd. A timestamp of -1 becomes the current time. A batch larger than
+        `max.message.bytes` is split into halves. Raises NotProduced, which contains the number of acknowledged records.
         """
         chosen = await self._choose_partitions(topic, records, partition)
         wall_ms = self._clock.wall_ms()
@@ -432,7 +432,7 @@ class Client:
 
         `topics`: topic names, or a pattern (`re.compile`) that must match the whole name. The callbacks may be
         coroutine functions. `on_assigned` gets newly assigned partitions. `on_revoked` gets partitions that the
-        member must give up; their offsets may still be committed. `on_lost` (default: `on_revoked`) gets
+        member must give up; the callback can still commit their offsets. `on_lost` (default: `on_revoked`) gets
         partitions that the member has lost; another member may already have them. Raises ConfigError.
         """
         return GroupConsumer(

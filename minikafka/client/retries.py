@@ -1,7 +1,7 @@
 """Retries of requests: after a retriable error, the attempt is repeated with fresh metadata.
 
-Invariant: the outcome is the result of an attempt, or a `KafkaError`. The error is not retriable, or it is the
-last error before the time limit. It is NETWORK_EXCEPTION if no broker answered.
+Invariant: the outcome is the result of an attempt, or a `KafkaError`. The `KafkaError` is either an error that is
+not retriable, or the last error before the time limit. Its code is NETWORK_EXCEPTION if no broker answered.
 """
 
 from __future__ import annotations

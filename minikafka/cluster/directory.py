@@ -128,9 +128,9 @@ class ClusterDirectory:
         return self.path / "logs"
 
     def logged_brokers(self) -> list[int]:
-        """Return the ids of the brokers in the record; without a record, the ids of brokers with a log file.
+        """Return the ids of the brokers in `cluster.json`; without this file, the ids of brokers with a log file.
 
-        A failed first start of a cluster leaves log files but no record.
+        A failed first start of a cluster leaves log files but no `cluster.json`.
         """
         record = self.read()
         if record is not None:
@@ -273,7 +273,7 @@ class ClusterDirectory:
                             self.path.rmdir()
                     return
             if clock.now() >= deadline:
-                raise ClusterError(f"another process is working on {self.path}")
+                raise ClusterError(f"another process uses {self.path}: wait until it has ended")
             await clock.sleep(_LOCK_POLL_MS)
 
 

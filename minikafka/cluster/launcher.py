@@ -65,7 +65,7 @@ class Launcher:
     def record(self) -> ClusterRecord:
         """The current record in `cluster.json`, which must exist."""
         record = self.directory.read()
-        assert record is not None, "written by `start_all`, or checked by the caller"
+        assert record is not None, "`start_all` or the caller makes sure that it exists"
         return record
 
     def check(self) -> None:
@@ -152,8 +152,9 @@ class Launcher:
                 text = f"broker {broker.id} is still running"
                 raise ClusterError(text, f"minikafka stop {broker.id} first")
             if kept[broker.id].port != broker.port:
-                text = f"broker {broker.id} is running on port {broker.port}"
-                raise ClusterError(f"{text}: stop the cluster first", "minikafka down")
+                ports = f"runs on port {broker.port} and cannot change to {kept[broker.id].port}"
+                text = f"broker {broker.id} {ports} now: stop the cluster first"
+                raise ClusterError(text, "minikafka down")
 
     def plan(self, before: ClusterRecord | None) -> Plan:
         """Return the plan of the cluster to start; write nothing. Raises ClusterError and ConfigError."""
@@ -191,7 +192,7 @@ class Launcher:
         self.saved = record
 
     def _secret(self, record: ClusterRecord) -> str:
-        """Return the cluster's secret. While a broker runs, a new secret in the configuration is postponed."""
+        """Return the cluster's secret. While a broker runs, ignore a new secret, and report this in `postponed`."""
         given = self.request.config.broker.get(SECRET_KEY)
         if given is not None and self.running.running_ids(record):
             stored = self.directory.secret(self.rng)

@@ -146,7 +146,7 @@ class LocalCluster:
         if error is None or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             return
         launcher = self._launcher()
-        with suppress(ClusterError, OSError):  # a failure here must not hide the exception
+        with suppress(ClusterError, OSError):  # a failure to read the logs must not hide `error`
             for broker_id in self.directory.logged_brokers():
                 lines = launcher.last_lines(broker_id, NOTED_LINES)
                 head = f"last lines of broker {broker_id} ({launcher.output(broker_id)}):"
@@ -317,14 +317,14 @@ class LocalCluster:
         """Kill the managed ZooKeeper with SIGKILL; return when the process is gone."""
         process = self.zookeeper_process()
         if process is None:
-            raise ClusterError(f"no ZooKeeper of this cluster runs on {self.zookeeper}")
+            raise ClusterError(f"this cluster runs no ZooKeeper of its own at {self.zookeeper}")
         await kill(process, self._clock)
 
     async def hold(self, step: str, brokers: Collection[int] | None = None) -> None:
         """Make brokers block at a step, named `operation.step` (see `controller/steps.py`) or `broker.METHOD`.
 
-        `brokers` defaults to all brokers that run and are not paused. The active controller is then among
-        them. Brokers that are started later do not block.
+        `brokers` defaults to all brokers that run and are not paused, including the active controller.
+        Brokers that are started later do not block.
         """
         await self._call_gates(HOLD_STEP, step, brokers)
 

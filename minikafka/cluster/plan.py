@@ -72,12 +72,12 @@ def check_number(name: str, value: object, low: int, high: int) -> None:
 def plan(
     before: ClusterRecord | None, request: Request, rng: Rng, running: Running | None = None
 ) -> Plan:
-    """Return the plan of the cluster to start. Raises ClusterError and ConfigError for invalid numbers."""
+    """Return the plan of the cluster to start. Raises ClusterError, and ConfigError for an invalid `cluster.port`."""
     return _Planner(before, request, rng, running or Running()).plan()
 
 
 class _Planner:
-    """The computation of one plan; collects the settings that are postponed."""
+    """The computation of one plan, and of the settings that cannot take effect while processes run."""
 
     def __init__(
         self, before: ClusterRecord | None, request: Request, rng: Rng, running: Running
@@ -116,9 +116,9 @@ class _Planner:
         return Plan(record, tuple(self._postponed.values()))
 
     def _configured(self) -> dict[str, int]:
-        """Return the numbers of the configuration that this start applies (see `ClusterRecord.configured`).
+        """Return the configured values of cluster.brokers and cluster.port that this start applies.
 
-        A number whose change is postponed keeps its former value.
+        If the change of a value is postponed, the former value is returned. See `ClusterRecord.configured`.
         """
         known = self._before.configured if self._before else {}
         given = self._request.config.numbers
@@ -137,7 +137,7 @@ class _Planner:
         if extra:
             commands = ", ".join(f"minikafka stop {id_}" for id_ in extra)
             self._postponed[_BROKERS] = (
-                f"{_BROKERS} = {count}: more brokers run; to remove them: {commands}, then minikafka up"
+                f"{_BROKERS} = {count}: takes effect after {commands} and minikafka up"
             )
             return len(before.brokers)
         return count

@@ -99,7 +99,7 @@ class ReassignmentNode:
             try:
                 await self._coordination.multi([*unchanged, change])
             except MultiFailed:
-                continue  # meanwhile the controller began or ended a reassignment
+                continue  # since the read, the controller has begun or ended a reassignment
             return waiting
 
     def _asked(self, node: Node | None) -> list[TopicPartition]:

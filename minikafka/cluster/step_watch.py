@@ -1,4 +1,4 @@
-"""Finding the broker that blocks at a named step (see `LocalCluster.hold`).
+"""Search for a broker that blocks at a named step, where `LocalCluster.hold` makes brokers block.
 
 All brokers are called concurrently, and a broker answers as soon as it blocks at the step, so there is no
 polling. Invariant: all calls have ended when `find_blocked_broker` returns.

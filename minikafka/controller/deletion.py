@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 _BEING_DELETED: Final = (ReplicaStatus.DELETION_STARTED, ReplicaStatus.DELETION_SUCCESSFUL)
 OFFLINE_REPLICAS = "offline replicas"
 DELETION_FAILED = "replica deletion failure"
-NODES_NOT_DELETED = "its nodes could not be deleted from ZooKeeper"
+NODES_NOT_DELETED = "topic nodes that could not be deleted from ZooKeeper"
 
 
 class Deletions:
@@ -74,7 +74,7 @@ class Deletions:
         """Copy the set of topics whose deletion has begun from another Deletions object."""
         self._started = set(other._started)
 
-    # Marks.
+    # Deletion marks.
 
     def load_marks(self, marked: Collection[str]) -> None:
         """Load the marked topics after a won controller election; no leaders are elected for these topics (L6).
@@ -131,7 +131,7 @@ class Deletions:
             self._effects.append(DeleteDeletionMarks(tuple(marked)))
 
     def has_begun(self, tp: TopicPartition) -> bool:
-        """True if the topic's deletion has begun. Then only this class changes its replicas' states."""
+        """True if the topic's deletion has begun. Then only this class changes the states of the topic's replicas."""
         return tp.topic in self._started
 
     def resume(self, topics: Iterable[str] | None = None) -> Procedure[None]:

@@ -369,7 +369,7 @@ class DeletePreferredElection:
 
 @dataclass(frozen=True, slots=True)
 class DeleteDeletionMarks:
-    """Delete the deletion marks `/admin/delete_topics/T` that were refused or are no longer needed (R65)."""
+    """Delete the deletion marks `/admin/delete_topics/T` of topics that must not be deleted or are gone (R65)."""
 
     topics: tuple[str, ...]
 
@@ -416,8 +416,9 @@ class WriteAssignments:
     """Ask the runner to write these assignments to the topic nodes; reply: `AssignmentsWritten`.
 
     An assignment of None removes the partition from its topic node (R65). Partitions that are not
-    listed keep their assignment. A topic is not written if `/admin/reassign_partitions` no longer
-    has the targets in `submitted`.
+    listed keep their assignment. `submitted`: the target replicas that were read from
+    `/admin/reassign_partitions`. If that node no longer has the targets of a topic in `submitted`,
+    the topic is not written.
     """
 
     topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]

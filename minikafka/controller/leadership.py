@@ -1,9 +1,9 @@
 """The compare-and-set loop that every change of leadership uses (R3).
 
-States are proposed and written. If another program has written a state node in the meantime, the node is
-read and a new state for its partition is proposed. Only partitions with such a conflict are retried;
-Kafka's old loop retried every partition. Invariant: the known leadership changes only to states that
-ZooKeeper accepted or returned.
+The loop writes the states that its caller proposes. If another program has written a state node in the
+meantime, the loop reads the node, and the caller proposes a new state for the partition. The loop retries
+only the partitions of these nodes; Kafka's old loop retried every partition.
+Invariant: the known leadership changes only to states that ZooKeeper accepted or returned.
 """
 
 from __future__ import annotations

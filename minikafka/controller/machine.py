@@ -152,7 +152,9 @@ class ControllerMachine:
         Raises RuntimeError while the other machine waits for an outcome.
         """
         if other.is_busy:
-            raise RuntimeError("a machine that waits for an outcome cannot be copied")
+            raise RuntimeError(
+                "a controller machine cannot be copied while it waits for an outcome"
+            )
         self.context.copy_from(other.context)
         self._deletions.copy_from(other._deletions)
 
@@ -176,7 +178,7 @@ class ControllerMachine:
         """
         if isinstance(event, _OUTCOMES) != self.is_busy:
             raise RuntimeError(
-                f"{type(event).__name__} while {'a' if self.is_busy else 'no'} question is open"
+                f"the input is {type(event).__name__} while {'a' if self.is_busy else 'no'} question is open"
             )
         self._state_changes.now, self._state_changes.cause = now, cause
         outcome: Outcome | None = None
@@ -446,7 +448,10 @@ class ControllerMachine:
         self._effects.append(DeleteLogDirEvents(event.notifications))
 
     def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Procedure[None]:
-        """Take replicas with KAFKA_STORAGE_ERROR in the answer offline: their log directory has failed (R16)."""
+        """Take offline each replica for which the broker answered KAFKA_STORAGE_ERROR (R16).
+
+        The log directory of such a replica has failed.
+        """
         broker = self.context.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
             return

@@ -100,8 +100,8 @@ class Reassignments:
     ) -> Procedure[None]:
         """Start the reassignments that a user wrote to `/admin/reassign_partitions` (E4).
 
-        In this node, a target may contain brokers that are not alive; in a request it must not. The reassignment
-        waits until these brokers are alive (X12).
+        A target in this node may contain brokers that are not alive, unlike a target in a request. The
+        reassignment waits until these brokers are alive (X12).
         """
         context = self._context
         wanted, finished = {}, {}
@@ -136,8 +136,8 @@ class Reassignments:
                 assignment = context.assignments[tp]
                 chosen = assignment.origin if target is None else target
                 wanted[tp] = assignment.reassigned_to(chosen)
-        # As in Kafka, the latest request wins. Without this, replaced targets in
-        # `/admin/reassign_partitions` would be read and started again.
+        # As in Kafka, the latest request replaces earlier ones. Otherwise the controller would read the replaced
+        # targets in `/admin/reassign_partitions` and start them again.
         replaced = {
             tp: context.assignments[tp].target for tp in wanted if tp in context.reassigning
         }
@@ -502,7 +502,10 @@ class Reassignments:
             yield from self._replicas.handle_state_changes(removed, target)
 
     def _finish(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """Steps B6 to B8: write the final assignments, trim `/admin/reassign_partitions`, inform all brokers."""
+        """Steps B6 to B8: write the final assignments, end these reassignments, and inform all brokers.
+
+        The partitions are also removed from `/admin/reassign_partitions`.
+        """
         context = self._context
         final = {tp: context.assignments[tp] for tp in partitions}
         failed = yield from self._write(final, "B6")

@@ -144,7 +144,7 @@ class StateChangeLog:
     ) -> IllegalTransition:
         """Log and record a move that the transition table forbids; return the error (F2).
 
-        The error's text includes the kept lines about the partition. `replica` is the broker id of
+        The error's text includes the lines of `lines_of` about the partition. `replica` is the broker id of
         the replica that cannot move, or None if the partition itself cannot move.
         """
         machine = PARTITION if replica is None else REPLICA

@@ -85,7 +85,7 @@ def _refused(lines: Sequence[Line]) -> dict[TopicPartition, str]:
 
 
 def _offline(lines: Sequence[Line]) -> set[TopicPartition]:
-    """Return the partitions that would go offline."""
+    """Return the partitions that the plan takes offline."""
     moves = (line for line in _decisions(lines, "move") if line.get("to") == "OfflinePartition")
     return {tp for line in moves for tp in partitions_of(line["partitions"])}
 

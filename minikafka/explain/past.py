@@ -44,7 +44,7 @@ class Reference(NamedTuple):
 
 
 def reference(line: Line) -> Reference:
-    """Return the reference to a ledger line."""
+    """Return a `Reference` with the name and the cause of a ledger line."""
     return Reference(line["cause"], name_of(line))
 
 
@@ -80,7 +80,7 @@ class Past:
 
     @property
     def is_empty(self) -> bool:
-        """True if no line names the partition."""
+        """True if no ledger line names the partition."""
         return not self._own
 
     def replicas(self) -> tuple[int, ...]:
@@ -135,7 +135,7 @@ class Past:
         return since
 
     def led_since(self) -> list[Reference]:
-        """Return the first write with the current leader epoch."""
+        """Return the first write of a partition state with the current leader epoch."""
         for state in self.states:
             if state.leader_epoch == self.states[-1].leader_epoch:
                 return [reference(state.line)]
@@ -170,7 +170,7 @@ class Past:
         return self._last_event(self._lists_mark)
 
     def is_marked(self) -> bool:
-        """True if the topic was marked for deletion when a controller last read the marks, and still exists."""
+        """True if the topic still exists, and a controller's latest list of topics marked for deletion has it."""
         cause = None
         for line in reversed(self._events):
             if cause is None and line["event"] in _MARK_FIELDS:
@@ -194,7 +194,7 @@ class Past:
         return [reference(line) for line in self._events if matches(line)][-1:]
 
     def last_step(self, operation: str) -> Line | None:
-        """Return the line about the last step of a controller operation; None if there is no such line."""
+        """Return the ledger line about the last step of this controller operation; None if there is no such line."""
         steps = (line for line in reversed(self._own) if line["kind"] == STEP)
         return next((line for line in steps if line["operation"] == operation), None)
 
@@ -234,7 +234,7 @@ def _decode_assignment(data: str | None, partition: int) -> ReplicaAssignment | 
 
 
 def written_states(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Written]:
-    """Yield the states of the partition that ZooKeeper accepted, according to these lines."""
+    """Yield the partition states that were written to ZooKeeper successfully, according to these ledger lines."""
     path = re.compile(rf"/brokers/topics/{re.escape(tp.topic)}/partitions/{tp.partition}/state")
     for line in lines:
         if line.get("outcome") != "ok" or line.get("zxid") is None:

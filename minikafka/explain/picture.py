@@ -101,7 +101,10 @@ class Picture:
 
     @cached_property
     def _known(self) -> tuple[int, int, tuple[int, ...], str]:
-        """Return the (leader, leader epoch, ISR, name of the source) from the best source."""
+        """Return (leader, leader epoch, ISR, name of the source) from the best source.
+
+        The sources are, from best to worst: ZooKeeper, the controller, the replicas, the ledger.
+        """
         if self.nodes is not None:
             state = self.nodes.state
             if state is None:

@@ -50,14 +50,16 @@ class Story:
             "ReassignmentsRequested": self._reassigned,
             "ReassignmentsSubmitted": self._reassigned,
             "ElectionRequested": self._election_requested,
-            "PreferredElectionSubmitted": lambda line: ["a preferred leader was requested"],
+            "PreferredElectionSubmitted": lambda line: [
+                "a preferred leader election was requested"
+            ],
             "RebalanceDue": lambda line: ["the controller checked the balance of leaders"],
             "UncleanElectionEnabled": lambda line: ["unclean elections were allowed"],
             "LogDirsFailed": lambda line: ["a log directory failed"],
         }
 
     def summarize(self, history: Sequence[Chain]) -> None:
-        """Set the `summary` of each chain in `history`, which is sorted from the oldest to the newest chain.
+        """Set the `summary` of each causal chain in `history`, which is sorted from the oldest to the newest.
 
         The summary of a chain without a noteworthy change is "".
         """
@@ -87,7 +89,7 @@ class Story:
             ]
             if times:
                 lost = _clock(min(times))
-                lives = f"at {_clock(read_ms)} no ledger showed the end of its session"
+                lives = f"the ledgers up to {_clock(read_ms)} do not show that its session ended"
                 found.append(f"broker {broker} was lost at {lost}; {lives}")
         return found
 
@@ -166,9 +168,10 @@ class Story:
         return _End(f"{verb if is_known else 'died or did not answer'}; its session expired")
 
     def _facts_of_registration(self, broker: int, epoch: int) -> dict[str, int]:
-        """Return the time of the broker's first fact of each kind after the broker registered with this epoch.
+        """Return the time (Unix ms) of each fact, such as `started`, in the broker's ledger lines.
 
-        If the broker started again later, `started` is the last of these facts.
+        Only lines after the broker's registration with this epoch are used. If a fact occurs more than once, the
+        time is that of its first line. If the broker started again later, the facts after `started` are left out.
         """
         live = (line["time"] for line in self._events if line["brokers"].get(str(broker)) == epoch)
         began = next(live)
@@ -183,8 +186,8 @@ class Story:
     def _died_at(self, broker: int, until: int) -> int | None:
         """Return the time (Unix ms) at which the broker died; None if unknown.
 
-        A broker died when another broker first lost the connection to it. Only losses after the broker's last line
-        before `until`, and up to `until`, are considered.
+        The time is that of the first line in which another broker lost the connection to this broker. The lines
+        between this broker's last line and `until` (Unix ms) are searched, with a tolerance of `_CLOCK_SLACK_MS`.
         """
         alive = self._last_words.before(broker, until)
         times = [
@@ -203,8 +206,8 @@ class Story:
     ) -> Iterator[str]:
         """Yield sentences about the controller's decisions on the leader and the ISR.
 
-        `before`: the state before the chain. `lost`: Unix ms at which the former leader died or stopped, None
-        if unknown.
+        `before`: the partition's state before the chain. `lost`: Unix ms at which the former leader died or
+        stopped, None if unknown.
         """
         controller = f"controller {chain.lines[0]['broker']}"
         elected, former = None, before
@@ -237,7 +240,7 @@ class Story:
                     again = " again" if former is not None else ""
                     yield f"clients could write{again} after {_seconds(line['time'] - since)}"
                     if former is not None and len(former.isr) > len(state.isr) == 1:
-                        yield "acks=all needs min.insync.replicas = 1 until another replica is in sync"
+                        yield "until another replica is in sync, acks=all works only with min.insync.replicas = 1"
                     return
 
 
@@ -251,7 +254,7 @@ _FOREVER: Final = 2**63
 
 
 class _Newest:
-    """The times of the lines that each broker wrote, to find a broker's newest line before a given time."""
+    """The times of each broker's ledger lines, to find a broker's newest line before a given time."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._times: dict[int, list[int]] = {}

@@ -216,7 +216,7 @@ def _describe_request(line: Line) -> str:
 def _describe_state(state: Line) -> str:
     """Return a description of the partitions that have the same state in a request.
 
-    The description states their leadership; in a StopReplica, whether they are stopped or deleted.
+    For a StopReplica request, it states whether the replicas are stopped or deleted; else the leadership.
     """
     names = join_names(partitions_of(state["partitions"]))
     if "delete" in state:

@@ -109,7 +109,7 @@ def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]
         waiting = picture.backlog(broker)
         text = f"broker {broker} has no replica yet"
         if waiting:
-            text += f": {waiting} requests of the controller wait for its answer"
+            text += f"; requests from the controller that it has not answered: {waiting}"
         yield Finding("no-replica", text, (broker,), tuple(picture.past.oldest_unanswered(broker)))
 
 
@@ -130,7 +130,7 @@ def why_behind(picture: Picture, broker: int) -> list[Finding]:
         text = f"broker {broker} has not fetched from leader {picture.leader} in epoch {picture.leader_epoch}"
         waiting = picture.backlog(broker)
         if waiting:
-            text += f"; {waiting} requests of the controller wait for its answer"
+            text += f"; requests from the controller that it has not answered: {waiting}"
         return [
             Finding("not-fetching", text, (broker,), tuple(picture.past.oldest_unanswered(broker)))
         ]
@@ -206,7 +206,7 @@ def _leader(picture: Picture) -> list[Finding]:
         waiting = picture.backlog(leader)
         text = f"broker {leader} was chosen to lead in epoch {picture.leader_epoch} but does not lead yet"
         if waiting:
-            text += f": {waiting} requests of the controller wait for its answer"
+            text += f"; requests from the controller that it has not answered: {waiting}"
         asked = tuple(picture.past.oldest_unanswered(leader))
         return [Finding("not-leading", text, (leader,), since + asked, tuple(_controller(picture)))]
     led = (
@@ -295,8 +295,8 @@ def _writes(picture: Picture) -> list[Finding]:
     because = tuple(_holding_back(picture, leader["log_end_offset"]))
     waiting = leader["waiting_connections"]
     text = (
-        f"{behind} records are not acknowledged: the high watermark is {leader['high_watermark']}, the log "
-        f"ends at {leader['log_end_offset']}; {waiting} producer connections wait"
+        f"{behind} records are not acknowledged with acks=all: the high watermark is {leader['high_watermark']}, "
+        f"the log ends at {leader['log_end_offset']}; producer connections that wait: {waiting}"
     )
     stuck = any(finding.is_problem for finding in because)
     return [Finding("not-acknowledged", text, because=because, is_problem=stuck)]
@@ -468,11 +468,12 @@ def _preferred(picture: Picture) -> list[Finding]:
     else:
         every = picture.setting("leader.imbalance.check.interval.seconds")
         how = (
-            f"the balance is checked every {every} s, and restored where over 10 % are led elsewhere"
+            f"every {every} s the controller elects preferred leaders, but only for a broker with over 10 % of "
+            "its partitions led elsewhere"
             if picture.setting("auto.leader.rebalance.enable")
             else "auto.leader.rebalance.enable is false"
         )
-        text = f"broker {preferred} is in sync, but no election was held since: {how} (see minikafka elect)"
+        text = f"broker {preferred} is in sync, but no election was held since then: {how} (see minikafka elect)"
         because.append(Finding("no-election-yet", text, is_problem=False))
     text = f"{picture.tp} is led by {picture.leader}, not by its preferred replica {preferred}"
     since = tuple(picture.past.led_since()) if picture.past.states else ()

@@ -42,7 +42,7 @@ _ONE_UNIT_MAX: Final = "\uffff"
 
 
 class Commits:
-    """Stores, returns, deletes and expires the committed offsets of all groups.
+    """The committed offsets of all groups: storing, returning, deleting and expiring them.
 
     `remove_group(group, cause)` removes a group.
     """
@@ -291,11 +291,11 @@ class Commits:
         self._unswept = deque(groups)
 
     def is_sweeping(self) -> bool:
-        """True if the sweep still has groups to check."""
+        """True if the sweep that `begin_sweep` began still has groups to check."""
         return bool(self._unswept)
 
     def sweep(self) -> None:
-        """Remove the expired offsets of the next groups, and groups without members and offsets."""
+        """Check the next groups of the sweep: remove expired offsets, and groups without members and offsets."""
         wall = self._wall_ms()
         retention = self._settings.offsets_retention_minutes * _MINUTE_MS
         checked = 0

@@ -96,8 +96,8 @@ class GroupCoordinator:
     def explain(self, group_id: str, now: int) -> dict[str, Any]:
         """Return this broker's data about a group as JSON-able values.
 
-        `error`: the error code of other requests about the group (0, NOT_COORDINATOR, or
-        COORDINATOR_LOAD_IN_PROGRESS). `group`: the report of the group, None if this broker has no such group.
+        `error`: the error code that a client's request about the group would get: 0, NOT_COORDINATOR, or
+        COORDINATOR_LOAD_IN_PROGRESS. `group`: the report of the group, None if this broker has no such group.
         """
         group = self.groups.get(group_id)
         return {
@@ -111,8 +111,8 @@ class GroupCoordinator:
     def _refusal(self, group_id: str, needs_name: bool = True) -> ErrorCode:
         """Return the error for a request about a group that `groups` does not contain.
 
-        Return NONE if this broker is the group's coordinator: the group does not exist. `needs_name`: an empty group
-        id is an error.
+        Return NONE if this broker is the group's coordinator: then the group does not exist. `needs_name`: return
+        INVALID_GROUP_ID for an empty group id.
         """
         if needs_name and not group_id:
             return ErrorCode.INVALID_GROUP_ID
@@ -167,7 +167,8 @@ class GroupCoordinator:
         if group is None:
             error = self._refusal(request.group_id) or ErrorCode.UNKNOWN_MEMBER_ID
             if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                # The rebalance of the former coordinator is lost. Old clients do not expect the loading error.
+                # The former coordinator's rebalance is lost, so the member must join again. Old clients do not expect
+                # COORDINATOR_LOAD_IN_PROGRESS here.
                 error = ErrorCode.REBALANCE_IN_PROGRESS
             return [Answer(caller, SyncResponse(error))]
         self._members.sync(group, request, caller, now)
@@ -180,7 +181,7 @@ class GroupCoordinator:
             return [Answer(caller, self._members.heartbeat(group, request, now))]
         error = self._refusal(request.group_id) or ErrorCode.UNKNOWN_MEMBER_ID
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            error = ErrorCode.NONE  # the session begins again when the group is loaded
+            error = ErrorCode.NONE  # loading the group restarts the member's session
         return [Answer(caller, HeartbeatResponse(error))]
 
     def leave(self, request: LeaveRequest, caller: Caller, now: int) -> list[Command]:
@@ -245,7 +246,7 @@ class GroupCoordinator:
         self._commits.delete_topics(list(self.groups.values()), topics)
         return self._outbox.take()
 
-    # ---- views and deletion of groups
+    # ---- description, listing and deletion of groups
 
     def describe(self, request: DescribeRequest, caller: Caller) -> list[Command]:
         """Process a DescribeGroups. The coordinator answers immediately."""

@@ -279,7 +279,7 @@ class Group:
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return max(votes, key=votes.__getitem__)
 
-    # ---- views
+    # ---- descriptions and records
 
     def joined_members(self) -> list[JoinedMember]:
         """Return the members in the form of the leader's JoinGroup response."""
@@ -342,7 +342,10 @@ class Group:
         )
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Restore the group from the value of a record. The new state is Stable with members, else Empty."""
+        """Restore the group from the value of a record.
+
+        The new state is Stable if the group has members, else Empty.
+        """
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol

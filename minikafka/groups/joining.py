@@ -49,7 +49,7 @@ class _Join(NamedTuple):
 
 
 class _Return(NamedTuple):
-    """The return of a static member. The fields contain the member's and the group's former values."""
+    """The return of a static member. `generation` and the later fields have the values before the return."""
 
     join: _Join
     member: Member
@@ -61,10 +61,9 @@ class _Return(NamedTuple):
     rebalance_timeout_ms: int
 
     def is_waiting(self) -> bool:
-        """True if the member still waits for the JoinGroup response to this return.
+        """True if the JoinGroup of this return must still be answered, and no rebalance will answer it.
 
-        False if a rebalance will answer the JoinGroup, or if the JoinGroup was already answered because the
-        member left or returned again.
+        False also if the JoinGroup was already answered because the member left or returned again.
         """
         group = self.join.group
         return (
@@ -88,7 +87,7 @@ def _return_of(join: _Join, member: Member) -> _Return:
 
 
 class Joining:
-    """Processes JoinGroup requests. `new_id` returns the random part of a member id.
+    """The processing of JoinGroup requests. `new_id` returns the random part of a member id.
 
     `forget(pending, now)` removes a pending member. It has no effect if the member is no longer pending.
     """
@@ -132,7 +131,7 @@ class Joining:
     def _refuse(self, caller: Caller, error: int, member_id: str) -> None:
         self._outbox.answer(caller, JoinResponse(error, member_id))
 
-    # ---- room
+    # ---- the limit on the size of a group
 
     def _has_room(self, group: Group, member_id: str) -> bool:
         """True if the group has room for this member (`group.max.size`).
@@ -272,7 +271,7 @@ class Joining:
             done = partial(self._return_written, returned)
             self._rebalances.write(group, group.assignments(), done, now)
         else:
-            # In CompletingRebalance the leader may know only the old id, and would not assign to the new id.
+            # In CompletingRebalance, the leader may know only the old id and would assign no partitions to the new id.
             self._rebalances.rebalance(group, commands.STATIC_RETURNED, now, member, request.reason)
 
     def _return_written(self, returned: _Return, error: int, now: int) -> None:
@@ -301,7 +300,8 @@ class Joining:
             returned.generation,
             group.protocol_type,
             group.protocol_name,
-            # The former leader's id, even if this member was the leader: a leader before version 9 would assign.
+            # The leader's id before the return: a client before JoinGroup version 9 that found its own id here would
+            # send an assignment.
             returned.leader or "",
         )
 

@@ -31,7 +31,7 @@ _REBALANCING: Final = HeartbeatResponse(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 class Membership:
-    """Processes the requests of members, for groups that exist."""
+    """The processing of members' requests, for groups that exist."""
 
     def __init__(
         self, settings: GroupSettings, outbox: Outbox, timers: Timers, rebalances: Rebalances

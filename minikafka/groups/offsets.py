@@ -1,10 +1,10 @@
 """The committed offsets of one group, and the records that change the offsets.
 
 A commit is *pending* from `prepare`, which returns its records, until `complete` or `fail`. `fetch` returns only
-completed commits. Records are appended in the order of their tokens. Invariants: of two completed commits of a
-partition, the commit with the higher token is kept, in whatever order they complete. A removal also removes
-pending commits, because the tombstones follow the records of these commits in the log. Source: Kafka's
-`GroupMetadata`.
+completed commits. Each commit has a *token*, a number that increases in the order in which commits are appended to
+the log. Invariants: of two completed commits of a partition, the commit with the higher token is kept, in whatever
+order they complete. A removal also removes pending commits, because the tombstones follow the records of these
+commits in the log. Source: Kafka's `GroupMetadata`.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class GroupOffsets:
         """Store the offsets of an appended commit, without offsets that were removed or replaced meanwhile."""
         for tp, value in self._commits.pop(token).items():
             tokens = self._pending.get(tp, [])
-            if token in tokens:  # otherwise removed, or replaced by a later commit
+            if token in tokens:  # absent if the offset was removed or replaced by a later commit
                 self._keep_pending(tp, tokens[tokens.index(token) + 1 :])
                 self._store(tp, value)
 

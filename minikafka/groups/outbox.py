@@ -14,7 +14,7 @@ OnAppended: TypeAlias = Callable[[int, int], None]
 
 
 class Outbox:
-    """Collects the commands of one call of the coordinator, and calls the callbacks of finished appends."""
+    """The commands of the coordinator's current call, and the callbacks of appends that have not completed yet."""
 
     def __init__(self) -> None:
         self._commands: list[Command] = []

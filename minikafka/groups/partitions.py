@@ -30,7 +30,7 @@ def partition_of(group_id: str, count: int) -> int:
     for high, low in zip(data[::2], data[1::2], strict=True):
         code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
     if code >= 0x80000000:
-        code = (0x100000000 - code) & 0x7FFFFFFF  # Kafka's Utils.abs: 0 for the smallest integer
+        code = (0x100000000 - code) & 0x7FFFFFFF  # as Kafka's Utils.abs, 0 for the smallest int
     return code % count
 
 
@@ -74,7 +74,7 @@ class Load:
             self._values[named.group] = value
 
     def groups(self) -> Iterator[Group]:
-        """Yield the groups that exist at the end of the log."""
+        """Yield the groups that exist after the last record of the log."""
         for group_id, data in self._values.items():
             offsets = self._offsets.pop(group_id, None) or GroupOffsets(group_id)
             group = Group(group_id, self.partition, offsets, NO_TIMESTAMP)
@@ -90,5 +90,6 @@ class Load:
         try:
             return read_group(data)
         except ValueError as error:
-            logger.warning("the members of group %s are lost: %s", group_id, error)
+            text = "the members of group %s are lost, because their record cannot be read: %s"
+            logger.warning(text, group_id, error)
             return None

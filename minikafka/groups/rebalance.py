@@ -29,7 +29,7 @@ _PAUSE_MIN_MS: Final = 100
 
 
 class Rebalances:
-    """Runs the rebalances of all groups of a coordinator."""
+    """The rebalances of all groups of a coordinator."""
 
     def __init__(
         self,

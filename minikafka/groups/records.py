@@ -235,7 +235,7 @@ def subscribed_topics(subscription: bytes) -> frozenset[str]:
     """
     fields = _Fields(subscription)
     if fields.version < 0:
-        raise ValueError(f"a subscription of version {fields.version}; versions begin at 0")
+        raise ValueError(f"the subscription has version {fields.version}; versions begin at 0")
     fields.is_flexible = False
     topics = frozenset(fields.string() for _ in range(fields.count()))
     fields.nullable_data()  # the user data
@@ -271,13 +271,15 @@ class _Fields:
     def known_version(self) -> int:
         """Return the version of a value. Raises ValueError if it is not in 0 to 4."""
         if not 0 <= self.version <= _FLEXIBLE:
-            raise ValueError(f"a value of version {self.version}; Kafka 3.9 reads versions 0 to 4")
+            raise ValueError(
+                f"the value has version {self.version}; Kafka 3.9 reads versions 0 to 4"
+            )
         return self.version
 
     def _take(self, size: int) -> bytes:
         end = self._at + size
         if end > len(self._data):
-            raise ValueError(f"a field ends at byte {end} of {len(self._data)}")
+            raise ValueError(f"a field ends at byte {end}, the data at {len(self._data)}")
         found = self._data[self._at : end]
         self._at = end
         return found
@@ -313,7 +315,7 @@ class _Fields:
         """Read the length of an array. Raises ValueError if it is negative or exceeds the number of bytes."""
         count = self._size(4)
         if not 0 <= count <= len(self._data):
-            raise ValueError(f"an array of {count} elements in {len(self._data)} bytes")
+            raise ValueError(f"an array declares {count} elements in {len(self._data)} bytes")
         return count
 
     def _size(self, width: int) -> int:
@@ -332,7 +334,7 @@ class _Fields:
         raise ValueError("a varint of more than 5 bytes")
 
     def skip_tags(self) -> None:
-        """Skip the tagged fields of a struct, which only version 4 has."""
+        """Skip the tagged fields of a struct. Only values of version 4 have tagged fields."""
         for _ in range(self._uvarint() if self.is_flexible else 0):
             self._uvarint()
             self._take(self._uvarint())

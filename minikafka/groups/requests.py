@@ -25,14 +25,12 @@ class JoinRequest(NamedTuple):
     client_id: str
     client_host: str  # as Kafka prints an address: "/127.0.0.1"
     session_timeout_ms: int
-    rebalance_timeout_ms: int  # version 0: the session timeout
+    rebalance_timeout_ms: int  # in version 0, equal to the session timeout
     protocol_type: str
     protocols: Sequence[tuple[str, bytes]]
     reason: str | None = None  # since version 8 (KIP-800)
-    requires_member_id: bool = (
-        False  # version 4 and later: a new dynamic member must join twice (KIP-394)
-    )
-    can_skip_assignment: bool = False  # version 9 and later (KIP-814)
+    requires_member_id: bool = False  # since version 4, a new dynamic member joins twice (KIP-394)
+    can_skip_assignment: bool = False  # since version 9 (KIP-814)
 
 
 class SyncRequest(NamedTuple):

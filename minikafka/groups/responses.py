@@ -56,7 +56,10 @@ class LeftMember(NamedTuple):
 
 
 class LeaveResponse(NamedTuple):
-    """A LeaveGroup response. Versions before 3 have only one error: `error`, or if 0 the member's error."""
+    """A LeaveGroup response.
+
+    Versions before 3 have room for only one error: `error`, or the first member's error if `error` is 0.
+    """
 
     error: int
     members: Sequence[LeftMember] = ()

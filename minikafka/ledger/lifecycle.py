@@ -29,7 +29,8 @@ Fields = Mapping[str, Any]
 class Stage:
     """One stage of a state change: an action of `broker` for one partition.
 
-    `peer`: in the stage `requested`, the broker to which the request is sent; otherwise the controller that sent it.
+    `peer`: in the stage `requested`, the broker to which the request is sent; in other stages, the controller that
+    sent the request.
     """
 
     time: int

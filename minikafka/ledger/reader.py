@@ -71,14 +71,14 @@ def _lines_in(directory: str | Path, is_wanted: Callable[[bytes], bool]) -> list
     for _, path in sorted((number, path) for number, path in files if number is not None):
         try:
             data = path.read_bytes()
-        except FileNotFoundError:  # the writer has removed this file meanwhile
+        except FileNotFoundError:  # the writer removed this file after the listing
             continue
         lines += _parsed_lines(filter(is_wanted, data.splitlines()))
     return lines
 
 
 def _mentions(topic: str) -> tuple[bytes, ...]:
-    """Return the byte strings of which a line contains at least one if the line names the topic.
+    """Return byte strings for a quick search: a line that names the topic contains at least one of them.
 
     In a line, the topic is either a JSON string or a part of a path.
     """
@@ -145,9 +145,9 @@ _CAUSES: Final = {EFFECT: REQUEST, RESPONSE: EFFECT}
 
 
 def _key(line: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return the key under which `_Order` counts a line about a request, a completed effect or a response.
+    """Return the key of a line about a request, a completed effect or a response; None for other lines.
 
-    Return None for other lines, and for the second and later parts of a split line.
+    `_Order` counts the lines with the same key. The second and later parts of a split line have no key (None).
     """
     kind = line["kind"]
     if line.get("part", 1) != 1 or kind not in (REQUEST, EFFECT, RESPONSE):

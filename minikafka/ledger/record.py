@@ -11,7 +11,7 @@ One line is one JSON object. Every line has
 A field `partitions` maps topics to partition numbers, for example `{"t": [0, 1]}`. Partitions with the same
 outcome share an entry. A line contains at most `PARTITIONS_MAX` partitions. More partitions are split over
 several lines with the fields `part` (from 1) and `parts`. Invariant: a line is written after the fact that it
-records. The lines `event`, `step` and the decision `choose` are written before the fact.
+records, except the lines `event`, `step` and a decision `choose`. These lines are written before the fact.
 """
 
 from __future__ import annotations

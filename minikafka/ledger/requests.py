@@ -38,7 +38,7 @@ def name_of(request: ControllerRequest) -> str:
 
 
 def request_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each line about a request, without the receiver and the length of the queue."""
+    """Yield the fields of each line about a request, except `to` and `queued`, which the caller adds."""
     head: dict[str, Any] = {"request": name_of(request), "broker_epoch": request.broker_epoch}
     if isinstance(request, UpdateMetadataRequest):
         head["live_brokers"] = [broker.id for broker in request.live_brokers]

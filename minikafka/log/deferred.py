@@ -64,10 +64,10 @@ def read_or_defer(
     even_few: bool,
     failed: Callable[[StorageFailed], None],
 ) -> tuple[Deferred | bytes, int, int]:
-    """Return (data, next offset, next position) as `Log.read` does; data above `EAGER_BYTES` is a Deferred.
+    """Return (data, next offset, next position) as `Log.read` does, but return large data as a `Deferred`.
 
-    `even_few`: return a Deferred for smaller data too. `failed(failure)` is called when the disk fails while
-    a Deferred is read. Raises StorageFailed.
+    Data of more than `EAGER_BYTES` is large. `even_few`: return smaller data as a Deferred too.
+    `failed(failure)` is called when the disk fails while a Deferred is read. Raises StorageFailed.
     """
     if limit_position - position <= EAGER_BYTES and not even_few:
         return log.read(position, limit_position, max_bytes)

@@ -239,7 +239,10 @@ class LogDirectory:
     # ---- checkpoints
 
     def write_high_watermarks(self, known: Mapping[TopicPartition, int]) -> None:
-        """Write replication-offset-checkpoint; partitions that are not in `known` keep their last value (R35)."""
+        """Write replication-offset-checkpoint with the high watermarks in `known` (partition -> offset).
+
+        A partition that is not in `known` keeps its last value (R35).
+        """
         for tp in self.logs:
             if tp in known:
                 self.high_watermarks[tp] = known[tp]
@@ -295,7 +298,7 @@ class LogDirectory:
     def _write_offsets(
         self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool = False
     ) -> None:
-        """Write an offset checkpoint if its content has changed; fsync it only with `sync`.
+        """Write an offset checkpoint if its content has changed; fsync the file only if `sync` is true.
 
         An fsync is rarely needed: after a power loss, offsets from an old file are clamped to the log, and an
         invalid file is ignored (S35). `sync`: write and fsync the file even if its content has not changed,

@@ -60,9 +60,9 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, data: bytes, segment_size: int) -> OffsetIndex | None:
-        """Return the index in a file's content, None if it cannot belong to a segment of this size.
+        """Return the index in a file's content; None if the content does not fit a segment of this size.
 
-        In that case the caller must rebuild the index.
+        If the result is None, the caller must rebuild the index.
         """
         if len(data) % OFFSET_ENTRY.size:
             return None

@@ -111,7 +111,7 @@ class Log:
         self.storage = storage
         self.directory = directory
         self.tp = tp
-        self.traffic = Traffic()  # replaced by the counters that all logs of the topic share
+        self.traffic = Traffic()  # `Replicas` sets the counters that all logs of the topic share
         self.config = config
         self.topic_id: bytes | None = None
         self.before_truncation: Callable[[], None] | None = None
@@ -120,7 +120,7 @@ class Log:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
-        self.retired = RetiredSegments()  # replaced by the RetiredSegments of the log directory
+        self.retired = RetiredSegments()  # the log directory sets its own RetiredSegments
         self.gaps = gaps
         gaps.lost_from = loaded.lost_from
         gaps.truncated(loaded.log_end_offset)
@@ -206,7 +206,7 @@ class Log:
         self.pending.append(view[start:end])
         segment = self._active
         if timestamp > segment.max_timestamp or position > segment.next_index_position:
-            # `note` does nothing for other batches; not calling it saves 25 of 435 ns.
+            # `Segment.note` does nothing for other batches: skipping the call saves 25 of 435 ns.
             self._note_in_segment(base_offset, last_offset, timestamp, position)
         if header[PRODUCER_ID] >= 0:
             self.producers.update(header, base_offset)
@@ -549,7 +549,7 @@ class Log:
             self.segments.forget_unsynced(segment)
             position, end_offset = segment.truncate(segment.find(offset, segment.file.size()))
             self._end_at(end_offset, segment.start + position)
-            self._lower_checkpoints(end_offset)  # below `offset` if `offset` lies in a gap
+            self._lower_checkpoints(end_offset)  # `end_offset` < `offset` if `offset` lies in a gap
             self.epochs.truncate_from_end(end_offset)
             reload_producers(self.producers, self.segments, end_offset, self.position)
 

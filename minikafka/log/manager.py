@@ -265,7 +265,7 @@ class LogManager:
             directory.write_high_watermarks(known)
 
     def checkpoint(self) -> None:
-        """Write recovery points, log start offsets and the active indexes; remove idle producers.
+        """Write recovery points, log start offsets and the indexes of active segments; remove idle producers.
 
         Raises StorageFailed.
         """

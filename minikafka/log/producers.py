@@ -327,7 +327,8 @@ class ProducerStates:
     def encode(self) -> bytes:
         """Return the content of a snapshot file: Kafka's format, version 1, with an extension at the end.
 
-        Kafka's entries hold the last batch of each producer. The extension holds `run` and the earlier batches.
+        Kafka's entries hold the last batch of each producer. The extension holds each producer's earlier batches,
+        and its number of consecutive sequence numbers (`ProducerState.run`).
         """
         entries = b"".join(starmap(_encode, self._states.items()))
         entries += b"".join(starmap(_encode_earlier, self._states.items()))
@@ -378,9 +379,9 @@ def _encode(producer_id: int, state: ProducerState) -> bytes:
 
 
 def _encode_earlier(producer_id: int, state: ProducerState) -> bytes:
-    """Return a producer's entry in a snapshot's extension: `run` and the batches before the last batch.
+    """Return a producer's entry in a snapshot's extension: `ProducerState.run`, and all batches but the last.
 
-    Return b"" if `run` covers no more than the last batch.
+    Return b"" if `run` counts only sequence numbers of the last batch, or if the state has no batches.
     """
     if not state.batches:
         return b""
@@ -416,7 +417,7 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
 
 
 def _decode_earlier(states: dict[int, ProducerState], data: bytes, position: int) -> None:
-    """Add the data in a snapshot's extension to the states: `run` and the earlier batches of each producer.
+    """Read a snapshot's extension. For each producer, set `run` and insert the batches before the last batch.
 
     `position`: where the extension begins in `data`. Raises ValueError if the extension is invalid.
     """
@@ -431,4 +432,4 @@ def _decode_earlier(states: dict[int, ProducerState], data: bytes, position: int
                 state.batches.insert(number, batch)
             position += count * _EARLIER_BATCH.size
     except (struct.error, KeyError, IndexError) as error:
-        raise ValueError("the earlier batches are not whole") from error
+        raise ValueError("its list of earlier batches is invalid") from error

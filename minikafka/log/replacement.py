@@ -47,7 +47,7 @@ class Replacement:
     def complete(self) -> None:
         """Replace the segments by the copy. Call `sync` before this, so that the renames of `begin` are durable.
 
-        The layout generation rises. Byte positions after the replaced segments stay valid. Raises
+        The log's `layout_generation` increases. Byte positions after the replaced segments stay valid. Raises
         StorageFailed, and ValueError if the segments are no longer sealed segments of the log or if the
         replacement was undone.
         """
@@ -86,5 +86,5 @@ class Replacement:
         sealed = self._log.segments[:-1]
         slot = sealed.index(self._segments[0])
         if sealed[slot : slot + len(self._segments)] != self._segments:
-            raise ValueError(f"{self._log} does not have these segments")
+            raise ValueError(f"the segments to replace are not consecutive in {self._log}")
         return slot

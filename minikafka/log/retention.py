@@ -93,7 +93,7 @@ def earliest_timestamp(log: Log) -> int:
     """
     for slot in range(log.segments.count_below(log.log_start_offset), len(log.segments)):
         timestamp = log.segments[slot].timestamp_at(log.log_start_offset)
-        if timestamp >= 0:  # compaction may have removed every record of a segment
+        if timestamp >= 0:  # -1 if compaction has removed every record of the segment
             return timestamp
     return -1
 
@@ -114,7 +114,7 @@ def _candidates(log: Log, first: int, high_watermark: int) -> Iterator[_Candidat
 
 
 def _by_size(log: Log, first: int, candidates: list[_Candidate]) -> int:
-    """Return how many of the oldest candidates can be deleted so that the log keeps at least `retention.bytes`."""
+    """Return how many segments, counted from the oldest, can be deleted if `retention.bytes` must remain."""
     count, limit = 0, log.config.retention_bytes
     if limit >= 0:
         excess = _size(log, first) - limit
@@ -127,7 +127,7 @@ def _by_size(log: Log, first: int, candidates: list[_Candidate]) -> int:
 
 
 def _by_time(log: Log, candidates: list[_Candidate], wall_ms: int) -> int:
-    """Return how many of the oldest candidates have only records that are older than `retention.ms`."""
+    """Return how many segments, counted from the oldest, have only records that are older than `retention.ms`."""
     count, limit = 0, log.config.retention_ms
     if limit >= 0:
         for candidate in candidates:

@@ -39,7 +39,10 @@ class RetiredSegments:
         return due
 
     def close(self, directory: str = "") -> None:
-        """Close and forget the segments of the log in `directory`, or all segments if "". The files stay."""
+        """Close and forget the segments of the log in `directory`, or all segments if `directory` is "".
+
+        The files of the segments stay.
+        """
         every = [*(segment for *_, segment in self._delayed), *(item[-1] for item in self._new)]
         self._delayed = [row for row in self._delayed if directory not in ("", row[-1].directory)]
         self._new = [row for row in self._new if directory not in ("", row[-1].directory)]

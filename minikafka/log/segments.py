@@ -36,9 +36,9 @@ class Segments(list[Segment]):
         return max(bisect_right(self, offset, key=_base_offset) - 1, 0)
 
     def at(self, position: int, end: int) -> tuple[Segment, int] | None:
-        """Return (segment at this byte position, its end position); None if the segment was deleted.
+        """Return (segment at this byte position, position where the segment ends); None if it was deleted.
 
-        `end` is the byte position where the log ends.
+        `end`: the byte position where the whole log ends.
         """
         slot = bisect_right(self, position, key=_start) - 1
         return (self[slot], self.end_of(slot, end)) if slot >= 0 else None
@@ -79,7 +79,7 @@ class Segments(list[Segment]):
         largest = [max(segment.times.last[0], segment.max_timestamp) for segment in self[slot:]]
         found = self.record_since(max(largest), from_offset, end)
         if found is None and from_offset > self[slot].base_offset:
-            # The record with the largest timestamp lies before the offset, in the same segment.
+            # The record with the largest timestamp lies below `from_offset`, in the same segment.
             end_of_segment = self.end_of(slot, end) - self[slot].start
             largest[0] = self[slot].largest_timestamp_since(from_offset, end_of_segment)
             found = self.record_since(max(largest), from_offset, end)

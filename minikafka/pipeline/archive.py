@@ -173,7 +173,7 @@ class _Archiving:
             planning.plan_stream(self._options, begin, {tp: end[tp] for tp in begin})
         except DataLost as error:
             reason = str(error).partition("; set failOnDataLoss")[0]
-            text = f"{reason}: the archive {self._directory.path} holds another history"
+            text = f"{reason}: the archive {self._directory.path} holds records of the former log"
             raise PipelineError(f"{text}; archive to a new directory") from error
 
     def _missing(self, tp: TopicPartition, begin: Position, end: Position) -> Iterator[Tile]:

@@ -53,7 +53,9 @@ def _schema(ddl: str) -> StructType:
     schema = StructType.fromDDL(ddl)
     assert isinstance(schema, StructType), "DDL of columns"
     if taken := [name for name in schema.names if name.startswith("_")]:
-        raise ConfigError(f"schema: {taken[0]} begins with _, as the columns of the record do")
+        raise ConfigError(
+            f"schema: {taken[0]} must not begin with _, which marks the columns of the record"
+        )
     return schema
 
 

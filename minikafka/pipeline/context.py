@@ -109,7 +109,7 @@ def _stop(spark: SparkSession | None) -> None:
         return
 
     def stop() -> None:
-        # A signal to the whole process group also stops Java. Java's errors do not help the user.
+        # A signal to the whole process group also stops Java. The errors of a stopped Java do not help the user.
         with suppress(Exception):
             for query in spark.streams.active:
                 query.stop()

@@ -226,7 +226,7 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
 
 
 def source_defaults(trigger: Trigger | None) -> dict[str, str]:
-    """Return the defaults of source options in pipelines that differ from the data source's own defaults."""
+    """Return the default values of source options that pipelines use instead of the data source's own defaults."""
     found = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
     return found | ({"maxOffsetsPerTrigger": MAX_OFFSETS_PER_TRIGGER} if trigger else {})
 

@@ -17,7 +17,10 @@ _UNITS: Final = {
 
 
 def seconds(what: str, text: str) -> int:
-    """Return a duration in seconds, at least 1. Raises `ConfigError`, with `what` as the duration's name."""
+    """Return the seconds in a duration such as `5m`. Raises `ConfigError` for an invalid or zero duration.
+
+    `what`: the name of the duration in the error message.
+    """
     found = _DURATION.fullmatch(text.strip().lower())
     unit = found and _UNITS.get(found[2].removesuffix("s") or "s")
     if not found or not unit or not int(found[1]):

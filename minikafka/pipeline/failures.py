@@ -58,17 +58,17 @@ _FIXES: Final = (
     ),
     _known(
         r"There are \[\d+\] sources in the checkpoint offsets and now there are \[\d+\]",
-        "it has other sources; name a new checkpoint directory",
+        "the sources differ; name a new checkpoint directory",
         "the checkpoint belongs to another query",
     ),
     _known(
         r"STATE_STORE_(KEY|VALUE|SCHEMA|INVALID)|StateSchemaNotCompatible|number of stateful",
-        "its groups or aggregates have changed; name a new checkpoint directory",
+        "the groups or aggregates differ; name a new checkpoint directory",
         "the checkpoint belongs to another query",
     ),
     _known(
         r"EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE",
-        "convert it in a step, for example with timestamp_millis, and put the watermark there",
+        "convert the column in a step, for example with timestamp_millis, and put the watermark there",
     ),
     _known(
         r"Mkdirs failed|mkdir of \S+ failed|Permission denied|\[[Ee]rrno (?:2|13|17|20|21|30)\]",
@@ -78,7 +78,9 @@ _FIXES: Final = (
         r"STREAMING_OUTPUT_MODE|output mode not supported|Append output mode",
         'use mode = "update" or "complete", or a watermark on a column of time that the query groups by',
     ),
-    _known(r"TABLE_OR_VIEW_NOT_FOUND", "views have the names of the sources and of earlier steps"),
+    _known(
+        r"TABLE_OR_VIEW_NOT_FOUND", "the SQL of a step reads from sources and earlier steps by name"
+    ),
     _known(r"Could not parse Master URL|All masters are unresponsive", "check --master"),
     _known(
         r"ModuleNotFoundError: No module named", "the Python of Spark's workers lacks this package"
@@ -144,7 +146,8 @@ def _joined(text: str, fix: str) -> str:
 def _sentence(texts: list[str]) -> str:
     """Return the clearest sentence in the texts of an error and its causes.
 
-    An error of minikafka comes first, then a named Spark error, then a Python or Java error, then the first line.
+    An error of minikafka is preferred. The next choices are a Spark error with a name (see `_named`), a Python or
+    Java error, and the first line.
     """
     joined = "\n".join(texts)
     found = [match["text"] for match in _OURS.finditer(joined)] or list(_named(joined))
@@ -154,7 +157,10 @@ def _sentence(texts: list[str]) -> str:
 
 
 def _named(text: str) -> Iterator[str]:
-    """Yield the sentences of named Spark errors. Errors that only wrap another error are left out."""
+    """Yield the text of each Spark error with a name such as `[TABLE_OR_VIEW_NOT_FOUND]`.
+
+    Errors that only wrap another error are left out.
+    """
     for match in _CONDITION.finditer(text):
         if not _WRAPPERS.fullmatch(match["name"]):
             yield match["text"]
@@ -163,7 +169,8 @@ def _named(text: str) -> Iterator[str]:
 def _texts(error: BaseException | None) -> Iterator[str]:
     """Yield the texts of an error and of its causes, the outermost error first."""
     while error is not None:
-        # The text of an error from Java begins with a sentence of py4j that gives no reason.
+        # A Java error's text begins with a sentence of py4j that gives no reason. Without the type name in front, the
+        # pattern `_RAISED` does not match this sentence.
         is_of_java = hasattr(error, "java_exception")
         named = str(error) if is_of_java else f"{type(error).__name__}: {error}"
         yield getattr(error, "_desc", None) or named

@@ -126,8 +126,10 @@ async def _samples(settings: LagSettings, report: Report, name: str) -> list[dic
             report.stream(Bar(name, number + 1, rounds, f"{number + 1} of {rounds} samples"))
     report.stream_ended(name)
     if not found:
-        what = f"{', '.join(settings.groups)}: no" if settings.groups else "no group has a"
-        raise PipelineError(f"{what} committed offset; name groups that `groups list` lists")
+        if not settings.groups:
+            raise PipelineError("no group has a committed offset")
+        named = f"{', '.join(settings.groups)}: no committed offset"
+        raise PipelineError(f"{named}; name groups that `minikafka groups list` lists")
     return found
 
 

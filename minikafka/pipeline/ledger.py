@@ -122,9 +122,10 @@ def _facts(lines: DataFrame) -> dict[str, Fact]:
 
 
 def _states(lines: DataFrame) -> DataFrame:
-    """Return every written partition state.
+    """Return one row for each partition state that was written to ZooKeeper.
 
-    `leader_before`, `isr_before`: leader and ISR in the state before. `ms`: how long the state lasted, in ms.
+    `leader_before`, `isr_before`: leader and ISR in the partition's previous state. `isr_max`: size of the
+    partition's largest ISR. `ms`: how long the state lasted, in ms.
     """
     done = lines.where("outcome = 'ok' AND zxid IS NOT NULL")
     by_leaders = done.where("kind = 'isr'").select(

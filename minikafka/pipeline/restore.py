@@ -53,7 +53,7 @@ class RestoreSettings:
     compression: str = "none"
 
     def read_options(self) -> ReadOptions:
-        """Return the options for reading the topic back. Lost records raise no error, but the check fails."""
+        """Return the options for reading the topic back. Lost records raise no error, but make the digests differ."""
         options = {
             SERVERS: self.servers,
             SUBSCRIBE: self.to,
@@ -157,7 +157,7 @@ def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str
     """
     found = topic_settings(settings.servers, settings.to)
     if found.get("message.timestamp.type") == "LogAppendTime":
-        text = f"the topic {settings.to} replaces timestamps: minikafka topics alter"
+        text = f"the topic {settings.to} replaces record timestamps: minikafka topics alter"
         raise PipelineError(f"{text} {settings.to} --config message.timestamp.type=CreateTime")
     warnings = []
     oldest = _oldest(sources)

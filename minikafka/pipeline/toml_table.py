@@ -39,7 +39,7 @@ class TomlTable:
             return None
         value = self.values[key]
         if not isinstance(value, str) or not value.strip():
-            raise self.error(f"{key} must be a text, not {shown(value)}")
+            raise self.error(f"{key} must be a string, not {shown(value)}")
         return value
 
     def text(self, key: str) -> str:
@@ -76,7 +76,7 @@ class TomlTable:
         value = self.values.get(key, [])
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
-            raise self.error(f"{key} must be a text or a list of texts, not {shown(value)}")
+            raise self.error(f"{key} must be a string or a list of strings, not {shown(value)}")
         return tuple(found)
 
     def table(self, key: str) -> TomlTable | None:
@@ -91,7 +91,7 @@ class TomlTable:
         self._read[key] = None
         value = self.values.get(key, [])
         if not isinstance(value, list):
-            raise self.error(f"{key} must be written as [[{key}]], once for each")
+            raise self.error(f"{key} must be a list of tables: write [[{key}]] before each")
         return value
 
     def options(self, allowed: Collection[str]) -> dict[str, str]:
@@ -130,7 +130,7 @@ class TomlTable:
         if isinstance(value, Mapping):
             return json.dumps(value)
         raise self.error(
-            f"{name} must be a text, a whole number, true or false, not {shown(value)}"
+            f"{name} must be a string, a whole number, true or false, not {shown(value)}"
         )
 
     def _unknown(self, name: str, known: Collection[str]) -> ConfigError:

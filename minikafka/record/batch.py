@@ -155,7 +155,7 @@ def _refusal(size: int, header: Header, internal: bool) -> int:
         return _UNSUPPORTED_CODEC
     count = header[COUNT]
     refused = (
-        length + OVERHEAD < size  # a second batch
+        length + OVERHEAD < size  # another batch follows
         or header[BASE_OFFSET] != 0
         or (attributes & CONTROL and not internal)
         or count <= 0
@@ -213,7 +213,7 @@ def unsound_error(buf: Buffer, view: memoryview, at: int, end: int, expected: in
     `expected`: the base offset that the batch must have.
     """
     if end - at < HEADER_BYTES:
-        return CorruptBatch(f"{end - at} bytes are not a batch, expected offset {expected}")
+        return CorruptBatch(f"the batch at offset {expected} is cut off after {end - at} bytes")
     header = _unpack_header(buf, at)
     if valid_run(buf, view, at, end, expected, accept_gaps=True)[0]:
         found = header[BASE_OFFSET]

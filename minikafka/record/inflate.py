@@ -114,7 +114,7 @@ def _snappy_block(block: memoryview) -> bytes:
     try:
         size = cramjam.snappy.decompress_raw_len(compressed)
         if size > max(_SNAPPY_LEAST_CLAIM, _SNAPPY_RATIO_MAX * len(compressed)) or size > CHUNK_MAX:
-            raise CorruptBatch(f"a snappy block of {len(compressed)} bytes claims {size} bytes")
+            raise CorruptBatch(f"a snappy block of {len(compressed)} bytes declares {size} bytes")
         return bytes(cramjam.snappy.decompress_raw(compressed))
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"records are not snappy: {error}") from None
@@ -128,9 +128,9 @@ def _unlz4(data: memoryview) -> Iterator[bytes]:
     if len(data) < 7 or data[:4] != LZ4_MAGIC:
         raise CorruptBatch("records are not an LZ4 frame")
     flags, limits = data[4], data[5]
-    begin = 14 if flags & 0x08 else 6  # the content size is optional
+    begin = 14 if flags & 0x08 else 6  # flag: the header has the content size
     if (
-        flags & 0xE3 != 0x60  # version 1, independent blocks, no reserved bit, no dictionary
+        flags & 0xE3 != 0x60  # not (version 1, independent blocks, no reserved bit, no dictionary)
         or limits & 0x8F
         or limits >> 4 < 4
         or len(data) <= begin
@@ -146,7 +146,7 @@ def _unlz4(data: memoryview) -> Iterator[bytes]:
         size = word & ~LZ4_STORED
         stop = position + 4 + size + check_bytes
         if not size:
-            if flags & 0x04 and position + 8 > len(data):  # the checksum of the content
+            if flags & 0x04 and position + 8 > len(data):  # flag: a checksum follows
                 raise CorruptBatch("an LZ4 frame is cut off")
             return
         if size > block_max or stop > len(data):
@@ -205,7 +205,7 @@ def _unzstd(data: memoryview) -> Iterator[bytes]:
         is_last = False
         while not is_last:
             position, is_last = _zstd_blocks(data, position)
-            if is_last and descriptor & 0x04:  # a checksum of the content
+            if is_last and descriptor & 0x04:  # flag: a checksum of the content follows
                 position += 4
             if position > len(data):
                 raise CorruptBatch("a Zstandard frame is cut off")

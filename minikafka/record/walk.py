@@ -92,7 +92,7 @@ class _OutsideOfSpan(Exception):
 
 
 class RecordRules(NamedTuple):
-    """The requirements of a topic for batches: maximum size, keys (in compacted topics), codec, level, timestamps.
+    """The requirements of a topic for batches: size, keys (in compacted topics), codec, its level, timestamps.
 
     `distances`: how far (ms) timestamps may lie before and after the time of the append; None: no limit.
     """
@@ -219,10 +219,10 @@ def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: in
 
 
 def _has_short_nulls(data: bytes, found: Sequence[Any]) -> bool:
-    """Return False if a negative length may be encoded in more than `_VARINT_MAX` bytes.
+    """Return False if the length of a null key, value or header value may take more than `_VARINT_MAX` bytes.
 
-    A negative length means null. The compiled reader accepts any negative length. Its varint can have up to ten
-    bytes without containing `_LONG_VARINT`.
+    The compiled reader reads any negative length as null. The varint of a negative length can have up to ten
+    bytes without containing `_LONG_VARINT`, so a search for `_LONG_VARINT` does not find every long varint.
     """
     keys, values = list(map(_key, found)), list(map(_value, found))
     if None not in keys and None not in values and not any(map(_headers, found)):
@@ -479,7 +479,7 @@ def _is_large(stream: _Stream) -> bool:
             raise
         return False
     if size < _LEAST_BODY:
-        raise CorruptBatch(f"a record claims {size} bytes")
+        raise CorruptBatch(f"a record declares {size} bytes, at least {_LEAST_BODY} are needed")
     return size > _PIECE_BYTES
 
 

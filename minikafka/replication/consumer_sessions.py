@@ -2,7 +2,7 @@
 
 A session remembers the partitions that a consumer fetches, so that requests and responses name only
 the partitions that changed. The cost of a fetch grows with the number of active partitions, because a
-partition that has not changed since the last response is not read.
+partition that has not changed since the last response is not read. A partition that may have changed is dirty.
 
 Invariant: a partition of an open session that is not in `ConsumerSession.dirty` is in `Partition.readers`. The
 `Partition` marks its readers dirty when its high watermark, log start offset, role or leader epoch changes.
@@ -158,7 +158,7 @@ class ConsumerSession:
         return item
 
     def watch(self, item: CachedPartition, find: Callable[[bytes, int], Partition | None]) -> None:
-        """Subscribe a dirty partition to changes of its replica. Call this before a fetch reads the partition.
+        """Subscribe a partition in `dirty` to changes of its replica. Call this before a fetch reads the partition.
 
         `find(topic, partition)` returns the replica.
         """
@@ -170,9 +170,9 @@ class ConsumerSession:
     ) -> None:
         """Record that a fetch has read a dirty partition.
 
-        `partition`: the replica if the consumer has every record that it may read; the partition is then no longer
-        dirty. Otherwise `partition` is None, and the partition stays dirty. If the response contains records of the
-        partition (`has_records`), the partition moves to the end of `dirty`, so that other partitions are read first.
+        `partition`: the replica if the consumer has every record that it may read, otherwise None. With a replica, the
+        partition is no longer dirty. With None, the partition stays dirty. If the response contains its records
+        (`has_records`), the partition then moves to the end of `dirty`, so that other partitions are read first.
         """
         if partition is not None and self.is_open:
             self.dirty.pop(item, None)
@@ -193,9 +193,9 @@ class ConsumerSession:
 class FetchSessionCache:
     """The sessions of all consumers.
 
-    Consumers and followers together have at most `slots` sessions. Sessions of followers are never evicted. The
-    consumers' sessions have at most `PARTITIONS_MAX` partitions, not counting a session that is being created
-    or updated.
+    Consumers and followers together have at most `slots` sessions. Sessions of followers are never evicted. All
+    consumers' sessions together have at most `PARTITIONS_MAX` partitions, not counting a session that is being
+    created or updated.
 
     `random_id()` returns a positive int32. The ids are random, so that after a restart of this broker no
     consumer with an old id continues the session of another consumer.

@@ -29,9 +29,10 @@ class _Refused(NamedTuple):
 
 
 class EarlyBatches:
-    """The producers of one partition whose batches came too early. Times are monotonic ms.
+    """The producers of one partition with a refused early batch. Times are monotonic ms.
 
-    `unknown_until`: until this time, the first batch of a producer without a batch in the log may still arrive.
+    `unknown_until`: until this time, early batches are also refused if the log has no batch of their producer. Its
+    first batch may still be on its way.
     """
 
     __slots__ = ("_refused", "unknown_until")
@@ -41,10 +42,11 @@ class EarlyBatches:
         self._refused: dict[int, _Refused] = {}
 
     def end_of_wait(self, producer_id: int, after: tuple[int, int], now: int) -> int:
-        """Note an early batch of the producer; return the time (ms) until which such batches are refused.
+        """Note an early batch of the producer; return the time (ms) until which its early batches are refused.
 
-        `after`: epoch and last sequence number of the producer in the log. A new wait begins when `after` has
-        changed, or when no early batch has arrived for `WAIT_MS`.
+        A batch is early if it arrives before an earlier batch of the same producer. `after`: epoch and last sequence
+        number of the producer in the log. A new wait begins when `after` has changed, or when no early batch has
+        arrived for `WAIT_MS`.
         """
         refused = self._refused.get(producer_id)
         if refused is None or refused.after != after or now - refused.last_at > WAIT_MS:

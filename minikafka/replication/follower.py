@@ -187,8 +187,8 @@ class Follower:
     def release_held(self) -> None:
         """Move held partitions to the next fetch, as many as the throttle allows. Call this before each fetch.
 
-        Each of them that is throttled gets a limit of bytes. Partitions that stay held are removed from the session,
-        so that the leader does not send their records.
+        Each throttled partition that is moved gets a limit of bytes (`limits`). Partitions that stay held are removed
+        from the session, so that the leader does not send their records.
         """
         granted = 0
         for key, followed in tuple(self.held.items()):
@@ -305,7 +305,8 @@ class Follower:
             self.on_awaited(partition)
         if log_start_offset > partition.log.log_start_offset:
             partition.advance_log_start_offset(min(log_start_offset, partition.high_watermark))
-            # Without this fetch DeleteRecords would wait until the partition has new records.
+            # The next fetch tells the leader the new log start offset. Without it, DeleteRecords would wait until the
+            # partition has new records.
             self._fetch_next(key, followed)
 
     def _count_throttled(
@@ -442,7 +443,7 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
         target, agreed = end, True
     elif end_offset < 0 and log.epochs.latest > partition.leader_epoch:
         logger.warning(
-            "partition %s: forgetting leader epoch %d of %s, which no leader had",
+            "partition %s: removing leader epoch %d from %s, because no leader had this epoch",
             partition.tp,
             log.epochs.latest,
             log.epochs.path,
@@ -467,5 +468,6 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
             target,
         )
         partition.truncate_to(target)
-    log.epochs.truncate_from_end(target)  # removes an epoch in which this leader appended no record
+    # This also removes a latest epoch that has no record in the log: a leader adds its epoch before its first record.
+    log.epochs.truncate_from_end(target)
     return agreed

@@ -182,7 +182,7 @@ class Partition:
         if new_epoch:
             self.epoch_start_offset = self.log.log_end_offset
             self.log.epochs.assign(state.leader_epoch, self.epoch_start_offset)
-        # A replica that a reassignment removes counts until it has left the ISR: it could still be elected.
+        # Keep the progress of a replica that a reassignment removes: it can be elected until it leaves the ISR.
         others = dict.fromkeys((*state.replicas, *state.isr))
         others.pop(self.broker_id, None)
         self._set_followers(
@@ -245,7 +245,7 @@ class Partition:
         self.isr_state = Committed(state.isr)
         self.wake_readers()
 
-    # ---- questions
+    # ---- offsets and epochs
 
     @property
     def isr(self) -> tuple[BrokerId, ...]:
@@ -401,9 +401,9 @@ class Partition:
         return log.log_end_offset
 
     def _unexpected(self, header: Header, known: int, now: int) -> int:
-        """Return 0 if a batch with an unexpected sequence is to be appended, else the result of `append_as_leader`.
+        """Check a batch with an unexpected sequence number. Return 0 if the batch is to be appended.
 
-        `known`: the result of `ProducerStates.check` for the batch.
+        Otherwise return the result that `append_as_leader` must return. `known`: the result of `ProducerStates.check`.
         """
         if known == UNKNOWN:
             is_early = now < self.early_batches.unknown_until and self._may_be_early(header, now)
@@ -412,7 +412,7 @@ class Partition:
             return -(_NOT_AVAILABLE if self._may_be_early(header, now) else _OUT_OF_ORDER)
         producers = self.log.producers
         if known == WRITTEN:
-            # For the client this means success, so the batch must be committed.
+            # The client takes DUPLICATE_SEQUENCE_NUMBER for success, so the batch must be committed.
             committed = producers.written_below(header[PRODUCER_ID]) <= self.high_watermark
             return -(_DUPLICATE if committed else _NOT_AVAILABLE)
         self.appended_base = known

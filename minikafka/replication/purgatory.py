@@ -5,8 +5,8 @@ of the requests, so a ready response waits until all earlier responses are ready
 elsewhere: a follower's fetch in its session, a consumer's fetch in `Partition.waiting`.
 
 Invariant: while a response waits for partitions, its connection is in `Partition.produce_waiting` of each of
-these partitions. Otherwise a partition could not fail the response after a change of leader, and records of the
-new leader would then count as the acknowledged records.
+these partitions. Otherwise a partition could not fail the response after a change of leader. The response would then
+be sent when records of the new leader at these offsets are committed.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class MultiProduce:
         return (self.encode(),)
 
     def fail(self, partition: Partition, error: int) -> None:
-        """Set the error code as the result of this partition, unless its records count as acknowledged."""
+        """Set the error code as the result of this partition, unless its records are already acknowledged."""
         for part in self.parts:
             if part.partition is partition and not _is_acknowledged(
                 part.required, partition, error
@@ -217,7 +217,7 @@ class AnswerQueue:
             self.send(out if slots or sent == 1 else (b"".join(out),))  # type: ignore[arg-type]
 
     def _sent(self, sent: int) -> None:
-        """Count `sent` responses as sent. If the measured response is one of them, record its duration."""
+        """Count `sent` responses as sent. If `measure` selected one of these responses, record its latency."""
         self.measured -= sent
         if self.measured <= 0:
             self.measured = 0
@@ -427,7 +427,7 @@ class Purgatory:
     def _append_gathered(self) -> None:
         gathered, self.gathered = self.gathered, []
         was_due = self._is_finish_due
-        self._is_finish_due = True  # this tick writes the appended batches
+        self._is_finish_due = True  # no new tick is needed: this tick writes the batches
         for append in gathered:
             append()
         self._is_finish_due = was_due

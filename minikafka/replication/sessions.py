@@ -286,13 +286,13 @@ class Session:
             item.mark_dirty()
             return
         item.error = 0
-        item.sent_high_watermark = -1  # the follower may not have received the last response
+        item.sent_high_watermark = -1  # send it again: the follower may have missed it
         log = partition.log
         item.diverging = None
         if last_epoch != log.epochs.latest or offset > log.log_end_offset:
             item.diverging = partition.diverging(last_epoch, offset)
             if item.diverging is None and offset > log.log_end_offset:
-                # The follower's log is empty and begins at another offset, which acknowledges nothing.
+                # The follower's log is empty and begins beyond the leader's end: its offset acknowledges no records.
                 item.error = _OUT_OF_RANGE
             if item.diverging is not None or item.error:
                 item.mark_dirty()
@@ -300,7 +300,7 @@ class Session:
         try:
             moved = partition.record_follower_fetch(progress, offset, now)
             if log.gaps.lost_from is not None and log.is_missing(offset):
-                # A follower that copied the records after the gap would have the gap too, without an error.
+                # A follower that copied the records after the gap would have the same gap and no error.
                 item.error = _CORRUPT
                 item.mark_dirty()
         except StorageFailed as failure:
@@ -326,7 +326,7 @@ class Session:
         partition = self.lookup(item.topic, item.number)
         progress = partition.followers.get(self.broker_id) if partition is not None else None
         if progress is not None:
-            progress.release()  # from an earlier session of the follower
+            progress.release()  # of the item in the follower's earlier session
             progress.item = item
         item.partition, item.progress = partition, progress
 
@@ -432,7 +432,7 @@ class Session:
     def expire(self, now: int) -> None:
         """Answer a parked fetch after its deadline with the high watermarks that have moved.
 
-        Also try again to send the held partitions. Call this every `throttle.RETRY_MS`.
+        Also try again to send the partitions that the throttle holds back. Call this every `throttle.RETRY_MS`.
         """
         if self.held:
             held, self.held = self.held, {}

@@ -56,14 +56,14 @@ class ControlPlaneClient:
         try:
             async with self._http_client().post(
                 url,
-                data=BytesIO(data),  # a large body passed as bytes would log a warning
+                data=BytesIO(data),  # aiohttp logs a warning for large bytes
                 headers=headers,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_ms / 1000),
             ) as response:
                 return _outcome(response.status, await _limited(response))
         except aiohttp.ClientError as error:
-            # Some errors of aiohttp are OSErrors without a number, which begin with "[Errno None]".
+            # Some errors of aiohttp are OSErrors without a number, whose text begins with "[Errno None]".
             reason = getattr(error, "strerror", None) or error
             raise ConnectionError(f"{host}:{port}: {reason}") from error
 

@@ -32,7 +32,7 @@ class ServedConnection(asyncio.Protocol):
         self._is_ended = False
         self.handler = handler
         self.deadline: Timer | None = None
-        # The event loop calls these attributes directly.
+        # With these attributes, the event loop calls aiohttp's methods directly.
         self.data_received = handler.data_received  # type: ignore[method-assign]
         self.eof_received = handler.eof_received  # type: ignore[method-assign]
         self.pause_writing = handler.pause_writing  # type: ignore[method-assign]

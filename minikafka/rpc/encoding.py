@@ -32,7 +32,8 @@ def pack(body: dict[str, Any]) -> bytes:
         pieces.append(value.packed)
     data = b"".join(pieces)
     if len(data) > BODY_MAX_BYTES:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a body of {len(data)} bytes is too large")
+        text = f"a body of {len(data)} bytes exceeds the maximum of {BODY_MAX_BYTES}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     return data
 
 

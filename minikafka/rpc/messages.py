@@ -273,15 +273,15 @@ def decode_step(body: object) -> str:
 
 
 def encode_steps(step: str, wait_ms: int) -> Body:
-    """Return the body of a tool's request for the held steps, and the steps at which an operation is blocked.
+    """Return the body of the call `steps`. A tool asks a broker which steps are held, and which block an operation.
 
-    The broker first waits, at most `wait_ms`, until an operation is blocked at `step`.
+    The broker responds when an operation is blocked at `step`, at the latest after `wait_ms`.
     """
     return {"step": step, "wait_ms": wait_ms}
 
 
 def decode_steps(body: object) -> tuple[str, int]:
-    """Return the (step, maximum wait in ms) in the body. Raises KafkaError(INVALID_REQUEST)."""
+    """Return (step, maximum wait in ms) from the body of the call `steps`. Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "step", "wait_ms")
     return _text(fields["step"], _STEP), _integer(fields["wait_ms"], 0, _STEP_WAIT_MAX_MS)
 

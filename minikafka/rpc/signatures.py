@@ -107,7 +107,7 @@ class Verifier:
         if abs(wall_ms - int(headers[TIME])) > WINDOW_MS:
             return f"the sender's clock differs by more than {WINDOW_MS} ms"
         if not self._remember(headers[NONCE], now):
-            return "it is a replay, or there are too many calls"
+            return f"it is a replay, or over {NONCES_MAX} calls came within {2 * WINDOW_MS} ms"
         return Sealed(nonce[1], int(nonce[2]), headers[BODY_HASH])
 
     def _remember(self, nonce: str, now: int) -> bool:

@@ -113,5 +113,5 @@ async def _end(process: Process) -> None:
         process.kill()
     await process.wait()
     process.stdin.close()
-    with suppress(OSError):  # the process had not read the whole task
+    with suppress(OSError):  # raised if the process had not read the whole task
         await process.stdin.wait_closed()

@@ -17,7 +17,7 @@ async def stop_listening(server: asyncio.Server) -> None:
     """
     loop = asyncio.get_running_loop()
     for listening in server.sockets:
-        loop.remove_reader(listening.fileno())  # without effect in uvloop
+        loop.remove_reader(listening.fileno())  # has no effect in uvloop
     for _ in range(_TURNS_TO_CONNECT):
         await asyncio.sleep(0)
     server.close()

@@ -31,7 +31,7 @@ class TaskRegistry:
         task = asyncio.get_running_loop().create_task(self._run(coroutine, name), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # A task that is cancelled before its first step has not started the coroutine.
+        # Without this, Python would warn of the coroutine of a task that is cancelled before its first step.
         task.add_done_callback(lambda _: coroutine.close())
         if self._is_closed:
             task.cancel()

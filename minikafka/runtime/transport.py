@@ -40,7 +40,7 @@ class SocketConnection(asyncio.BufferedProtocol):
         self._peer = "?"
         self._error: OSError | None = None
         self._transport: asyncio.Transport
-        # The event loop calls these three attributes directly, which saves 0.05 of 5.7 µs per read.
+        # With these three attributes, the event loop calls the handler directly, which saves 0.05 of 5.7 µs per read.
         self.get_buffer = handler.get_buffer  # type: ignore[method-assign,assignment]
         self.buffer_updated = (  # type: ignore[method-assign]
             _both(handler.buffer_updated, after_read) if after_read else handler.buffer_updated  # type: ignore[assignment]

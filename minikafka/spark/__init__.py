@@ -30,7 +30,7 @@ def register(spark: SparkSession) -> None:
 
     from minikafka.spark.datasource import MinikafkaDataSource
 
-    if is_remote():  # a Spark Connect server has its own environment
+    if is_remote():  # no SparkContext: the server has its own environment
         spark.dataSource.register(MinikafkaDataSource)
         return
     with _variables_of_streams(spark.sparkContext.environment):

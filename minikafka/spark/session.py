@@ -109,8 +109,8 @@ def _environment_for_java() -> dict[str, str]:
 def _environment_for_local() -> dict[str, str]:
     """Return environment variables for a session with a local master.
 
-    The variables set Spark's address to 127.0.0.1, and tell the launcher script `_LAUNCHER` if the workers have
-    pyspark installed.
+    The variables set Spark's address to 127.0.0.1, and tell the launcher script `_LAUNCHER` whether the workers
+    have pyspark installed.
     """
     workers = os.environ.get("PYSPARK_PYTHON") or sys.executable
     installed = {"MINIKAFKA_INSTALLED_PYSPARK": "1"} if workers == sys.executable else {}

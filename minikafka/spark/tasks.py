@@ -29,7 +29,7 @@ def run_tasks(
         with one_line_errors():
             return json.dumps(function(works[index]))
 
-    # Arrow functions would need pandas. Spark might call a deterministic function twice per row.
+    # With useArrow, the function would need pandas. Spark might call a deterministic function twice for a row.
     call = f.udf(run, "string", useArrow=False).asNondeterministic()
     numbers = spark.range(0, len(works), 1, len(works))
     rows = numbers.select("id", call("id").alias("result")).collect()

@@ -3,11 +3,12 @@
 `python -m minikafka.spark.verify --bootstrap B --topic T --source LINES.parquet --output DIRECTORY
 [--json]` reads the topic through `format("minikafka")`. A record's key is a file name, its value
 one line without the line end; the n-th record of a key (by offset) must be line n of that file. The
-source table has the columns file, line_no (from 1) and text. The join of both is written as Parquet
-with a column `state`: same, differs, missing (not in the topic) or extra (not in the source).
+source table has the columns file, line_no (from 1) and text. The join of the source
+lines and the records is written as Parquet with a column `state`: same, differs, missing (not in the
+topic) or extra (not in the source).
 
-Invariant: every line and every record is in exactly one row of the result, so that none is
-overlooked.
+Invariant: every line and every record is in exactly one row of the result, so that no line and no
+record is overlooked.
 """
 
 from __future__ import annotations
@@ -126,7 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("bootstrap", "topic", "source", "output"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--master", default="local[*]")
-    parser.add_argument("--json", action="store_true", help="one line of JSON on standard output")
+    parser.add_argument(
+        "--json", action="store_true", help="print one line of JSON to standard output"
+    )
     given = parser.parse_args(arguments)
     try:
         spark = session("minikafka verify", given.master)

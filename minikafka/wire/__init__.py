@@ -18,7 +18,7 @@ def _import_kio() -> None:
     """
     modules = cast("dict[str, ModuleType | None]", sys.modules)
     found = modules.pop("hypothesis", None)
-    modules["hypothesis"] = None  # importing hypothesis raises ImportError now
+    modules["hypothesis"] = None  # makes `import hypothesis` raise ImportError
     try:
         import_module("kio.static.primitive")
     finally:

@@ -451,7 +451,7 @@ def decode_response_head(buf: bytearray, body: int) -> ResponseHead:
 def response_partitions(
     buf: bytearray, head: ResponseHead, end: int
 ) -> Iterator[ResponsePartition]:
-    """Yield every partition of a v12 response that ends at `end`; the records stay in the buffer."""
+    """Yield the partitions of a v12 response, which ends at `end` in the buffer. Records are not copied."""
     position = head.position
     for _ in range(head.topic_count):
         topic, position = _compact_string(buf, position, end)

@@ -26,7 +26,10 @@ _unpack = HEADER.unpack_from
 
 
 class Again(Enum):
-    """An enum with the single member `AGAIN`, which type checkers tell from True, False and None."""
+    """The type of `AGAIN`, the result of a handler that has not handled the request.
+
+    The type is an enum, so that type checkers tell `AGAIN` from True, False and None.
+    """
 
     AGAIN = "again"
 
@@ -54,9 +57,9 @@ def frames(
 ) -> int:
     """Call a handler for every whole frame in [start, end), in order. Return the position of the next frame to read.
 
-    `routes`: the handlers by API key. `other`: the handler for all other APIs. The next frame is the first partial
-    frame, the frame after a handler that returned True, or the frame whose handler returned AGAIN. Raises
-    ProtocolViolation for an invalid size or client id length.
+    `routes`: the handlers by API key. `other`: the handler for all other APIs. The function stops before the first
+    partial frame, after a frame whose handler returned True, or before a frame whose handler returned AGAIN.
+    Raises ProtocolViolation for an invalid size or client id length.
     """
     large = min(size_max, OTHER_SIZE_MAX)
     while end - start >= 14:
@@ -74,7 +77,7 @@ def frames(
         body = start + 14 + client if client > 0 else start + 14
         if size < _SIZE_MIN or body > stop or client < -1:
             raise ProtocolViolation(
-                f"request frame of {size} bytes has a client id of {client} bytes"
+                f"request frame of {size} bytes cannot hold a client id of {client} bytes"
             )
         route = routes.get(api)
         if route is not None:

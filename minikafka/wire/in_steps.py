@@ -134,7 +134,7 @@ def _parts(entity_type: Any) -> tuple[_Part, ...]:
 
 def _part(owner: Any, field: Field[Any]) -> _Part:
     flexible: bool = owner.__flexible__
-    assert "tag" not in field.metadata, f"{owner.__name__}.{field.name} is a tagged field"
+    assert "tag" not in field.metadata, f"{owner.__name__}.{field.name} must not be a tagged field"
     inner, is_nullable = without_none(field.type)
     element = array_element(inner)
     if element is None:
@@ -243,7 +243,7 @@ def _columns(entity_type: Any) -> tuple[tuple[str, Pack, Any, Any], ...]:
 
 
 def _column(field: Field[Any], flexible: bool) -> tuple[str, Pack, Any, Any]:
-    assert "tag" not in field.metadata, f"{field.name} is a tagged field"
+    assert "tag" not in field.metadata, f"{field.name} must not be a tagged field"
     element = array_element(field.type)
     pack = _packer(field.metadata.get("kafka_type", ""), flexible)
     default = _plain(default_of(field))

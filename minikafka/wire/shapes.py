@@ -41,7 +41,10 @@ _SIZES: Final[dict[str, int]] = {
 
 
 class Cursor:
-    """A position in a message, the number of elements that may follow, and the byte ranges to cut out."""
+    """A position in a message. `elements_left`: the number of array elements that may still follow.
+
+    `cuts`: (start, end, replacement) of each byte range that must be replaced before kio decodes the message.
+    """
 
     __slots__ = ("cuts", "data", "elements_left", "pos")
 

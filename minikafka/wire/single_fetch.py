@@ -46,8 +46,8 @@ SingleResponse: TypeAlias = tuple[int, bytes, int, int, int, int, int]
 """Fields: session id, topic, partition, high watermark, log start offset, records start, records end."""
 
 
-# Pad bytes are zeros when packed, which is the value of their fields, and skip unused fields when unpacked.
-# The layouts are indexed by the length byte of the topic name, which is one more than the name's length.
+# `pack` writes pad bytes as zeros, which is the value of their fields. `unpack` skips pad bytes, because their fields
+# are not used. The index of a layout is the length byte of the topic name: the length of the name plus one.
 _REQUEST_LAYOUTS: Final = tuple(
     Struct(f">Bii4xi1xiiBx{max(name - 1, 0)}sBiiqiqi5s") for name in range(_NAME_MAX + 1)
 )

@@ -362,7 +362,9 @@ def _results(payload: bytes, count: int, kinds: Mapping[int, _ParseResult]) -> l
     except (struct.error, KeyError) as error:
         raise ValueError(f"not a response of ZooKeeper: {error!r}") from error
     if len(results) != count:
-        raise ValueError(f"not a response of ZooKeeper: {len(results)} results for {count}")
+        raise ValueError(
+            f"not a response of ZooKeeper: {len(results)} results for {count} operations"
+        )
     return results
 
 
@@ -410,7 +412,7 @@ def _buffer_at(payload: bytes, offset: int) -> tuple[bytes, int]:
     start = offset + LENGTH.size
     end = start + max(size, 0)
     if size < _NULL or end > len(payload):
-        raise ValueError(f"not a response of ZooKeeper: {size} bytes at {offset}")
+        raise ValueError(f"not a response of ZooKeeper: a buffer of {size} bytes at byte {offset}")
     return payload[start:end], end
 
 

@@ -225,7 +225,7 @@ class ZooKeeperConnection(asyncio.Protocol):
                 error = verdict
         self._owner.on_answer(request.at)
         self._owner.on_released(request.size)
-        with suppress(asyncio.InvalidStateError):  # cancelled: no caller waits any longer
+        with suppress(asyncio.InvalidStateError):  # raised if the caller was cancelled
             if error is None:
                 request.answer.set_result(result)
             else:

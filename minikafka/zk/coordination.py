@@ -254,7 +254,7 @@ class ZooKeeperCoordination:
         finally:
             for answer in answers:
                 if not answer.cancel():
-                    answer.exception()  # retrieved: only the first of several errors is raised
+                    answer.exception()  # otherwise asyncio logs every error that is not raised
 
     # ---- writes
 

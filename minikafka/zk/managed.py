@@ -65,7 +65,7 @@ autopurge.purgeInterval=1
 """
 _DIE_WITH_PARENT: Final = (
     "import ctypes, os, sys; "
-    "ctypes.CDLL(None).prctl(1, 9); "  # PR_SET_PDEATHSIG, SIGKILL; survives the exec
+    "ctypes.CDLL(None).prctl(1, 9); "  # PR_SET_PDEATHSIG, SIGKILL; execv keeps this setting
     "os.getppid() == int(sys.argv[1]) or os._exit(1); "
     "os.execv(sys.argv[2], sys.argv[2:])"
 )
@@ -175,7 +175,7 @@ class ManagedZooKeeper:
         Raises ConfigError, OSError, ServerFailed.
         """
         if not _is_free(self.port):
-            raise ServerFailed(f"port {self.port} for ZooKeeper is in use")
+            raise ServerFailed(f"port {self.port} for ZooKeeper is in use by another process")
         command = [str(find_java()), *_FLAGS, "-cp", os.pathsep.join(find_jars()), _MAIN]
         command.append(self._write_config())
         if self._attached:
@@ -211,7 +211,10 @@ class ManagedZooKeeper:
             await self._clock.sleep(POLL_MS)
 
     async def status(self) -> Mapping[str, str]:
-        """Return the answer to `srvr` as values by lower-case name; {} if the server serves no clients."""
+        """Return the lines of the answer to `srvr` as a mapping; {} if the server serves no clients.
+
+        A key is the text before the colon of a line, in lower case.
+        """
         answer = await self.four_letter_word("srvr")
         if not answer.startswith("Zookeeper version"):
             return {}

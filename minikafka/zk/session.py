@@ -222,7 +222,7 @@ class Session:
             await self._clock.sleep(self._rng.uniform(longest / 2, longest))
 
     async def _attach(self) -> ZooKeeperConnection | None:
-        """Connect to the next server and resume the session, or start a new session if the old has expired.
+        """Connect to the next server and resume the session, or start a new session if the old session has expired.
 
         Return the connection, None on failure.
         """
@@ -303,8 +303,8 @@ class Session:
             if now - connection.last_sent >= self.timeout_ms / 3:
                 connection.ping()
             if late > self.timeout_ms / 6:
-                # The event loop was blocked, so the server may have answered. Responses may wait in the
-                # socket, and are read before the next check.
+                # The event loop was blocked, so responses of the server may wait in the socket. The loop reads them
+                # before the next check.
                 connection.last_received += int(late)
             elif self._is_silent(connection, now):
                 logger.warning("ZooKeeper does not answer; connecting to another server")
@@ -323,7 +323,9 @@ class Session:
             if queued.at > too_old:
                 break
             if not queued.answer.done():
-                queued.answer.set_exception(NotConnected("not sent within the session timeout"))
+                queued.answer.set_exception(
+                    NotConnected("the request was not sent within the session timeout")
+                )
 
     # ---- events of the connection (connection.Owner)
 
@@ -349,7 +351,9 @@ class Session:
         if not self._is_closing:
             self._enter(SessionState.SUSPENDED)
             self._lease_timer = self._clock.call_later(max(0, self._lease - now), self._lease_over)
-            self._fail_queue(NotConnected("the ZooKeeper connection was lost before this was sent"))
+            self._fail_queue(
+                NotConnected("the ZooKeeper connection was lost before the request was sent")
+            )
 
     def _lease_over(self) -> None:
         if self._clock.now() < self._lease:  # timers may fire slightly early

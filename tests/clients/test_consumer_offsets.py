@@ -1,4 +1,6 @@
-"""The records of `__consumer_offsets`, compared with Apache Kafka 3.9: Kafka prints ours, and we read Kafka's.
+"""Compatibility of `__consumer_offsets` with Apache Kafka 3.9.
+
+Kafka's formatters print minikafka's records, and minikafka reads Kafka's records.
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
 """

@@ -26,7 +26,7 @@ SESSION_MS = 6_000
 
 
 class GroupReader(Protocol):
-    """A consumer library: reads `count` records as a member of the group, commits them and leaves."""
+    """A consumer of one client library. `read` joins the group, reads and commits `count` records, and leaves."""
 
     name: str
 

@@ -1,4 +1,6 @@
-"""Kafka's consumer group tools give the same answers as our commands; Java's consumer shares a group with ours.
+"""Kafka's tool for consumer groups and `minikafka groups` print the same.
+
+Java's consumer shares a group with minikafka's consumer.
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
 """
@@ -48,7 +50,7 @@ async def java(main: str, *arguments: str) -> asyncio.subprocess.Process:
 
 
 async def theirs(cluster: LocalCluster, *arguments: str) -> list[list[str]]:
-    """Return the words of each line that Kafka's tool prints, sorted."""
+    """Return the words of each line that Kafka's tool prints. The lines are sorted."""
     process = await java(GROUPS, "--bootstrap-server", cluster.bootstrap, *arguments)
     async with asyncio.timeout(120):
         printed, _ = await process.communicate()
@@ -56,13 +58,16 @@ async def theirs(cluster: LocalCluster, *arguments: str) -> list[list[str]]:
 
 
 async def ours(cluster: LocalCluster, *arguments: str) -> list[list[str]]:
-    """Return the words of each line that our command prints, sorted."""
+    """Return the words of each line that `minikafka groups` prints. The lines are sorted."""
     done = await call("groups", *arguments, "--bootstrap", cluster.bootstrap)
     return words(done.out)
 
 
 def words(text: str) -> list[list[str]]:
-    """Return the words of each line of a table; Kafka 3.9 leaves some cells empty where we print a dash."""
+    """Return the words of each line of a table, sorted by line and without dashes.
+
+    Kafka 3.9 leaves some cells empty where our command prints a dash.
+    """
     lines = [line for line in text.splitlines() if not line.startswith(("Warn:", "Consumer group"))]
     return sorted([word for word in line.split() if word != "-"] for line in lines if line.strip())
 
@@ -176,9 +181,8 @@ async def test_kafkas_group_tool_with_rare_options_prints_the_same_as_our_comman
         found = await theirs(cluster, "--describe", "--group", "rare-busy", *verbose)
         mine = await ours(cluster, "describe", "rare-busy", *verbose)
         assert mine[1][-1] == "rare(0,1,2,3)"
-        assert (
-            found[1][-1] == "(0,1,2,3)"
-        )  # Kafka 3.9 omits the topic, although Kafka's documentation shows it
+        # Kafka 3.9 omits the topic, although Kafka's documentation shows it.
+        assert found[1][-1] == "(0,1,2,3)"
         assert found[1][:-1] == mine[1][:-1]
 
 
@@ -235,4 +239,4 @@ async def shared(cluster: LocalCluster, group: str, members: int) -> None:
             whole = len({tp for share in shares for tp in share}) == PARTITIONS
             if whole and [*map(len, shares)] == [PARTITIONS // members] * members:
                 return
-            await asyncio.sleep(0.1)  # changes of a group cause no notification
+            await asyncio.sleep(0.1)  # a broker does not notify clients of changes in a group

@@ -33,9 +33,9 @@ pytestmark = pytest.mark.skipif(
 
 
 def cleaned_by_kafka(lines: list[str], file: Path) -> list[int]:
-    """Run Kafka's Cleaner once for each line, which has the arguments of one cleaning; return the end offsets.
+    """Write the lines to `file`, and run Kafka's Cleaner once for each line; return the end offsets.
 
-    `file` is written with the lines. LogCleaning.java describes the arguments.
+    A line has the arguments of one cleaning, which LogCleaning.java describes.
     """
     file.write_text("\n".join(lines) + "\n")
     command = ["java", "-cp", f"{JARS}/*", str(PROGRAM), str(file)]
@@ -59,10 +59,10 @@ def replace(log: Log, groups: list[CleanedGroup]) -> None:
 def test_cleaned_log_has_the_same_batches_as_a_log_cleaned_by_kafka(
     tmp_path: Path, memory: int
 ) -> None:
-    """Each log is cleaned three times: first without its last eight segments, then twice without its last segment.
+    """Each log is cleaned three times: first all but its last eight segments, then twice all but its last segment.
 
-    Delete markers have expired before the third cleaning. With the small offset map, each cleaning ends earlier, in the
-    middle of a batch.
+    Delete markers have expired before the third cleaning. With the smaller of the two offset maps, each cleaning ends
+    earlier, in the middle of a batch.
     """
     storage, lines, ends = DiskStorage(), [], []
     now = int(time.time() * 1_000)
@@ -83,9 +83,8 @@ def test_cleaned_log_has_the_same_batches_as_a_log_cleaned_by_kafka(
             )
             uncleanable = log.segments[slot].base_offset
             given = task(log, wall_ms, uncleanable, dedupe_bytes=memory)
-            if (
-                first_dirty == given.uncleanable_offset
-            ):  # everything is clean: clean the last segment again
+            if first_dirty == given.uncleanable_offset:
+                # Everything is clean: clean the last segment again.
                 first_dirty = log.segments[slot - 1].base_offset
                 log.gaps.mark(first_dirty)
                 given = task(log, wall_ms, uncleanable, dedupe_bytes=memory)
@@ -102,7 +101,7 @@ def test_cleaned_log_has_the_same_batches_as_a_log_cleaned_by_kafka(
 def test_transaction_that_ends_above_the_last_stable_offset_is_cleaned_as_by_kafka(
     tmp_path: Path,
 ) -> None:
-    """In each log one transaction stays open. Transactions that began earlier end above its first offset."""
+    """Each log has a transaction that never ends. Earlier transactions end above the first offset of that one."""
     storage, lines, ends = DiskStorage(), [], []
     now = int(time.time() * 1_000)
     for seed in SEEDS:

@@ -85,7 +85,8 @@ async def read_all(members: tuple[Running, ...], total: int) -> None:
 
     async with asyncio.timeout(60):
         while True:
-            known = [len(member.facts) for member in members]  # before the check
+            # Count before the check, so that a fact that arrives during the check ends the wait below.
+            known = [len(member.facts) for member in members]
             if is_complete():
                 return
             waits = [
@@ -192,7 +193,7 @@ async def test_no_acknowledged_record_is_lost_when_leader_and_coordinator_die(
     producer = await driver.start("stream", topic)
     consumer = await driver.start("consume", topic, topic, "eager", "")
     await consumer.until(lambda: len(consumer.values) > BATCH)
-    # The topic has more partitions than there are brokers, so every broker leads one.
+    # Every broker leads a partition of the topic, because the topic has more partitions than there are brokers.
     victim = (await cluster.state()).leader_of(GROUP_TOPIC, partition_of(topic, OFFSETS_PARTITIONS))
     assert victim is not None
     await kill(cluster, victim)

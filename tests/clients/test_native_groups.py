@@ -201,7 +201,7 @@ async def shared(*members: Member) -> None:
             shares = [member.owned() for member in members]
             if len(frozenset().union(*shares)) == PARTITIONS and {*map(len, shares)} == {size}:
                 return
-            await asyncio.sleep(0.05)  # other libraries have no notification
+            await asyncio.sleep(0.05)  # other libraries give no signal to wait for
 
 
 async def write(bootstrap: str, topic: str, words: str) -> set[bytes]:
@@ -217,7 +217,7 @@ async def read_by(values: set[bytes], *members: Member) -> list[bytes]:
     """Wait until each value was read by some member; return every read of these values, repeated reads included."""
     async with asyncio.timeout(SECONDS):
         while not values <= {v for member in members for v in member.values}:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # other libraries have no notification
+            await asyncio.sleep(0.05)  # other libraries give no signal to wait for
     return [value for member in members for value in member.values if value in values]
 
 
@@ -250,7 +250,7 @@ async def test_members_of_two_libraries_share_the_partitions_whoever_leads(
             second = await write(bootstrap, topic, "second")
             assert sorted(await read_by(second, ours, theirs)) == sorted(second)
         await shared(theirs)
-        async with native(bootstrap, topic, assignor) as ours:  # the other library has the leader
+        async with native(bootstrap, topic, assignor) as ours:  # the group's leader is `theirs`
             await shared(ours, theirs)
             third = await write(bootstrap, topic, "third")
             assert sorted(await read_by(third, ours, theirs)) == sorted(third)

@@ -56,7 +56,7 @@ async def test_consumer_sees_the_earliest_offset_rise_by_retention(tmp_path: Pat
 
             await eventually(has_moved)
             low, _ = reader.get_watermark_offsets(FIRST, timeout=30)
-            reader.assign([TopicPartition("t", 0, 2)])  # deleted records: offset is reset
+            reader.assign([TopicPartition("t", 0, 2)])  # deleted offset: the position is reset
             message = reader.poll(30)
             assert message is not None
             assert message.error() is None

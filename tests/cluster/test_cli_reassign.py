@@ -155,7 +155,7 @@ async def test_interrupted_reassign_withdraws_its_request(cluster: LocalCluster)
             process.kill()
         await cluster.release("reassignment.U1")
     assert (process.returncode, "taken-back-0: the request was taken back" in err) == (130, True)
-    await create(cluster, "after-it", (1, 2))  # the controller has passed the step
+    await create(cluster, "after-it", (1, 2))  # waits until the controller has passed U1
     assert await replicas_of(cluster, "taken-back") == [(1, 2)]
 
 
@@ -282,9 +282,8 @@ async def test_reassign_follows_its_move_through_a_controller_failover(
 
     await eventually(accepted)
     await cluster.kill(controller)
-    await cluster.start(
-        controller
-    )  # the start ends the former session, so another controller is elected
+    # The start ends the former session of the broker, so another controller is elected.
+    await cluster.start(controller)
     await cluster.resume(slow)
     done = await moving
     assert done.code == 0, done

@@ -52,7 +52,7 @@ async def topics_created(cluster: LocalCluster) -> AsyncIterator[None]:
     async def make() -> None:
         async with Client(cluster.bootstrap) as client:
             for number in count():
-                with suppress(KafkaError, OSError):  # while there is no controller
+                with suppress(KafkaError, OSError):  # raised while there is no controller
                     await client.create_topics(NewTopic(f"made-{number}", 2, REPLICAS))
                 await asyncio.sleep(BETWEEN_SECONDS)
 

@@ -1,7 +1,7 @@
 """Test cases of KAFKA-42 that need real processes; `tests/conformance/controller/test_kafka_42.py` has the others.
 
-They test the command line of a reassignment that does not end, `status` while a broker does not complete its
-leader change, and the death of all processes at once.
+The tests interrupt a `reassign` command that cannot complete, read the cluster's state while a broker does not complete
+its leader change, and kill all processes at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def test_2b_the_broker_is_not_able_to_start_the_replicas(stage: RealStage)
             outcome = (await client.admin.alter_reassignments({move.tp: None}))[move.tp]
             assert outcome.ok, outcome
             await stage.cluster.release(NOT_STARTING, [cast.newcomer])
-            # As in Kafka, a cancelled reassignment puts the replicas that it would have kept first.
+            # As in Kafka, after the cancellation the replicas that are also in the target come first.
             origin = {0: (cast.follower, cast.leader)}
             await eventually(
                 lambda: not missing_replicas(stage, "t", origin),

@@ -79,7 +79,10 @@ async def controller_of(cluster: LocalCluster) -> int:
 
 
 def written_and_sent(lines: list[Any]) -> list[Any]:
-    """Return the writes and requests in the ledger lines, in order: a plan and the real event must agree on them."""
+    """Return the writes and requests in the ledger lines, in order.
+
+    The tests compare a plan with the real event by these writes and requests.
+    """
     found = []
     for line in lines:
         if line["kind"] == "write":
@@ -96,7 +99,7 @@ async def planned(cluster: LocalCluster, **question: Any) -> list[Any]:
 
 
 async def kill_and_wait(cluster: LocalCluster, broker: int) -> str:
-    """Kill the broker, wait for the failover, and return the cause of the controller's event."""
+    """Kill the broker, wait for the failover, and return the failover's cause id in the ledger."""
     before = {line["cause"] for line in lines_of(cluster)}
     await kill(cluster, broker)
     found: list[str] = []
@@ -271,7 +274,8 @@ async def test_why_names_the_paused_broker_that_a_reassignment_waits_for(
         if tp.topic == "pair" and other not in view.replicas
     )
     name = str(tp)
-    step = "reassignment.A1"  # before this step the target gets no request, so it cannot be in sync yet
+    # Before this step, the controller sends no request to `other`, so `other` is not in sync when it is paused.
+    step = "reassignment.A1"
     async with Client(cluster.bootstrap) as client, asyncio.TaskGroup() as tasks:
         await cluster.hold(step, [controller])
         tasks.create_task(client.admin.alter_reassignments({tp: (replicas[0], other)}))
@@ -313,7 +317,7 @@ async def test_why_names_the_step_at_which_a_deletion_is_held(cluster: LocalClus
 async def test_step_line_survives_sigkill_of_the_controller(
     cluster: LocalCluster,
 ) -> None:
-    """The line of a step is in the file before the step is carried out."""
+    """A step's line is in the ledger file before the controller carries out the step."""
     async with Client(cluster.bootstrap) as client:
         await client.create_topics(NewTopic("late", 1, 3))
     controller = await controller_of(cluster)

@@ -1,4 +1,7 @@
-"""The benchmark against Apache Kafka measures every row, or names the environment variable for missing jars."""
+"""The benchmark against Apache Kafka fills every row of its results.
+
+Without Kafka's jars, the benchmark's error names the environment variable to set.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Terminal:
         while True:
             try:
                 data = os.read(self._master, 65536)
-            except OSError:  # no process has the terminal open
+            except OSError:  # raised when no process has the terminal open
                 return
             with self._changed:
                 self._written += data

@@ -61,7 +61,7 @@ async def test_zombie_controller_changes_nothing_when_it_is_resumed(
         await stream.stop()
         before = decided(stage)
 
-        # The request that releases the step is in the socket of the paused controller when it is resumed.
+        # Resume the controller only when the request that releases the step waits in its socket.
         waiting = stage.unread(cast.controller)
         going_on = asyncio.create_task(stage.cluster.release(step, [cast.controller]))
         await eventually(lambda: stage.unread(cast.controller) > waiting)
@@ -78,7 +78,10 @@ async def test_zombie_controller_changes_nothing_when_it_is_resumed(
 
 
 def decided(stage: RealStage) -> dict[str, object]:
-    """Return every node that a controller writes; a partition state has only the fields that a controller sets."""
+    """Return the content of every node that a controller writes, by path.
+
+    Partition states are reduced to the controller epoch, leader and leader epoch, because a leader may change the ISR.
+    """
     tree: dict[str, object] = dict(stage.tree())
     for path in tree:
         if path.endswith("/state"):

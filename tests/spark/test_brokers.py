@@ -1,4 +1,7 @@
-"""Brokers for Spark: the shipped cluster file, the memory per record, and the packages that a broker imports."""
+"""Tests of real brokers: the shipped cluster file, the memory per record, and the packages that a broker loads.
+
+Spark writes and reads the records.
+"""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ async def test_stream_continues_from_its_checkpoint_and_finds_new_partitions(cli
 async def test_starting_streams_add_nothing_to_the_environment_that_they_share(
     spark, client, stream
 ):
-    """The environment is a map of Spark that is not thread-safe: if two threads add keys, the next read fails."""
+    """Spark keeps the environment in a map that is not thread-safe: if two threads add keys, the next read fails."""
     await client.create_topics(NewTopic("environment", 1, 3))
     rows = await fill(client, "environment", 0, 0, 1)
     register(spark)
@@ -163,7 +163,10 @@ async def test_topic_created_again_under_a_stream_is_explained(client, stream, a
 
 
 async def test_truncation_under_a_stream_is_explained(cluster: LocalCluster, client, stream):
-    """A replica without the last ten read records becomes leader, and its log grows past the stream's offset."""
+    """A replica that lacks the last ten records that the stream has read becomes leader.
+
+    The new leader's log then grows past the stream's offset.
+    """
     config = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
     await client.create_topics(NewTopic("cut", 1, configs=config, assignment={0: [1, 2]}))
     rows = await fill(client, "cut", 0, 0, 20)
@@ -176,10 +179,13 @@ async def test_truncation_under_a_stream_is_explained(cluster: LocalCluster, cli
     await wait_for_only_replica(cluster, "cut", 2)
     new = [(row[0], row[1], row[2], f"1{row[3]}") for row in rows[20:]]
     new += [("cut", 0, offset, f"1{offset}") for offset in range(30, 35)]
-    # The idempotent producer of `client` has written the lost records.
+    # Use another client: the idempotent producer of `client` would continue with the sequence number after the lost
+    # records.
     async with Client(cluster.bootstrap) as later:
         await later.produce("cut", [Record(value=row[3].encode()) for row in new], partition=0)
-    lost = r"records 20 to 29 of cut-0, which were read, .* since an unclean leader election"
+    lost = (
+        r"records 20 to 29 of cut-0 were read but are no longer .* since an unclean leader election"
+    )
     with pytest.raises(Exception, match=lost):
         await run(stream, subscribe="cut")
     found = await run(stream, subscribe="cut", failOnDataLoss="false")
@@ -200,7 +206,7 @@ def batch(spark, cluster: LocalCluster) -> Callable[..., list[int]]:
 
 
 async def test_times_and_splits_bound_a_batch_read(client, batch):
-    # Without the setting, retention deletes the records of 1970 when its pass comes.
+    # Without this setting, a retention pass would delete the records, whose timestamps are in 1970.
     await client.create_topics(NewTopic("timed", 1, 3, {"retention.ms": "-1"}))
     records = [Record(value=b"v", timestamp=1_000 + 10 * number) for number in range(100)]
     await client.produce("timed", records, partition=0)

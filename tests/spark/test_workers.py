@@ -28,10 +28,10 @@ def bare(tmp_path) -> Path:
 
 @pytest.fixture
 def spark_on_bare(spark, bare) -> Iterator:
-    """The Spark session, with `bare` as the Python of its workers, as if PYSPARK_PYTHON named it."""
+    """The Spark session. Its workers run the interpreter `bare`, as if PYSPARK_PYTHON named this interpreter."""
     context = spark.sparkContext
     usual, context.pythonExec = context.pythonExec, str(bare)
-    context.environment["PYTHONPATH"] = os.pathsep.join(ZIPS)  # as in a session with this Python
+    context.environment["PYTHONPATH"] = os.pathsep.join(ZIPS)  # as in a session of `bare`
     spark.dataSource.register(MinikafkaDataSource)
     yield spark
     context.pythonExec = usual

@@ -78,7 +78,7 @@ async def test_rows_are_written_with_every_codec_and_read_by_the_source(
     spark, cluster, client, codec
 ):
     topic = f"codec-{codec}"
-    # Without the setting, retention deletes the rows of 1970 when its pass comes.
+    # Without this setting, a retention pass would delete the rows, whose timestamps are in 1970.
     await client.create_topics(NewTopic(topic, 2, 3, {"retention.ms": "-1"}))
     options = parse(
         {

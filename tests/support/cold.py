@@ -162,7 +162,7 @@ class Replicas:
 
 
 class Cold:
-    """The parts of a broker that handlers of cold requests use. `services` passes the parts to the handlers."""
+    """The parts of a broker that handlers of infrequent requests use. A handler gets the parts as `services`."""
 
     def __init__(
         self,

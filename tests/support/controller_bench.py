@@ -45,7 +45,10 @@ def describe(controller: ZooKeeperController) -> dict[str, Any]:
 
 
 def partitions_of(controller: Any) -> list[dict[str, Any]]:
-    """Return every partition with a leader and ISR, and all its states (B6, B7); [] if `controller` is not active."""
+    """Return every partition that has a leader and ISR, with its state and the states of its replicas (B6, B7).
+
+    Return [] if `controller` is not active.
+    """
     if controller._term is None:
         return []
     context = controller._term.machine.context

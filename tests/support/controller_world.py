@@ -86,7 +86,7 @@ def broker(broker_id: int, epoch: int = 1) -> Broker:
 
 
 def image(*replica_lists: list[int]) -> TopicImage:
-    """Return the image of a topic in which the i-th list is the replicas of partition i."""
+    """Return the TopicImage of a topic. The i-th list has the replicas of partition i."""
     return TopicImage(
         b"0123456789abcdef",
         {i: ReplicaAssignment(tuple(replicas)) for i, replicas in enumerate(replica_lists)},
@@ -205,7 +205,7 @@ def run_steps(nodes: StateNodes, steps: Generator[Any, Any, Any]) -> Any:
 def read_of(
     nodes: StateNodes, question: ReadLeaderAndIsr | ReadUncleanSettings, unclean: set[str]
 ) -> Outcome:
-    """Carry out an effect that only reads ZooKeeper, and return the outcome."""
+    """Return the outcome of a ZooKeeper read that the state machine requests."""
     if isinstance(question, ReadLeaderAndIsr):
         return LeaderAndIsrRead({tp: nodes[tp] for tp in question.partitions if tp in nodes})
     return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
@@ -221,7 +221,7 @@ def sent_to(effects: Iterable[Effect], kind: type) -> dict[int, Any]:
 
 
 class World:
-    """A controller machine and its ZooKeeper, for example `World(brokers=3).create("t", [0, 1, 2])`.
+    """A controller's state machine and its ZooKeeper, for example `World(brokers=3).create("t", [0, 1, 2])`.
 
     `sent`: all requests so far, in order. `nodes` and `topics`: the state and topic nodes in ZooKeeper. `brokers`: the
     live brokers. `unclean`: the topics that allow unclean elections.
@@ -286,14 +286,14 @@ class World:
         self._write_admin_node(layout.PREFERRED_ELECTION, data)
 
     def _write_admin_node(self, path: str, data: bytes | None) -> None:
-        """Write the node, or delete it if `data` is None."""
+        """Write the node at `path`, or delete the node if `data` is None."""
         if data is not None:
             self.ensemble.put(path, data)
         elif path in self.ensemble.nodes:
             self.ensemble.delete(path)
 
     def start(self, epoch: int) -> None:
-        """Begin a new controller epoch with a new machine that gets everything that ZooKeeper holds."""
+        """Begin a new controller epoch: pass everything that ZooKeeper holds to a new state machine."""
         self.machine = ControllerMachine(0, epoch, self.settings)
         self.handle(
             ControllerElected(
@@ -344,7 +344,7 @@ class World:
             effects = self.machine.handle(self.answer_of(question), self.now)
 
     def carry_out(self, effects: list[Effect]) -> bool:
-        """Record the effects and carry out the ZooKeeper writes whose outcome the machine does not wait for.
+        """Record the effects, and carry out the ZooKeeper writes that the state machine does not wait for.
 
         Return False if the controller died at the step `crash_at`.
         """
@@ -375,7 +375,7 @@ class World:
         ]
 
     def answer_of(self, question: Effect) -> Outcome:
-        """Carry out on ZooKeeper an effect whose outcome the machine waits for; return the outcome."""
+        """Carry out a ZooKeeper read or write whose outcome the state machine waits for; return the outcome."""
         if isinstance(question, WriteLeaderAndIsr):
             return write_states(self.nodes, question.states)
         if isinstance(question, WriteAssignments):
@@ -405,7 +405,7 @@ class World:
     def give_topic_ids(self, topics: Mapping[str, bytes | None]) -> dict[str, bytes]:
         """Write topic ids to the topic nodes; return the ids that were written.
 
-        If the given id is None, the topic gets its padded name as id, but only if the topic has no state nodes.
+        A topic whose given id is None gets its name, padded to 16 bytes, as id. If it has state nodes, it is skipped.
         """
         given = {}
         for topic, topic_id in topics.items():
@@ -431,7 +431,7 @@ class World:
         return self.answer()
 
     def submit(self, targets: Mapping[TopicPartition, list[int]]) -> World:
-        """Write `/admin/reassign_partitions`, and pass ReassignmentsSubmitted to the machine."""
+        """Write `/admin/reassign_partitions`, and pass ReassignmentsSubmitted to the state machine."""
         self.submitted = {tp: tuple(target) for tp, target in targets.items()}
         return self.handle(ReassignmentsSubmitted(dict(self.submitted)))
 
@@ -447,17 +447,17 @@ class World:
         return dict([e for e in self.effects if isinstance(e, AnswerAdmin)][-1].results)
 
     def expand(self, tp: TopicPartition, isr: list[int]) -> World:
-        """Write a larger ISR, as the leader does, and pass IsrChanged to the machine."""
+        """Write a larger ISR, as the leader does, and pass IsrChanged to the state machine."""
         self.shrink(tp, isr)
         return self.handle(IsrChanged((), {tp: self.nodes[tp]}))
 
     def mark(self, *topics: str) -> World:
-        """Mark topics for deletion, and pass DeletionsChanged to the machine."""
+        """Mark topics for deletion, and pass DeletionsChanged to the state machine."""
         self.deletions |= set(topics)
         return self.handle(DeletionsChanged(self.deletions))
 
     def deleted(self, broker_id: int, *partitions: TopicPartition, error: int = 0) -> World:
-        """Pass a broker's StopReplica response to the machine: its replicas were deleted, or failed with `error`."""
+        """Pass a broker's StopReplica response, with `error` for each partition (0: deleted), to the state machine."""
         epoch = self.brokers[broker_id].epoch
         return self.handle(StopReplicaAnswered(broker_id, epoch, dict.fromkeys(partitions, error)))
 
@@ -487,7 +487,11 @@ class World:
 
 
 def validate(context: Context) -> None:
-    """Assert the invariants of the controller's context: those listed in `context.py`, and I8."""
+    """Assert the invariants listed in `context.py`, and those of leaders and ISRs (I8).
+
+    An ISR is not empty, and includes the leader if there is one. All ISR members are replicas of the partition, except
+    during a reassignment or deletion.
+    """
     for tp, leadership in context.leadership.items():
         replicas = context.assignments[tp].replicas
         assert leadership.isr, f"{tp} has an empty ISR"

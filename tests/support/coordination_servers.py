@@ -72,7 +72,7 @@ class Zookeeper(Protocol):
         """End a session, as any client that knows the session's password can."""
 
     async def has(self, client: Any, path: str) -> bool:
-        """True if the observer sees the node, whose path is relative to the client's root."""
+        """True if the node exists, read without the client. `path` is relative to the client's root."""
 
     async def watched_paths(self, client: Any) -> int:
         """Return the number of paths below the client's root that are watched by any client."""
@@ -197,5 +197,5 @@ class InMemory:
 
 
 def _conform(apache: Apache, memory: InMemory) -> tuple[Zookeeper, Zookeeper]:
-    """Let the type checker compare both classes with the protocol `Zookeeper`."""
+    """Let the type checker verify that `Apache` and `InMemory` implement the protocol `Zookeeper`."""
     return apache, memory

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from fastcrc.crc32 import iscsi
 
+# kafka-python still uses deprecated functions of importlib.resources.
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # of importlib.resources, which it still uses
+    warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record.memory_records import MemoryRecordsBuilder
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

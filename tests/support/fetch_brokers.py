@@ -228,7 +228,7 @@ class FetchBrokers:
         return True
 
     def _metadata(self, index: int, body: _Body) -> bytes:
-        _, size = body.take("BB")  # tags of the header
+        _, size = body.take("BB")  # tags of the header, length of the topic array + 1
         asked = [self._asked_topic(body) for _ in range(size - 1)] if size else list(self.topics)
         assert body.take("BB") == (0, 0)  # neither auto-creation nor authorized operations
         out = [struct.pack(">iB", 0, len(self.listeners) + 1)]

@@ -36,7 +36,7 @@ class SteppedCluster(MemoryCluster):
         self.at_step: Callable[[int, int, str], None] = lambda broker, number, name: None
 
     def created(self, broker: Broker) -> None:
-        """Wrap the methods named in `STEPS`, so that they report steps."""
+        """Wrap the broker's methods named in `STEPS`, so that the begin and end of each call are steps."""
         for name in STEPS:
             owner = broker.groups._appends if name.startswith("_") else broker.groups
             method = getattr(owner, name)

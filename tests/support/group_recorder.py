@@ -49,7 +49,7 @@ def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) ->
 
 
 class InParts(Protocol):
-    """A coordinator that may delay its answers to the parts of a request until `answer` is called."""
+    """A coordinator that gets a request in parts, and may delay all its responses until `answer` is called."""
 
     def answer(self) -> None: ...
 
@@ -57,7 +57,7 @@ class InParts(Protocol):
 def parts_of(
     cold: Cold, api: int, version: int, coordinator: InParts, **values: Any
 ) -> tuple[int, Any]:
-    """Run a handler that passes a request to the coordinator in parts; return (number of handler steps, response)."""
+    """Run a handler that passes a request to the coordinator in parts; return (number of yields, response)."""
     groups: Any = coordinator
     cold.services.groups = groups
     asked = context(version)

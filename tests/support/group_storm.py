@@ -392,7 +392,10 @@ class GroupStorm:
             self.later(20, self.finish_appends, host)
 
     def move(self) -> None:
-        """Elect another leader. The oldest pending appends of the former leader may still be committed."""
+        """Move the group's partition to another leader.
+
+        Of the former leader's pending appends, a random number of the oldest ones are committed.
+        """
         former = self.hosts[-1]
         former.leads = False
         for append in former.held[: self.rng.randrange(len(former.held) + 1)]:

@@ -2,9 +2,12 @@
 
 There are three clients. `a` uses JoinGroup version 5 and must first get a member id. `b` uses version 9 and is a
 static member. `c` uses version 3, as old clients do. Member ids differ between Kafka and our core, so labels replace
-them for the comparison. Requests are not sent if Kafka's reaction to them is not determined: a LeaveGroup of the
-leader of three members (either other member may lead next), and a second JoinGroup or SyncGroup while the first waits
-for its answer (either may be answered), except for the static member.
+them for the comparison.
+
+Requests are not sent if Kafka's reaction to them is not determined. The leader of three members sends no LeaveGroup,
+because either other member may become the next leader. A client whose JoinGroup or SyncGroup is not answered yet sends
+no second one, because Kafka may answer either request first. Only the static member may then send a JoinGroup, as after
+a restart.
 """
 
 from __future__ import annotations
@@ -80,7 +83,7 @@ class Twins:
         body = codec.request(api, version, **values)
         session.socket.sendall(codec.encode_request(api, version, 1, CLIENT_ID, body))
         self.parked[caller] = (actor, kind, session)
-        self.world.advance(1)  # timers of 0 ms, such as the timer of a group without members
+        self.world.advance(1)  # fires timers of 0 ms, such as the timer of an empty group
         answered = [one for one in self.parked if one in self.world.answers]
         received = {one: self.receive(one) for one in answered}
         for one, theirs in received.items():

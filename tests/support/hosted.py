@@ -40,7 +40,7 @@ def state(
 
 
 class Hosted:
-    """Broker 0 of the cluster. Broker 9 does not run: the test sends the fetches of this follower."""
+    """Broker 0 of the cluster. Its follower, broker 9, does not run: the test makes the fetches of broker 9."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster

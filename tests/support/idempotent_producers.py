@@ -220,9 +220,8 @@ class Librdkafka(IdempotentProducer):
         self.drains = True
 
     def leader_left(self) -> None:
-        self.leader = (
-            self.epoch
-        ) = -1  # rd_kafka_toppar_forget_leader: older epochs are accepted from now on
+        # As in rd_kafka_toppar_forget_leader, the producer then accepts older leader epochs.
+        self.leader = self.epoch = -1
 
     def send_ready(self) -> None:
         while self.queued < self.made:
@@ -252,7 +251,8 @@ class Librdkafka(IdempotentProducer):
         elif batch.broker == self.leader:
             self._failed(batch, error)
         else:
-            # The former leader's thread has already counted the batch; the new leader's thread may already send.
+            # librdkafka has one thread per broker. The batch is no longer in flight, so the new leader's thread may
+            # send before the former leader's thread handles the error.
             later = self.chance.choice((0.0, 0.003, 0.02))
             asyncio.get_running_loop().call_later(later, self._failed_late, batch, error)
 

@@ -77,7 +77,10 @@ class Move:
 async def moving(
     stage: Stage, cast: Cast, origin: Sequence[int], target: Sequence[int]
 ) -> AsyncIterator[Move]:
-    """Create t-0 on `origin`, write records to it during the block, and yield the move to `target`."""
+    """Create t-0 on `origin`, and yield its move to `target`, which is not requested yet.
+
+    Records are written to t-0 until the `with` block ends.
+    """
     move = Move(stage, cast, origin, target)
     await stage.create(move.tp.topic, {0: origin})
     async with stage.stream(move.tp.topic, 1) as move.stream:

@@ -1,4 +1,4 @@
-"""Numbered ledger lines for tests, and the `Picture` of a partition that a test makes from such lines."""
+"""Test data about one partition: ledger lines and brokers' reports. Together they make a `Picture`."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Scene:
 
     @property
     def view(self) -> dict[str, Any]:
-        """The controller's report. Tests may change it."""
+        """The part of broker 1's `explain` answer that describes the controller. Tests may change it."""
         view: dict[str, Any] = self.answers[1]["controller"]
         return view
 
@@ -173,13 +173,13 @@ class Scene:
         return found
 
     def in_sync(self, *isr: int) -> Scene:
-        """Set the ISR in all reports."""
+        """Set the ISR in the reports of the three replicas and of the controller."""
         self.isr[:] = isr
         self.view["partition"]["isr"] = list(isr)
         return self
 
     def down(self, broker: int, process: str = DOWN) -> Scene:
-        """Remove the broker's answer, and set the state of its process to `process`.
+        """Remove the broker's `explain` answer, and set the state of the broker's process (UP, PAUSED or DOWN).
 
         If the state is DOWN, also remove the broker from the controller's live brokers.
         """

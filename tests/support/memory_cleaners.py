@@ -13,7 +13,7 @@ from minikafka.log.cleaner.task import CleanedGroup, CleaningTask
 
 
 class MemoryCleaners:
-    """Log cleaners on an in-memory storage that keep to each task's rate. `tasks`: all cleaning tasks so far."""
+    """Log cleaners that respect the `bytes_per_second` of each task. `tasks`: all cleaning tasks so far."""
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._storage = storage

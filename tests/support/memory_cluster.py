@@ -1,7 +1,8 @@
 """Whole brokers in one event loop, with in-memory stand-ins for disks, network and ZooKeeper.
 
-The class `Broker` is the same as in production; only its ports differ. Each broker is a separate simulated process
-(`seeded_loop.py`). In a `SeededLoop`, a test can kill a broker, and the seed decides which broker runs next.
+The class `Broker` is the same as in production; only the implementations of its interfaces (`BrokerPorts`) differ. Each
+broker is a separate simulated process (`seeded_loop.py`). In a `SeededLoop`, a test can kill a broker, and the seed
+decides which broker runs next.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class MemoryTransport:
 
 
 class MemoryListener:
-    """A listening port, with the context of the process that listens."""
+    """A listening port, with a copy of the `contextvars` context of the process that listens."""
 
     def __init__(
         self,
@@ -245,5 +245,5 @@ class MemoryLink:
 
 
 def _conforms(transport: MemoryTransport, link: MemoryLink) -> tuple[Transport, Link]:
-    """Let the type checker compare both classes with the ports."""
+    """Let the type checker verify that the classes implement the protocols `Transport` and `Link`."""
     return transport, link

@@ -68,7 +68,7 @@ class Operation:
         raise NotImplementedError
 
     async def resume(self) -> None:
-        """Remove a block that `prepare` has set up, if any. The step that the test holds is not released here."""
+        """Release the broker that `prepare` holds, if any. The controller's step is released by `kill_at_step`."""
 
     def missing(self) -> str:
         """Return a part of the documented result that is still missing, "" if nothing is missing."""
@@ -166,7 +166,7 @@ class ControlledShutdown(Operation):
 
 
 class Reassignment(Operation):
-    """A reassignment of three partitions to the follower and the newcomer.
+    """A reassignment of three partitions to the brokers with the roles `follower` and `newcomer`.
 
     Partition 0 gets another leader, partition 1 keeps its leader, and partition 2 gets only new replicas.
     """
@@ -227,9 +227,9 @@ class Reassignment(Operation):
 
 
 class Superseded(Reassignment):
-    """A reassignment to the leader and the follower that replaces an earlier reassignment.
+    """A reassignment to the brokers `leader` and `follower`, which replaces a reassignment in progress.
 
-    The earlier reassignment cannot end: its newcomer is held and never starts its replicas.
+    The earlier reassignment cannot end, because its target broker `newcomer` is held before it starts its replicas.
     """
 
     @property

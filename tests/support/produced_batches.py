@@ -22,7 +22,8 @@ KAFKA_DIFFERS = {
     f"{codec}: {reason}"
     for codec in ("gzip", "snappy", "lz4", "zstd")
     for reason in (
-        "record longer than its fields",  # Kafka skips key and value and does not notice; consumers do
+        # Kafka skips key and value, so only consumers notice the excess bytes.
+        "record longer than its fields",
         "offsets not in sequence",  # Kafka's builder fails with an UnsupportedOperationException
     )
 }
@@ -176,7 +177,8 @@ def _lz4() -> Iterator[tuple[str, tuple[bytes, bool]]]:
     yield "lz4: blocks that depend on each other", (made(frame(MANY, linked=True)), False)
     yield "lz4: one block in linked mode", (made(frame(THREE, linked=True), 3), True)
     yield "lz4: with checksums", (made(checked), True)
-    yield "lz4: wrong checksum of the content", (made(checked[:-1] + b"?"), True)  # as in Java
+    # As in Java, a wrong checksum of the content is accepted.
+    yield "lz4: wrong checksum of the content", (made(checked[:-1] + b"?"), True)
     yield "lz4: wrong checksum of a block", (made(checked[:-9] + b"?" + checked[-8:]), False)
     yield "lz4: wrong checksum of the header", (made(plain[:6] + b"?" + plain[7:]), False)
     yield "lz4: blocks of 4 MiB", (made(frame(MANY, block_size=7)), True)

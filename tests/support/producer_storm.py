@@ -80,7 +80,8 @@ class Storm:
     async def blow(self) -> None:
         """Inject one random fault into one broker, usually the leader, or heal all brokers.
 
-        A fault is skipped while another broker is paused or down. A stop is skipped only while another broker is down.
+        A fault is skipped while another broker is paused or down. A controlled shutdown ("stop") is
+        skipped only while another broker is down.
         """
         what = self.chance.choice(FAULTS)
         leaders = self.leaders() or list(BROKERS)
@@ -135,7 +136,7 @@ class Storm:
         self.cluster.ensemble.end_session(self.cluster.sessions[broker].session_id)
 
     async def replace(self, broker: int) -> None:
-        """Pause the broker until another broker leads; then resume the paused broker and kill the other leader."""
+        """Pause the broker until another broker leads; then resume the paused broker and kill the new leader."""
         await self.pause(broker)
         await self.expire(broker)
         for _ in range(60):
@@ -173,7 +174,7 @@ class Storm:
         return ""
 
     async def settled(self) -> Partition:
-        """Wait until all brokers agree, and return the leader's replica."""
+        """Wait until all brokers agree on the leader and all replicas are in the ISR; return the leader's replica."""
         for _ in range(AGREE_SECONDS * 10):
             if not self.disagreement():
                 break

@@ -24,8 +24,8 @@ from minikafka.cluster.state import brokers_know
 from minikafka.runtime.clock import SystemClock
 from minikafka.zk.coordination import close_session
 
-# A captured log record holds the exception's frames and thus the sockets that kafka-python does not close.
-# After the test, where `cluster` collects them, they would warn outside of the test and fail the run.
+# Log records that pytest captures would keep the sockets that kafka-python does not close. These sockets would be
+# collected after the test, and their warnings would fail the run.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 BROKERS = (1, 2, 3)
@@ -59,7 +59,7 @@ async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
         yield shared_cluster
     finally:
         await heal(shared_cluster)
-        gc.collect()  # leaked objects of a client must warn in its own test, not in a later test
+        gc.collect()  # objects that this test leaked must warn in this test, not in a later one
 
 
 async def heal(cluster: LocalCluster) -> None:

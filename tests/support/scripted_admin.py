@@ -1,4 +1,4 @@
-"""An admin client without a network: partitions are in a dictionary, and results are those of a controller.
+"""An admin client without a network. A dictionary holds the partitions; the results are those of a real controller.
 
 A reassignment is listed `looks` times and then completes. A reassignment does not complete while one of its new
 brokers is in `paused`.

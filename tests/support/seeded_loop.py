@@ -229,7 +229,7 @@ class SeededLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
-        """Start a task that belongs to the process in its context."""
+        """Start a task that belongs to the process that is set in `context` (None: the current context)."""
         context = contextvars.copy_context() if context is None else context
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         process = context.get(PROCESS, self._test)

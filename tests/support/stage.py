@@ -314,7 +314,7 @@ class Stream:
                 pass
 
     async def check(self) -> None:
-        """Stop, write to every partition again, and check that all acknowledged records can be read in order."""
+        """Stop writing, add a last record to every partition, and check that all acknowledged records can be read."""
         await self.stop()
         await self.write_everywhere()
         reading: dict[int, list[tuple[int, Any]]] = {n: [] for n in range(self.partitions)}

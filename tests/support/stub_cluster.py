@@ -111,7 +111,7 @@ class StubCluster:
         return [broker for broker, key in self.requests if key == api]
 
     def answer(self, broker: int, api: int, request: Any) -> Any:
-        """Return the field values of the response. For a Fetch, return (True if it has data or an error, topics)."""
+        """Return the field values of the response. For Fetch: (True if a partition has records or an error, topics)."""
         return _ANSWERS[api](self, broker, request)
 
     def failure(self, api: int) -> int:

@@ -1,4 +1,4 @@
-"""Creating topics again whose deletion was just requested."""
+"""A function that creates a topic again after the deletion of the topic was requested."""
 
 from __future__ import annotations
 

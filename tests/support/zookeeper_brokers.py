@@ -256,7 +256,7 @@ class Story:
         self.lines = lines
 
     def since(self, earlier: Story) -> Story:
-        """Return the story of the lines that are not in `earlier`."""
+        """Return a `Story` of only the ledger lines that are not in `earlier`."""
         known = {(line["broker"], line["n"]) for line in earlier.lines}
         return Story([line for line in self.lines if (line["broker"], line["n"]) not in known])
 

@@ -147,7 +147,10 @@ class ConfigAdmin:
         try:
             await self._apply_now()
         except CoordinationError as error:
-            logger.info("settings that were just written are applied later: %s", error)
+            logger.info(
+                "the broker will apply the settings that it wrote when ZooKeeper answers again: %s",
+                error,
+            )
 
     async def _alter(self, item: Alteration, validate_only: bool) -> Result:
         try:
@@ -169,7 +172,7 @@ class ConfigAdmin:
             return Result(item.type, item.name, *refusal(error, about))
         return Result(item.type, item.name)
 
-    # ---- what may be altered
+    # ---- the resources that may be altered
 
     def _target(self, item: Alteration) -> _Target:
         """Return the topic or broker to alter. Raises KafkaError if this broker cannot alter the resource."""
@@ -233,7 +236,7 @@ def _check_changes(item: Alteration) -> None:
     if len(item.changes) > CHANGES_MAX:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"a request may change at most {CHANGES_MAX} settings of one resource: send several",
+            f"a request may change at most {CHANGES_MAX} settings of one resource: send several requests",
         )
     counts = Counter(change.name for change in item.changes)
     repeated = sorted(name for name, count in counts.items() if count > 1)

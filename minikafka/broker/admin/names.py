@@ -23,12 +23,12 @@ def name_error(name: str) -> str:
     if len(name) > NAME_LENGTH_MAX:
         return f"a topic name cannot be longer than {NAME_LENGTH_MAX} characters"
     if not TOPIC_NAME.fullmatch(name):
-        return "a topic name has only ASCII letters, digits, '.', '_' and '-'"
+        return "a topic name may contain only ASCII letters, digits, '.', '_' and '-'"
     return ""
 
 
 def may_exist(name: str) -> bool:
-    """Return False if the name is too long for a topic, so that no lookup is necessary."""
+    """Return False if no topic can have this name, because the name is too long. A caller then skips the lookup."""
     return len(name) <= NAME_LENGTH_MAX
 
 

@@ -140,7 +140,7 @@ class PartitionAdmin:
         if topic == GROUP_TOPIC:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"the number of partitions of {topic} is fixed: it decides which one holds a group",
+                f"partitions cannot be added to {topic}: their number determines which one stores each group",
             )
         if any(assignment.is_being_reassigned for assignment in existing.values()):
             raise KafkaError(

@@ -173,7 +173,7 @@ class TopicAdmin:
         if twin is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {topic.name} and the topic {twin} differ only in '.' and '_'",
+                f"the names of topic {topic.name} and of the existing topic {twin} differ only in '.' and '_'",
             )
         overrides, config = self._configured(topic.configs)
         assignment = self._assigned(topic, room)
@@ -219,7 +219,7 @@ class TopicAdmin:
         return assign(brokers, partitions, replication_factor, start, shift)
 
     def _known_brokers(self) -> set[BrokerId]:
-        """Return the ids of the live brokers and of all brokers that hold replicas, live or not."""
+        """Return the ids of all live brokers, and of stopped brokers that hold replicas, as one set."""
         known = set(self._metadata.brokers)
         for states in self._metadata.topics.values():
             for state in states.values():

@@ -1,7 +1,7 @@
 """Access control lists: there is no authorizer, so every client may do everything.
 
 DescribeAcls 29, versions 1–3.
-- Answered with SECURITY_DISABLED, as by Kafka without an authorizer.
+- The response is SECURITY_DISABLED, as in Kafka without an authorizer.
 """
 
 from __future__ import annotations

@@ -82,7 +82,11 @@ async def _asked(services: Services, request: Entity) -> list[TopicPartition] | 
 async def _elect(
     services: Services, asked: list[TopicPartition] | None, *, unclean: bool
 ) -> Results:
-    """Elect leaders through the controller, part by part. Return the result of each partition. Raises KafkaError."""
+    """Let the controller elect leaders for the partitions `asked`. Return the result of each partition.
+
+    A long list is handled in parts, so that other requests are served between the parts. Raises KafkaError
+    NOT_CONTROLLER.
+    """
     elect = services.controller.elect_leaders
     if asked is None:
         return await elect(unclean=unclean, partitions=None)

@@ -29,8 +29,8 @@ connection's next request is handled after such a fetch is answered. While 16 fe
 its next request waits too.
 
 A consumer's request of 8 KiB or more and a follower's request of 16 KiB or more are also decoded in steps. The broker
-handles one such request at a time. A request may have at most 1 MiB, which is enough for 30,000 partitions. A larger
-request closes the connection. So does a follower's session of more than 10,000 partitions. The sessions of all
+handles one such request at a time. A Fetch may have at most 1 MiB, which is enough for 30,000 partitions. A larger one
+closes the connection. So does a follower's session of more than 10,000 partitions. The sessions of all
 consumers together have at most 100,000 partitions; beyond this number, sessions are replaced as when all slots are
 taken. A fetch of more than 4,096 partitions without a session does not wait for records.
 """
@@ -153,7 +153,10 @@ class FetchApi:
         return self.consumers.rows > ROWS_MAX or self.is_full()
 
     def _is_of_follower(self, buf: bytearray, body: int, version: int) -> bool:
-        """True if the request has the replica id of a broker. A broker sends no tagged fields before this id."""
+        """True if a broker sent the request, so that the replica id is not negative.
+
+        The header of a broker's request has no tagged fields, so the position of the replica id is fixed.
+        """
         return version == FOLLOWER_VERSION and buf[body] == 0 and buf[body + 1] < 0x80
 
     def _begin_large(self, body: memoryview, version: int, correlation: int) -> None:

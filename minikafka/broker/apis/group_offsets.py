@@ -14,7 +14,7 @@ OffsetFetch 9, versions 1–8.
   request may ask for stable offsets only (KIP-447). Version 8 takes several groups (KIP-709).
 
 OffsetDelete 47, version 0.
-- GROUP_SUBSCRIBED_TO_TOPIC for topics to which a member of the group subscribes (KIP-496).
+- A topic to which a member of the group subscribes gets GROUP_SUBSCRIBED_TO_TOPIC (KIP-496).
 """
 
 from __future__ import annotations
@@ -176,7 +176,10 @@ def _committed(
 
 @lru_cache(maxsize=1024)
 def _encoded(version: int, topics: PartitionErrors) -> bytes:
-    """Return the encoded response to OffsetCommit. It is cached: consumers commit the same partitions repeatedly."""
+    """Return the encoded response to OffsetCommit.
+
+    The responses are cached, because consumers commit the same partitions repeatedly.
+    """
     return encode_body(response(OFFSET_COMMIT, version, topics=_error_rows(topics)))
 
 

@@ -2,7 +2,7 @@
 
 - Supported: acks 0, 1 and -1, min.insync.replicas (R34), idempotent producers, one batch of magic 2 per partition.
 - A batch that arrives before an earlier batch of its producer is refused with LEADER_NOT_AVAILABLE for five seconds. If
-  the ISR has followers, the batch is then refused until a follower fetches again. Kafka answers with
+  the ISR has followers, the batch is refused until a follower has fetched after these five seconds. Kafka answers with
   OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a fatal error.
 - For one minute after an election, batches of a producer that the log does not know are refused in the same way. The
   producer's first batch may still be waiting at the former leader.
@@ -16,7 +16,7 @@
 - A request whose records take long to read, or that has more than 64 partitions or 4 MiB, is handled in steps. The
   connection's next requests wait. A request with more than 10,000 topics and partitions closes the connection.
 - Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible.
-Deliberately ignored: transactional ids, and the offsets inside of a batch.
+Deliberately ignored: transactional ids, and the offsets in a produced batch.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class ProduceApi:
         """
         if self.wall_ms == WALL_UNKNOWN:
             self.wall_ms = self.clock.wall_ms()
-            if self.refused:  # once per tick: no response is sent during a tick
+            if self.refused:  # once per tick is enough: a tick sends responses only at its end
                 self._forget_sent_refusals()
         head_end = start + CLIENT_ID + self.head_size
         head = self.memo.get(view[start + CLIENT_ID : head_end].tobytes())
@@ -223,7 +223,7 @@ class ProduceApi:
         if self.pending is not None:
             self.pending.cancel()
             self.pending = None
-        self.refused.clear()  # they refer to responses, in a reference cycle
+        self.refused.clear()  # break the reference cycle of refusals and responses
 
     def _append_one(
         self,
@@ -293,7 +293,7 @@ class ProduceApi:
         end: int,
     ) -> Held:
         if not _VERSION_MIN <= version <= _VERSION_MAX:
-            raise ProtocolViolation(f"Produce version {version} is not served")
+            raise ProtocolViolation(f"Produce version {version} is not supported")
         if self.is_handled:
             self.is_handled = False
             return None
@@ -571,7 +571,7 @@ class ProduceApi:
         return PendingPartition(number, error)
 
     def _forget_sent_refusals(self) -> None:
-        """Set `is_sent` of the refusals whose response was sent. Drop refusals that no longer apply to any batch."""
+        """Mark each `Refusal` whose response was sent. Drop each `Refusal` that no longer applies to later batches."""
         waiting = set(map(id, self.answers.entries))
         for refusal in self.refused.values():
             refusal.is_sent = id(refusal.response) not in waiting

@@ -75,9 +75,10 @@ def _too_many(replicas: int) -> PartitionResult:
 async def _alter(
     services: Services, named: Sequence[TopicPartition], targets: Targets
 ) -> dict[TopicPartition, PartitionResult]:
-    """Alter reassignments through the controller, part by part. Return the result of each partition.
+    """Let the controller alter the reassignments of the partitions `named`. Return the result of each partition.
 
-    Raises KafkaError.
+    A long list is handled in parts, so that other requests are served between the parts. Raises KafkaError
+    NOT_CONTROLLER.
     """
     results: dict[TopicPartition, PartitionResult] = {}
     async for part in services.give_way.parts(named):

@@ -64,8 +64,8 @@ def delete_records(services: Services, request: Entity, context: RequestContext)
 class Row:
     """The result for one partition.
 
-    The result is final when the partition has failed or its low watermark has reached `required`. `partition`
-    is None when the result is final.
+    `required`: the offset that the partition's low watermark must reach. The result is final when the low
+    watermark has reached this offset, or when the partition has failed. `partition` is then None.
     """
 
     __slots__ = ("error", "low_watermark", "partition", "required")

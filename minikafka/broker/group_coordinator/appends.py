@@ -2,7 +2,7 @@
 
 Invariants: the records of a partition are appended in the order of `add`. Every append is reported exactly once:
 committed, failed, or timed out. If a batch of several appends is refused, each append is tried again in a batch
-of its own. Otherwise one append that is too large would make all appends of the batch fail.
+of its own. Without this, one append that is too large would make all appends of the batch fail.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Appends:
 
     def _appended(self, first: int, done: asyncio.Future[int]) -> None:
         batch = self._batches.pop(first, None)
-        if batch is not None:  # otherwise the appends have timed out already
+        if batch is not None:  # None if the appends have timed out
             self._report_all(batch.tokens, _error_of(done))
 
     def _report_all(self, tokens: Sequence[int], error: int) -> None:

@@ -110,7 +110,8 @@ class Loader:
                 await self._decode(load, chunk)
                 return True
             is_whole = load.reader.at_end() and self._may_finish()
-        except KafkaError as error:  # the leader epoch has ended; the next epoch loads again
+        except KafkaError as error:
+            # The leader epoch has ended. The next epoch loads the groups again.
             logger.info("stopped loading groups from %s: %s", load.tp, error)
             self._drop(load)
             return True

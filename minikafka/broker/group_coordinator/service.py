@@ -219,7 +219,7 @@ class GroupService:
         self._timer = None
         now = self._clock.now()
         if now - self._wakes_at > _LATE_MS:
-            # The process was paused: handle the heartbeats received meanwhile before any session expires.
+            # The process was paused. Handle the heartbeats that arrived during the pause before any session expires.
             self._wakes_at = now + _GRACE_MS
             self._timer = self._clock.call_later(_GRACE_MS, self._wake)
             return

@@ -55,7 +55,7 @@ class CommittedRecords:
             try:
                 yield from self._records_of(view[at:stop], header)
             except CorruptBatch as error:
-                logger.error("skipping a batch of groups: %s", error)
+                logger.error("skipping a corrupt batch of group records: %s", error)
             at = stop
 
     def _records_of(self, batch: memoryview, header: Sequence[int]) -> Iterator[KeyValue]:

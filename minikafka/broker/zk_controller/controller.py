@@ -1,8 +1,8 @@
 """The controller of one broker in ZooKeeper mode: takes part in elections and runs the terms that the broker wins.
 
 A loop reads `/controller`. If the node is absent, the broker campaigns. If the broker is elected, it runs a
-term to its end. If the node exists, the broker waits for a change. A broker campaigns only while it is
-registered in the same session, so that the controller always belongs to the cluster (R9). Invariants: there is
+term to its end. If the node exists, the broker waits for a change. A broker campaigns only in a session in which
+it has registered itself, so that the controller always belongs to the cluster (R9). Invariants: there is
 at most one term at a time. When a session ends, its term ends before the next session is used. A
 ControllerMachine is dropped at the end of its term and never reused.
 """
@@ -96,7 +96,7 @@ class ZooKeeperController:
         """Set when `resign` may return: the election loop has ended, or ZooKeeper is unreachable."""
         self._may_close.set()
 
-    # Who the controller is.
+    # The controller's id.
 
     @property
     def controller_id(self) -> BrokerId:
@@ -236,7 +236,7 @@ class ZooKeeperController:
         return {str(id_): count for id_, count in self._channels.backlog().items()}
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return what the controller would do, as ledger lines. `Planner.plan` describes `question`."""
+        """Return the actions that the controller would take, as ledger lines. `question`: see `Planner.plan`."""
         deadline = self._clock.now() + _PLAN_TIMEOUT_MS
         while self._active_term().machine.is_busy:
             if self._clock.now() >= deadline:
@@ -342,7 +342,8 @@ class ZooKeeperController:
     async def _run_term(self) -> None:
         """Run a term until it ends for any reason, then remove its watches and delete `/controller` (D10)."""
         self._term = term = self._new_term()
-        term.put(Signal.CONTROLLER)  # the creation of the node fired its watch: set it again
+        # The creation of `/controller` fired the watch on this node. The signal makes the term set the watch again.
+        term.put(Signal.CONTROLLER)
         if self._is_closing:  # `resign` was called during the election
             term.end()
         broke = False
@@ -357,7 +358,7 @@ class ZooKeeperController:
             reason = str(stale)
             logger.info("resigning: %s", stale)
         except Exception as error:
-            logger.exception("the controller of epoch %d failed, resigning (R12)", self.epoch)
+            logger.exception("the controller of epoch %d failed, resigning", self.epoch)
             reason = f"{type(error).__name__} {error}"
             broke = True
         finally:
@@ -399,7 +400,7 @@ class ZooKeeperController:
             return
         interval_ms = self._config.leader_imbalance_check_interval_seconds * 1000
         pause_ms = _FIRST_REBALANCE_MS
-        with suppress(KafkaError):  # raised when the term ends
+        with suppress(KafkaError):  # NOT_CONTROLLER: the term has ended
             while True:
                 await term.controllership.wait_for(self._clock.sleep(pause_ms))
                 term.put(RebalanceDue())

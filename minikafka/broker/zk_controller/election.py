@@ -100,7 +100,7 @@ class Election:
         try:
             found = await election.read_epoch(self._coordination)
         except ValueError as fault:
-            advice = "write the number of the last election there, the largest controller_epoch of any partition"
+            advice = "write the epoch of the last election to the node: the largest controller_epoch of any partition"
             self._faults.report(election.EPOCH, f"{fault}; {advice}")
             raise EpochNotReadable(election.EPOCH) from None
         self._faults.mended(election.EPOCH)

@@ -1,7 +1,7 @@
 """An imagined ZooKeeper and imagined brokers, for a plan: reads are real, writes stay in memory.
 
-`ImaginedStore` is a Coordination whose multis always succeed. It keeps written nodes in memory, and a read
-returns a written node instead of the real node. It does not check versions, parents or children.
+`ImaginedStore` implements the Coordination port; its multis always succeed. It keeps written nodes in memory,
+and a read returns a written node instead of the real node. It does not check versions, parents or children.
 `ImaginedChannels` accepts every request and answers every request with success. Invariant: nothing is written
 to ZooKeeper or to the controller's log, and nothing is sent to brokers.
 """
@@ -42,14 +42,14 @@ class _Watch:
     """A watch that never fires, because a plan passes each change to its machine as an event."""
 
     async def wait(self) -> NoReturn:
-        raise NotImplementedError("a plan waits for no watch")
+        raise NotImplementedError("a plan must not wait for a watch")
 
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
         return
 
 
 class ImaginedStore:
-    """A Coordination that reads from a real Coordination and keeps all writes in memory.
+    """An implementation of the Coordination port that reads from the real ZooKeeper and keeps writes in memory.
 
     Methods that a term never calls raise NotImplementedError.
     """
@@ -58,16 +58,16 @@ class ImaginedStore:
         self._real = real
         self._changed: dict[str, Node | None] = {}
 
-    # Passed on to the real session.
+    # Calls that are passed to the real session.
 
     @property
     def generation(self) -> int:
-        """Number of the session of the real Coordination."""
+        """Number of the broker's real ZooKeeper session."""
         return self._real.generation
 
     @property
     def session_id(self) -> int:
-        """Id of the session of the real Coordination."""
+        """Id of the broker's real ZooKeeper session."""
         return self._real.session_id
 
     @property
@@ -77,19 +77,19 @@ class ImaginedStore:
 
     @property
     def session_timeout_ms(self) -> int:
-        """Timeout (ms) of the session of the real Coordination."""
+        """Timeout (ms) of the broker's real ZooKeeper session."""
         return self._real.session_timeout_ms
 
     @property
     def state(self) -> SessionState:
-        """State of the session of the real Coordination."""
+        """State of the broker's real ZooKeeper session."""
         return self._real.state
 
     async def connected(self) -> int:
         """Wait until the real session is connected; return its generation."""
         return await self._real.connected()
 
-    # Real nodes with the plan's changes.
+    # Reads of the real nodes, with the plan's changes.
 
     def put(self, path: str, data: bytes, version: int = 0) -> None:
         """Create or replace a node in memory, as if a broker or an administrator had written the node."""
@@ -171,7 +171,7 @@ class ImaginedStore:
     async def unwatch(self, kind: WatchKind, path: str) -> None:
         """Do nothing: there are no real watches."""
 
-    # Not used by a term.
+    # Methods that a term never calls.
 
     async def start(self) -> None:
         """Raise NotImplementedError: a term never calls this method."""

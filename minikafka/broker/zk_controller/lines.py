@@ -224,9 +224,10 @@ def write_line(
     stats: Sequence[Stat | None] = (),
     error: CoordinationError | None = None,
 ) -> Fields:
-    """Return the ledger line of a multi of `check`, which checks the controller epoch, and `operations`.
+    """Return the ledger line of a multi that contains `check` and `operations`.
 
-    `stats`: the Stats of the operations if the multi succeeded. `error`: the error if the multi failed.
+    `check`: the check of the controller epoch. `stats`: the Stats of the operations if the multi succeeded.
+    `error`: the error if the multi failed.
     """
     zxid = next((stat.mzxid for stat in stats if stat is not None), None)
     found = stats or [None] * len(operations)

@@ -92,7 +92,7 @@ class _Batch:
         if stats:
             for (tp, _), stat in zip(self._written, stats, strict=True):
                 if stat is not None:
-                    # Parents are created first: the last operation of a partition writes its state.
+                    # The operations on parents come first, so a partition's last operation writes its state.
                     self._tally.ok[tp] = stat.version
 
     async def _operations(self) -> list[MultiOp]:
@@ -121,15 +121,16 @@ class _Batch:
         elif refused is not None and not self._is_about_parent(refused, error):
             left = len(self._pending)
             await self._read_back()
-            if len(self._pending) == left:  # the nodes do not explain the refusal
+            if len(self._pending) == left:  # no changed node explains the refusal
                 tp = next(tp for tp, operation in self._written if operation is refused)
                 self._tally.failed[tp] = f"{type(error).__name__} {error}"
                 del self._pending[tp]
 
     def _is_about_parent(self, refused: MultiOp, error: CoordinationError) -> bool:
-        """True if an operation was refused because a parent node exists or, at the first attempt, is absent.
+        """True if the creation of a node was refused because of a parent node that another batch has to create.
 
-        Another batch has created the existing parent, and should have created the absent parent.
+        Either the refused operation creates a parent that exists already, or the operation was refused at the
+        first attempt because its parent is absent.
         """
         if not isinstance(refused, Create):
             return False

@@ -130,7 +130,7 @@ class ControllerStore:
             try:
                 node = await self._change_topic(topic, with_id)
             except _NotWritten as error:
-                logger.error("topic %s gets no id: %s", topic, error)
+                logger.error("no id was written for topic %s: %s", topic, error)
             else:
                 assert node.topic_id is not None
                 given[topic] = node.topic_id
@@ -204,7 +204,11 @@ class ControllerStore:
         try:
             await self.session.compare_and_set(operations, before_retry)
         except ServerVerdict as error:
-            logger.error("%s not trimmed: %s", admin_requests.REASSIGNMENTS, error)
+            logger.error(
+                "finished reassignments not removed from %s: %s",
+                admin_requests.REASSIGNMENTS,
+                error,
+            )
 
     async def delete_topics(self, names: Iterable[str]) -> TopicNodesDeleted:
         """Delete the topics' nodes, their settings and their deletion marks (R64, A16)."""

@@ -227,9 +227,9 @@ class Term:
             await self.handle(event)
 
     async def handle(self, event: ExternalEvent) -> None:
-        """Pass one event to the machine and carry out its effects.
+        """Pass one event to the machine, and carry out the effects that the machine returns.
 
-        The outcome of a question is passed back to the machine, which may return more effects.
+        If the last effect has an outcome, pass the outcome to the machine too, which may return more effects.
         """
         self._raise_if_over()
         self._events += 1
@@ -262,7 +262,7 @@ class Term:
     # Effects.
 
     async def _execute(self, effect: Effect) -> Outcome | None:
-        """Carry out one effect; return the outcome if the effect is a question, else None."""
+        """Carry out one effect; return the outcome if the machine needs it, else None."""
         if isinstance(effect, SendRequest):
             await self._wait_for_lease()
             self._send(effect.broker_id, effect.request)

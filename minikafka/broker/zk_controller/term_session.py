@@ -81,7 +81,9 @@ class TermSession:
     async def attached(self) -> None:
         """Wait until the session is connected. Raises StaleSession when another session has replaced it."""
         if await self._coordination.connected() != self.generation:
-            raise StaleSession(f"the session of generation {self.generation} has ended")
+            raise StaleSession(
+                f"a new session has replaced the ZooKeeper session of generation {self.generation}"
+            )
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Return data and Stat of each node, None for an absent node. Raises StaleSession."""

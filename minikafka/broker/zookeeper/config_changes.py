@@ -85,7 +85,8 @@ class ZooKeeperConfigChanges:
         """
         watch = self._coordination.watch(WatchKind.CHILDREN, configs.CHANGES)
         names, _ = await self._coordination.children(configs.CHANGES, watch=True)
-        if signal is WatchSignal.RESYNC:  # notifications may have been created and deleted unseen
+        if signal is WatchSignal.RESYNC:
+            # Notifications may have been created and deleted before this broker could read them.
             async with self._applying:
                 await self._read_broker_settings()
                 await self._listener.topics_configured(None)

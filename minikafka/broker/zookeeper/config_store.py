@@ -93,7 +93,7 @@ class ZooKeeperConfigs:
         for _ in range(_ATTEMPTS):
             node, epoch = await self._coordination.get_many([path, election.EPOCH])
             if epoch is None:
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, "there has been no controller yet")
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller has been elected yet")
             after = change(configs.decode(entity, node, self._faults) or {})
             if validate_only:
                 return
@@ -117,7 +117,7 @@ class ZooKeeperConfigs:
             if await read_back(self._coordination, write.path) != write.data:
                 raise
         except ControllerMoved:
-            return False  # any broker may write settings: try again with the new epoch
+            return False  # any broker may write settings: the caller retries with the new epoch
         except MultiFailed as failed:
             if isinstance(failed.error, BadVersion | NodeExists | NoNode):
                 return False

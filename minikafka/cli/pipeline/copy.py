@@ -23,8 +23,16 @@ from minikafka.cli.pipeline.launch import (
 @click.option(
     "--to-bootstrap", metavar="HOST:PORT,…", help="Brokers to write to (default: --bootstrap)."
 )
-@click.option("--sql", metavar="QUERY", help="A query over the view `source`.")
-@click.option("--keep-partitions", is_flag=True, help="Write to the partition of the same number.")
+@click.option(
+    "--sql",
+    metavar="QUERY",
+    help="SQL query that computes the records to write from the view `source`.",
+)
+@click.option(
+    "--keep-partitions",
+    is_flag=True,
+    help="Write each record to the partition number that it has in its source topic.",
+)
 @click.option(
     "--origin-header",
     metavar="KEY",

@@ -25,7 +25,7 @@ class _Entry(NamedTuple):
 _COMMANDS: Final = {
     "run": _Entry("run", "Run the pipeline that a TOML file describes."),
     "archive": _Entry("archive", "Write topics to Parquet files, each record once."),
-    "window": _Entry("window", "Count records per window of time, in all or by key."),
+    "window": _Entry("window", "Count records per window of time, in total or by key."),
     "lag": _Entry("lag", "Measure the lag of consumer groups over time."),
     "restore": _Entry("restore", "Write an archived topic into a topic, and check it."),
     "copy": _Entry("copy", "Copy topics to a topic, of this cluster or another."),

@@ -61,7 +61,7 @@ class Launch:
     debug: bool
 
     def servers(self, given: str | None = None) -> str:
-        """Return `given`, else the brokers that `--bootstrap` or `--data` name. Raises ClusterError."""
+        """Return the bootstrap servers: `given` if set, else from `--bootstrap` or `--data`. Raises ClusterError."""
         return given or bootstrap_servers(self.bootstrap, self.data)
 
     def run(self, name: str, work: Work, *, brokers: Iterable[str] = ()) -> None:

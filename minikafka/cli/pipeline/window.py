@@ -14,7 +14,7 @@ from minikafka.cli.pipeline.launch import (
 from minikafka.cli.pipeline.plot import plot_option
 
 
-@click.command(short_help="Count records per window of time, in all or by key.")
+@click.command(short_help="Count records per window of time, in total or by key.")
 @topics_argument(required=True)
 @click.option(
     "--size", default="1m", show_default=True, metavar="DURATION", help="Length of a window."
@@ -23,19 +23,22 @@ from minikafka.cli.pipeline.plot import plot_option
     "--slide", metavar="DURATION", help="Time between the starts of two windows (default: --size)."
 )
 @click.option(
-    "--by", metavar="WHAT", callback=not_blank, help="key, topic, partition, or $.field of JSON."
+    "--by",
+    metavar="WHAT",
+    callback=not_blank,
+    help="Count by key, topic, partition, or a field of JSON values ($.field).",
 )
 @click.option(
     "--value",
     metavar="$.FIELD",
     callback=not_blank,
-    help="A number of a JSON value: add sum, min and max.",
+    help="Number field of JSON values: also show its sum, min and max.",
 )
 @click.option(
     "--time",
     metavar="$.FIELD",
     callback=not_blank,
-    help="A time of a JSON value, Unix ms or ISO 8601 (default: the record's timestamp).",
+    help="Time field of JSON values, Unix ms or ISO 8601 (default: the record's timestamp).",
 )
 @click.option("--parquet", metavar="DIR", callback=not_blank, help="Write the windows as Parquet.")
 @click.option("--to", metavar="TOPIC", callback=not_blank, help="Write the windows as JSON.")
@@ -43,7 +46,7 @@ from minikafka.cli.pipeline.plot import plot_option
     "--checkpoint",
     metavar="DIR",
     callback=not_blank,
-    help="Run as a stream: write a window once the watermark has passed it; the next run goes on.",
+    help="Run as a stream: write a window once the watermark has passed it; the next run continues from DIR.",
 )
 @click.option(
     "--watermark",

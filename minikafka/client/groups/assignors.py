@@ -155,7 +155,7 @@ def _balanced(members: Members, counts: Counts, owned: Mapping[str, Owned]) -> S
             readers[topic].append(member.id)
     taken = {tp for share in shares.values() for tp in share}
     unowned = [tp for tp in _all_partitions(members, counts) if tp not in taken]
-    # Assign the partitions with the fewest possible owners first: the others can balance the shares.
+    # Assign the partitions with the fewest possible owners first; the later, more flexible ones balance the shares.
     for tp in sorted(unowned, key=lambda tp: (len(readers[tp.topic]), tp)):
         least = min(readers[tp.topic], key=lambda id_: len(shares[id_]))
         shares[least].append(tp)

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Commits:
-    """Writes and reads the committed offsets of a group, for one member of the group.
+    """The writer and reader of a group's committed offsets, for one member of the group.
 
     Invariant: commits reach the coordinator in the order in which they began, so an older offset cannot
     replace a newer one.
@@ -73,7 +73,8 @@ class Commits:
     ) -> tuple[KafkaError | None, Reaction]:
         sent = self._membership.identity
         if self._membership.state is not State.STABLE:
-            # An empty group accepts commits without a generation, also from a member that was removed.
+            # Do not send the commit: an empty group would accept it without a generation, although the member was
+            # removed.
             return self._not_a_member(), Reaction.FAIL
         body = commit_request(self._coordinator.group, sent, self._membership.instance_id, offsets)
         try:

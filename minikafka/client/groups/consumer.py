@@ -348,7 +348,7 @@ class GroupConsumer:
         self._awake.set()
 
     def _is_late(self) -> bool:
-        """True if the application has processed its last record for longer than `max_poll_interval_ms`."""
+        """True if the application has been processing its last record for longer than `max_poll_interval_ms`."""
         since = self._returned_at
         limit = self._settings.max_poll_interval_ms
         return since is not None and self._clock.now() - since > limit
@@ -406,7 +406,9 @@ class GroupConsumer:
         added = sorted(new - owned)
         if gone:
             await self._revoke(gone)
-            member.membership.request_rejoin("this member has given up partitions for others")
+            member.membership.request_rejoin(
+                "this member has revoked partitions that go to other members"
+            )
         self._fetching.add(added)
         self._commits.last = {
             tp: at for tp, at in self._commits.last.items() if tp in self._fetching.places
@@ -449,7 +451,7 @@ class GroupConsumer:
             await self._revoke(gone)
 
     async def _revoke(self, partitions: list[TopicPartition]) -> None:
-        """Call `on_revoked`, which may still commit, then stop reading the partitions."""
+        """Call `on_revoked`, which can still commit offsets. Then stop reading the partitions."""
         try:
             await _call(self._on_revoked, partitions)
         finally:

@@ -71,6 +71,6 @@ def read_coordinator(answer: Any) -> Node:
     """Return the coordinator in one item of a FindCoordinator response. Raises KafkaError."""
     code = error_code(answer.error_code)
     if code is not ErrorCode.NONE:
-        detail = answer.error_message or "no broker coordinates it at the moment"
+        detail = answer.error_message or "no broker is its coordinator at the moment"
         raise KafkaError(code, f"group {answer.key}: {detail}")
     return Node(int(answer.node_id), answer.host, answer.port, None)

@@ -73,7 +73,7 @@ class Place:
         """Add the records of a response. Raises CorruptBatch."""
         for found, behind, epoch in consumed_batches(tp, data, self.fetch_offset):
             self.records += [(record, record.offset + 1, epoch) for record in found]
-            # The last offsets of a batch may have no record (control batches, compaction).
+            # None marks the end of a batch, whose last offsets may have no record (control batches, compaction).
             self.records.append((None, behind, epoch))
             self.fetch_offset = behind
         self.buffered_bytes += len(data or b"")
@@ -165,7 +165,7 @@ class Fetching:
         return OffsetAndMetadata(record.offset, leader_epoch=place.former_epoch)
 
     def has_records(self) -> bool:
-        """True if `next_record` may have a record to return."""
+        """True unless it is certain that `next_record` would return None."""
         return bool(self._turn)
 
     def next_record(self) -> ConsumedRecord | None:

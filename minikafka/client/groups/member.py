@@ -138,7 +138,7 @@ class GroupMember:
                 return None
             if code is ErrorCode.UNKNOWN_MEMBER_ID and owned:
                 self.membership.abort_join()
-                return None  # the consumer must first give up its partitions
+                return None  # before it joins again, the consumer must give up its partitions
 
     def _join_request(self, topics: Sequence[str], owned: Sequence[TopicPartition]) -> Any:
         membership = self.membership

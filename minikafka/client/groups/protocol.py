@@ -107,7 +107,7 @@ def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 class Reader:
-    """Reads the fields of one message in order. Every method raises ProtocolViolation at the end of the data."""
+    """A reader of the fields of one message, in order. Every method raises ProtocolViolation at the end of the data."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -130,7 +130,7 @@ class Reader:
         """Return the length of an array; -1 (null) counts as 0."""
         found = self.int32()
         if found > self.left:
-            raise ProtocolViolation(f"an array of {found} elements in {self.left} bytes")
+            raise ProtocolViolation(f"an array declares {found} elements in {self.left} bytes")
         return max(found, 0)
 
     def string(self) -> str | None:
@@ -173,7 +173,7 @@ class Reader:
 
     def _take(self, size: int) -> bytes:
         if not 0 <= size <= self.left:
-            raise ProtocolViolation(f"a field of {size} bytes in {self.left}")
+            raise ProtocolViolation(f"a field declares {size} bytes, but {self.left} are left")
         self._at += size
         return self._data[self._at - size : self._at]
 

@@ -49,7 +49,7 @@ _RECORDS_MAX: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of a `GroupPicture`."""
+    """Access to brokers, ledgers and clock, from which `collect` gets the data of a `GroupPicture`."""
 
     ask: Callable[[str, dict[str, Any]], Awaitable[Mapping[int, Any]]]
     """Calls the control plane of all running brokers; returns the answer or the exception by broker id."""
@@ -113,9 +113,9 @@ async def ask_brokers(
 
 
 def _last_partition(past: Iterable[Entry]) -> int | None:
-    """Return the partition of `__consumer_offsets` that the newest line with a partition names.
+    """Return the group's partition of `__consumer_offsets`, from the newest ledger line with this field.
 
-    Return None if no line has a partition.
+    Return None if no line has the field.
     """
     lines = [line for entry in past for line in entry.lines]
     return next((line["partition"] for line in reversed(lines) if "partition" in line), None)
@@ -140,7 +140,7 @@ class OffsetsReader:
         self._now = wall_ms
 
     async def lags(self, report: Answer, readable: Collection[TopicPartition]) -> list[Lag] | None:
-        """Return the lags of the readable partitions with a committed offset; None if reading fails or times out."""
+        """Return the lags of the partitions in `readable` with a committed offset; None after an error or timeout."""
         try:
             async with asyncio.timeout(TIMEOUT_MS / 1000):
                 return await self._lags(report, readable)
@@ -184,7 +184,10 @@ class OffsetsReader:
     async def _commits(
         self, wanted: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[Commit]]:
-        """Return by partition the group's commits for the partitions `wanted` in the last WINDOW_MS, oldest first."""
+        """Return the group's commits of the last WINDOW_MS by partition, oldest first.
+
+        Only commits for the partitions in `wanted` are returned.
+        """
         home = TopicPartition(GROUP_TOPIC, self._number)
         start = (await self._offsets([home], self._now - WINDOW_MS))[home]
         end = (await self._offsets([home], LATEST))[home]

@@ -44,7 +44,7 @@ class Entry:
 
     @property
     def time(self) -> int:
-        """Unix milliseconds of the start of the rebalance; of the first line if no line is about a start."""
+        """Time (Unix ms) at which the rebalance started. If no line is about a start, the time of the first line."""
         return int((self.start or self.lines[0])["time"])
 
     @property
@@ -80,7 +80,7 @@ class Entry:
         return "; ".join([*causes, *self._outcome()])
 
     def _other_members(self) -> Iterable[Line]:
-        """Yield the lines about added, removed or replaced members other than the rebalance's cause."""
+        """Yield the lines about added, removed or replaced members, except the member that caused the rebalance."""
         cause = self.start["member"] if self.start is not None else ""
         return (line for line in self.lines if line["fact"] in _MEMBERS and line["member"] != cause)
 
@@ -98,7 +98,7 @@ class Entry:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry as JSON-able values. Each line has all its fields, its name and its description."""
+        """Return the entry as JSON-able values. Each ledger line has all its fields, and its name and description."""
         stable, joined = self.find(commands.STABLE), self.find(commands.COMPLETING)
         return {
             "time": self.time,
@@ -125,13 +125,13 @@ def _total(stable: Line) -> str:
 def _phases(joined: Line, stable: Line) -> str:
     return (
         f"{duration(joined['joining_ms'])} until all had joined{last_of(joined)}; "
-        f"{duration(stable['assigning_ms'])} until the leader {leader_of(stable)} assigned; "
-        f"{duration(stable['writing_ms'])} to write"
+        f"{duration(stable['assigning_ms'])} until the leader {leader_of(stable)} sent the assignment; "
+        f"{duration(stable['writing_ms'])} to write it"
     )
 
 
 def history(lines: Iterable[Line]) -> list[Entry]:
-    """Return the rebalances and the other facts in the lines about one group, oldest first."""
+    """Return the rebalances and the other facts in the ledger lines about one group, oldest first."""
     entries: list[Entry] = []
     rebalance: list[Line] = []
     waiting: list[Line] = []
@@ -145,7 +145,8 @@ def history(lines: Iterable[Line]) -> list[Entry]:
     for line in lines:
         fact = line["fact"]
         if fact == commands.PREPARING:
-            while rebalance and rebalance[-1]["fact"] in _MEMBERS:  # may be the new cause
+            # The latest changes of the members may be the cause of the rebalance that begins here.
+            while rebalance and rebalance[-1]["fact"] in _MEMBERS:
                 waiting.insert(0, rebalance.pop())
             close("the next one began")
             causes = [each for each in waiting if _caused(each, line)]

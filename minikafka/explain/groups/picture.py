@@ -25,10 +25,10 @@ class GroupPicture:
     """All data about one consumer group. `wall_ms`: when the data was collected, in Unix milliseconds.
 
     `answers`: the brokers' answers to the call `explain_group`, by broker id. `history`: the group's history in
-    the ledgers. `home`: the picture of the partition of `__consumer_offsets` that holds the group; None if this
-    partition is unknown, or if the coordinator reports the group and waits for no write. `away`: the pictures
-    of the partitions that the group reads and whose leader is missing or does not answer. `lags`: None if
-    unknown.
+    the ledgers. `home`: the picture of the partition of `__consumer_offsets` that holds the group. `home` is None
+    if this partition is unknown, or if the coordinator answers and the group waits for no write. `away`: pictures
+    of the partitions that the group reads and that have no leader, or whose leader does not answer. `lags`: the
+    lags of other partitions that the group reads; None if the lags were not read.
     """
 
     group: str

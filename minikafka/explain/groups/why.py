@@ -136,7 +136,8 @@ def _waiting_to_join(report: Answer, took: int) -> Iterator[Finding]:
     for member in [each for each in report["members"] if not each["joined"]][:_SHOWN]:
         yield _not_rejoined(member, report["due_ms"], took)
     if report["pending_members"]:
-        text = f"it waits for {count(report['pending_members'], 'new member')} to send JoinGroup with the given id"
+        new = count(report["pending_members"], "new member")
+        text = f"it waits for {new} to send JoinGroup again, with the member id from the first response"
         yield Finding("pending-members", text)
 
 
@@ -147,10 +148,10 @@ def _not_rejoined(member: Answer, due_ms: int | None, took: int) -> Finding:
     if heard is None:
         because: tuple[Finding, ...] = ()
     elif heard < min(took, timeout / 2):
-        sign = f"it was heard {duration(heard)} ago, so it sends heartbeats, but its application does not poll"
+        sign = f"its last request came {duration(heard)} ago: it sends heartbeats, but its application does not poll"
         because = (Finding("heartbeats-only", f"{sign} (probably it is busy with records)"),)
     else:
-        sign = f"it was last heard {duration(heard)} ago; its session ends {duration(timeout)} after that"
+        sign = f"its last request came {duration(heard)} ago; its session ends {duration(timeout)} after that"
         because = (Finding("silent-member", sign),)
     return Finding("not-rejoined", text, because=because)
 
@@ -201,7 +202,7 @@ def _away(picture: GroupPicture) -> Iterator[Finding]:
     for tp, partition in list(picture.away.items())[:_SHOWN]:
         owner = picture.owner(tp)
         reader = "" if owner is None else f" ({_named(owner)} is assigned to it)"
-        text = f"the leader of {tp} is away: nobody can read it{reader}"
+        text = f"{tp} has no leader that answers: nobody can read it{reader}"
         yield Finding("leader-away", text, because=_partition(partition))
     if len(picture.away) > _SHOWN:
         text = f"{len(picture.away) - _SHOWN} more partitions have no leader that answers"
@@ -250,7 +251,7 @@ def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _disturbs(entry: Entry, removal: Line) -> bool:
-    """True if the removal made other members wait, or if the removed member did not send LeaveGroup."""
+    """True if a member's removal made other members wait, or if the removed member did not send LeaveGroup."""
     has_others: bool = entry.start is not None and entry.start["members"] > 0
     return has_others or removal["trigger"] != commands.LEFT
 
@@ -293,7 +294,7 @@ def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
 def _refusals(picture: GroupPicture) -> Iterator[Finding]:
     """Yield findings about refused commits, and about failed writes of commits.
 
-    Of the commits of one member that were refused with the same error, only the last gets a finding.
+    If several commits of one member were refused with the same error, only the last refusal gets a finding.
     """
     lines = _recent(picture, [entry.lines[0] for entry in picture.history])
     refused: dict[tuple[str, int], Line] = {}
@@ -364,8 +365,8 @@ def _lags(picture: GroupPicture) -> Iterator[Finding]:
     if steady:
         total = sum(lag.records for lag in steady)
         text = (
-            f"{total} records of {count(len(steady), 'partition')} are not committed; "
-            "the lag did not grow from commit to commit"
+            f"the lag of {count(len(steady), 'partition')} is {total} records in all; "
+            "it did not grow from commit to commit"
         )
         yield Finding("lag", text, is_problem=False)
     if picture.lags is None and picture.report is not None:

@@ -90,7 +90,7 @@ def _started(line: Line) -> str:
 
 
 def last_of(line: Line) -> str:
-    """Return a phrase with the member that joined last; "" if the line does not contain this member."""
+    """Return a phrase that names the member that joined last; "" if the ledger line does not name this member."""
     return f", {member_name(line['last'], line.get('last_instance'))} last" if line["last"] else ""
 
 
@@ -114,7 +114,7 @@ def _stable(line: Line) -> str:
 
 
 def _failed(line: Line) -> str:
-    return f"the write of {line['what']} failed: {code_name(line['error'])}"
+    return f"a write to __consumer_offsets failed ({line['what']}): {code_name(line['error'])}"
 
 
 def _refused(line: Line) -> str:

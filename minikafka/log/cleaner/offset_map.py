@@ -93,7 +93,10 @@ class OffsetMap:
         ]
 
     def _latest_in_buckets(self, keys: Iterable[bytes | None]) -> list[int]:
-        """Do what `latest` does, for keys in buckets. `_identity` is inlined, which halves the time."""
+        """Return the same as `latest`, when the map stores its keys in buckets.
+
+        The code of `_identity` is inlined, which halves the time.
+        """
         buckets, mask, unpack = self._buckets, self._mask, _OFFSET.unpack_from
         found = []
         for key in keys:
@@ -127,7 +130,7 @@ class OffsetMap:
         for identity, offset in entries:
             bucket = buckets[hash(identity) & mask]
             at = bucket.find(identity)
-            while at > 0 and at % ENTRY_BYTES:  # a match across two entries does not count
+            while at > 0 and at % ENTRY_BYTES:  # skip a match that spans two entries
                 at = bucket.find(identity, at + 1)
             if at < 0:
                 bucket += identity + pack(offset)

@@ -11,20 +11,20 @@ from pyspark.sql import functions as f
 
 KINDS: Final = {
     "lost": "acknowledged, but on no replica",
-    "missing": "acknowledged, and not on each replica that must hold it",
-    "moved": "acknowledged at one offset, and only at another",
+    "missing": "acknowledged, but not on each replica that must hold it",
+    "moved": "acknowledged at one offset, but found only at another",
     "duplicated": "in the log more often than it was sent",
-    "reordered": "directly after a later send of its producer",
-    "diverging": "offsets at which replicas differ, or some lack a record",
-    "aborted_visible": "of an aborted transaction, and visible",
-    "failed_present": "definitely failed, and in the log",
+    "reordered": "directly after a record that its producer sent later",
+    "diverging": "offsets at which replicas differ, or a replica lacks a record",
+    "aborted_visible": "of an aborted transaction, but visible to consumers",
+    "failed_present": "reported as failed for certain, but in the log",
     "read_differs": "read, but different from the logs",
     "read_back": "read at or below an offset that the consumer had passed",
     "gaps": "offsets without a record",
     "overlapping": "batches that begin below the end of the one before",
     "epochs_decreasing": "batches with a lower leader epoch than the one before",
-    "sequence_back": "batches whose sequence a producer had used before",
-    "corrupt": "batches that are damaged, or whose records do not decode",
+    "sequence_back": "batches with a sequence that their producer had used before",
+    "corrupt": "batches that are damaged, or whose records cannot be decoded",
 }
 """The kinds of anomalies. Each text says what the column `count` counts for this kind."""
 COLUMNS: Final = (

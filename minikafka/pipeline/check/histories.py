@@ -98,7 +98,7 @@ class _Line(NamedTuple):
                 size = file.seek(0, 2)
                 file.seek(max(0, size - len(self.text.encode())))
                 return file.read().decode(errors="replace") == self.text
-        except OSError:  # only the executors have the file
+        except OSError:  # perhaps only the executors have the file
             return False
 
 
@@ -160,7 +160,7 @@ def _counted(
 
 
 def _refuse(wrong: Row | None, rule: str) -> NoReturn:
-    assert wrong is not None, "the same histories had an invalid row"
+    assert wrong is not None, "the count has found an invalid row in the same histories"
     shown = wrong.asDict()
     is_hash = shown.pop("is_hash")
     del shown["content"]
@@ -179,7 +179,9 @@ def _refuse_line(line: _Line, rule: str) -> NoReturn:
         raise PipelineError(
             f"{line.name()} is cut off: {text}: let its writer finish, or remove the line"
         )
-    raise PipelineError(f"{line.name()} is no JSON object with these columns: {text}: {rule}")
+    raise PipelineError(
+        f"{line.name()} is not a JSON object with the required columns: {text}: {rule}"
+    )
 
 
 def content_of(value: Column) -> Column:

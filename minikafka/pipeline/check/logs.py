@@ -67,7 +67,7 @@ def _tasks(spark: SparkSession, size: int, most: int) -> int:
 
 
 def limits(found: DataFrame, replicas: Sequence[Replica]) -> list[Limits]:
-    """Return the limits of every replica. `found`: all batches; the valid batches give the end of each log."""
+    """Return one `Limits` per replica. `found`: all batches, of which the valid ones determine the end of each log."""
     valid = found.where(f.col("fault").isNull()).groupBy("broker", *PARTITION)
     rows = valid.agg((f.max("last_offset") + 1).alias("end")).collect()
     ends = {(row.broker, row.topic, row.partition): row.end for row in rows}
@@ -75,7 +75,10 @@ def limits(found: DataFrame, replicas: Sequence[Replica]) -> list[Limits]:
 
 
 def limits_table(spark: SparkSession, known: Sequence[Limits]) -> DataFrame:
-    """Return the limits as a table. Column `committed`: the partition's highest replica high watermark."""
+    """Return a table with one row per replica. The columns are in `LIMITS`.
+
+    Column `committed`: the highest of the high watermarks of the partition's replicas.
+    """
     committed: dict[tuple[str, int], int] = {}
     for one in known:
         tp = one.replica.topic, one.replica.partition

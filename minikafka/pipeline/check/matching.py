@@ -106,7 +106,7 @@ def match(sends: DataFrame, logs: DataFrame, table: DataFrame) -> Matched:
 
 
 def _is_there() -> Column:
-    """True if at least one replica has the content `sent` at the row's offset."""
+    """True if the content in the row's column `sent` is on at least one replica at the row's offset."""
     other = f.exists("variants", lambda one: one.content == f.col("sent"))
     return (f.col("sent") == f.col("content")) | f.coalesce(other, f.lit(False))
 
@@ -121,10 +121,11 @@ def _is_missing() -> Column:
 
 
 def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFrame:
-    """Return one row per topic and content, with the number of surplus records and of sends that may claim them.
+    """Return one row per topic and content: how many surplus records and how many sends have this content.
 
-    `found` is the number of surplus records. There is one column for each kind of send in `_CLAIMS`. Contents are
-    counted only if they are in a surplus record, a missing send, or an acknowledged send without an offset.
+    `found`: the number of surplus records. Each column named in `_CLAIMS`: the number of sends of this kind. A
+    content has a row only if it is in a surplus record, a missing send, or an acknowledged send without an offset.
+    `_granted` adds further columns.
     """
     key = ("topic", "content")
     found = surplus.groupBy(*key).agg(
@@ -155,9 +156,10 @@ def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFram
 
 
 def _granted(claims: DataFrame) -> DataFrame:
-    """Add a column `KIND_granted` for each kind in `_CLAIMS`: the number of surplus records that its sends get.
+    """Assign the surplus records of each row to sends, in the order of the kinds in `_CLAIMS`.
 
-    Also add the column `left`: the number of surplus records that no send claims.
+    Column `KIND_granted`, for each kind: the number of surplus records that are assigned to sends of this kind.
+    Column `left`: the number of surplus records that are assigned to no send.
     """
     claims = claims.withColumn("left", f.col("found"))
     for name in _CLAIMS:
@@ -212,10 +214,10 @@ def _lost(matched: Matched) -> Iterator[DataFrame]:
 
 
 def _reordered(matched: Matched) -> DataFrame:
-    """Return the records that directly follow, in a partition, a record that the same producer sent later.
+    """Return the records that directly follow, in one partition, a record that the same producer sent later.
 
-    A moved record is included, at its actual offset, only if exactly one missing send and one surplus record
-    have its content.
+    If an acknowledged record is missing at its offset and was read at another offset, the other offset is used. This
+    is done only for a content that one missing and one unexplained record of the topic have.
     """
     columns = ("producer", "sequence", *_PLACE)
     unique = matched.claims.where("found = 1 AND missing = 1").select(

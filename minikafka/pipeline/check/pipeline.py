@@ -97,8 +97,8 @@ class _Check:
         if running := ", ".join(map(str, running_brokers(directories))):
             self.facts["running_brokers"] = running
             self.report.note(
-                f"these brokers are running: {running}; what they write during the check may look"
-                " like an anomaly, stop them for a verdict"
+                f"these brokers are running: {running}; records that they write during the check may look"
+                " like anomalies: stop the brokers for a reliable check"
             )
         return replicas, segments
 

@@ -95,7 +95,7 @@ def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def end_of(path: str, offset: int) -> Position:
-    """Return `offset`, the offset after the last one in a file, with the leader epoch and topic id in the file."""
+    """Return the position at the end of an archive file: `offset` with the file's leader epoch and topic id."""
     metadata = pq.read_schema(path).metadata or {}
     topic_id = metadata.get(TOPIC_ID_KEY, b"").decode()
     return Position(offset, int(metadata[EPOCH_KEY]), topic_id)

@@ -171,7 +171,7 @@ def _checked_length(base: int, length: int) -> int:
 
 
 def grouped(stream: Iterator[Section], limit: int) -> Iterator[list[Section]]:
-    """Yield lists of consecutive sections. Each list has at most `limit` bytes, or one larger section."""
+    """Yield lists of consecutive sections with at most `limit` bytes. A larger section is alone in its list."""
     group: list[Section] = []
     size = 0
     for section in stream:

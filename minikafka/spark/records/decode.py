@@ -75,7 +75,7 @@ def decode(
     records = [section.records for section in sections]
     data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
     if len(data) > np.iinfo(np.int32).max:
-        raise CorruptBatch("batches with more than 2 GiB of records")
+        raise CorruptBatch("the batches of one read hold more than 2 GiB of records")
     try:
         rows = _between(_parse(data, sections), start, end)
         headers = _headers(data, rows) if with_headers else None
@@ -177,11 +177,11 @@ def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
 
 
 def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
-    """Return one binary column for each entry of `columns`: the bytes of the entry's spans.
+    """Return one binary column for each entry of `columns`. Each value has the bytes of one byte range.
 
     One Arrow array splits the data into gap, key, gap, value, gap, and so on. Arrow's `take` then copies, for
-    example, all keys. So the spans of a record must be in the order of `columns`, and before the spans of the
-    next record.
+    example, all keys. So the byte ranges of a record must be in the order of `columns`, and before the byte
+    ranges of the next record.
     """
     count, width = len(columns[0].starts), 2 * len(columns)
     borders = np.zeros(count * width + 1, dtype=np.int32)

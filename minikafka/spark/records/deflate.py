@@ -25,7 +25,8 @@ def deflate(codec: int, data: memoryview) -> memoryview:
     """Return the compressed records; unchanged for codec 0. Snappy is written raw, as in librdkafka."""
     if not codec:
         return data
-    if codec == _SNAPPY:  # asbytes: a view of a pyarrow buffer would include its unused capacity
+    if codec == _SNAPPY:
+        # Ask for bytes, because a view of a pyarrow buffer would include the unused capacity of the buffer.
         return memoryview(pa.Codec("snappy").compress(data, asbytes=True))
     if codec == _LZ4:
         return memoryview(_lz4(data))

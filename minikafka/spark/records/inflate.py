@@ -55,7 +55,10 @@ def gzip_library() -> Any:
 
 
 def _gzip(data: memoryview) -> bytes | pa.Buffer:
-    """Decompress gzip data. Producers write one gzip member; pyarrow decompresses data with several members."""
+    """Decompress gzip data: one member with `gzip_library`, several members with pyarrow.
+
+    Producers write one member.
+    """
     member = gzip_library().decompressobj(_GZIP_MEMBER)
     inflated: bytes = member.decompress(data, INFLATED_MAX + 1)
     _check_size(len(inflated))

@@ -31,7 +31,10 @@ def sizes(raw: npt.NDArray[np.uint64]) -> Numbers:
 
 
 def binary(columns: Sequence[Numbers], between: bytes = b"") -> pa.Array:
-    """Return one binary value per row: the bytes `between`, then the row's number in each column as a zigzag varint."""
+    """Return one binary value per row, which begins with the bytes `between`.
+
+    Then follow the numbers of the row, one from each column, as zigzag varints.
+    """
     raws = [zigzag(column) for column in columns]
     lengths = [sizes(raw) for raw in raws]
     ends = np.cumsum(sum(lengths, np.zeros(len(raws[0]), dtype=np.int64)) + len(between))

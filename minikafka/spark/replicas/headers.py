@@ -166,7 +166,7 @@ def _batch(data: memoryview, position: int, check: Checksum | None) -> Batch:
 def _marker(data: memoryview) -> int | None:
     """Return the type of a control batch: 0 for abort, 1 for commit, None if the key is invalid."""
     position = _HEADER.size
-    for skipped in (0, 1, 0, 0):  # length; attributes and time; offset; length of the key
+    for skipped in (0, 1, 0, 0):  # length; attributes and timestamp; offset; key length
         position += skipped
         while position < len(data) and data[position] > 0x7F:
             position += 1

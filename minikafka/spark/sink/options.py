@@ -32,13 +32,13 @@ DEFAULTS: Final[dict[str, str | None]] = {
 
 _OF_SPARK: Final = frozenset({"checkpointlocation"})
 """Lower-case names of options that Spark itself uses but also passes to the sink."""
-_COLUMN: Final = "the column of this name decides; remove it"
+_COLUMN: Final = "a column named headers is written if there is one; remove the option"
 _REFUSED: Final = {
     "includeheaders": _COLUMN,
     "kafka.transactional.id": "this sink writes without transactions",
     "kafka.key.serializer": "keys are binary or string columns",
     "kafka.value.serializer": "values are binary or string columns",
-    "kafka.partitioner.class": "a column partition names partitions",
+    "kafka.partitioner.class": "a column named partition sets the partition of each row; remove the option",
     "kafka.interceptor.classes": "there is no Java producer; remove it",
     "subscribe": "it is an option of the source; use topic",
 }

@@ -190,7 +190,10 @@ def _check_partitions(
 def _with_origin(
     column: pa.Array | None, origin: Origin, numbers: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """Return the header lists of the rows with the origin appended as the last header."""
+    """Return the header list of each row, with the header of `origin` as the last header.
+
+    `column`: the rows' own header lists, or None. `numbers`: the number of each row in the task.
+    """
     count = len(numbers)
     values = origin.values(numbers)
     names = pa.repeat(pa.scalar(origin.header, pa.string()), count)

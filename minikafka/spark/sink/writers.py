@@ -76,12 +76,12 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter, metaclass=Shipped):
 
 
 def _origin(options: WriteOptions) -> Origin | None:
-    """Return the origin of the running task's rows; None if the option `originHeader` is not set."""
+    """Return the query, micro-batch and running task as an `Origin`; None if the option `originHeader` is not set."""
     if options.origin is None:
         return None
     task = TaskContext.get()
     if task is None:
-        raise ConfigError("option originHeader needs a task of Spark")
+        raise ConfigError("option originHeader works only in a Spark task")
     batch = task.getLocalProperty(_BATCH_ID)
     query = task.getLocalProperty(_QUERY_ID)
     return Origin(options.origin, query, None if batch is None else int(batch), task.partitionId())

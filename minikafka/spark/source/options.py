@@ -49,7 +49,7 @@ a new leader.
 """
 
 _NO_GROUP: Final = "this source belongs to no consumer group; remove it"
-_RETRIES: Final = "kafka.default.api.timeout.ms limits how long offsets are asked for"
+_RETRIES: Final = "use kafka.default.api.timeout.ms, the time limit of offset requests"
 _REFUSED: Final = {
     "groupidprefix": _NO_GROUP,
     "kafka.group.id": _NO_GROUP,

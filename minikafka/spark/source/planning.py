@@ -285,18 +285,18 @@ def _kept_offsets(
 
 def _recreation(tp: TopicPartition, start: Position, end: Position) -> str:
     return (
-        f"{tp} was deleted and created again: up to offset {start.offset} the topic with the id"
-        f" {start.topic_id} was read, and the topic has the id {end.topic_id} now"
+        f"{tp} was deleted and created again: it was read up to offset {start.offset} with the topic id"
+        f" {start.topic_id}, but its topic id is now {end.topic_id}"
     )
 
 
 def _truncation(tp: TopicPartition, begin: Position, kept: int) -> str:
     if not kept:
         return (
-            f"{tp} was deleted and created again, or lost all records: offset {begin.offset} was"
-            f" read in leader epoch {begin.leader_epoch}, and the log has started again"
+            f"{tp} was deleted and created again, or lost all records: it was read up to offset"
+            f" {begin.offset} in leader epoch {begin.leader_epoch}, but its log has started again"
         )
     return (
-        f"records {kept} to {begin.offset - 1} of {tp}, which were read, are not in the log any more:"
-        f" leader epoch {begin.leader_epoch} ends at {kept} since an unclean leader election"
+        f"records {kept} to {begin.offset - 1} of {tp} were read but are no longer in the log: leader epoch"
+        f" {begin.leader_epoch} ends at offset {kept} since an unclean leader election"
     )

@@ -47,7 +47,7 @@ class Connection:
         size, correlation = _RESPONSE.unpack(head)
         expected, is_flexible = self._waiting.popleft()
         if correlation != expected or not 4 <= size <= _RESPONSE_MAX:
-            raise ProtocolViolation(f"a response of {size} bytes that does not match the request")
+            raise ProtocolViolation(f"a response of {size} bytes does not match the request")
         body = memoryview(bytearray(size - 4))
         self._fill(body)
         return protocol.without_header_tags(body) if is_flexible else body

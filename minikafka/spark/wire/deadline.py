@@ -20,7 +20,7 @@ class Deadline:
         self.restart()
 
     def restart(self) -> None:
-        """Restart the time limit. Called after progress."""
+        """Restart the time limit, and reset the pause between attempts. Callers do this after progress."""
         self._end = time.monotonic() + self._seconds  # noqa: TID251
         self._pause = _FIRST_PAUSE_S
 

@@ -265,7 +265,7 @@ def parse_fetch(answer: memoryview) -> FetchResponse:
     partition_code, high_watermark = reader.int16(), reader.int64()
     reader.int64()  # last stable offset
     log_start_offset = reader.int64()
-    aborted = reader.take(_ABORTED.size * max(reader.int32(), 0))  # null when there are none
+    aborted = reader.take(_ABORTED.size * max(reader.int32(), 0))  # the count is -1 for null
     reader.int32()  # preferred read replica
     records = reader.take(max(reader.int32(), 0))
     return FetchResponse(
@@ -336,7 +336,7 @@ class Reader:
     def _checked_count(self, size: int) -> int:
         if size > len(self._data) - self._position:
             raise ProtocolViolation(
-                f"an array of {size} entries in a response of {len(self._data)} bytes"
+                f"an array declares {size} entries in a response of {len(self._data)} bytes"
             )
         return max(size, 0)
 

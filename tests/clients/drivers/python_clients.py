@@ -1,6 +1,9 @@
-"""A driver of the client matrix: confluent-kafka, aiokafka or kafka-python, as `python_clients.py LIBRARY VERB …`.
+"""The program of the client matrix that performs one operation with a Python client library.
 
-The verbs and their output are described in `tests/support/client_drivers.py`.
+    python_clients.py LIBRARY VERB …
+
+The library is confluent-kafka, aiokafka or kafka-python. The verb selects the operation. The verbs and their output
+are described in `tests/support/client_drivers.py`.
 """
 
 from __future__ import annotations
@@ -41,9 +44,9 @@ def until_input_ends() -> threading.Event:
 
 
 class Interruptible:
-    """A blocking call that is interrupted when standard input ends. The process sends itself SIGINT for this.
+    """A wrapper that interrupts a blocking call when standard input ends. The process sends itself SIGINT for this.
 
-    The interrupted call and all later ones return {}.
+    The interrupted call and all later calls return {}.
     """
 
     def __init__(self, call: Callable[[], dict[Any, Any]]) -> None:
@@ -59,7 +62,7 @@ class Interruptible:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def _interrupt(self, *_: object) -> None:
-        # Between two calls, records are printed and committed, which must not be cut off.
+        # Between two calls, the client prints and commits records. An exception must not interrupt this.
         if self._is_calling:
             raise KeyboardInterrupt
 
@@ -79,7 +82,7 @@ def records(first: int, count: int) -> Iterable[tuple[bytes, bytes]]:
 
 
 class Driver(Protocol):
-    """One client library."""
+    """The operations of this program with one client library. Each method is one verb of the command line."""
 
     def produce(self, bootstrap: str, topic: str, codec: str, first: int, count: int) -> None:
         """Send records with an idempotent producer where the library has one."""
@@ -202,7 +205,7 @@ class Confluent:
             for p in range(partitions)
         }
         consumer.close()
-        # librdkafka returns OFFSET_END (-1) if no record is that late.
+        # librdkafka returns OFFSET_END (-1) if no record has this timestamp or a later one.
         return {p.partition: -1 if p.offset in (-1, ends[p.partition]) else p.offset for p in found}
 
     def admin(self, bootstrap: str, topic: str, partitions: int) -> int:
@@ -218,7 +221,7 @@ class Confluent:
 
 
 class Aiokafka:
-    """The `Driver` for aiokafka. Each verb runs in its own event loop."""
+    """The `Driver` for aiokafka. Each operation runs in its own event loop."""
 
     def produce(self, bootstrap: str, topic: str, codec: str, first: int, count: int) -> None:
         asyncio.run(self._produce(bootstrap, topic, codec, first, count))
@@ -425,7 +428,7 @@ DRIVERS: Final[dict[str, Callable[[], Driver]]] = {
 
 
 def main(library: str, verb: str, bootstrap: str, topic: str, *rest: str) -> None:
-    """Carry out one verb."""
+    """Perform the operation `verb` with this client library. `rest`: the further arguments of the verb."""
     driver = DRIVERS[library]()
     if verb == "produce":
         codec, first, count = rest

@@ -114,7 +114,7 @@ async def test_deletion_of_the_controller_node_starts_a_new_election(
     async with cluster(4) as brokers:
         await brokers.create("t", {0: (1, 2)})
         old = brokers.controller
-        old.gate.hold("creation.partitions-new")  # cannot resign: another broker must win
+        old.gate.hold("creation.partitions-new")  # `old` cannot resign: another broker must win
         node = json.dumps({"version": 1, "partitions": {"0": [1, 2]}}).encode()
         await brokers.observer.create(layout.topic_path("u"), node)
 
@@ -256,7 +256,7 @@ async def test_partition_of_a_topic_node_made_by_hand_gets_its_live_replicas_as_
 @pytest.mark.row("C20", "C21", "A2")
 async def test_topics_are_created_or_refused_one_by_one(cluster: NewCluster) -> None:
     async with cluster() as brokers, brokers.client() as client:
-        # The settings of the topic are left by a broker that died during the creation: settings are written first.
+        # A broker that dies during the creation of a topic may leave settings, because it writes them first.
         left = layout.encode_config({"retention.ms": "7"})
         await brokers.observer.create(layout.topic_config_path("t"), left)
         outcomes = await client.admin.create_topics(

@@ -1,4 +1,4 @@
-"""Replicas with a well-formed but wrong leader-epoch-checkpoint join the ISR with the leader's records."""
+"""Replicas with a well-formed but wrong leader-epoch-checkpoint have the leader's records when they join the ISR."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_follower_with_a_false_checkpoint_joins_the_isr_without_losing_a_r
         async with cluster.client() as client:
             await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         await produce(cluster, b"a", b"b")
-        await cluster.stop(0)  # broker 1 leads in another epoch
+        await cluster.stop(0)  # broker 1 becomes the leader, in a new epoch
         await produce(cluster, b"c", b"d", b"e")
         await cluster.start(0)
         await until(lambda: is_in_sync(cluster))

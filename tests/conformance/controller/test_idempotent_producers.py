@@ -51,7 +51,7 @@ def test_batches_in_flight_are_recognized_by_a_leader_that_was_restarted(
         producer = producing(cluster, 1, RECORDS)
         writing = asyncio.get_running_loop().create_task(producer.run())
         await until(lambda: len(producer.acknowledged) > RECORDS // 4)
-        storm.freeze(slow)  # nothing is committed from now on
+        storm.freeze(slow)  # from here on, nothing is committed
         await asyncio.sleep(0.1)
         await cluster.stop(restarted)
         await cluster.start(restarted)

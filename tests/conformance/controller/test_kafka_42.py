@@ -1,4 +1,4 @@
-"""KAFKA-42: its failure table, and its six tests under their own names, on whole brokers in memory.
+"""KAFKA-42: its failure cases, and its six test cases under their original names, on whole brokers in memory.
 
 Each test runs under several schedules. The step numbers are the stages listed in `support/kafka_42.py`.
 `tests/cluster/test_kafka_42.py` repeats some of the tests with real processes.

@@ -234,7 +234,7 @@ async def test_controller_that_resigns_keeps_only_the_watch_of_a_candidate(
     await until(lambda: one.service.controller_id == 7)
     watched = layout.broker_path(1)
     async with asyncio.timeout(10):
-        while layout.broker_path(1) in watched:  # dropped last
+        while layout.broker_path(1) in watched:  # the last watch that the broker removes
             watched = await zookeeper.four_letter_word("wchp")
     assert layout.topic_path("t") not in watched
 

@@ -221,7 +221,7 @@ def reassign(world: World) -> None:
 
 
 def reassign_from_a_dead_leader(world: World) -> None:
-    """Reassign a partition whose leader is a target replica but may not lead, because its broker is shutting down."""
+    """Reassign a partition whose leader is a target replica but is shutting down, so that it may not be elected."""
     world.shrink(T0, [0])
     world.context.set_leadership(T0, world.nodes[T0])
     world.shut_down(0)

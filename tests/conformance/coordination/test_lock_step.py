@@ -300,7 +300,7 @@ async def compare(seed: int, apache: Zookeeper, memory: Zookeeper) -> None:
             results.append(await side.carry_out(step))
             signals.append(await side.signals_so_far())
         if kind in ("close", "expire"):
-            # Apache deletes the nodes of a session in the order of a hash map.
+            # Apache ZooKeeper deletes the nodes of a session in the arbitrary order of a hash map.
             signals = [[sorted(one) for one in both] for both in signals]
         assert comparison.same(*results), f"{text}: {results[0]} in Apache, {results[1]} in memory"
         assert signals[0] == signals[1], f"{text}: {signals[0]} in Apache, {signals[1]} in memory"

@@ -73,7 +73,7 @@ async def test_session_ended_by_another_client_is_followed_by_a_new_session(
     await client.until(EXPIRED)
     assert await client.connected() == generation + 1
     assert client.session_id != first
-    await client.until(CONNECTED)  # the stream of states may be read later
+    await client.until(CONNECTED)  # the recorded states may lag behind `connected`
     assert client.states()[:3] == [SUSPENDED, EXPIRED, CONNECTED]
     assert [(await anext(events)).generation for _ in range(3)] == [1, 1, 2]
     assert await client.exists("/e") is None

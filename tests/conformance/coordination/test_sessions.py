@@ -166,7 +166,7 @@ async def test_lost_connect_response_delays_the_session_but_does_not_end_it(
     proxy.answers = swallow
     proxy.fin()
     await client.until(CONNECTED)
-    # Two attempts took a third of the timeout each; each restarted the timeout at the server.
+    # Each of the two attempts took a third of the session timeout and restarted the timeout at the server.
     assert len(swallowed) == 2
     await lives(client)
 
@@ -251,7 +251,7 @@ async def test_silent_network_ends_first_the_connection_then_the_lease_then_the_
     await client.until(LEASE_EXPIRED)
     assert not client.lease_valid()
     assert client.state is LEASE_EXPIRED
-    await asyncio.sleep(0.7)  # the session times out at the server
+    await asyncio.sleep(0.7)  # meanwhile the session times out at the server
     proxy.heal()
     await client.until(CONNECTED)
     assert client.states() == [SUSPENDED, LEASE_EXPIRED, EXPIRED, CONNECTED]
@@ -278,7 +278,7 @@ async def test_request_that_is_never_answered_ends_with_the_session_timeout(
 async def test_idle_session_stays_alive_by_pings(proxy: Proxy, connect: Connect) -> None:
     client = await connect(proxy.connect, session_ms=1_000)
     await client.create("/e", b"", ephemeral=True)
-    await answered_pings(proxy, 6)  # three per session timeout
+    await answered_pings(proxy, 6)  # the client sends three per session timeout
     await lives(client, connections=1)
     assert client.seen == []
 
@@ -423,8 +423,8 @@ async def test_number_of_requests_in_flight_is_bounded(
     await until(lambda: proxy.seen.count(SET_DATA) >= 16)
     await asyncio.sleep(0.1)
     assert proxy.seen.count(SET_DATA) == 16
-    writes[0].cancel()  # sent: it is applied
-    writes[20].cancel()  # queued: it is not
+    writes[0].cancel()  # sent, so the server applies it
+    writes[20].cancel()  # queued, so it is never sent
     proxy.answers_flowing.set()
     results = await asyncio.gather(*writes, return_exceptions=True)
     versions = [result.version for result in results if not isinstance(result, BaseException)]
@@ -443,7 +443,7 @@ async def test_bytes_in_flight_are_bounded_to_four_mebibytes(
     await asyncio.sleep(0.1)
     assert proxy.seen.count(SET_DATA) == 4
     proxy.heal()
-    async with asyncio.timeout(3):  # at once, not at their timeouts
+    async with asyncio.timeout(3):  # the writes fail at once, not at their timeouts
         results = await asyncio.gather(*writes, return_exceptions=True)
     kinds = [type(result) for result in results]
     assert kinds == [OutcomeUnknown] * 4 + [NotConnected] * 3, "what was queued was never sent"

@@ -79,7 +79,7 @@ async def test_watch_fires_only_for_changes_of_its_kind(
 ) -> None:
     watch = await armed(client, kind, "/a/b")
     await writer.multi(CHANGES[change])
-    await client.sync("/")  # earlier events arrive before its answer
+    await client.sync("/")  # earlier events arrive before the answer to `sync`
     assert watch.fired() == (change in FIRES[kind])
     if watch.fired():
         assert await watch.wait() is WatchSignal.CHANGED

@@ -72,7 +72,7 @@ def nothing(broker: int, number: int, name: str) -> None:
 def test_no_commit_is_lost_when_the_coordinator_fails_at_a_step(fault: str, first: int) -> None:
     """Each fault is injected at two of every five steps.
 
-    A commit has six steps. Each fault therefore meets every kind of step in the end.
+    A commit has six steps, so over many commits each fault is injected at every step of a commit.
     """
     reached = []
     for step in count():

@@ -1,7 +1,8 @@
 """A broker that is killed, or whose storage fails, at each file operation of a retention pass.
 
-The pass deletes segments of three logs: of the first by time, including a roll of the active segment, of the second
-by size, and of the third below the offset of a DeleteRecords request. The pass ends when the files are removed.
+The pass deletes segments of three logs. In the first log, it deletes by time, and rolls the active segment. In the
+second log, it deletes by size. In the third log, it deletes below the offset of a DeleteRecords request. The pass ends
+when the files are removed.
 """
 
 from __future__ import annotations

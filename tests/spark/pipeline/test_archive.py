@@ -228,7 +228,7 @@ async def test_topic_that_was_created_again_needs_a_new_archive(client, save, pa
     await create_again(client, NewTopic(topic, partitions, 3))
     await fill(client, topic, 0, 0, 5)
     with pytest.raises(
-        PipelineError, match="another history; archive to a new directory"
+        PipelineError, match="of the former log; archive to a new directory"
     ) as caught:
         await asyncio.to_thread(save, topic)
     assert f"{topic}-1 was deleted" in str(caught.value)

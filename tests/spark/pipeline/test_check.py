@@ -94,7 +94,7 @@ def test_check_counts_every_kind_of_planted_fault_exactly(spark, tmp_path):
             values[3], values[4] = values[4], values[3]
         if number == 2:  # one record replaced on broker 3
             other = batch([*values[:7], b"different", *values[8:]], base, epoch=1)
-        if number == 4:  # one record replaced on every replica by a second copy of another
+        if number == 4:  # one record replaced on every replica by a copy of another record
             values[5] = value(base + 6)
         if number == 5:  # an acknowledged record that no replica holds
             values[9] = b"of a producer without history"
@@ -270,7 +270,7 @@ def test_check_refuses_unusable_input_and_names_it(spark, tmp_path):
         check(spark, logs, wrong)
     whole = write_history(tmp_path / "whole.jsonl", [send(0, 0)])
     path.write_text(f"{json.dumps(send(0, 0))}\n[1]\n{json.dumps(send(1, 1))}\n")
-    text = r"h 1\.jsonl, line 2 is no JSON object with these columns: \[1\]: a send needs"
+    text = r"h 1\.jsonl, line 2 is not a JSON object with the required columns: \[1\]: a send needs"
     with pytest.raises(PipelineError, match=text):
         check(spark, logs, whole, str(path))
     path.write_text(json.dumps(send(0, 0)) + '\n{"producer": "p", "sequ')

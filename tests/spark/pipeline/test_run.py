@@ -157,7 +157,7 @@ topic = "run-wrong"
 WRONG = {
     ("", "select nothing from lines"): "nothing",
     ("", "selec value from lines"): "Syntax error at or near 'selec'",
-    ("", "select value from line"): "views have the names of the sources and of earlier steps",
+    ("", "select value from line"): "the SQL of a step reads from sources and earlier",
     ("", "select key from lines"): "a column value is needed; the table has key",
     ("", "select string(int(string(value))) value from lines"): "try_cast",
     (

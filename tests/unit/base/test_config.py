@@ -101,7 +101,10 @@ NARROWER = {
 
 
 def kafkas_special_values() -> list[tuple[str, str, str]]:
-    """Return (class, key, Kafka's verdicts): "+" (accepted) or "-" (refused) for each value in `SPECIAL`."""
+    """Return ("broker" or "topic", key, Kafka's verdicts) for each numeric key.
+
+    The verdicts are one text with "+" (accepted) or "-" (refused) for each value in `SPECIAL`.
+    """
     text = (Path(__file__).parent / "kafka_special_values.txt").read_text()
     rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
     return [(kind, name, accepted) for kind, name, accepted in rows]

@@ -104,7 +104,7 @@ def test_blocking_benchmark_run_ends_before_it_fills_the_file_system(
 
 @pytest.fixture
 def unhandled():
-    """Raise AssertionError for a signal that the benchmark run does not handle, so that pytest goes on."""
+    """Make a signal that the benchmark run does not handle raise AssertionError instead of ending pytest."""
 
     def fail(number: int, _: object) -> None:
         raise AssertionError(f"signal {number} is not handled")

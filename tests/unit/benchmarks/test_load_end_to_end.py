@@ -1,4 +1,4 @@
-"""The end-to-end load: finding the records in a Fetch response, and the offset after the last whole batch."""
+"""The end-to-end latency benchmark: the records found in a response, and the offset after the last whole batch."""
 
 from __future__ import annotations
 

@@ -342,7 +342,7 @@ async def test_at_most_one_cold_response_waits_for_an_earlier_fetch(bench: Bench
 async def test_parsing_stops_inside_the_buffer_while_too_many_requests_wait(
     bench: Bench,
 ) -> None:
-    bench.send(*(produce(number) for number in range(200)))  # a connection with a large buffer
+    bench.send(*(produce(number) for number in range(200)))  # makes the buffer large
     await until(lambda: len(bench.peer.answered()) == 200)
     frames = [find(number) for number in range(200, 200 + 3 * WAITING_MAX)]
     bench.send(*frames, produce(999))
@@ -429,7 +429,7 @@ class Counting:
 
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
-    """Handle Metadata requests with a `Counting`. Each turn handles one step of one request."""
+    """Return a `Counting` that handles all Metadata requests. An event loop turn takes one step of one request."""
     made = Counting()
     monkeypatch.setitem(listener.HANDLERS, METADATA, made)
     monkeypatch.setattr(cold_requests, "TURN_MS", 0)
@@ -516,7 +516,7 @@ async def test_malformed_large_request_closes_only_its_own_connection(
 ) -> None:
     other = await connected(bench)
     frame = bytearray(large(1))
-    frame[-20] = 0xFF  # the length of the last name but one
+    frame[-20] = 0xFF  # the length of the second last name
     bench.send(bytes(frame))
     other.link.send([large(1)])
     await until(lambda: bench.peer.is_closed)

@@ -39,7 +39,7 @@ async def test_exception_in_a_handler_closes_only_the_connection_of_that_client(
         assert await other.list_topics() == []
         monkeypatch.setitem(listener.HANDLERS, DELETE_TOPICS, defect)
         trying = asyncio.ensure_future(unlucky.delete_topics("t"))
-        await until(lambda: met > 1)  # the client has connected again
+        await until(lambda: met > 1)  # the client has connected again and repeated its request
         trying.cancel()
         assert "of a defect" in caplog.text
         assert await other.list_topics() == []
@@ -203,7 +203,8 @@ async def test_connections_with_many_small_fetches_are_served_in_turn(
         before = traffic.fetch_requests
         await asyncio.sleep(0)
         most = max(most, traffic.fetch_requests - before)
-    assert 0 < most <= 2 * (ROWS_MAX + 1)  # one connection continues, one receives bytes
+    # In each turn, one connection continues and one receives bytes.
+    assert 0 < most <= 2 * (ROWS_MAX + 1)
     await until(lambda: all(len(client.responses()) == 1_000 for client in clients))
 
 

@@ -219,7 +219,7 @@ def test_consumer_with_a_session_reads_the_same_records_as_without_a_session(see
                 written.setdefault(("t", number), []).append(value)
             if rng.random() < 0.05:
                 number = rng.choice(NUMBERS)
-                start = consumer.positions["t", number]  # the deleted records were read before
+                start = consumer.positions["t", number]  # the consumer has read these records
                 await user.admin.delete_records({TopicPartition("t", number): start})
             if rng.random() < 0.1:
                 number = rng.choice(NUMBERS)

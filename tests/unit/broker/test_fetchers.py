@@ -198,7 +198,7 @@ async def test_connection_is_closed_when_no_partition_is_followed() -> None:
     made.add(partition(1))
     await transport.asked.wait()
     made.remove(TopicPartition("t", 0))
-    await until(lambda: not made._to_wake)  # the fetcher is awake and has no connection to close
+    await until(lambda: not made._to_wake)  # the fetcher was woken, but has no connection yet
     transport.made.set()
     await asyncio.wait_for(transport.closed.wait(), 10)
     await tasks.close()

@@ -184,7 +184,7 @@ async def test_append_fails_with_a_storage_error_when_the_disk_fails(
         with pytest.raises(KafkaError) as raised:
             await hosted.replicas.append(T0, batch(b"a"))
         assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    with pytest.raises(KafkaError):  # T1 is in the same directory
+    with pytest.raises(KafkaError):  # T1 is in the same failed directory
         await elsewhere
 
 

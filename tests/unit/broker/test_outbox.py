@@ -142,7 +142,7 @@ def test_one_consumer_sends_in_each_turn_of_the_loop() -> None:
 
 
 class Turns:
-    """The `SendTurns` under test. `yields` counts how often the processor was yielded before a turn."""
+    """The `SendTurns` under test. `yields`: number of turns that first yielded the processor to other processes."""
 
     def __init__(self) -> None:
         self.loop = Loop()

@@ -148,7 +148,7 @@ def test_records_are_refused_when_their_walk_raises(
     turns.add("b", other)
     assert sorted([*turns.all()][-1]) == ["a", "b"]
     assert (broken.verdict, other.verdict) == (ErrorCode.INVALID_RECORD, 0)
-    assert "cannot be walked" in caplog.text
+    assert "could not be read" in caplog.text
 
 
 VERSION = 9

@@ -52,8 +52,8 @@ def test_refusals_are_logged_after_they_have_lasted_five_seconds(
     assert caplog.messages == []
     refused.note("Produce", T0, ErrorCode.NOT_ENOUGH_REPLICAS, LASTS_MS)
     assert caplog.messages == [
-        "refused Produce for t-0 11 times in 5.0 s, now with NOT_ENOUGH_REPLICAS; here: no replica; metadata of "
-        "controller -1: no such partition, live brokers []; coordination session: connected"
+        "refused Produce for t-0 11 times in 5.0 s, last with NOT_ENOUGH_REPLICAS; this broker has no replica; "
+        "metadata of controller -1: no such partition, live brokers []; ZooKeeper session: connected"
     ]
 
 
@@ -160,6 +160,9 @@ def test_follower_logs_its_view_when_a_client_keeps_sending_requests(
     run_seeded(0, ask())
     [line] = [record.message for record in caplog.records if record.name.endswith("refusals")]
     assert line.startswith(f"refused {name} for t-0 11 times in 5.")
-    assert "now with NOT_LEADER_OR_FOLLOWER; here: Partition(t-0, follower, epoch=0," in line
+    assert (
+        "last with NOT_LEADER_OR_FOLLOWER; this broker has Partition(t-0, follower, epoch=0,"
+        in line
+    )
     assert "of leader 0;" in line
-    assert "leader 0 in epoch 0, ISR [0, 1], live brokers [0, 1]; coordination session: " in line
+    assert "leader 0 in epoch 0, ISR [0, 1], live brokers [0, 1]; ZooKeeper session: " in line

@@ -151,7 +151,7 @@ def test_end_of_each_partition_is_reported_on_standard_error_unless_quiet() -> N
         (["-o", "99999999999999999999"], "is not an offset"),
         (["-f", "%y"], "'%y' is not a token: use one of %%"),
         (["-f", "half %"], "'%' is not a token"),
-        (["-f", "%s", "--json"], "choose one of -f, --json, and -K with --print"),
+        (["-f", "%s", "--json"], "choose one of these formats: -f, or --json, or -K and --print"),
         (["--json", "-K", ":"], "choose one of"),
         (["--print", "offset,size"], "'size' is not one of timestamp, partition, offset, headers"),
     ],

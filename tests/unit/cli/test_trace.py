@@ -153,7 +153,7 @@ def test_trace_of_a_group_has_a_line_for_each_rebalance(world: GroupLedgerWorld)
     assert code == 0
     assert output == [
         "2023-11-14 22:13:21.000  client-1 joined; generation 1 of 1 member after 0 ms (0 ms until all had joined, "
-        "client-1 last; 0 ms until the leader client-1 assigned; 0 ms to write)",
+        "client-1 last; 0 ms until the leader client-1 sent the assignment; 0 ms to write it)",
         "2023-11-14 22:13:31.000  the session of client-1 expired; no member is left in generation 2",
         "now: group g: Empty, generation 2, 0 members, coordinator 1 (__consumer_offsets-0)",
     ]

@@ -208,7 +208,7 @@ async def test_not_produced_has_the_index_of_the_large_record_and_the_stored_cou
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
-    # The batch of four, then its second half, then the third record alone.
+    # The results of the batch of four, its first half, its second half, and the third record alone.
     too_large = ErrorCode.MESSAGE_TOO_LARGE
     cluster.failures[versions.PRODUCE] += [too_large, 0, too_large, too_large]
     with pytest.raises(NotProduced, match=r"^MESSAGE_TOO_LARGE: t-0$") as caught:

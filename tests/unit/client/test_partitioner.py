@@ -22,7 +22,6 @@ def test_partition_of_a_key_is_constant_and_in_range(key: bytes, count: int) -> 
 
 
 def test_partitioner_hashes_equal_the_values_in_kafkas_test() -> None:
-    # From Kafka's own test of its hash function.
     assert murmur2(b"21") == -973932308 & 0xFFFFFFFF
     assert murmur2(b"foobar") == -790332482 & 0xFFFFFFFF
     assert murmur2(b"a-little-bit-long-string") == -985981536 & 0xFFFFFFFF

@@ -22,7 +22,7 @@ async def test_brokers_and_leaders_that_do_not_answer_are_found(
         info, topics = await client.admin.describe()
         await cluster.kill(2)
         cluster.silent = {3}
-        cluster.lead("u", 0, 3)  # the metadata above does not have this leader
+        cluster.lead("u", 0, 3)  # `topics` still has the former leader
         brokers, partitions = await client.admin.probe(info, topics, info.brokers)
     assert brokers.pop(2).code is ErrorCode.NETWORK_EXCEPTION
     assert brokers == {1: DONE, 3: Outcome(ErrorCode.REQUEST_TIMED_OUT, "no answer within 0.1 s")}

@@ -141,7 +141,7 @@ def test_edit_that_running_brokers_block_is_postponed_until_they_stop() -> None:
     kept, postponed = planned_from(text, three, running=(1, 2, 3))
     assert kept == three
     assert postponed == (
-        "cluster.brokers = 2: more brokers run; to remove them: minikafka stop 3, then minikafka up",
+        "cluster.brokers = 2: takes effect after minikafka stop 3 and minikafka up",
         "cluster.port = 31500: takes effect after minikafka down and minikafka up",
         f"zookeeper.connect: the cluster uses {three.zookeeper} until minikafka down and minikafka up",
     )

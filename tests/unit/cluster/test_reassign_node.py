@@ -100,7 +100,7 @@ async def test_reassignment_request_is_withdrawn_if_the_controller_has_not_begun
         assert await bench.request.take_back() == [T0, T1]
         assert not bench.has_node
         bench.release("U1")
-        async with cluster.client() as user:  # answered by the controller after the step
+        async with cluster.client() as user:  # the controller answers after step U1
             await user.create_topics(NewTopic("u"))
             assert await user.admin.list_reassignments() == {}
         assert await bench.replicas() == before

@@ -163,9 +163,8 @@ def test_new_controller_holds_elections_for_a_marked_topic_under_reassignment():
     former = world.brokers[3]
     world.kill(3).reassign({T0: [1]})
     world.mark("t")
-    world.brokers[3] = replace(
-        former, epoch=2
-    )  # the broker restarts, and the controller dies before it reads the brokers
+    # The broker restarts, and the controller dies before it reads the brokers.
+    world.brokers[3] = replace(former, epoch=2)
     world.start(epoch=2)
     assert world.nodes[T0].leader == 3
     world.expand(T0, [3, 1])

@@ -569,7 +569,7 @@ def test_follower_that_shuts_down_leaves_an_isr_that_the_leader_expands_meanwhil
     assert leader(world)[1] == (0, 1)
 
 
-# Growth.
+# Large, empty and inconsistent clusters.
 
 
 def test_failure_of_one_broker_does_not_process_partitions_of_other_brokers() -> None:

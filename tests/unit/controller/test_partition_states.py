@@ -215,9 +215,8 @@ def test_startup_derives_the_partition_state_from_the_leadership(
     leadership: LeaderAndIsr | None, status: PartitionStatus
 ) -> None:
     bench = Bench()
-    bench.context.deletions = frozenset(
-        {"t"}
-    )  # without an election, so that the derived state is visible
+    # Topics marked for deletion get no election, so the derived state stays visible.
+    bench.context.deletions = frozenset({"t"})
     if leadership:
         bench.context.set_leadership(T0, leadership)
     run_steps(bench.nodes, bench.machine.startup())

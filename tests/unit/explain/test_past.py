@@ -1,4 +1,4 @@
-"""The history of one partition from ledger lines, with references to them."""
+"""The history of one partition, computed from ledger lines, with references to these lines."""
 
 from __future__ import annotations
 

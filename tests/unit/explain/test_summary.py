@@ -45,7 +45,7 @@ def told(ledger: Lines, cause: str) -> str:
 
 
 def fail_over(ledger: Lines) -> None:
-    """Add the lines of a failover: the controller elects broker 3, which leads 40 ms after the event."""
+    """Add the lines of a failover: broker 2 dies, broker 3 is elected, and broker 3 leads 40 ms after the death."""
     at(10_100, ledger.live("4-2", 1, 3))
     at(10_110, ledger.state("4-2", 9, 3, 5, 1, 3))
     led(ledger, 10_140, 3, 5)
@@ -67,7 +67,7 @@ def test_lost_broker_is_shown_while_its_session_has_not_ended(ledger: Lines) -> 
     fact(ledger, 5_000, 3, "connection lost", to=2)
     story = Story(ledger.lines, TP)
     assert story.losses(5_500) == [
-        "broker 2 was lost at 00:00:05.000; at 00:00:05.500 no ledger showed the end of its session"
+        "broker 2 was lost at 00:00:05.000; the ledgers up to 00:00:05.500 do not show that its session ended"
     ]
     fact(ledger, 6_000, 2, "registered")
     assert Story(ledger.lines, TP).losses(5_500) == []
@@ -139,7 +139,7 @@ def test_summary_of_a_leader_alone_in_the_isr_says_what_acks_all_needs(ledger: L
     ledger.state("4-2", 9, 3, 5, 3)
     led(ledger, 10_140, 3, 5)
     assert told(ledger, "4-2").endswith(
-        "acks=all needs min.insync.replicas = 1 until another replica is in sync"
+        "until another replica is in sync, acks=all works only with min.insync.replicas = 1"
     )
 
 

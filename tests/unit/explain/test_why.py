@@ -101,7 +101,9 @@ def test_broker_without_a_replica_is_reported_with_its_waiting_requests(scene: S
     scene.in_sync(1, 2)
     scene.answers[3]["replica"] = None
     scene.answers[1]["backlog"] = {"3": 2}
-    expected = "broker 3 has no replica yet: 2 requests of the controller wait for its answer"
+    expected = (
+        "broker 3 has no replica yet; requests from the controller that it has not answered: 2"
+    )
     assert f"{expected}  [4-2 1#{asked['n']}]" in report(scene)
 
 
@@ -136,8 +138,8 @@ def test_leader_that_was_elected_but_not_informed_is_reported(scene: Scene) -> N
     scene.answers[1]["replica"]["role"] = "follower"
     scene.answers[1]["backlog"] = {"2": 1}
     assert report(scene).startswith(
-        "broker 2 was chosen to lead in epoch 2 but does not lead yet: "
-        "1 requests of the controller wait for its answer"
+        "broker 2 was chosen to lead in epoch 2 but does not lead yet; "
+        "requests from the controller that it has not answered: 1"
     )
 
 
@@ -178,8 +180,8 @@ def test_waiting_write_is_explained_by_the_member_that_does_not_fetch(scene: Sce
     away, _, _, waiting = report(scene).split("\n", 3)
     assert away.startswith("t-0 is under-replicated: 2 of 3")
     assert waiting == (
-        "3 records are not acknowledged: the high watermark is 7, the log ends at 10; "
-        "1 producer connections wait\n"
+        "3 records are not acknowledged with acks=all: the high watermark is 7, the log ends at 10; "
+        "producer connections that wait: 1\n"
         "  broker 3 is stopped (SIGSTOP), and is still registered in ZooKeeper\n"
         "  broker 3 is in the ISR but has not fetched all records: its log ends at 7, 3 behind"
     )
@@ -391,8 +393,8 @@ def test_leader_other_than_the_preferred_one_is_reported_with_advice(scene: Scen
     assert not finding.is_problem
     assert report(scene) == (
         "t-0 is led by 1, not by its preferred replica 2  [4-1 1#1]\n"
-        "  broker 2 is in sync, but no election was held since: the balance is checked every 300 s, "
-        "and restored where over 10 % are led elsewhere (see minikafka elect)"
+        "  broker 2 is in sync, but no election was held since then: every 300 s the controller elects "
+        "preferred leaders, but only for a broker with over 10 % of its partitions led elsewhere (see minikafka elect)"
     )
 
 

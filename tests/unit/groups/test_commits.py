@@ -25,7 +25,7 @@ def tombstones(world):
     return [read_key(key) for key, value in world.log[0] if value is None]
 
 
-# Who may commit.
+# Clients that may commit.
 
 
 def test_client_without_group_membership_commits_and_fetches_offsets():
@@ -107,7 +107,7 @@ def test_group_with_an_empty_name_accepts_offsets_but_no_members():
     assert world.delete("") == {"": 0}
 
 
-# What is written and read.
+# Writes and reads of offsets.
 
 
 def test_commit_is_visible_only_after_it_is_written():

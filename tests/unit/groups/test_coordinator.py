@@ -1,4 +1,4 @@
-"""The groups that the coordinator serves, its views, and moves of partitions between coordinators."""
+"""The groups that a coordinator serves, their descriptions, and moves of their partitions to other coordinators."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_groups_of_other_partitions_are_served_while_one_partition_is_loading():
     assert [group.group_id for group in world.list().groups] == ["b"]
 
 
-# Moves.
+# Moves of a partition.
 
 
 def test_waiting_members_get_not_coordinator_when_the_partition_moves():
@@ -121,7 +121,7 @@ def test_timers_of_a_group_end_when_its_partition_moves():
     world.join(requires_member_id=True)
     world.unload()
 
-    assert world.coordinator.next_deadline() > 100_000  # the check of expired offsets
+    assert world.coordinator.next_deadline() > 100_000  # only the check of expired offsets is left
     world.advance(600_000)
 
 
@@ -159,7 +159,7 @@ def test_load_that_ends_after_the_partition_moved_has_no_effect():
     assert world.fetch().error == MOVED
 
 
-# Views.
+# Descriptions and lists of groups.
 
 
 def test_stable_group_is_described_with_metadata_and_assignments():

@@ -1,4 +1,4 @@
-"""The committed offsets of a group: what is fetched, in which order commits count, and when offsets expire."""
+"""The committed offsets of a group: fetches, overlapping commits, removal and expiry."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_committed_offset_takes_at_most_180_bytes(partitions):
         for number in range(groups):
             group = GroupOffsets(f"group-{number}")
             for partition in range(partitions):
-                tp = TopicPartition("topic", partition)  # as a request or a record brings it
+                tp = TopicPartition("topic", partition)  # a new object, as after decoding a request
                 group.load(tp, value(10**6 + number, leader_epoch=7))
             kept.append(group)
         gc.collect()
@@ -234,7 +234,7 @@ def test_committed_offset_takes_at_most_180_bytes(partitions):
 
 
 class Commits(RuleBasedStateMachine):
-    """Commits that complete in any order leave the same offsets as a log of their records."""
+    """Commits that complete in any order leave the offsets that reading their records in log order would give."""
 
     partitions = st.sets(st.sampled_from([A, B, TopicPartition("a", 1)]), min_size=1)
 

@@ -181,7 +181,7 @@ def test_truncated_key_or_value_is_refused(read):
 @pytest.mark.parametrize("read", [read_offset, read_group])
 @pytest.mark.parametrize("version", [-1, 5])
 def test_value_of_an_unknown_version_is_refused(read, version):
-    with pytest.raises(ValueError, match=f"a value of version {version}"):
+    with pytest.raises(ValueError, match=f"the value has version {version}"):
         read(struct.pack(">h", version) + bytes(100))
 
 

@@ -1,4 +1,7 @@
-"""Deferred records: they are read when they can be sent, and equal an immediate read or raise an error."""
+"""Deferred records, which are read from disk only when they can be sent.
+
+A deferred read returns the same bytes as an immediate read, or raises an error.
+"""
 
 from __future__ import annotations
 

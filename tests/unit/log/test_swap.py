@@ -77,7 +77,7 @@ def opened(storage: MemoryStorage) -> LogDirectory:
 
 
 def killed_at(fatal: int) -> tuple[MemoryStorage, bool]:
-    """Kill a cleaning at file operation `fatal`. Return the storage, and False if the cleaning had already ended."""
+    """Kill a cleaning at file operation `fatal`. Return the storage, and True if the cleaning was killed."""
     storage = MortalStorage()
     log = dirty_log(storage).logs[TP]
     storage.operations, storage.fatal = 0, fatal

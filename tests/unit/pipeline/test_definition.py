@@ -160,13 +160,13 @@ MISTAKES = {
         "f.toml, [source.clicks]: option endingOffsets has no effect on a stream: remove it"
     ),
     PIPELINE + SOURCE + "startingOffsets = 1.5" + SINK: (
-        "f.toml, [source.clicks]: startingOffsets must be a text, a whole number, true or false, not 1.5"
+        "f.toml, [source.clicks]: startingOffsets must be a string, a whole number, true or false, not 1.5"
     ),
     PIPELINE + "[source.clicks]" + SINK: (
         "f.toml, [source.clicks]: topic is missing: name a topic, a list of topics, or a pattern"
     ),
     PIPELINE + "[source.clicks]\ntopic = [1]" + SINK: (
-        "f.toml, [source.clicks]: topic must be a text or a list of texts, not [1]"
+        "f.toml, [source.clicks]: topic must be a string or a list of strings, not [1]"
     ),
     PIPELINE + SOURCE + 'decode = { format = "avro" }' + SINK: (
         'f.toml, [source.clicks] decode: format must be "raw" or "string" or "json" or "csv", not "avro"'
@@ -188,7 +188,7 @@ MISTAKES = {
     ),
     PIPELINE + SOURCE + "[[step]]\nname = 'a'" + SINK: "f.toml, [[step]] 1: sql is missing",
     PIPELINE + SOURCE + "[step]\nname = 'a'" + SINK: (
-        "f.toml: step must be written as [[step]], once for each"
+        "f.toml: step must be a list of tables: write [[step]] before each"
     ),
     PIPELINE + "trigger = 'hourly'" + SOURCE + SINK: (
         'f.toml, [pipeline]: trigger must be "available-now", "batch" or '

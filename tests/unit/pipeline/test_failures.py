@@ -79,7 +79,7 @@ LINES = {
     ),
     NO_VIEW: (
         "The table or view `x` cannot be found. Verify the spelling: "
-        "views have the names of the sources and of earlier steps"
+        "the SQL of a step reads from sources and earlier steps by name"
     ),
     NO_COLUMN: (
         "A column with name `nope` cannot be resolved. Did you mean one of the following? [`key`]."
@@ -91,7 +91,7 @@ LINES = {
         "--skip-lost reads the rest (in a file: failOnDataLoss = false for the source)"
     ),
     NO_TIME: (
-        'The event time `ts` has the invalid type "BIGINT", but expected "TIMESTAMP": convert it in a '
+        'The event time `ts` has the invalid type "BIGINT", but expected "TIMESTAMP": convert the column in a '
         "step, for example with timestamp_millis, and put the watermark there"
     ),
     PYTHON: "ZeroDivisionError: division by zero: --debug prints the whole error",

@@ -173,7 +173,7 @@ class TestGaps:
 
 
 def test_response_to_a_fetch_from_before_a_truncation_is_ignored() -> None:
-    """In a compacted topic, the records of this response would look like records above a gap."""
+    """A compacted topic may have gaps, so the follower would append the records of this response above a gap."""
     world = Replicas((0, 1), cleanup_policy="compact")
     world.elect(0)
     for value in (b"a", b"b", b"c"):

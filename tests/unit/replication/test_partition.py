@@ -65,7 +65,7 @@ def test_followers_high_watermark_is_at_most_its_log_end() -> None:
 
 @pytest.mark.row("T11", "X16", "R30", "R32")
 def test_follower_is_caught_up_when_it_reaches_the_log_end_of_its_last_fetch() -> None:
-    """The fetch must reach the log end at the time of the previous fetch. Records appended later are no lag."""
+    """The fetch offset must reach the log end that the leader had at the previous fetch. Later records are no lag."""
     r = Replicas((0, 1))
     r.elect(0)
     partition = r[0].partition
@@ -435,7 +435,7 @@ class TestPositions:
             r.produce(0, b"%03d" % number)
         partition, log = r[0].partition, r[0].log
         follower = partition.followers[1]
-        partition.under_min_isr = True  # the fetch does not move the high watermark
+        partition.under_min_isr = True  # keeps the fetch from moving the high watermark
         partition.record_follower_fetch(follower, 2, r.now)
         clean(log, 1, lambda offset: offset == 3)
         partition.under_min_isr = False

@@ -1,4 +1,4 @@
-"""The reader of a led partition up to its high watermark, with which coordinators load their state."""
+"""The reader with which coordinators load their state: it reads a partition on its leader up to the high watermark."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_reader_of_a_new_leader_is_not_at_end_before_its_first_records_commit() 
     replicas = committed(2)
     replicas.produce(0, b"002")
     replicas.fetch(1, 0)
-    assert replicas[1].hw == 2  # the follower learns the new value with its next fetch
+    assert replicas[1].hw == 2  # the next fetch will bring the new high watermark
     replicas.elect(1)
     reader = reader_of(replicas[1])
     assert read_to_end(reader, 1 << 20) == [b"000", b"001"]

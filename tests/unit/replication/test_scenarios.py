@@ -291,7 +291,7 @@ def test_retry_of_a_batch_older_than_the_last_five_succeeds_once_committed() -> 
 
 
 def test_former_leader_does_not_return_out_of_order_sequence_for_a_gap() -> None:
-    """A replaced leader lacks its successor's records, and librdkafka would end with a fatal error at the gap."""
+    """The former leader lacks a batch that its successor has. At this error, librdkafka may end with a fatal error."""
     r = Replicas((0, 1, 2))
     r.elect(0)
     r.produce(0, b"m0", producer=(9, 0, 0))
@@ -389,7 +389,7 @@ class Unreadable:
 
 
 def test_directory_goes_offline_when_an_offset_cannot_be_located() -> None:
-    """The response contains the error. Without a response, the follower would repeat this fetch forever."""
+    """The follower gets a response with the error. Without a response, the follower would repeat the fetch forever."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")

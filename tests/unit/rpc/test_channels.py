@@ -1,4 +1,4 @@
-"""Channels send requests in order, one at a time, retry them, and stop at once."""
+"""Channels to brokers: requests are sent in order, one at a time, with retries. A stopped channel sends nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of spark-deaths report every error in a stream's output, and no duplicate that is allowed."""
+"""The checks of Spark streams' output in scripts/replays.py: they report every error, but no allowed duplicate."""
 
 from __future__ import annotations
 

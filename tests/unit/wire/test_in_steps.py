@@ -39,7 +39,7 @@ def finished(steps: Generator[None, None, Any]) -> tuple[Any, int]:
 
 
 def plain_values(entity_type: Any, rng: random.Random) -> dict[str, Any]:
-    """Return random plain values of all fields of a request or response."""
+    """Return a random value of a built-in type for each field of the kio class `entity_type`."""
     return {field.name: plain_value(field, rng) for field in fields(entity_type)}
 
 

@@ -322,6 +322,6 @@ async def test_request_that_changes_more_than_1000_settings_of_a_resource_is_ref
     refused = await world.alter(BROKER, "", *changes, replaces=replaces)
     assert (refused.error, refused.message) == (
         ErrorCode.INVALID_REQUEST,
-        "a request may change at most 1000 settings of one resource: send several",
+        "a request may change at most 1000 settings of one resource: send several requests",
     )
     assert not (await world.alter(BROKER, "", *changes[:-1], replaces=replaces)).error

@@ -1,4 +1,4 @@
-"""Fetch requests of one connection: the end offsets of reads, kept file positions, sessions, and large requests."""
+"""Fetch requests of one connection: the offset where a read ends, kept file positions, sessions, large requests."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ async def test_later_batches_of_a_producer_are_refused_until_it_resends_the_refu
 async def test_refusal_of_a_batch_of_a_known_producer_ends_when_its_response_is_sent(
     connected: Connected,
 ) -> None:
-    """The log knows the producer and refuses a sequence gap itself. The refusal need not outlast its response."""
+    """After the response, the log itself refuses later batches: it knows the producer and finds the sequence gap."""
     await connected.lead(T0, 0, 0, 0)
     connected.produce(T0, producer=(9, 0, 0))
     await connected.lead(T0, 9, 1, 0, 9)

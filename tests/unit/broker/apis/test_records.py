@@ -184,7 +184,7 @@ def test_waiting_delete_records_fails_when_another_broker_becomes_leader() -> No
             while partition.is_leader:
                 await cluster.clock.sleep(10)
             loop.resume(cluster.processes[2])
-            assert await waiting == deleted_to(5)  # the client asked the new leader
+            assert await waiting == deleted_to(5)  # the client asked the new leader again
             assert partition.waiting == {}
             assert starts(cluster) == {0: 5, 1: 5, 2: 5}
 

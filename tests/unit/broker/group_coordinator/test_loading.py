@@ -32,7 +32,7 @@ class Log:
 
 
 class Target:
-    """A record of the loaded values of each partition, and of the number of values in each call of `load`."""
+    """A stand-in for a coordinator. `values`: loaded values by partition. `steps`: number of values per `load` call."""
 
     def __init__(self) -> None:
         self.values: dict[int, list[bytes | None]] = {}

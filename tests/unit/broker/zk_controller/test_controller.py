@@ -199,7 +199,7 @@ async def test_two_candidates_are_never_both_the_controller(
 async def test_election_is_won_when_a_write_with_a_lost_response_is_found(
     ensemble: Ensemble, fault: str
 ) -> None:
-    """A write that was applied is found in the node and the epoch (S17). Otherwise, the broker writes again."""
+    """The broker reads the node and the epoch to see if its write was applied (S17). If not, it writes again."""
     one = Candidate(ensemble, 1)
     await one.connect()
     one.coordination.faults = [fault]

@@ -97,7 +97,10 @@ async def test_store_reads_like_zookeeper_after_the_same_writes(
 
 
 def random_write(chance: random.Random, paths: list[str], ensemble: Ensemble) -> MultiOp:
-    """Return a random operation of a kind that a controller writes; a Set has the node's current version."""
+    """Return a random Create, Set, Delete or Check of one of the paths.
+
+    The expected version is the node's current version; for a Delete it may also be -1 (any version).
+    """
     path = chance.choice(paths)
     version = ensemble.nodes[path].version if path in ensemble.nodes else 0
     kinds: list[MultiOp] = [

@@ -165,7 +165,7 @@ def test_answer_line_of_a_shutdown_names_the_remaining_partitions() -> None:
     assert line["results"] == [{"code": "NONE", "message": "", "partitions": {"t": [0]}}]
 
 
-# Decisions, of a real machine.
+# Decisions of a real machine.
 
 
 def decided(world: World) -> list[dict[str, Any]]:

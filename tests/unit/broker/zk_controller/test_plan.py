@@ -1,4 +1,4 @@
-"""Plans compared with the real actions of the same controller."""
+"""Plans, compared with the writes and requests that the same controller makes when the operation really happens."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def test_registration_replaces_the_node_of_a_former_session_at_once() -> N
     former = session.session_id
     session.expire()
     ensemble.put(PATH, b"{}")
-    ensemble.nodes[PATH].owner = former  # its expiry has not reached this server
+    ensemble.nodes[PATH].owner = former  # this server has not applied the expiry yet
     session.attach()
     await until(lambda: len(epochs) == 2)
     await tasks.close()

@@ -107,7 +107,10 @@ kind = "console"
 
 @pytest.fixture
 def started(monkeypatch):
-    """Return the names of the pipelines that commands start, without Spark. Commands try each broker only once."""
+    """Return a list to which a pipeline's name is added when a command starts the pipeline. Spark does not start.
+
+    Commands try each broker only once.
+    """
     names: list[str] = []
 
     def execute(name: str, *_: object, **__: object) -> Summary:

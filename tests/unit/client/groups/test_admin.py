@@ -105,5 +105,5 @@ async def test_group_without_a_coordinator_fails_at_the_time_limit(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.failures[versions.FIND_COORDINATOR] += [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 20
-    with pytest.raises(KafkaError, match="group g: no broker coordinates it at the moment"):
+    with pytest.raises(KafkaError, match="group g: no broker is its coordinator at the moment"):
         await client.groups.offsets("g")

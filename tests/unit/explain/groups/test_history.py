@@ -32,7 +32,7 @@ def test_first_rebalance_names_the_member_and_each_phase():
 
     assert summaries(world) == [
         "client-1 joined; generation 1 of 1 member after 3.0 s (3.0 s until all had joined, client-1 last; "
-        "20 ms until the leader client-1 assigned; 5 ms to write)"
+        "20 ms until the leader client-1 sent the assignment; 5 ms to write it)"
     ]
     [entry] = world.entries()
     assert entry.as_json().items() >= {
@@ -133,7 +133,7 @@ def test_rebalance_names_static_members_by_their_instance_id():
     world.static("one", "two")
 
     assert summaries(world)[-1].startswith("static member two joined")
-    assert "the leader static member one assigned" in summaries(world)[-1]
+    assert "the leader static member one sent the assignment" in summaries(world)[-1]
     assert "static member one last" in summaries(world)[-1]
 
 

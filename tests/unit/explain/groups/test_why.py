@@ -64,7 +64,7 @@ def test_rebalance_names_the_member_that_does_not_rejoin():
     assert texts(found) == [
         "the group has been rebalancing for 7.0 s: app-2 subscribes to u",
         "app-1 (app at 127.0.0.1) has not joined again; it is removed in 53.0 s",
-        "it was heard 1.0 s ago, so it sends heartbeats, but its application does not poll "
+        "its last request came 1.0 s ago: it sends heartbeats, but its application does not poll "
         "(probably it is busy with records)",
     ]
     assert [str(event) for event in found.events] == [f"1#{len(world.lines)}"]
@@ -111,7 +111,7 @@ def test_rebalance_names_the_member_that_is_silent():
 
     assert texts(found)[1:] == [
         "client-1 (client at 127.0.0.1) has not joined again; it is removed in 51.0 s",
-        "it was last heard 9.0 s ago; its session ends 10.0 s after that",
+        "its last request came 9.0 s ago; its session ends 10.0 s after that",
     ]
 
 
@@ -362,7 +362,7 @@ def test_partition_whose_leader_is_down_names_the_broker():
     [found] = world.why(away={T3: offline(T3)})
 
     assert names([found, *found.because]) == ["leader-away", "offline"]
-    assert found.text == "the leader of t-3 is away: nobody can read it"
+    assert found.text == "t-3 has no leader that answers: nobody can read it"
     assert found.blocking_brokers() == set()
     many = {TopicPartition("t", number): offline(T3) for number in range(8)}
     assert len(world.why(away=many)) == 6
@@ -442,7 +442,7 @@ def test_lag_that_does_not_grow_is_no_problem():
     assert not found.is_problem
     assert (
         found.text
-        == "40 records of 1 partition are not committed; the lag did not grow from commit to commit"
+        == "the lag of 1 partition is 40 records in all; it did not grow from commit to commit"
     )
 
 

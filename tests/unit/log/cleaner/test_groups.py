@@ -1,4 +1,4 @@
-"""The groups of segments that a cleaning joins."""
+"""The choice of neighbouring segments that a cleaning joins to one segment."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_value_that_contains_encoded_records_is_one_value():
     assert found(data, [0], [3]) == spans
 
 
-@example(numbers=[64, 0])  # the last number is shorter than another
+@example(numbers=[64, 0])  # the last number has a shorter encoding than the first
 @given(numbers=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
 def test_numbers_of_64_bits_are_read_at_any_position(numbers):
     data, positions = b"", []

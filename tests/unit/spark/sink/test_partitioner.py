@@ -1,4 +1,4 @@
-"""The vectorised partitioner agrees with the native client's, which is compared with Java's in another test."""
+"""The vectorised partitioner of the Spark sink, compared with our client's, which other tests compare with Java's."""
 
 from __future__ import annotations
 
