@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: runs loads on three brokers, and in turn on the floor (`floor.py`), on this machine."""
+"""`python -m benchmarks`: runs loads on three brokers. Most produce loads also run on the floor (`floor.py`)."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def _lagging(bootstrap: Address, options: argparse.Namespace) -> dict[str,
 
 @asynccontextmanager
 async def _cluster(bootstrap: str | None, *, checks_records: bool) -> AsyncIterator[Address]:
-    """Yield the address of a broker of the cluster at `bootstrap`, or of a new local cluster if it is None."""
+    """Yield the address of a broker in `bootstrap`, or in a new local cluster if `bootstrap` is None."""
     if bootstrap is not None:
         yield _address(bootstrap)
         return

@@ -42,7 +42,7 @@ class Load(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Duration and latencies of a load. `latencies_ns`: (latency, number of responses), sorted."""
+    """Duration and latencies of a load. `latencies_ns`: pairs (latency, number of responses), sorted."""
 
     requests: int
     bytes: int

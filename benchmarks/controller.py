@@ -27,7 +27,7 @@ SETTLE_SECONDS = 3.0
 
 
 class Target(NamedTuple):
-    """The target of a measurement: the maximum number of seconds, and the figure of Kafka that it is based on."""
+    """The target of a measurement. `source`: the Kafka figures from which the maximum `seconds` is derived."""
 
     seconds: float
     source: str
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> None:
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Measure the rows that the options select, and print each row immediately."""
+    """Run the measurements that the options select, and print each row of the result table immediately."""
     print(report.machine() + "\n\n" + _head(), flush=True)
     facts: dict[str, Any] = {"machine": report.machine(), "controller": []}
     if options.only != "real":

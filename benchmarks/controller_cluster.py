@@ -35,7 +35,7 @@ class Created(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Seconds from SIGTERM until no remaining broker reports the stopped broker as a leader."""
+    """Seconds from SIGTERM until no remaining broker reports the stopped broker as the leader of a partition."""
 
     leaders: int
     partitions: int

@@ -32,7 +32,10 @@ class Cluster(NamedTuple):
 
 
 async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
-    """Measure how a new controller loads the cluster's state or, if `shut_down`, moves the leaders of a broker."""
+    """Measure how a new controller loads the state of the cluster.
+
+    If `shut_down` is True, measure instead how this controller moves the leaders away from a broker that shuts down.
+    """
     ids = list(range(cluster.brokers))
     with tempfile.TemporaryDirectory(prefix="minikafka-bench-") as directory:
         [port] = free_ports(1, SystemRng())

@@ -55,7 +55,10 @@ def settings(bootstrap: str, group: str) -> dict[str, Any]:
 
 
 def third_joins(bootstrap: str, group: str, topic: str) -> float:
-    """Return the seconds from the start of a third member until all three have read a record after the rebalance."""
+    """Add three members to a group one after the other. Return the seconds that the third join takes.
+
+    Measured from the start of the third member until each of the three members has read a record after the rebalance.
+    """
     members: list[Watched] = []
     try:
         while len(members) < MEMBERS:

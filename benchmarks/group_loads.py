@@ -52,9 +52,10 @@ def coordinator_of(brokers: Sequence[Address], group: str, topic: str) -> Addres
 
 
 def committing_coordinator(broker: Address, group: str, topic: str) -> Address | None:
-    """Return the coordinator that this broker names; None if it names none or the coordinator stores no commit.
+    """Ask a broker for the group's coordinator, and commit an offset there. Return the coordinator's address.
 
-    Raises OSError, LoadError.
+    Return None if the broker reports no coordinator, or if the coordinator refuses the commit. Raises OSError,
+    LoadError.
     """
     with Session(*broker) as session:
         found = session.ask(FIND_COORDINATOR, 1, key=group, key_type=0)
@@ -117,7 +118,7 @@ class Member:
         )
 
     def send_sync(self, ids: Sequence[str]) -> None:
-        """Send SyncGroup. `ids`: the members to assign partitions to (empty if this is not the leader)."""
+        """Send SyncGroup. `ids`: the members to assign partitions to (empty if this member is not the leader)."""
         self._send(SYNC_GROUP, **sync_body(self.group, self.generation, self.id, ids))
 
     def receive_sync(self) -> None:

@@ -76,7 +76,7 @@ class Options(NamedTuple):
 class Scenario(NamedTuple):
     """A load. Each round of the load gives one figure for every `Row` of the load.
 
-    `warm_up`: number of first rounds that are not counted. Used only if Kafka is measured too.
+    `warm_up`: the number of rounds to run before the counted rounds. Used only if Apache Kafka is measured too.
     """
 
     name: str
@@ -270,7 +270,7 @@ async def measure(
     rounds: int,
     options: Options,
 ) -> None:
-    """Run all rounds of one scenario and print its rows."""
+    """Run all rounds of one scenario, and print the scenario's rows of the result table."""
     rows: dict[Row, None] = {}
     # With two clusters, one is Apache Kafka, which is slow until its JVM has compiled the code that runs often.
     warm_up = scenario.warm_up if len(clusters) > 1 else 0
@@ -286,9 +286,9 @@ async def measure(
 
 
 def show(row: Row, figures: Mapping[str, Figures]) -> None:
-    """Print the medians of one row, with a ratio. A ratio above 1 favours minikafka.
+    """Print one row: the median of each cluster and, if Apache Kafka ran too, a ratio.
 
-    The row of the floor has no ratio.
+    A ratio above 1 favours minikafka. The row of the floor (`floor.py`) has no ratio.
     """
     medians = [(name, statistics.median(mine[row])) for name, mine in figures.items()]
     line = "   ".join(f"{name} {peer.rounded(value):>9} {row.unit}" for name, value in medians)

@@ -1,4 +1,4 @@
-"""Kafka requests encoded in advance, and blocking requests, most of which prepare a load.
+"""Kafka requests: encoded in advance for a load, or sent one by one over a blocking connection.
 
 The requests work with any Kafka broker that serves Metadata v1, CreateTopics v2, DeleteTopics v1, Produce v7
 and v9, Fetch v11 and ListOffsets v1. The functions for topics, leaders and end offsets are never part of a

@@ -32,9 +32,9 @@ Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def live(run: Coroutine[Any, Any, None], runner: Runner) -> None:
-    """Run `run` until its end, a signal or a lack of disk space, then remove the run's directory.
+    """Execute the coroutine `run` in a temporary directory, then remove the directory.
 
-    The exit code after signal N is 128 + N.
+    The run ends early on a signal or a lack of disk space. The exit code after signal N is 128 + N.
     """
     ended = _Ended()
     with closing(run), _handled(ended.by_signal), scratch_directory() as directory:
@@ -45,7 +45,10 @@ def live(run: Coroutine[Any, Any, None], runner: Runner) -> None:
 
 
 def live_blocking(work: Callable[[], None]) -> None:
-    """Run blocking work in a temporary directory until the end or a signal. Needs only `ROOM_LEFT` free bytes."""
+    """Run blocking work in a temporary directory. The work ends early on a signal or a lack of disk space.
+
+    Unlike `live`, this function needs only `ROOM_LEFT` free bytes at the start.
+    """
     ended = _Ended()
     with _handled(ended.by_signal), scratch_directory() as directory:
 
@@ -102,7 +105,10 @@ def _alarms(look: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _handled(handler: Any) -> Iterator[None]:
-    """Set `handler` for the signals that end a run. An event loop may replace the handler."""
+    """Set `handler` for the signals that end a run, and restore the former handlers after the `with` body.
+
+    An event loop can replace `handler` during the `with` body.
+    """
     before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield

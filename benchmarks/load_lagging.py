@@ -67,10 +67,10 @@ class Lagging(NamedTuple):
 def run(
     old: str, topic: str, read_at: Leader, leader: Leader, end: int, *, rounds: int, count: int
 ) -> Lagging:
-    """Measure produce requests to `topic`, without a consumer and while a consumer reads the topic `old`.
+    """Measure the latency of produce requests to `topic` under the three loads that `Lagging` describes.
 
-    In each round, each of the three loads (`Lagging`) has `count` produce requests. The consumer reads the records
-    of `old` below offset `end` repeatedly.
+    In each round, each load has `count` produce requests. The consumer repeatedly reads the records of the topic `old`
+    below offset `end`.
 
     `read_at` (the leader of `old`) and `leader` (the leader of `topic`) must be the same broker. Raises LoadError.
     """

@@ -21,7 +21,7 @@ TOPIC_BYTES = 512 << 20
 class Scenario(NamedTuple):
     """The parameters of a produce load.
 
-    `size`: bytes of a batch with one record. `floor`: True if the floor can run the same load.
+    `size`: bytes of a batch; each batch has one record. `floor`: True if the load also runs on the floor (`floor.py`).
     """
 
     name: str

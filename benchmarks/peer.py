@@ -380,7 +380,7 @@ def add_figure(figures: Figures, row: Row, value: float) -> None:
 
 
 def show(figures: Mapping[str, Figures]) -> None:
-    """Print the medians of both systems, and their ratio. A ratio above 1 favours the first system."""
+    """Print the medians of both systems, and their ratio. A ratio above 1 favours the system in the left column."""
     (first, mine), (second, theirs) = figures.items()
     print(f"\n{'three brokers, medians':34} {first:>12} {second:>12}   ratio")
     for row in ROWS:
@@ -390,7 +390,7 @@ def show(figures: Mapping[str, Figures]) -> None:
 
 
 def rounded(value: float) -> str:
-    """Return a figure as text: without decimals from 100 on, else with two decimals."""
+    """Return a figure as text: without decimals if the figure is at least 100, else with two decimals."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 

@@ -179,7 +179,7 @@ def decoder(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
 
 
 class Jobs:
-    """The Spark queries to measure. Each query with an argument `name` reads all rows of that data source."""
+    """The Spark queries to measure. A query with an argument `name` reads all rows of the data source `name`."""
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str], directory: Path) -> None:
         self._spark = spark
@@ -316,9 +316,9 @@ def prepared(
 
 
 def rounds(runs: Mapping[str, Callable[[], None]], records: int, count: int) -> Rates:
-    """Call `runs` in turn, `count` times, and return the rates in million records per second.
+    """Call the functions `runs` in turn, in `count` rounds. Return their rates in million records per second.
 
-    Two earlier rounds are not counted, because the JVM still compiles frequently used code.
+    Two more rounds come first. These rounds are not counted, because the JVM still compiles frequently used code.
     """
     rates: Rates = {name: [] for name in runs}
     for turn in range(-2, count):

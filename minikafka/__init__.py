@@ -1,7 +1,7 @@
 """minikafka: a Kafka-compatible broker cluster in asyncio Python.
 
-`LocalCluster` and `ClusterError`, which its methods raise, are the public names of the package. They are
-imported on first use, so that `import minikafka` takes no time.
+The public names of the package are `LocalCluster` and the exception `ClusterError`, which the methods of
+`LocalCluster` raise. Both are imported on first use, so that `import minikafka` takes no time.
 """
 
 from __future__ import annotations

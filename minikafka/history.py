@@ -148,10 +148,11 @@ def verdict(histories: Sequence[History], reading: Reading) -> Verdict:
 
 
 def disagreements(first: Reading, second: Reading) -> list[tuple[int, int]]:
-    """Return each (partition, offset) in `first` at which `second` has another payload or no record.
+    """Compare two readings of a topic. Return each (partition, offset) whose record was lost or changed in between.
 
-    `second` must be the later reading. An offset that only `second` contains is not returned, because its
-    record was written after the first reading.
+    `second` must be the later reading. An offset is returned if `first` has a record there, and `second` has no
+    record or another payload. An offset that only `second` contains is not returned, because its record was
+    written after the first reading.
     """
     found = []
     for partition, deliveries in first.items():
@@ -234,7 +235,11 @@ class _Comparison:
 
 
 def _reordered(history: History) -> int:
-    """Count acknowledged sends whose offset is not above the offset of an earlier send to the same partition."""
+    """Return the number of acknowledged sends that are out of order.
+
+    A send is out of order if a send that the producer called before it has the same or a higher offset in the same
+    partition.
+    """
     highest: dict[int, int] = {}
     count = 0
     for partition, offset in zip(history.partitions, history.offsets, strict=True):

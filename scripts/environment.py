@@ -6,8 +6,8 @@ This module uses only the standard library. Invariant: the stamp in .venv is wri
 creation is therefore repeated, and a complete environment is recognized by its stamp.
 
 Ctrl-C never prints a traceback. The shell script `scripts/environment` passes its standard error as descriptor 3
-and redirects descriptor 2 to /dev/null, so that an interrupted start of Python prints nothing. The script starts
-with SIGINT blocked, and unblocks SIGINT when it can handle the signal (`endings.py`).
+and redirects descriptor 2 to /dev/null, so that an interrupted start of Python prints nothing. This module
+executes SCRIPT with SIGINT blocked. SCRIPT unblocks SIGINT when it can handle the signal (`endings.py`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _PACE_EVERY = 500
 class Stream(threading.Thread):
     """A thread with an idempotent producer (acks=all), which sends at most `rate` records per second.
 
-    `history` and `acked` may be read at any time, `error` only after `join()`.
+    Callers can read `history` and `acked` at any time, but `error` only after `join()`.
     """
 
     def __init__(

@@ -160,7 +160,7 @@ async def show_progress(step: Step, stream: Stream, total: int, until: Callable[
 
 
 async def busiest(cluster: LocalCluster) -> int:
-    """Return the id of the broker that leads most partitions of the topic."""
+    """Return the id of the broker that leads the largest number of the topic's partitions."""
     views = (await cluster.state()).partitions.items()
     leaders = Counter(v.leader for tp, v in views if tp.topic == TOPIC and v.leader is not None)
     return leaders.most_common(1)[0][0]
@@ -246,7 +246,7 @@ async def spark_answer(spark: Process) -> dict[str, int]:
 
 
 def checksum_of(reading: Reading) -> tuple[int, int]:
-    """Return the number of records, and the same checksum that `quickstart_spark.checksum` computes."""
+    """Return the number and the checksum of the records. `quickstart_spark.checksum` computes the same checksum."""
     count = total = 0
     for partition, deliveries in reading.items():
         for offset, (name, line) in deliveries:

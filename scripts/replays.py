@@ -32,7 +32,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Copy:
-    """A record of the copied topic: partition in the copy, place in the source topic, value and origin."""
+    """A record of the copied topic. `source`: partition and offset of the original record in the source topic."""
 
     partition: int
     source: Place
@@ -92,7 +92,8 @@ def _out_of_order(copies: Iterable[Copy]) -> list[Place]:
     """Return the source partition and offset of each record that was copied out of order.
 
     A record is out of order if its first copy comes after the first copy of a record with a higher source offset.
-    Both records must have the same source partition, and both copies must be in the same partition of the copy.
+    Only records with the same source partition are compared, and only if their copies are in the same partition of
+    the copied topic.
     """
     seen: set[Place] = set()
     highest: dict[tuple[int, int], int] = {}

@@ -95,9 +95,9 @@ def to_topic(spark: SparkSession, bootstrap: str, checkpoint: Path) -> Streaming
 
 
 def follow(copying: StreamingQuery, archiving: StreamingQuery, lines: Queue[str]) -> None:
-    """Print the row counts of the micro-batches of `copying` until `lines` has a line.
+    """Print the row counts of the micro-batches of the stream `copying`, until the queue `lines` has a line.
 
-    If a stream has failed, raises the error of this stream.
+    If one of the two streams has failed, raises the error of this stream.
     """
     last = -1
     while not has_line(lines):

@@ -1,4 +1,4 @@
-"""Streams of Spark under deaths: brokers, the driver and executors are killed, then every record is checked.
+"""Test of Spark streams: kills brokers, the driver and executors, then checks every record.
 
     spark-deaths [--faults N] [--seed S] [--standalone]
 
@@ -10,8 +10,8 @@ code is 0 only if
 - `minikafka pipeline check` finds no anomaly when it compares the histories of the producer and of a consumer with
   the logs of all replicas,
 - the Parquet table has every record exactly once, and
-- the other topic has every record at least once, the first copies are in order, and only micro-batches that were
-  interrupted by a kill have duplicates.
+- the other topic has every record at least once, the first copies of the records are in order, and only
+  micro-batches that were interrupted by a kill have duplicates.
 """
 
 from __future__ import annotations
@@ -341,7 +341,10 @@ def numbers_in(directory: Path) -> set[int]:
 
 
 def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy]]:
-    """Return the records of the source topic, and those of the copied topic in offset order within each partition."""
+    """Return the records of the source topic, and the records of the copied topic.
+
+    The records of the copied topic are in offset order within each partition.
+    """
     reading = read_back(bootstrap, SOURCE, PARTITIONS, step.advance)
     copied = read_back(bootstrap, COPY, COPY_PARTITIONS, step.advance, content=copy_of)
     copies = [copy for deliveries in copied.values() for _, copy in deliveries]
@@ -402,7 +405,10 @@ def check_outputs(
     copies: list[replays.Copy],
     faults: Faults,
 ) -> bool:
-    """Compare table and copied topic with the source topic. Show the problems; return True if there are none."""
+    """Compare the Parquet table and the copied topic with the source topic, and show the problems.
+
+    Return True if there are no problems.
+    """
     source = {
         (partition, offset): value
         for partition, deliveries in reading.items()

@@ -57,7 +57,7 @@ class Daemon:
         self.lines.put("")
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Return the first match in the output of the process.
+        """Wait until a line of the process's output matches `pattern`, and return the match.
 
         Raises RuntimeError if the process ends first, or prints nothing for `START_SECONDS`.
         """

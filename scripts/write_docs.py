@@ -242,7 +242,7 @@ class _Status:
         return "; ".join(filter(None, words))
 
     def tests(self) -> str:
-        """Return the names of the tests with their levels, and with the outcomes of tests that did not pass."""
+        """Return the name of each test with its level (table, memory or real), and its outcome if it did not pass."""
         shown = []
         for test, result in self._results.items():
             said = "not run" if result is None else result.level.label

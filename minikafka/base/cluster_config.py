@@ -162,10 +162,10 @@ def _check_cluster_keys(keys: Mapping[str, object]) -> None:
 
 
 def _is_key_of_a_broker(table: str, key: str) -> bool:
-    """True if `key` shows that the user means `[broker.TABLE]` as the table of a single broker.
+    """True if a user who writes `key` in `[broker.TABLE]` means the table of a single broker.
 
-    This is so if `key` is a broker key and TABLE.key is not. For example, the result is False for `listeners`
-    in `[broker.advertised]`, because `advertised.listeners` is a broker key.
+    False if `key` is not a broker key, or if TABLE.key is also a broker key. For example, TOML parses the broker
+    key `advertised.listeners` as `listeners` in `[broker.advertised]`, which means no single broker.
     """
     keys = BrokerConfig.keys()
     return key in keys and f"{table}.{key}" not in keys
@@ -174,7 +174,8 @@ def _is_key_of_a_broker(table: str, key: str) -> bool:
 def _tables_of_brokers(tables: Mapping[str, Any]) -> set[str]:
     """Return the names of the tables for single brokers in `[broker]`, such as "1" for `[broker.1]`.
 
-    Raises ConfigError if a broker number is invalid or is not the name of a table.
+    Raises ConfigError if a number names a plain value instead of a table, and if a table is meant for a single
+    broker but its name is not a valid broker number.
     """
     singles = {name for name in tables if name.isdecimal()}
     for name, value in tables.items():

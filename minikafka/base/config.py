@@ -592,7 +592,7 @@ def check_inherited(config: BrokerConfig) -> None:
 
 
 def _broker_value(row: Key, broker: BrokerConfig) -> Any:
-    """Return a topic key's value from the broker: the first synonym that is set, in the topic key's unit."""
+    """Return the value of the first broker key in `row.synonyms` that is set, converted to the topic key's unit."""
     values = {name: getattr(broker, name.replace(".", "_")) for name, _ in row.synonyms}
     value = first_set(values, row.synonyms)
     return row.default if value is None else value

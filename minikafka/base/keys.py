@@ -44,12 +44,12 @@ _WHOLE_NUMBERS: Final = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
 class Key:
     """One configuration key: its type, default, bounds and documentation.
 
-    `low` and `high`: the bounds of a number; `low` is also the minimum length of a STRING or PASSWORD that is set.
+    `low` and `high`: the bounds of a number. For a STRING or PASSWORD with a value, `low` is the minimum length.
     `excluded`: a number between the bounds that is not allowed. `choices`: the allowed words of a STRING or LIST.
     `form`: the pattern that each word of a LIST must match; the list `*` is also allowed.
 
-    `synonyms`: the broker keys from which a topic key takes its default, the first one that is set. Each broker
-    key has a factor, which converts the value to the topic key's unit.
+    `synonyms`: for a topic key, the broker keys that can provide its default. The first broker key that is set
+    provides the default. Each broker key has a factor, which converts the value to the topic key's unit.
 
     `waits_for`: the feature that the key needs and minikafka does not have. Such a key is checked, stored and
     shown, but has no effect. For all other keys, `waits_for` is empty.
@@ -181,7 +181,7 @@ class Key:
 
 
 def key(kind: Kind, default: Any, doc: str, **rest: Any) -> Any:
-    """Return a dataclass field that defines a `Key`; `rest` are further fields of the `Key`."""
+    """Return the dataclass field of a configuration key. `rest`: further fields of the `Key` that describes it."""
     return field(default=default, metadata={"key": Key(kind, default, doc, **rest)})
 
 

@@ -82,7 +82,7 @@ def parse_text(text: object) -> str:
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """Return the fields of a JSON object, encoded in UTF-8.
+    """Parse a JSON object in UTF-8, and return its fields.
 
     Raises ValueError for anything else, and for a repeated field. A returned string may contain half of a
     surrogate pair, which `parse_text` refuses.

@@ -230,7 +230,7 @@ class Link(Protocol):
 
 
 class StreamHandler(Protocol):
-    """The receiver of a connection's bytes. Called by the transport; never awaits."""
+    """The receiver of a connection's bytes. The transport calls its methods, none of which is a coroutine."""
 
     def connected(self, link: Link) -> None:
         """Called once, before all other calls."""
@@ -357,7 +357,7 @@ class Create(NamedTuple):
 
 
 class Set(NamedTuple):
-    """Multi operation: replace the data of a node at this version (-1: any)."""
+    """Multi operation: replace the data of a node, which must have this version (-1: any)."""
 
     path: str
     data: bytes
@@ -365,7 +365,7 @@ class Set(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Multi operation: delete a node at this version (-1: any)."""
+    """Multi operation: delete a node, which must have this version (-1: any)."""
 
     path: str
     version: int
@@ -460,7 +460,7 @@ class Coordination(Protocol):
         """Replace the node's data and return the new Stat."""
 
     async def delete(self, path: str, version: int) -> None:
-        """Delete a node at this version (-1: any)."""
+        """Delete a node if it has this version (-1: any)."""
 
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None

@@ -2,9 +2,9 @@
 
 Invariant: a cold request begins only after the responses to the earlier cold requests of its connection were
 sent, and the client has received all but 64 KiB of them. (Kafka, too, reads the next request of a connection
-only after the response.) A connection therefore holds at most one cold response. Produce and Fetch do not
-wait for cold requests. A waiting request is copied from the receive buffer, because this buffer is reused at
-the end of the tick. A request that was received into a buffer of its own is not copied.
+only after the response.) A connection therefore holds at most one response to a cold request. Produce
+and Fetch do not wait for cold requests. A waiting request is copied from the receive buffer, because this
+buffer is reused for the next bytes from the client. A request that was received into a buffer of its own is not copied.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ have at most half of it."""
 
 
 class ColdRequest(NamedTuple):
-    """One cold request, with the slot of its response in the response queue of the connection."""
+    """One cold request (any API but Produce and Fetch), and the slot of its response in the response queue."""
 
     api: int
     version: int
@@ -59,12 +59,12 @@ class ColdRequest(NamedTuple):
 
 
 class ColdRequests:
-    """The cold requests of one connection, in order of arrival.
+    """The cold requests (any API but Produce and Fetch) of one connection, in order of arrival.
 
     `unsupported(correlation)` encodes the response to an ApiVersions request of an unknown version.
-    `is_received(slot)` returns True if the response in the slot was sent and received by the client. After a
-    result of False, the connection calls `proceed` whenever a response was sent or received. `close()` closes
-    the connection. `begun()` is called when a waiting request with a buffer of its own begins.
+    `is_received(slot)` returns True if the response in the slot was sent and received by the client. If it returns
+    False, the connection later calls `proceed` whenever a response was sent or received. `close()` closes the
+    connection. `begun()` is called when a waiting request that has its own receive buffer is about to be handled.
     """
 
     __slots__ = (

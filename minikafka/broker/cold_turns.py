@@ -43,7 +43,7 @@ def take_steps(steps: Generator[None, None, Any], clock: Clock, until: int) -> N
 
 
 class Worker(Protocol):
-    """One kind of work for one connection, such as its cold requests. `used` counts the work done so far."""
+    """One kind of work for one connection, such as its cold requests. `used` grows with each call of `work`."""
 
     used: int
 

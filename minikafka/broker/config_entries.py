@@ -57,7 +57,7 @@ class ConfigEntry(NamedTuple):
 def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
     """Return an entry for every key of a broker, and for the throttles and user-defined keys that are set.
 
-    Keys that cannot be altered are read-only.
+    The entries of keys that cannot be altered are marked as read-only.
     """
     current = settings.current
     entries = [
@@ -121,7 +121,7 @@ def _topic_synonyms(
 def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
     """Return the synonyms of the broker key `name`, in order of precedence.
 
-    The list begins with the first value of `name` itself. Values of other keys with a higher precedence are left out.
+    The list begins with the first value of `name` itself. Values of other keys that would precede it are left out.
     """
     found = _synonyms(settings, _FAMILIES.get(name, (name,)))
     first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
@@ -129,7 +129,7 @@ def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
 
 
 def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, ...]:
-    """Return the values of the keys `names` in all sources, as synonyms in order of precedence."""
+    """Look up every key in `names` in every source; return the values found as synonyms, in order of precedence."""
     static = settings.static
     layers: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
         (Source.DYNAMIC_BROKER, settings.own.get),
@@ -152,10 +152,10 @@ def _default(name: str) -> str | None:
 
 
 def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
-    """True if `name` is a secret key that needs a synonym from `source`. This synonym has no value.
+    """True if the secret key `name` needs a synonym without a value for `source`; False for any other key.
 
-    A secret key always needs a synonym from DEFAULT. The key needs one from STATIC_BROKER if the broker's file
-    sets the key, and none from other sources.
+    A secret key always needs a synonym for the source DEFAULT. If the broker's file sets the key, the key also
+    needs one for the source STATIC_BROKER.
     """
     key = BrokerConfig.keys().get(name)
     if key is None or not key.sensitive:

@@ -203,10 +203,10 @@ class Connection(FramedStream):
         self.cold.proceed()
 
     def _is_full(self) -> bool:
-        """True while no further request may be handled.
+        """True while the connection must not handle further requests.
 
-        Too many requests wait, too many response bytes are unsent, a large Fetch or a held-back Produce request is in
-        progress, or a large request waits for memory.
+        Reasons: too many requests wait, too many response bytes are unsent, a large Fetch is in progress, a Produce
+        request is handled in steps or its records are checked in steps, or a large request waits for memory.
         """
         return (
             bool(self.outbox.slices)
@@ -219,7 +219,7 @@ class Connection(FramedStream):
         )
 
     def _filled(self) -> None:
-        """Make the next `finish` check whether reading must stop, because `fetch.is_full` may have become true."""
+        """Note that `fetch.is_full` may have become true: the next `finish` then checks whether reading must stop."""
         self.is_waiting = True
 
     def work(self) -> None:
@@ -228,9 +228,10 @@ class Connection(FramedStream):
         self.buffer_updated(0)
 
     def proceed(self) -> None:
-        """Resume reading after a turn. If the turn has paused reading again, ask for another turn instead.
+        """Resume reading after a turn of `ColdTurns`, unless the turn has left requests in the buffer again.
 
-        The connection asks only when few enough responses are pending.
+        If requests were left, reading stays paused, and the connection asks for another turn when few enough
+        responses are pending.
         """
         self.is_due = False
         if self.paused:
@@ -311,7 +312,7 @@ class Connection(FramedStream):
         self.link.abort()
 
     def _begun(self) -> None:
-        """Release the memory reserved for a large cold request, whose handling begins now."""
+        """Release the memory reserved for a large request (not Produce or Fetch) that is about to be handled."""
         self.rooms.others.release(self)
 
     def is_abandoned(self) -> bool:

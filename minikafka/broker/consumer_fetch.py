@@ -255,13 +255,13 @@ class ConsumerFetch:
     # ---- waiting
 
     def wake(self) -> None:
-        """Schedule a call of `attempt` for the end of this tick."""
+        """Schedule a call of `attempt` for the end of the current tick, when the logs have been written."""
         self.fetches.replicas.purgatory.waiting[self] = None
 
     def attempt(self) -> None:
         """Answer the fetch if a partition has an error or at least `min_bytes` can be read; otherwise wait.
 
-        A large fetch is evaluated in a later turn.
+        A large fetch is evaluated in later turns of the event loop.
         """
         if self.done:
             return
@@ -456,7 +456,8 @@ class ConsumerFetch:
     ) -> bytes | Deferred:
         """Return records, beginning at the fetch offset of `row`. Raises StorageFailed.
 
-        If the first batch does not fit, return no records, unless the response has no records yet.
+        A batch at the fetch offset that exceeds the size limits is returned only while the response has no records
+        yet. After that, no records are returned instead.
         """
         fetches = self.fetches
         _, _, offset, _, _, max_bytes = row

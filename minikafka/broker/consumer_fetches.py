@@ -117,9 +117,9 @@ class ConsumerFetches:
         self.unsent_bytes = 0
 
     def is_full(self) -> bool:
-        """True while no further request of this connection may be parsed.
+        """True while this connection must not parse further requests.
 
-        This is so while a large fetch is in progress, too many fetches wait, or too many bytes of records are unsent.
+        Reasons: a large fetch is in progress, too many fetches wait, or too many bytes of records are unsent.
         """
         has_many = self.large is not None or len(self.waiting) >= WAITING_MAX
         return has_many or self.has_much_unsent()
@@ -137,7 +137,7 @@ class ConsumerFetches:
         self.refused(ProtocolViolation(reason))
 
     def proceed(self) -> None:
-        """Ask for a turn if the large fetch has work to do."""
+        """Ask `turns` for a call of `work` if the large fetch has steps to take."""
         if self.large is not None and self.large.has_work and not self.is_queued:
             self.is_queued = True
             self.turns.ask(self)
@@ -151,7 +151,7 @@ class ConsumerFetches:
             self.turns.large.end(self)
 
     def begin_large(self, large: Large) -> None:
-        """Handle a large request in later turns, after the earlier large requests of other connections."""
+        """Queue a large request. The large requests of all connections begin one after the other, in later turns."""
         self.large = large
         self.is_queued = True
         self.filled()

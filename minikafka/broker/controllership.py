@@ -49,7 +49,7 @@ class Controllership:
 
 
 class _Failed:
-    """The exception of a call, returned as a value. A task group would wrap it in an ExceptionGroup if raised."""
+    """The exception of a call, returned as a value. A task group would wrap a raised exception in an ExceptionGroup."""
 
     __slots__ = ("error",)
 

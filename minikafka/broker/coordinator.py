@@ -290,7 +290,7 @@ class Coordinator(Protocol):
         """Milliseconds without a heartbeat after which the cluster considers this broker dead."""
 
     async def start(self, broker: Broker, on_registered: Callable[[int], None]) -> None:
-        """Register the broker. After its registration, it may become the controller.
+        """Register the broker. A registered broker can be elected controller.
 
         Calls `on_registered(broker_epoch)` after this registration, and after each new registration that follows
         a lost session. Raises ConfigError if another broker has the same id.
@@ -310,7 +310,7 @@ class Coordinator(Protocol):
 
 
 class CoordinationMode(Protocol):
-    """The interface of a broker, before it joins its cluster, to the service that coordinates the brokers."""
+    """The interface to the service that coordinates the brokers. A broker uses it before it joins its cluster."""
 
     async def join(self) -> str:
         """Connect, and return the cluster id, which the first broker of a cluster creates."""

@@ -296,7 +296,8 @@ class Fetchers:
     ) -> None:
         """`on_awaited(partition)` is called when a high watermark for which consumers wait has advanced.
 
-        `on_connection_lost(leader)` is called when the connection to a leader has ended while it was needed.
+        `on_connection_lost(leader)` is called when the connection to a leader has ended, if partitions are still
+        fetched from this leader.
         """
         self.broker_id = broker_id
         self.config = config
@@ -330,7 +331,7 @@ class Fetchers:
             self.endpoints[broker.id] = endpoint
 
     def add(self, partition: Partition) -> None:
-        """Begin to fetch the partition from its leader, after the current callback."""
+        """Begin to fetch the partition from its leader, after the current callback of the event loop."""
         if self._closed:
             return
         leader = partition.leader

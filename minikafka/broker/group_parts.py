@@ -51,7 +51,7 @@ def answer_in_parts(
     encode: Encode,
     context: RequestContext,
 ) -> Steps:
-    """Call `call(part, respond)` for one part per step. Answer when every part's `respond` has been called."""
+    """Call `call(part, respond)` for each part, one part per step. Answer when `respond` was called for every part."""
     outcomes = _Outcomes()
     for part in parts:
         call(part, outcomes.expect())

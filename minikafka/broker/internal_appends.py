@@ -23,7 +23,7 @@ _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class PendingAppend(NamedTuple):
-    """One appended batch that is acknowledged once the high watermark reaches `required`."""
+    """One appended batch that is acknowledged once the high watermark reaches the offset `required`."""
 
     required: int
     base_offset: int

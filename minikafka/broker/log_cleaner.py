@@ -136,9 +136,9 @@ class LogCleaner:
                     await self._has_room.wait()
 
     async def _dirtiest(self) -> tuple[Partition, Dirt] | None:
-        """Return the partition to clean next, which has the largest share of dirty bytes, or None.
+        """Return the partition to clean next, with its dirty part; None if there is none.
 
-        Only partitions whose cleaning is due are considered.
+        Of the partitions whose cleaning is due, this is the partition with the largest share of dirty bytes.
         """
         chosen: tuple[Partition, Dirt] | None = None
         largest = 0.0
@@ -159,7 +159,7 @@ class LogCleaner:
         return chosen
 
     def dirt(self, partition: Partition) -> Dirt | None:
-        """Return the dirty part of a compacted log: its first offset, its end offset, and sizes in bytes.
+        """Return the first and end offset of a log's dirty part, and the sizes (bytes) of its clean and dirty parts.
 
         Return None if the log is not compacted or cannot be cleaned.
         """

@@ -90,7 +90,7 @@ class SendTurns:
         self._is_due = False
 
     def ask(self, send: Callable[[], None]) -> None:
-        """Queue one call of `send`, which is made in a turn of its own after all earlier queued calls."""
+        """Queue one call of `send`. Each turn of the event loop makes one queued call, the oldest first."""
         self._queue.append(send)
         if not self._is_due:
             self._is_due = True
@@ -123,7 +123,7 @@ class SendTurns:
 
 
 class Outbox:
-    """The unsent responses of one connection: a response with deferred records, and all responses after it.
+    """The unsent responses of one connection, beginning with a response that has deferred (not yet read) records.
 
     The outbox of most connections is empty.
     """

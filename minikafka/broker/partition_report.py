@@ -142,7 +142,7 @@ def _pending(partition: Partition) -> dict[str, Any] | None:
 
 
 def _follower(progress: FollowerProgress, now: int) -> dict[str, Any]:
-    """Return the leader's state of one follower. The offset is None before a fetch in this leader epoch."""
+    """Return the leader's state of one follower. The offset is None until the follower fetches in this leader epoch."""
     last_fetch = progress.item.last_fetch() if progress.item is not None else None
     return {
         "broker": progress.broker_id,

@@ -1,4 +1,4 @@
-"""Checks of produced records that take too long for one tick, so their steps are spread over several turns.
+"""Long checks of produced records, in steps that are spread over several turns of the event loop.
 
 A walk (`record/walk.py`) checks the records of one batch. Invariants: in one turn, all walks of a broker together
 take at most `TURN_MS` plus one step; then the event loop reads its sockets. At most `ACTIVE_MAX` requests have walks
@@ -38,18 +38,18 @@ class PendingWalks:
         self._done: Callable[[], None] | None = done
 
     def cancel(self) -> None:
-        """Drop the walks, and with them the buffer that the walks read."""
+        """Drop the record checks (walks), and with them the buffer that the checks read."""
         self._left.clear()
         self._done = None
 
     def step(self) -> bool:
-        """Take one step of the first unfinished walk; return False if no walk is left."""
+        """Take one step of the record check at the head of the queue; return False if no check is left."""
         if self._left and not _step(self._left[0]):
             self._left.popleft()
         return bool(self._left)
 
     def finish(self) -> None:
-        """Call `done` if the walks were not cancelled."""
+        """Call `done`, unless `cancel` was called."""
         if self._done is not None:
             self._done()
 

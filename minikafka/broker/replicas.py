@@ -169,18 +169,18 @@ class ReplicaManager:
         """Append one record batch of magic 2 as leader; return a future of its base offset.
 
         The future is done when the batch is committed. The batch is in the log when `append` returns, so batches
-        are appended in the order of the calls. May be called during a tick or between ticks. The future raises
-        KafkaError with a produce error code: NOT_LEADER_OR_FOLLOWER (also when leadership ends before the
-        batch is committed), NOT_ENOUGH_REPLICAS(_AFTER_APPEND), MESSAGE_TOO_LARGE, CORRUPT_MESSAGE,
-        KAFKA_STORAGE_ERROR. The future has no timeout; the caller sets a timeout if necessary.
+        are appended in the order of the calls. Can be called at any time, even while received requests are being
+        handled. The future raises KafkaError with a produce error code: NOT_LEADER_OR_FOLLOWER (also when
+        leadership ends before the batch is committed), NOT_ENOUGH_REPLICAS(_AFTER_APPEND), MESSAGE_TOO_LARGE,
+        CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. The future has no timeout; the caller sets a timeout if necessary.
         """
         return self._appends.append(tp, batch)
 
     def before_write(self, append: Callable[[], None]) -> None:
         """Call `append` once, just before the logs are written.
 
-        The logs are written at the end of the current tick. Between ticks, they are written in the next turn of
-        the event loop.
+        The logs are written at the end of each tick, in which the requests received from one connection are
+        handled. Outside of a tick, they are written in the next turn of the event loop.
         """
         self.purgatory.before_write(append)
 
@@ -243,7 +243,7 @@ class ReplicaManager:
         return _NONE
 
     def _stop_if_recreated(self, partition: Partition, topic_id: bytes | None) -> bool:
-        """Stop the replica and return True if its topic was deleted and created again by hand (R69).
+        """If the topic was deleted and created again by hand, stop the replica and return True (R69).
 
         When the new topic's replica is created, the log of the old topic is set aside.
         """

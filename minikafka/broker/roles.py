@@ -23,9 +23,9 @@ class RoleListener(Protocol):
     """
 
     def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Called when this broker has become leader of the partition in this epoch, and may append to it.
+        """Called when this broker has become leader of the partition in this epoch, and can append to it.
 
-        Called again, without `stopped` in between, when this broker is still the leader in a later epoch.
+        Called again, without a call of `stopped` in between, when this broker is still the leader in a later epoch.
         """
 
     def became_follower(self, tp: TopicPartition, leader_epoch: int) -> None:

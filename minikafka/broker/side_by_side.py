@@ -20,8 +20,8 @@ AT_ONCE: Final = 25
 async def all_of(calls: Iterable[Awaitable[Result]], at_once: int | None = None) -> list[Result]:
     """Return the results of the calls, in order. Raises the first error, after all calls have ended.
 
-    `at_once`: begin the calls in groups of this size, each group after the end of the previous group. Without
-    groups, the first steps of thousands of calls would block the event loop. None: begin all calls at once.
+    `at_once`: how many calls to begin together. The next group of calls begins when the previous group has ended.
+    Without groups, the first steps of thousands of calls would block the event loop. None: one group of all calls.
     """
     waiting = iter(calls)
     outcomes: list[Result | BaseException] = []

@@ -30,7 +30,7 @@ NAMES: Final = frozenset(
 
 
 class StepGate:
-    """The held steps, by name (`operation.step`). An operation waits at a held step until the step is released."""
+    """The held steps, by name (`operation.step`). An operation that reaches a held step waits until it is released."""
 
     def __init__(self) -> None:
         self._held: dict[str, asyncio.Event] = {}

@@ -3,10 +3,11 @@
 A stray is a replica whose partition was reassigned to other brokers while this broker was down, or by a controller
 that died before it could send StopReplica. An orphan is a stray whose topic has been deleted.
 
-Invariant: files are deleted or moved only after an UpdateMetadata request that names every partition. A controller
-sends such a request first after this broker has registered (D5, R17). If the request names no leader for a stray's
-partition, the stray is kept until a later request names a leader, because perhaps no other broker has the records.
-The files of an orphan are moved only if its topic does not exist in the cluster.
+Invariant: files are deleted or moved only after an UpdateMetadata request that names every partition. After this
+broker has registered, the first UpdateMetadata request of each controller names every partition (D5, R17). If
+such a request names no leader for a stray's partition, the stray is kept until a later request names a leader,
+because perhaps no other broker has the records.
+The files of an orphan are moved only if its topic is missing both in the metadata and in the `TopicStore`.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ class Strays:
     async def set_orphans_aside(self) -> None:
         """Rename to `…-stray` the directories of replicas whose topic no longer exists.
 
-        A topic that exists is missing from the metadata if its stored data cannot be decoded. Therefore the stored
-        topics are checked too.
+        The metadata also lacks existing topics whose stored data cannot be decoded. Therefore the stored topics are
+        checked too.
         """
         hosted = {tp.topic for tp in self._logs.logs}
         unknown = sorted(hosted - self._metadata.topics.keys())

@@ -178,7 +178,7 @@ class Upkeep:
         self._steps = 0
 
     async def _end_step(self) -> None:
-        """Count a step. If the turn has taken long enough, let the event loop read its sockets."""
+        """Count one finished step. After enough steps or enough time, let the event loop read its sockets."""
         self._steps += 1
         if self._steps >= _STEPS_MAX or self._clock.now() >= self._turn_ends:
             await self._clock.sleep(0)

@@ -26,7 +26,7 @@ def run(
     """Run a coroutine to its end and return its result; Ctrl-C and SIGTERM cancel it.
 
     `limit`: maximum time in seconds (default: the value of `--timeout`). After this time, MinikafkaError is
-    raised with a text that begins with `late`. Before this call, Ctrl-C kills the process by SIGINT's default
+    raised. `late`: the first words of its text. Before this call, Ctrl-C kills the process by SIGINT's default
     action, because Python can lose a KeyboardInterrupt that is raised during an import.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:

@@ -68,7 +68,7 @@ class ReassignOptions(NamedTuple):
         return placement.given_plan(self.named.partitions, self.replicas)
 
     def named_partitions(self) -> list[TopicPartition]:
-        """Return the partitions of the options; [] if the options name only topics. Raises UsageError."""
+        """Return the partitions that the options name. Raises UsageError if there are none, or for invalid options."""
         self._check_one_way()
         if self.file:
             return placement.partitions_file(self.file)

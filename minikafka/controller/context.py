@@ -235,12 +235,12 @@ class Context:
     def replicas_on(
         self, broker_ids: Iterable[BrokerId]
     ) -> dict[BrokerId, tuple[TopicPartition, ...]]:
-        """Return by broker id the partitions that have a replica on that broker."""
+        """Return broker id -> partitions with a replica on that broker, for these brokers."""
         return {broker: tuple(self.replica_statuses.get(broker, ())) for broker in broker_ids}
 
 
 def _copy(value: Any) -> Any:
-    """Return a deep copy of a dict or set. The values in dicts and sets are immutable, so they are shared."""
+    """Return a copy of a dict or set, nested ones included. All other values are immutable and are shared."""
     if isinstance(value, dict):
         return {key: _copy(part) for key, part in value.items()}
     if isinstance(value, set):

@@ -77,7 +77,7 @@ class Deletions:
     # Deletion marks.
 
     def load_marks(self, marked: Collection[str]) -> None:
-        """Load the marked topics after a won controller election; no leaders are elected for these topics (L6).
+        """Load the topics marked for deletion, after a won controller election. They get no leader elections (L6).
 
         Leaders are still elected for a topic that is being reassigned, until the reassignment ends (R59).
         """

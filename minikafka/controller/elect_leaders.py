@@ -67,8 +67,8 @@ class ElectLeaders:
     def rebalance(self) -> Procedure[None]:
         """Hold preferred elections for brokers with too large a leader imbalance (R62).
 
-        Of the partitions whose preferred replica is on a broker, the imbalance is the percentage that this
-        broker does not lead. The limit is `leader.imbalance.per.broker.percentage`.
+        The imbalance of a broker: of the partitions whose preferred replica is on the broker, the percentage that
+        the broker does not lead. The limit is `leader.imbalance.per.broker.percentage`.
         """
         due: list[TopicPartition] = []
         for broker, (preferring, elsewhere) in self._preferences().items():

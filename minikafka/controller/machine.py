@@ -147,7 +147,7 @@ class ControllerMachine:
         return self._elections.imbalance_count()
 
     def copy_from(self, other: ControllerMachine) -> None:
-        """Copy the state of another machine, to plan what that machine would do without changing it.
+        """Copy the state of another machine, so that its decisions can be planned without changing its state.
 
         Raises RuntimeError while the other machine waits for an outcome.
         """
@@ -404,7 +404,7 @@ class ControllerMachine:
         yield from self._replicas.handle_state_changes(replicas, ReplicaStatus.ONLINE)
 
     def _on_deletions_changed(self, event: DeletionsChanged) -> Procedure[None]:
-        """Delete newly marked topics (L1).
+        """Delete the topics that are newly marked for deletion (L1).
 
         A topic whose mark was removed before its deletion began gets leader elections again.
         """

@@ -205,7 +205,7 @@ class ReplicaStateMachine:
         return True
 
     def _bring_online(self, tp: TopicPartition, broker: BrokerId) -> None:
-        """Add a New replica to the partition's assignment; send LeaderAndIsr to any other replica (G5).
+        """Add a New replica to the partition's assignment; send LeaderAndIsr to a replica in another state (G5).
 
         A New replica already received LeaderAndIsr when it became New.
         """
@@ -245,9 +245,9 @@ class ReplicaStateMachine:
     def _remove_from_isr(
         self, broker: BrokerId, partitions: list[TopicPartition], failures: Failures
     ) -> Procedure[set[TopicPartition]]:
-        """Remove the broker from the ISRs of the partitions; return the partitions that were written.
+        """Remove the broker from the ISRs of the partitions; return the partitions whose ISR was written.
 
-        Partitions that were refused are added to `failures`.
+        Partitions whose change was refused are added to `failures`.
         """
         context = self._context
 
@@ -291,8 +291,8 @@ class ReplicaStateMachine:
     def _may_rejoin_isr(self, tp: TopicPartition, broker: BrokerId) -> bool:
         """True if the leader could add the replica to the ISR again while the replica's broker shuts down.
 
-        In this case the controller raises the leader epoch, so that the leader refuses the replica's fetches.
-        Therefore the replica is not in the ISR when its broker exits (R24).
+        The controller must then raise the leader epoch, so that the leader refuses the replica's fetches and the
+        replica is not in the ISR when its broker exits (R24).
         """
         return (
             broker in self._context.shutting_down

@@ -262,7 +262,7 @@ class Group:
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """True if a member with this protocol type and these protocols may join.
 
-        The protocol type must equal the group's type, and all members must support one of the protocols. A
+        The protocol type must equal the group's type, and one of the protocols must be supported by all members. A
         group in the state Empty accepts every nonempty type and every nonempty list of protocols.
         """
         if self.state is EMPTY:

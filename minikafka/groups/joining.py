@@ -238,7 +238,7 @@ class Joining:
         self._rebalances.rebalance(group, cause, now, member, request.reason, changed)
 
     def _wait(self, join: _Join, member: Member) -> None:
-        """Set the member's protocols and timeouts from the request, and let the caller wait for the response."""
+        """Set the member's protocols and timeouts from the request, and store the caller, who is answered later."""
         group, request = join.group, join.request
         repeat = JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         self._rebalances.answer_join(group, member, repeat)

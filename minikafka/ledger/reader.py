@@ -118,9 +118,10 @@ def merged(ledgers: Sequence[Sequence[Line]]) -> list[Line]:
 
 
 class _Order:
-    """The causal order of lines, while the lines of several ledgers are merged.
+    """The lines merged so far, and the rule that a line comes after the line that caused it.
 
-    A request may be sent more than once. Therefore lines with the same key are counted.
+    A request can be sent more than once, so several lines can have the same key (see `_key`). The lines with each
+    key are counted.
     """
 
     def __init__(self, ledgers: Sequence[Sequence[Line]]) -> None:

@@ -41,7 +41,7 @@ class Gaps:
             self.on_marked()
 
     def accept(self, first_dirty_offset: int) -> None:
-        """Note in memory that the log is compacted below this offset; the caller must persist the offset."""
+        """Record in memory that the log is compacted below this offset; the caller must persist the offset."""
         self.first_dirty_offset = first_dirty_offset
         self.accepted = True
         self.lost_from = None

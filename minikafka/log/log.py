@@ -357,11 +357,11 @@ class Log:
     def _before_append(
         self, base_offset: int, timestamp: int, end_position: int, last_offset: int, wall_ms: int
     ) -> None:
-        """Roll to a new segment if the batches do not fit. Set the roll timestamp with the first batch of a segment.
+        """Roll to a new segment if the batches do not fit. At a segment's first batch, set `_roll_timestamp`.
 
         As in Kafka, the age of a segment is the difference between the timestamps of its batches. If the first batch
-        has no timestamp, a leader uses the current time, `wall_ms` (Unix ms). A follower passes -1 as `wall_ms`, and
-        uses the first batch that has a timestamp.
+        has no timestamp, the leader counts the age from the current time, `wall_ms` (Unix ms). A follower passes -1 as
+        `wall_ms`, and the age counts from the first batch that has a timestamp.
         """
         if self.position > self._active.start:
             by_time = self._roll_timestamp != _NO_BATCH_YET and timestamp > self._roll_timestamp

@@ -285,7 +285,10 @@ class LogManager:
             await self.executor.run(partial(_sync_files, self.storage, directory.path, [path]))
 
     async def mark_clean(self, log: Log, first_dirty_offset: int) -> None:
-        """Persist that the log is compacted below this offset, outside the event loop. Raises StorageFailed."""
+        """Persist that the log is compacted below this offset. Raises StorageFailed.
+
+        The file is written outside the event loop.
+        """
         log.gaps.accept(first_dirty_offset)
         await self._directory_of(log).write_first_dirty_offsets_in(self.executor)
 

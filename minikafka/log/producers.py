@@ -113,7 +113,7 @@ class ProducerState:
         self.seen = True
 
     def holds(self, first: int, last: int) -> bool:
-        """True if the log has the sequence numbers `first` to `last`, and all are older than the remembered batches."""
+        """True if the log has the sequence numbers `first` to `last`, and all of them precede those in `batches`."""
         if not self.batches:
             return False
         oldest_first, _, _ = self.batches[0]
@@ -177,10 +177,10 @@ class ProducerStates:
         """Check the sequence of an idempotent producer's batch before a leader appends the batch. Return
 
             APPEND    for the next batch
-            >= 0      for a duplicate of a remembered batch: the base offset of the remembered batch
+            >= 0      for a duplicate of one of the last five batches: the base offset of that batch
             WRITTEN   for a duplicate of an older batch
             UNKNOWN   for a batch of an unknown producer that is not the producer's first batch
-            EARLY     for a batch after a gap
+            EARLY     for a batch after a gap in the producer's sequence numbers
             else      a negated Kafka error code, for any other batch
 
         The producer of an UNKNOWN batch may have expired (KIP-360), so the batch may be appended. But the batch must
@@ -241,7 +241,7 @@ class ProducerStates:
         state.batches.append((first, last, base_offset))
 
     def _update_transaction(self, state: ProducerState, header: Header, base_offset: int) -> None:
-        """Note a transactional batch: the first batch opens the producer's transaction, a marker ends it."""
+        """Update the producer's transaction: its first transactional batch opens the transaction, a marker ends it."""
         if not header[ATTRIBUTES] & CONTROL:
             if state.transaction_start < 0:
                 state.transaction_start = base_offset
@@ -417,7 +417,7 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
 
 
 def _decode_earlier(states: dict[int, ProducerState], data: bytes, position: int) -> None:
-    """Read a snapshot's extension. For each producer, set `run` and insert the batches before the last batch.
+    """Read a snapshot's extension. For each producer, set `run`, and put the earlier batches in front of the last.
 
     `position`: where the extension begins in `data`. Raises ValueError if the extension is invalid.
     """

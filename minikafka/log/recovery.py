@@ -244,8 +244,8 @@ def _first_to_recover(
 ) -> int:
     """Return the index of the first segment to recover: the one that holds the recovery point.
 
-    Without an epoch file, return 0, so that recovery of all segments finds the epochs. Otherwise, after a clean
-    stop, return the number of segments.
+    After a clean stop, return the number of segments. In both cases, return 0 if there is no epoch file, so that
+    recovery of all segments finds the epochs.
     """
     if known is None:
         return 0
@@ -275,8 +275,8 @@ def _recover_from(
 ) -> tuple[int, int]:
     """Recover segments[first:] and append their epochs to `epochs`; return (size of last segment, log end offset).
 
-    The segments after a truncated segment or a gap are deleted, and removed from `segments`. If segments[first:]
-    is empty, as after a clean stop, the last segment is recovered if its file ends with a partial batch.
+    The segments after a truncated segment or a gap are deleted, and removed from `segments`. After a clean stop,
+    segments[first:] is empty. Then the last segment is recovered, but only if its file ends with a partial batch.
     """
     position = end_offset = 0
     if segments and first == len(segments):

@@ -362,10 +362,11 @@ class Segment:
         return data[:stop], next_offset
 
     def extent(self, position: int, end: int, max_bytes: int) -> tuple[int, int]:
-        """Return (size, offset after them) of whole batches at the start of the byte range [position, end).
+        """Choose whole batches to read from `position` on. Return (their size, the offset after their last record).
 
-        The batches have at most `max_bytes`, or there is one larger batch. The range must be longer than `max_bytes`.
-        If an index entry lies within `max_bytes`, the batches end at the last such entry.
+        The size is at most `max_bytes`, unless the first batch is larger. If an index entry lies above `position` and
+        within `max_bytes`, the batches end at the last such entry. `end`: where the batches of the file end, more
+        than `max_bytes` above `position`.
         """
         entry, base_offset = self.entry_at_or_before(position + max_bytes)
         if entry > position:
@@ -398,8 +399,8 @@ class Segment:
     ) -> tuple[int, int, int] | None:
         """Return (timestamp, offset, leader epoch) of the first record whose timestamp is at least `timestamp`.
 
-        Only records from `from_offset` on and before the byte position `end` count. Return None if none of
-        these records is late enough. Raises CorruptBatch, StorageFailed.
+        Records below `from_offset`, and records after the byte position `end`, are ignored. Return None if no other
+        record is late enough. Raises CorruptBatch, StorageFailed.
         """
         times = self.times
         if self.max_timestamp < timestamp:
@@ -444,9 +445,9 @@ class Segment:
     def _sound_slot(self, choose: Callable[[OffsetIndex], int]) -> int:
         """Return the list index of the entry that `choose` selects from the offset index, -1 if there is none.
 
-        An entry that was read from an index file is compared with its batch in the log file at the first use. If both
-        agree, the entry stores the base offset of the batch and is not compared again. If they differ, the index is
-        rebuilt and `choose` is called again.
+        At its first use, an entry from an index file is compared with its batch in the log file. If both agree, the
+        base offset of the batch is stored in `bases`, and the entry is not compared again. If they differ, the index
+        is rebuilt and `choose` is called again.
         """
         index = self.index
         slot = choose(index)

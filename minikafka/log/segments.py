@@ -36,7 +36,7 @@ class Segments(list[Segment]):
         return max(bisect_right(self, offset, key=_base_offset) - 1, 0)
 
     def at(self, position: int, end: int) -> tuple[Segment, int] | None:
-        """Return (segment at this byte position, position where the segment ends); None if it was deleted.
+        """Return (segment at this byte position, position where the segment ends); None if the segment was deleted.
 
         `end`: the byte position where the whole log ends.
         """
@@ -116,8 +116,8 @@ class Segments(list[Segment]):
     def replace(self, slot: int, count: int, cleaned: Segment) -> None:
         """Replace `count` sealed segments, from list index `slot` on, by their compacted copy. Raises StorageFailed.
 
-        The copy is smaller than the segments. Therefore the copy and all segments before it now begin at higher byte
-        positions. Byte positions after the copy do not change.
+        Byte positions after the copy do not change. Because the copy is smaller than the segments that it replaces,
+        the copy and all segments before it move to higher byte positions.
         """
         saved = self[slot + count].start - cleaned.start - cleaned.file.size()
         for segment in self[slot : slot + count]:
@@ -135,7 +135,7 @@ class Segments(list[Segment]):
             self.removals += 1
 
     def all_synced(self) -> None:
-        """Note that every sealed segment is durable."""
+        """Record that every sealed segment is durable."""
         self.unsynced = []
         self.removals += 1
 

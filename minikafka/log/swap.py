@@ -33,7 +33,7 @@ def begin(first: Segment) -> None:
 
 
 def undo(first: Segment) -> None:
-    """Rename the copy back to `….cleaned`, which makes it invalid after an fsync of the directory.
+    """Rename the copy back to `….cleaned`. The copy is invalid after an fsync of the directory.
 
     Raises StorageFailed.
     """

@@ -66,7 +66,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Step:
-    """A view defined by a query over sources and earlier steps. `watermark`: the watermark of the view."""
+    """A view defined by a query over sources and the steps above it. `watermark`: the watermark of the view."""
 
     name: str
     sql: str

@@ -88,7 +88,7 @@ class Report:
         self._display.table(table)
 
     def stream(self, bar: Bar) -> None:
-        """Show the progress bar of a stream in place of an earlier bar with the same name."""
+        """Show the progress bar of a stream. If a bar with the same name is shown, replace that bar."""
         with self._lock:
             self._streams[bar.name] = bar
 

@@ -61,7 +61,7 @@ def _run_stream(
 
 
 def _query(definition: Definition) -> dict[str, str]:
-    """Return the settings that must stay the same as long as a checkpoint with state is used."""
+    """Return the settings that a stream must keep when it continues from a checkpoint that has state."""
     schemas = {f"schema of {one.name}": one.decode.schema for one in definition.sources}
     return schemas | {f"step {one.name}": " ".join(one.sql.split()) for one in definition.steps}
 

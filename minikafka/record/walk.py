@@ -92,7 +92,7 @@ class _OutsideOfSpan(Exception):
 
 
 class RecordRules(NamedTuple):
-    """The requirements of a topic for batches: size, keys (in compacted topics), codec, its level, timestamps.
+    """The requirements of a topic for batches: size, keys (if compacted), codec, compression level, timestamps.
 
     `distances`: how far (ms) timestamps may lie before and after the time of the append; None: no limit.
     """
@@ -189,7 +189,7 @@ def _check_span(timestamps: Iterable[int], span: Span, base: int) -> None:
 
 
 def _padded(view: memoryview, start: int, end: int) -> memoryview:
-    """Return a copy of the bytes [start, end). In memory, the zero bytes of `_OVERREAD` follow the copy."""
+    """Return a copy of the bytes [start, end). In memory, the copy is followed by zero bytes (`_OVERREAD`)."""
     return memoryview(bytes(view[start:end]) + _OVERREAD)[: end - start]
 
 
@@ -222,7 +222,7 @@ def _has_short_nulls(data: bytes, found: Sequence[Any]) -> bool:
     """Return False if the length of a null key, value or header value may take more than `_VARINT_MAX` bytes.
 
     The compiled reader reads any negative length as null. The varint of a negative length can have up to ten
-    bytes without containing `_LONG_VARINT`, so a search for `_LONG_VARINT` does not find every long varint.
+    bytes. It need not contain the byte pattern `_LONG_VARINT`, by which other long varints are found.
     """
     keys, values = list(map(_key, found)), list(map(_value, found))
     if None not in keys and None not in values and not any(map(_headers, found)):

@@ -29,7 +29,7 @@ STEP_ROWS: Final = 32
 
 
 class SessionFetch(Protocol):
-    """A fetch request of a session that is waiting for records."""
+    """A fetch request that waits for records, in the session of a consumer."""
 
     def wake(self) -> None:
         """Try to answer the fetch at the end of this event-loop tick."""
@@ -41,7 +41,7 @@ class SessionFetch(Protocol):
 class CachedPartition:
     """One partition in a session.
 
-    `row`: the partition's row in the latest request that named the partition. `high_watermark` and
+    `row`: the partition's fields in the latest request that named the partition. `high_watermark` and
     `log_start_offset`: the values in the partition's latest response. `partition`: the replica whose `readers`
     contain this object, or None.
     """
@@ -56,7 +56,7 @@ class CachedPartition:
         self.high_watermark = self.log_start_offset = -1
 
     def mark_dirty(self) -> None:
-        """Mark the partition to be read by the waiting fetch, or by the next fetch if no fetch waits."""
+        """Add the partition to the session's `dirty`, for the waiting fetch, or the next fetch if no fetch waits."""
         self.partition = None
         session = self.session
         session.dirty[self] = None
@@ -76,9 +76,9 @@ class CachedPartition:
             self.partition = None
 
     def must_respond(self, response: ResponseRow) -> bool:
-        """Store the partition's offsets that a response contains.
+        """True if the response must contain the partition, because something has changed since the last response.
 
-        Return False if nothing has changed, so that the response may omit the partition.
+        Also store the high watermark and log start offset of this response, for the next call.
         """
         _, error, high_watermark, _, start, _, size, diverging, _, preferred = response
         is_changed = (
@@ -168,11 +168,11 @@ class ConsumerSession:
     def read(
         self, item: CachedPartition, partition: Partition | None, *, has_records: bool
     ) -> None:
-        """Record that a fetch has read a dirty partition.
+        """Record that a fetch has read a partition that is in `dirty`.
 
-        `partition`: the replica if the consumer has every record that it may read, otherwise None. With a replica, the
-        partition is no longer dirty. With None, the partition stays dirty. If the response contains its records
-        (`has_records`), the partition then moves to the end of `dirty`, so that other partitions are read first.
+        If the consumer now has every record that it can read, `partition` is the replica, and the partition is removed
+        from `dirty`. Otherwise `partition` is None, and the partition stays in `dirty`. If the response has records
+        of a partition that stays (`has_records`), the partition moves to the end: other partitions are then read first.
         """
         if partition is not None and self.is_open:
             self.dirty.pop(item, None)
@@ -222,7 +222,7 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def touch(self, session: ConsumerSession, now: int) -> None:
-        """Note that the session was used."""
+        """Record that the session was used at `now` (monotonic ms)."""
         session.used = now
         self._sessions[session.id] = self._sessions.pop(session.id)
 

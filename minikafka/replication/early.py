@@ -1,11 +1,11 @@
-"""Batches of idempotent producers that reach a leader before an earlier batch of the same producer.
+"""Early batches of idempotent producers: batches that arrive while a batch with lower sequence numbers is missing.
 
-Kafka answers such a batch with OUT_OF_ORDER_SEQUENCE_NUMBER, or appends the batch if the producer is unknown.
+Kafka answers an early batch with OUT_OF_ORDER_SEQUENCE_NUMBER, or appends the batch if the producer is unknown.
 After the error, librdkafka raises its epoch and may write records twice, or ends with a fatal error. After the
-append, librdkafka regards the earlier batch as written. This broker refuses the batch with LEADER_NOT_AVAILABLE
-while the earlier batch may still arrive. Clients then refresh their metadata and retry. A leader that has been
-replaced without knowing it, such as a paused broker that resumes, also refuses the batch, because the new
-leader may have batches that the old leader's log lacks.
+append, librdkafka regards the missing batch as written. This broker refuses the early batch with
+LEADER_NOT_AVAILABLE while the missing batch may still arrive. Clients then refresh their metadata and retry. A
+leader that has been replaced without knowing it, such as a paused broker that resumes, also refuses the early
+batch, because the new leader may have batches that the old leader's log lacks.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class _Refused(NamedTuple):
 
 
 class EarlyBatches:
-    """The producers of one partition with a refused early batch. Times are monotonic ms.
+    """The producers of one partition that sent an early batch, which was refused. Times are monotonic ms.
 
-    `unknown_until`: until this time, early batches are also refused if the log has no batch of their producer. Its
-    first batch may still be on its way.
+    `unknown_until`: until this time, a batch of a producer that has no batch in the log also counts as early, unless
+    it is the producer's first batch. The first batch may still arrive.
     """
 
     __slots__ = ("_refused", "unknown_until")
@@ -42,10 +42,11 @@ class EarlyBatches:
         self._refused: dict[int, _Refused] = {}
 
     def end_of_wait(self, producer_id: int, after: tuple[int, int], now: int) -> int:
-        """Note an early batch of the producer; return the time (ms) until which its early batches are refused.
+        """Record an early batch of the producer; return the time (ms) until which its early batches are refused.
 
-        A batch is early if it arrives before an earlier batch of the same producer. `after`: epoch and last sequence
-        number of the producer in the log. A new wait begins when `after` has changed, or when no early batch has
+        A batch is early if a batch of the same producer with lower sequence numbers is missing. `after`: epoch and
+        last sequence number of the producer in the log.
+        A new wait begins when `after` has changed, or when no early batch has
         arrived for `WAIT_MS`.
         """
         refused = self._refused.get(producer_id)

@@ -136,7 +136,7 @@ class Follower:
     # ---- truncating
 
     def epoch_questions(self) -> list[Question]:
-        """Return the rows of an OffsetForLeaderEpoch request for every partition that must be reconciled."""
+        """Return the content of an OffsetForLeaderEpoch request for the partitions that must be reconciled."""
         questions: list[Question] = []
         for key, followed in self.unreconciled.items():
             followed.state = ASKED
@@ -175,7 +175,7 @@ class Follower:
     # ---- fetching
 
     def has_fetch(self) -> bool:
-        """True if the next fetch covers a partition: one that it lists, or one that stays in the fetch session."""
+        """True if the next fetch covers at least one partition: it lists one, or one stays in the fetch session."""
         return bool(self.to_list) or len(self.listed) > len(self.forgotten)
 
     def _fetch_next(self, key: Key, followed: Followed) -> None:
@@ -185,10 +185,10 @@ class Follower:
         )
 
     def release_held(self) -> None:
-        """Move held partitions to the next fetch, as many as the throttle allows. Call this before each fetch.
+        """Move partitions that the throttle holds back to the next fetch, as many as the throttle now allows.
 
-        Each throttled partition that is moved gets a limit of bytes (`limits`). Partitions that stay held are removed
-        from the session, so that the leader does not send their records.
+        Call this before each fetch. Each throttled partition that is moved gets a limit of bytes (`limits`).
+        Partitions that stay in `held` are removed from the session, so that the leader does not send their records.
         """
         granted = 0
         for key, followed in tuple(self.held.items()):
@@ -206,9 +206,9 @@ class Follower:
             self.to_list[key] = followed
 
     def next_row(self) -> tuple[bytes, RequestRow] | None:
-        """Return (topic, row) if the next fetch lists one partition and forgets none, otherwise None.
+        """Return (topic, `RequestRow`) of the only partition in the next fetch, which is the common case.
 
-        One partition is the common case.
+        Return None if the next fetch lists no partition or several, or forgets a partition.
         """
         if len(self.to_list) != 1 or self.forgotten:
             return None
@@ -226,7 +226,7 @@ class Follower:
         return (key[1], followed.epoch, offset, epoch, log.log_start_offset, max_bytes)
 
     def next_fetch(self) -> tuple[dict[bytes, list[RequestRow]], dict[bytes, list[int]]]:
-        """Return the rows and the forgotten partitions of the next fetch, by topic. Call this once per request."""
+        """Return the listed and the forgotten partitions of the next fetch, by topic. Call this once per request."""
         topics: dict[bytes, list[RequestRow]] = {}
         listed = self.listed
         for key, followed in self.to_list.items():
@@ -323,10 +323,10 @@ class Follower:
         (self.to_list if is_in_sync else self.held)[key] = followed
 
     def _found_gap(self, key: Key, followed: Followed, gap: OffsetGap) -> None:
-        """Process a gap in the offsets of the leader's records: fetch again once, then accept the same gap.
+        """Process a gap in the offsets of the leader's records: fetch again, and accept the gap if it is still there.
 
         If the leader's recovery found that records are missing, the leader does not send any records after the gap
-        (`Log.is_missing`). So if two responses have the same gap, the topic was compacted earlier.
+        (`Log.is_missing`). So if two responses have the same gap, the gap comes from a compaction of the topic.
         """
         partition = followed.partition
         if followed.refused_gap != (gap.expected, gap.found):
@@ -400,9 +400,9 @@ class Follower:
         self.delayed[key] = followed
 
     def get_timer(self, now: int) -> int | None:
-        """Return the time (monotonic ms) at which to call `handle_timer`; None if no partition is delayed or held.
+        """Return the time (monotonic ms) at which to call `handle_timer`; None if `delayed` and `held` are empty.
 
-        `_delay` does not know the time. Therefore a delay begins when this method is next called.
+        The delay of a partition begins at the first call of this method after `_delay`, which does not know the time.
         """
         for followed in self.delayed.values():
             if followed.retry_at <= 0:

@@ -25,7 +25,7 @@ class Committed:
 
     @property
     def proposed(self) -> tuple[BrokerId, ...]:
-        """The committed ISR."""
+        """The committed ISR, because no change is proposed."""
         return self.isr
 
 

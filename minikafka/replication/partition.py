@@ -419,10 +419,10 @@ class Partition:
         return known + header[COUNT] if known >= 0 else known
 
     def _may_be_early(self, header: Header, now: int) -> bool:
-        """True while the producer's earlier batch may still arrive, or another leader may have this batch.
+        """True while the producer's missing batch may still arrive, or another broker may have become the leader.
 
-        False if the wait is over and this broker was certainly the leader during the whole wait. That is
-        certain if a follower has fetched after the wait, or if no other replica can have been elected.
+        False if the wait for the missing batch is over and this broker was certainly the leader during the whole wait.
+        That is certain if a follower has fetched after the wait, or if no other replica can have been elected.
         """
         after = self.log.producers.last_of(header[PRODUCER_ID])
         end = self.early_batches.end_of_wait(header[PRODUCER_ID], after, now)
@@ -442,7 +442,7 @@ class Partition:
         self.produce_waiting[waiter] = self.log.log_end_offset
 
     def record_follower_fetch(self, progress: FollowerProgress, offset: int, now: int) -> bool:
-        """Note that a valid fetch in this epoch acknowledged everything below `offset`.
+        """Record that a valid fetch in this epoch acknowledged every record below `offset`.
 
         Return True if the high watermark moved. Raises StorageFailed.
         """
@@ -468,8 +468,8 @@ class Partition:
     def _all_in_sync(self) -> bool:
         """True if every follower is in the ISR.
 
-        If so, only a follower whose offset passes the high watermark can move the high watermark. Otherwise a follower
-        outside of the ISR may hold the high watermark back and then die, so every fetch must check again.
+        Then only a fetch by which a follower passes the high watermark can move the high watermark. Otherwise every
+        fetch must check the high watermark: a follower outside of the ISR may hold it back and then die.
         """
         return len(self.isr_state.isr) > len(self.followers)
 
@@ -501,8 +501,8 @@ class Partition:
     def _about_to_join(self, progress: FollowerProgress, now: int) -> bool:
         """True if a follower outside of the ISR is caught up and alive.
 
-        Such a follower holds the high watermark back. Otherwise it might never reach the high watermark, and
-        never join the ISR (T13).
+        The high watermark waits for such a follower. Otherwise the follower might never reach the high watermark,
+        and never join the ISR (T13).
         """
         return (
             progress.offset >= self.epoch_start_offset

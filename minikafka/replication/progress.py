@@ -15,13 +15,13 @@ class SessionItem(Protocol):
     """One partition in a follower's fetch session: the interface that `FollowerProgress.item` must have."""
 
     def mark_dirty(self) -> None:
-        """Note that the session has something to send for the partition."""
+        """Record that the session has something to send for the partition."""
 
     def mark_changed(self) -> None:
-        """Include the high watermark and log start offset in the next response, even without records."""
+        """Send the high watermark and log start offset in the next response, even if there are no records to send."""
 
     def last_fetch(self) -> int:
-        """Return the time (monotonic ms) of the last fetch in the session, of any partition."""
+        """Return the time (monotonic ms) of the session's last fetch, whether or not it listed this partition."""
 
     def unbind(self) -> None:
         """Drop the reference to the follower's progress; the next fetch of the partition finds the progress again."""
@@ -75,7 +75,7 @@ class FollowerProgress:
             self.item = None
 
     def has_fetched(self, since: int) -> bool:
-        """True if the session still has the partition and fetched at `since` (monotonic ms) or later."""
+        """True if the partition is in a fetch session whose last fetch was at `since` (monotonic ms) or later."""
         return self.item is not None and self.item.last_fetch() >= since
 
     def current_position(self) -> int:

@@ -6,7 +6,7 @@ elsewhere: a follower's fetch in its session, a consumer's fetch in `Partition.w
 
 Invariant: while a response waits for partitions, its connection is in `Partition.produce_waiting` of each of
 these partitions. Otherwise a partition could not fail the response after a change of leader. The response would then
-be sent when records of the new leader at these offsets are committed.
+report success as soon as records of the new leader are committed at the same offsets.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class AnswerQueue:
     def answer(self, slot: Slot, answer: Sequence[Slice]) -> None:
         """Set the response of a slot. The response is sent at once if the slot is the queue's only entry.
 
-        Otherwise the response is sent at the end of the tick, or later if an earlier response is not ready then. Call
-        this method after the records that the response acknowledges or contains have been written.
+        Otherwise the response is sent at the end of the event-loop tick, or later if a response before it in the queue
+        is not ready then. Call this method after the records that the response acknowledges or contains are written.
         """
         entries = self.entries
         if len(entries) == 1 and entries[0] is slot:
@@ -224,7 +224,10 @@ class AnswerQueue:
             self.purgatory.record_produce_time(self.measured_since)
 
     def fail_waiting(self, partition: Partition, error: int) -> None:
-        """Fail every produce request that waits on the partition; the responses are sent at the end of the tick."""
+        """Fail every produce request that waits on the partition, with this error code.
+
+        The responses are sent at the end of the event-loop tick.
+        """
         failed: deque[SingleProduce | Slot | MultiProduce] = deque()
         for entry in self.entries:
             if isinstance(entry, tuple):
@@ -274,7 +277,7 @@ class AnswerQueue:
 
 
 def _failed(entry: SingleProduce, error: int) -> Slot:
-    """Return the final response to a waiting produce request whose partition fails."""
+    """Return the response to a waiting produce request when its partition fails all waiting requests with `error`."""
     partition, required, _, correlation, base_offset, pack = entry
     if _is_acknowledged(required, partition, error):
         return Slot((pack(correlation, 0, base_offset, partition.log.log_start_offset),))
@@ -282,9 +285,9 @@ def _failed(entry: SingleProduce, error: int) -> Slot:
 
 
 def _is_acknowledged(required: int, partition: Partition, error: int) -> bool:
-    """True if a waiting produce request succeeds although its partition fails.
+    """True if a waiting produce request succeeds although its partition fails all waiting requests with `error`.
 
-    This is so if the records are committed, or if the request has acks=1 and the disk did not fail.
+    The request succeeds if its records are committed, or if it has acks=1 and the disk did not fail.
     """
     if required == ALREADY:
         return error != _STORAGE_ERROR
@@ -346,7 +349,7 @@ class Purgatory:
         internal: bool = False,
         invalid: int = 0,
     ) -> int:
-        """Append one batch as leader; the batch is written at the end of the tick.
+        """Append one batch as leader; the batch is written at the end of the event-loop tick.
 
         Return the result of `Partition.append_as_leader`, or -KAFKA_STORAGE_ERROR if the disk fails.
         """
@@ -361,7 +364,7 @@ class Purgatory:
             return -_STORAGE_ERROR
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """Schedule a check of every request that waits on this partition, for the end of the tick."""
+        """Check every request that waits on this partition, at the end of the event-loop tick."""
         waiting = partition.produce_waiting
         if waiting:
             high_watermark = partition.high_watermark
@@ -391,7 +394,7 @@ class Purgatory:
         self.produce_times.record(self._clock.now() - arrived)
 
     def finish_soon(self) -> None:
-        """Call `finish_tick` in the next iteration of the event loop, even if a tick is in progress now."""
+        """Call `finish_tick` in the next iteration of the event loop, even if `finish_tick` is running now."""
         if not self._is_finish_due:
             self._is_finish_due = True
             self._clock.call_later(0, self._finish_due)
@@ -401,7 +404,7 @@ class Purgatory:
         self.finish_tick(self._clock.now())
 
     def before_write(self, append: Callable[[], None]) -> None:
-        """Call `append` once, just before the logs are written at the end of this tick or the next tick."""
+        """Call `append` once, just before the logs are written at the end of this or the next event-loop tick."""
         self.gathered.append(append)
         self.finish_soon()
 
@@ -447,7 +450,7 @@ class Purgatory:
                     progress.item.mark_dirty()
 
     def read_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        """Call `storage_failed` after a failed read, then finish the tick soon.
+        """Call `storage_failed` after a failed read, then call `finish_tick` in the next event-loop iteration.
 
         This method may be called at any time, even while responses are sent.
         """

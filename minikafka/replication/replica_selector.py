@@ -46,7 +46,7 @@ def preferred_read_replica(
 
 
 def forget_former_readers(partition: Partition, now: int) -> None:
-    """Forget the followers that no consumer was told to read from for ten minutes; `now`: monotonic ms.
+    """Forget each follower to which the leader has sent no consumer for ten minutes; `now`: monotonic ms.
 
     The leader then stops sending its high watermark promptly to these followers.
     """

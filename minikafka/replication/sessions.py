@@ -4,8 +4,8 @@ A session remembers the partitions that a follower fetches, so that a request li
 changed. The session keeps a list of the partitions with records to send ("dirty"). Therefore the cost of a fetch
 grows with the number of active partitions, not with the number of all partitions.
 
-Invariant: an item is in `dirty` at most once. An item that is not dirty has nothing to send, except perhaps a
-newer high watermark, which is sent at the latest when the follower's wait ends.
+Invariant: an `Item`, a partition of the session, is in `dirty` at most once. An item that is not dirty has nothing
+to send, except perhaps a newer high watermark, which is sent at the latest when the follower's wait ends.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Item:
         self.sent_high_watermark = -1
 
     def mark_changed(self) -> None:
-        """Send high watermark and log start offset with the next response, even without records."""
+        """Send the high watermark and log start offset in the next response, even if there are no records to send."""
         self.is_changed = True
         self.mark_dirty()
 
@@ -118,7 +118,7 @@ class Item:
                 session.purgatory.sessions[session] = None
 
     def last_fetch(self) -> int:
-        """Return the time of the session's last fetch (ms)."""
+        """Return the time (monotonic ms) of the session's last fetch."""
         return self.session.seen
 
     def unbind(self) -> None:
@@ -190,9 +190,9 @@ class Session:
         deadline: int,
         now: int,
     ) -> None:
-        """Park one fetch request. By the offset of a partition, the follower acknowledges all records below it.
+        """Park one fetch request. Its fetch offset for a partition acknowledges all records below this offset.
 
-        The fetch is answered at the end of the tick if there is anything to send, else at the deadline.
+        The fetch is answered at the end of an event-loop tick when there is something to send, else at the deadline.
         Raises ProtocolViolation if the session would have more than `PARTITIONS_MAX` partitions.
         """
         deque(self.fetch_in_steps(topics, forgotten, max_bytes, deadline, now), maxlen=0)
@@ -249,7 +249,7 @@ class Session:
         deadline: int,
         now: int,
     ) -> None:
-        """Park a fetch request whose only row is for the known partition `item`. This is 0.5 µs faster than `fetch`."""
+        """Park a fetch request that lists only `item`, a known partition. This is 0.5 µs faster than `fetch`."""
         self._begin(max_bytes, deadline, now)
         self._fetched(item, leader_epoch, offset, last_epoch, start, now)
         if self.dirty:
@@ -266,9 +266,9 @@ class Session:
     def _fetched(
         self, item: Item, leader_epoch: int, offset: int, last_epoch: int, start: int, now: int
     ) -> None:
-        """Process one row of a fetch: the follower has the records from offset `start` up to `offset`.
+        """Process one partition of a fetch: the follower has the records from offset `start` up to `offset`.
 
-        If the row cannot be accepted, set the error or the divergence of the partition. The code for a follower in the
+        If the fetch of the partition is refused, set the item's error or divergence. The code for a follower in the
         ISR is inlined, which saves 0.07 of 4.9 µs per fetch.
         """
         if item.progress is None:
@@ -408,7 +408,7 @@ class Session:
             self.answer_now(list(topics.items()))
 
     def _waits_for_more(self, now: int) -> bool:
-        """Return True while the dirty partitions have fewer than `min_bytes` to send; the next tick checks again."""
+        """Return True while fewer than `min_bytes` bytes can be sent; the next event-loop tick checks again."""
         if now >= self.deadline:
             return False
         available = 0
@@ -513,11 +513,11 @@ class Session:
         return (item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging, None, -1)
 
     def _add_high_watermarks(self, topics: dict[bytes, list[ResponseRow]], now: int) -> None:
-        """Add the partitions whose high watermark has moved since it was last sent (R33).
+        """Add to the response, `topics`, the partitions whose high watermark has moved since it was last sent (R33).
 
         Also propose the follower for ISRs that it could not join at its last fetch, because another ISR change was
-        pending or its broker was not known to be alive. The next fetch would not do this, because it does not
-        list idle partitions.
+        pending or its broker was not known to be alive. Without this call, the follower of an idle partition might
+        never be proposed again, because fetch requests do not list idle partitions.
         """
         self.scanned = now
         for topic, items in self.items.items():

@@ -16,4 +16,7 @@ class Reader(Protocol):
     """A partition in a consumer's fetch session, marked dirty when the replica has something new."""
 
     def mark_dirty(self) -> None:
-        """Mark the partition to be read again. The caller has removed this reader from `Partition.readers`."""
+        """Record that the session must read the partition again.
+
+        The caller has already removed this reader from `Partition.readers`.
+        """

@@ -3,8 +3,8 @@
 Invariant: a broker receives the requests of one controller in the order of the `send` calls, each
 request at least once. `on_response` is called once per request, in the same order. After `remove`
 or `stop`, no request is sent. A request without a response is repeated until the broker is removed,
-because only the end of the broker's registration shows that the broker is gone. A broker refuses a
-request with a stale epoch in its response (R5); the channel then sends the next request.
+because only the end of the broker's registration shows that the broker is gone. If a request has a
+stale epoch, the broker responds with an error (R5), and the channel sends the next request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ OnResponse: TypeAlias = Callable[[BrokerId, ControllerRequest, ControllerRespons
 
 
 class Channels:
-    """The channels of one active controller. After `stop`, a later term may add channels again."""
+    """The channels from this broker to all brokers, while this broker is the active controller.
+
+    After `stop`, `add` opens new channels if this broker is elected again.
+    """
 
     def __init__(
         self,
@@ -142,7 +145,7 @@ class _Channel:
             self._task.cancel()
 
     async def run(self) -> None:
-        """Send queued requests until `stop` cancels the current task."""
+        """Send queued requests until `stop` cancels the task that runs this method."""
         self._task = asyncio.current_task()
         while not self._stopped:
             if not self.queue:

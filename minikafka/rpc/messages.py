@@ -125,14 +125,17 @@ class Rows(list[list[Any]]):
 
 
 class SharedRows:
-    """A cache of the rows encoded last, because the same partitions are often sent to every broker in turn."""
+    """A cache of the last request's partitions as rows (one list per partition).
+
+    The same partitions are often sent to every broker in turn, so the cache saves most conversions.
+    """
 
     def __init__(self) -> None:
         self._partitions: tuple[PartitionState, ...] = ()
         self._rows = Rows(())
 
     def of(self, partitions: tuple[PartitionState, ...]) -> Rows:
-        """Return one row per partition.
+        """Return the partitions as rows: one list of fields per partition.
 
         The caller must not change the rows, because the next call returns the same rows for the same partitions.
         """
@@ -235,7 +238,10 @@ def encode_created(results: Iterable[tuple[str, int]]) -> Body:
 
 
 def decode_created(body: object) -> dict[str, int]:
-    """Return the Kafka error codes by topic. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the Kafka error code of each topic in the response to create_topics.
+
+    Raises KafkaError(INVALID_REQUEST).
+    """
     return dict(_rows(_fields(body, "topics")["topics"], _created))
 
 
@@ -268,14 +274,18 @@ def encode_step(step: str) -> Body:
 
 
 def decode_step(body: object) -> str:
-    """Return the step in the body; the caller checks that it exists. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the name of the step to hold or release. The caller checks that such a step exists.
+
+    Raises KafkaError(INVALID_REQUEST).
+    """
     return _text(_fields(body, "step")["step"], _STEP)
 
 
 def encode_steps(step: str, wait_ms: int) -> Body:
-    """Return the body of the call `steps`. A tool asks a broker which steps are held, and which block an operation.
+    """Return the body of the call `steps`, which asks a broker at which steps operations are blocked.
 
-    The broker responds when an operation is blocked at `step`, at the latest after `wait_ms`.
+    A step is a named point of an operation (`broker/step_gate.py`). The broker responds as soon as an operation is
+    blocked at `step`, at the latest after `wait_ms`.
     """
     return {"step": step, "wait_ms": wait_ms}
 
@@ -287,14 +297,17 @@ def decode_steps(body: object) -> tuple[str, int]:
 
 
 def encode_gate_state(held: Iterable[str], blocked: Iterable[str]) -> Body:
-    """Return the response to `steps`: the held steps, and the steps at which an operation is blocked."""
+    """Return the response to the call `steps`: the held steps, and the steps at which an operation is blocked.
+
+    An operation that reaches a held step is blocked until the step is released.
+    """
     return {"held": list(held), "blocked": list(blocked)}
 
 
 def decode_gate_state(body: object) -> tuple[list[str], list[str]]:
-    """Return (held steps, steps at which an operation is blocked) from the response to `steps`.
+    """Return (held steps, steps at which an operation is blocked) from the response to the call `steps`.
 
-    Raises KafkaError(INVALID_REQUEST).
+    An operation that reaches a held step is blocked until the step is released. Raises KafkaError(INVALID_REQUEST).
     """
     fields = _fields(body, "held", "blocked")
     return list(_rows(fields["held"], _step)), list(_rows(fields["blocked"], _step))
@@ -321,20 +334,20 @@ def _step(value: object) -> str:
 
 
 class _Decoder:
-    """A decoder for the rows of one body. It caches the names and broker lists that it has checked."""
+    """A decoder for the rows (one list per partition) of one body. Caches the names and broker lists it has checked."""
 
     def __init__(self) -> None:
         self._topics: dict[str, str] = {}
         self._ids: dict[tuple[Any, ...], tuple[int, ...]] = {(): ()}
 
     def result(self, row: object) -> tuple[TopicPartition, int]:
-        """Decode a row into a partition and an error code. Raises KafkaError(INVALID_REQUEST)."""
+        """Decode a row (a list) into a partition and an error code. Raises KafkaError(INVALID_REQUEST)."""
         topic, partition, error = _list(row, 3)
         tp = TopicPartition(self._topic(topic), _integer(partition, 0, _INT32_MAX))
         return tp, _error(error)
 
     def state(self, row: object) -> PartitionState:
-        """Decode a row into a partition's state. Raises KafkaError(INVALID_REQUEST)."""
+        """Decode a row (a list) into a partition's state. Raises KafkaError(INVALID_REQUEST)."""
         topic, partition, leader, epoch, isr, zk_version, controller_epoch, *rest = _list(row, 12)
         replicas, adding, removing, offline, is_new = rest
         return PartitionState(

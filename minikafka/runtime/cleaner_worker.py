@@ -86,7 +86,7 @@ def carry_out(
     throttle: Throttle,
     has_ended: Callable[[], bool],
 ) -> dict[str, Any] | None:
-    """Run a cleaning task. Return its outcome, or None if the input has ended during the task.
+    """Run a cleaning task. Return its outcome, or None if the broker closed the input during the task.
 
     Raises CorruptBatch, StorageFailed.
     """

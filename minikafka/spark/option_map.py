@@ -1,4 +1,4 @@
-"""Parsing of Spark's option map: names in any case, default values, and errors that name the option.
+"""Parsing of Spark's option map: names in upper or lower case, default values, and errors that name the option.
 
 Invariant: an option that is not in the table of options raises `ConfigError`. So no option is silently
 ignored.

@@ -155,7 +155,11 @@ def _java_release(home: Path) -> int:
 
 
 def _home_of_wheel(runtime: Path) -> Path:
-    """Return a Java home, in the user's cache if possible, whose `bin/java` is the script `_LAUNCHER`."""
+    """Write a Java home whose `bin/java` is the script `_LAUNCHER`, and return its path.
+
+    The script starts the wheel's Java in `runtime`. The Java home is in the user's cache or, if that is not
+    writable, in a temporary directory.
+    """
     text = _LAUNCHER.format(java=runtime / "bin" / "java")
     name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:16]
     try:
@@ -165,7 +169,10 @@ def _home_of_wheel(runtime: Path) -> Path:
 
 
 def _archive() -> Path:
-    """Return the archive for executors, in the user's cache or, if this fails, in a temporary directory."""
+    """Return the path of the zip archive that gives executors this code.
+
+    The archive is in the user's cache or, if that is not writable, in a temporary directory.
+    """
     try:
         return cached_archive(_cache())
     except OSError:

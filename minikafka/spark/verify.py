@@ -84,9 +84,9 @@ def _sent(source: DataFrame) -> DataFrame:
 
 
 def _numbered(records: DataFrame) -> DataFrame:
-    """Return the records with the column `line_no`: the record's position in its file, counted from 1.
+    """Return the records with the column `line_no`: the number of the record among the records of its file.
 
-    All records of a file are in one partition. Their position is the order by offset.
+    Numbers start at 1, in the order of the offsets. All records of a file are in one partition.
     """
     place = f.row_number().over(Window.partitionBy("file").orderBy("partition", "offset"))
     named = records.withColumn("file", f.col("key").cast("string"))

@@ -1,8 +1,8 @@
 """Decoding of long requests and encoding of long responses, in steps of well below a millisecond.
 
-Each function `…_in_steps` is a generator that yields after each step and returns the result. The rows of a
-response may come from a generator that runs while the response is encoded. A handler that makes its rows in such
-a generator needs no steps of its own.
+Each function `…_in_steps` is a generator that yields after each step and returns the result. The array elements of
+a response may come from a generator that runs while the response is encoded. A handler that makes the elements in
+such a generator needs no steps of its own.
 Invariant: the results equal those of `wire/codec.py`, and the same malformed bytes are refused.
 """
 
@@ -83,7 +83,7 @@ def decode_request_in_steps(api: int, version: int, view: Buffer) -> Decoding:
 
 
 class _Part(NamedTuple):
-    """How one field is decoded: at once, or element by element."""
+    """The decoding of one field, at once or element by element."""
 
     name: str
     shape: Shape

@@ -205,8 +205,8 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes | No
 def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
     """Return a function that encodes a whole response with only this partition.
 
-    The arguments of this function are correlation id, error code, base offset and log start offset. The log append
-    time in the response is -1.
+    The arguments of the returned function are correlation id, error code, base offset and log start offset. The log
+    append time in the response is -1.
     """
     flexible = version >= FLEXIBLE
     if flexible:

@@ -213,7 +213,7 @@ def exists(path: str, *, watch: bool) -> Call[Stat]:
 
 
 def get_children(path: str, *, watch: bool) -> Call[tuple[list[str], Stat]]:
-    """Return a request for the sorted names of a node's children, and the node's Stat."""
+    """Return a request whose result is the sorted names of a node's children, and the node's Stat."""
 
     def decode(payload: bytes) -> tuple[list[str], Stat]:
         answer = _parsed(_GetChildren2, payload)

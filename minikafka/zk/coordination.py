@@ -151,7 +151,10 @@ class ZooKeeperCoordination:
 
     @contextmanager
     def _detect_old_server(self) -> Iterator[None]:
-        """Suppress the error of a server that has no MultiRead (before 3.6). Later reads are single reads."""
+        """Suppress the error of a server that has no MultiRead (before ZooKeeper 3.6).
+
+        After this error, every method of this object reads node by node.
+        """
         try:
             yield
         except ServerError as error:

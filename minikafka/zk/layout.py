@@ -3,9 +3,9 @@
 This module does no I/O. Invariant: an Apache Kafka 3 cluster in ZooKeeper mode can read all data that this
 module encodes, and this module can decode all data of such a cluster. The JSON has only Kafka's fields. Anyone
 may write to ZooKeeper, so every field is checked (names and numbers by `base/names.py`). Malformed data raises
-ValueError; the message describes the fault, and the caller adds the path. In a node that lists partitions, a
-row with an invalid topic name or partition number is skipped, as in Kafka, and `skip` is called with the fault.
-Without `skip`, such a row makes the whole node invalid.
+ValueError; the message describes the fault, and the caller adds the path. In a node that lists partitions, an
+entry with an invalid topic name or partition number is skipped, as in Kafka, and `skip` is called with the fault.
+Without `skip`, one invalid entry makes the whole node invalid.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ def decode_preferred_election(data: bytes, skip: Skip = _refuse) -> list[TopicPa
 
 
 def _partition_rows(data: bytes, skip: Skip) -> list[tuple[TopicPartition, dict[str, Any]]]:
-    """Return a (partition, row) pair for each valid row of the list `partitions`. Raises ValueError."""
+    """Return a (partition, entry) pair for each valid entry of the JSON list `partitions`. Raises ValueError."""
     rows = []
     for row in _list(parse_json(data), "partitions"):
         if type(row) is not dict or type(row.get("topic")) is not str:

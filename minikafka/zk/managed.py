@@ -237,8 +237,8 @@ class ManagedZooKeeper:
     def is_running(self) -> bool:
         """True if the server's process exists, running or paused. Reap the process if it has ended.
 
-        A killed process counts as existing until it can be reaped: while /proc already shows a zombie, the last
-        threads of the JVM may still hold the port.
+        A killed process counts as existing until it can be reaped. A zombie in /proc does not show that the process
+        has ended, because the last threads of its JVM may still hold the port.
         """
         try:
             reaped, status = os.waitpid(self.pid, os.WNOHANG) if self.pid else (0, 0)

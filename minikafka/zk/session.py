@@ -127,8 +127,8 @@ class Session:
 
         `generation`: the session in which the request must be sent; None for any session. Raises NotConnected,
         StaleSession, TooLarge, Closed. The future completes with the response, or fails with a ServerVerdict,
-        NotConnected (the request was never sent) or OutcomeUnknown. Without a response, the future fails,
-        at the latest soon after the session timeout. Cancelling the future does not undo a request that was sent.
+        NotConnected (the request was never sent) or OutcomeUnknown. Without a response, the future fails
+        soon after the session timeout, or earlier. Cancelling the future does not undo a request that was sent.
         """
         self._check_open()
         is_stale = generation != self.generation or self.state is SessionState.EXPIRED
@@ -330,7 +330,7 @@ class Session:
     # ---- events of the connection (connection.Owner)
 
     def on_answer(self, sent: int) -> None:
-        """Extend the lease: it now ends one session timeout after `sent`, when the answered request was sent."""
+        """Extend the lease to one session timeout after `sent`, the time at which the answered request was sent."""
         self._lease = max(self._lease, sent + self.timeout_ms)
 
     def on_released(self, size: int) -> None:

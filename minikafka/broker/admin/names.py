@@ -28,7 +28,7 @@ def name_error(name: str) -> str:
 
 
 def may_exist(name: str) -> bool:
-    """Return False if no topic can have this name, because the name is too long. A caller then skips the lookup."""
+    """Return False if the name is too long for a topic. The caller then need not look up the name."""
     return len(name) <= NAME_LENGTH_MAX
 
 

@@ -135,7 +135,10 @@ class PartitionAdmin:
     async def _planned(
         self, item: MorePartitions, room: _Room, existing: Assignment
     ) -> dict[int, ReplicaAssignment]:
-        """Return the new partitions' assignments by number. Raises KafkaError if the partitions cannot be added."""
+        """Return the replicas of the new partitions, by partition number.
+
+        Raises KafkaError if the partitions cannot be added.
+        """
         topic, count, given = item
         if topic == GROUP_TOPIC:
             raise KafkaError(

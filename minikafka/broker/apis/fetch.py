@@ -132,8 +132,9 @@ class FetchApi:
     ) -> bool:
         """Begin a fetch. A fetch that cannot read `min_bytes` waits for records, for at most `max_wait_ms`.
 
-        Any other fetch is answered at the end of this tick, or in a later turn if the fetch is large. Return True if
-        the connection must not parse further requests yet. Raises ProtocolViolation.
+        Any other fetch is answered as soon as the complete requests in the receive buffer have been handled, or in
+        a later turn of the event loop if the fetch is large. Return True if the connection must not parse further
+        requests yet. Raises ProtocolViolation.
         """
         if self.session is not None and version == FOLLOWER_VERSION:
             single = single_request(buf, body, end)
@@ -153,7 +154,7 @@ class FetchApi:
         return self.consumers.rows > ROWS_MAX or self.is_full()
 
     def _is_of_follower(self, buf: bytearray, body: int, version: int) -> bool:
-        """True if a broker sent the request, so that the replica id is not negative.
+        """True if a broker sent the request, which means that the replica id in it is not negative.
 
         The header of a broker's request has no tagged fields, so the position of the replica id is fixed.
         """
@@ -192,9 +193,9 @@ class FetchApi:
         return None
 
     def is_full(self) -> bool:
-        """True while no further request may be parsed.
+        """True while this connection must not parse further requests.
 
-        This is so while a large fetch is in progress, too many fetches wait, or too many bytes of records are unsent.
+        Reasons: a large fetch is in progress, too many fetches wait, or too many bytes of records are unsent.
         """
         return self.consumers.is_full()
 
@@ -301,6 +302,6 @@ class FetchApi:
             self.answers.answer(self.slot, response)
 
     def release_parked(self) -> None:
-        """Answer a waiting follower fetch without records, so that it does not delay the next request."""
+        """If the follower's fetch is waiting, answer it now with no records, so that the next request need not wait."""
         if self.session is not None and self.session.parked:
             self.session.answer_now([])

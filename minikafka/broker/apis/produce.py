@@ -2,10 +2,10 @@
 
 - Supported: acks 0, 1 and -1, min.insync.replicas (R34), idempotent producers, one batch of magic 2 per partition.
 - A batch that arrives before an earlier batch of its producer is refused with LEADER_NOT_AVAILABLE for five seconds. If
-  the ISR has followers, the batch is refused until a follower has fetched after these five seconds. Kafka answers with
-  OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a fatal error.
-- For one minute after an election, batches of a producer that the log does not know are refused in the same way. The
-  producer's first batch may still be waiting at the former leader.
+  the ISR has followers, it is refused for longer: until a follower sends a fetch after the five seconds. Kafka answers
+  with OUT_OF_ORDER_SEQUENCE_NUMBER at once, after which librdkafka may end with a fatal error.
+- For one minute after an election, later batches of a producer are refused in the same way if the log has no batch of
+  this producer. The producer's first batch may still be waiting at the former leader.
 - After a retriable error for a producer's first batch, the producer's later batches on the connection get the same
   error until the first batch arrives again, for at most five seconds.
 - A transactional batch gets INVALID_TXN_STATE, because no transaction can be open yet. A batch for
@@ -112,8 +112,8 @@ class ProduceApi:
     """The handler of Produce requests on one connection.
 
     The fast path handles a request to one partition if an earlier request of the connection began with the same
-    bytes: `memo` maps these bytes to the decoded head. The fast path saves 5.4 of 7.5 µs per request (259 B, 64 per
-    tick). Both paths append with `Purgatory.append` and refuse batches in the same way. `memo` is bounded and is
+    bytes: `memo` maps these bytes to the decoded head. The fast path saves 5.4 of 7.5 µs per request (259 B, 64
+    at a time). Both paths append with `Purgatory.append` and refuse batches in the same way. `memo` is bounded and is
     emptied after every error. Topics with LogAppendTime take the general path, because the response holds a time.
 
     After a retriable error for one batch, all later batches of the partition get the same error (`Refusal`)
@@ -234,7 +234,7 @@ class ProduceApi:
         correlation: int,
         head: SingleHead,
     ) -> Held:
-        """Append the only batch of a request. Return AGAIN if the check of the batch's records needs later turns."""
+        """Append the only batch of a request. Return AGAIN if later turns of the event loop must finish its check."""
         partition = head.partition
         acks = head.acks
         size = end - start
@@ -454,7 +454,7 @@ class ProduceApi:
             self.close()
 
     def _walked(self, view: memoryview, topic: bytes, part: PartitionRecords) -> Steps:
-        """Walk the records of one partition in steps, and store the outcome in `verdicts` for the append."""
+        """Check the records of one partition in steps. `verdicts` keeps the outcome until the batch is appended."""
         number, start, end = part
         partition = self.replicas.find(topic, number)
         if partition is None or start < 0:
@@ -502,7 +502,7 @@ class ProduceApi:
             self.walked = _WALKED_MAX
 
     def _walk_all(self, view: memoryview, request: ProduceRequest) -> bool:
-        """Check the records of a request where a check is required. Return False if the check needs later turns."""
+        """Check the records of a request, where required. Return False if the checks continue in later turns."""
         verdicts: dict[int, int | Walk] = {}
         for topic, parts in request.topics:
             for number, start, end in parts:
@@ -591,7 +591,7 @@ def _count_refusal(partition: Partition, error: int, size: int) -> None:
 def _outcome(
     walk: Walk, buf: bytearray, view: memoryview, start: int, end: int
 ) -> tuple[bytearray, memoryview, int, int, int]:
-    """Return (buffer, view, start, end, error): the batch to append after `walk`, and the error code of its records."""
+    """Return (buffer, view, start, end, error) of a finished walk: the batch to append, and its records' error code."""
     if isinstance(walk.verdict, int):
         return buf, view, start, end, walk.verdict
     return walk.verdict, memoryview(walk.verdict), 0, len(walk.verdict), 0

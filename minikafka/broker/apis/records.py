@@ -65,7 +65,8 @@ class Row:
     """The result for one partition.
 
     `required`: the offset that the partition's low watermark must reach. The result is final when the low
-    watermark has reached this offset, or when the partition has failed. `partition` is then None.
+    watermark has reached this offset, or when the partition has failed. `partition` is None once the result
+    is final.
     """
 
     __slots__ = ("error", "low_watermark", "partition", "required")

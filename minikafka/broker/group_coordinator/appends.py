@@ -35,8 +35,8 @@ class Log(Protocol):
     def before_write(self, append: Callable[[], None]) -> None:
         """Call `append` once, just before logs are written.
 
-        Logs are written at the end of the current tick. If no tick is in progress, they are written in the
-        next turn of the event loop.
+        Logs are written at the end of each tick, in which the requests received from one connection are
+        handled. Outside of a tick, they are written in the next turn of the event loop.
         """
 
 
@@ -77,7 +77,7 @@ class Appends:
         """First token -> batch, for the batches that are not committed yet, in the order of their deadlines."""
 
     def add(self, append: Append) -> None:
-        """Queue the append for the next batch of its partition, which is appended just before the logs are written."""
+        """Queue the append. The queued appends of a partition become one batch just before the logs are written."""
         if not self._gathered:
             self._log.before_write(self._append_gathered)
         self._gathered.setdefault(append.partition, []).append(append)

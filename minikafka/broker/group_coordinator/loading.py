@@ -51,9 +51,9 @@ class Load:
 class Loader:
     """The task that loads partitions.
 
-    Each read returns at most `chunk_bytes`, or one larger batch. No load ends while `may_finish()` is False,
-    which means that `__consumer_offsets` is not in the metadata yet. `on_loaded(partition, epoch)` is called
-    when a load ends, in the step that has seen the end of the partition.
+    Each read returns at most `chunk_bytes`, or one larger batch. `may_finish()` is False while the metadata
+    lacks `__consumer_offsets`; no load ends during this time. `on_loaded(partition, epoch)` is called as soon
+    as the end of the partition is reached, before the event loop does other work.
     """
 
     def __init__(

@@ -61,9 +61,9 @@ class OffsetsTopic:
         return Located(node)
 
     def _create(self) -> str:
-        """Start creating `__consumer_offsets` if possible, unless its creation is already in progress.
+        """Start creating `__consumer_offsets`; return the reason why no group has a coordinator yet.
 
-        Return the reason why no group has a coordinator yet.
+        Nothing is started if the creation is impossible now or already in progress.
         """
         if not self._metadata.version:
             return "this broker has no metadata yet"

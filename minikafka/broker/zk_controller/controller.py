@@ -185,8 +185,8 @@ class ZooKeeperController:
     def set_broker_defaults(self, config: BrokerConfig) -> None:
         """Replace the broker settings that topics inherit.
 
-        If the new settings allow unclean elections and the old settings did not, leaders are elected for all
-        topics that now allow unclean elections (R63), provided that this broker is the active controller.
+        If the new settings allow unclean elections and the old settings did not, the active controller elects
+        leaders for all topics that now allow unclean elections (R63).
         """
         was_unclean = self._config.unclean_leader_election_enable
         self._config = config

@@ -186,7 +186,7 @@ _LINES_OF: Final[dict[type, Callable[[Any], Iterator[Fields]]]] = {
 
 
 def step_lines(step: StepReached) -> Iterator[Fields]:
-    """Yield the ledger lines of a step that an operation has reached."""
+    """Yield the ledger lines which say that an operation of the controller has reached this step."""
     for run, part in in_parts(step.partitions):
         head = {"operation": step.operation, "step": step.step}
         yield {**head, "partitions": by_topic(run), **part}

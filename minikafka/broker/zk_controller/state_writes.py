@@ -127,10 +127,10 @@ class _Batch:
                 del self._pending[tp]
 
     def _is_about_parent(self, refused: MultiOp, error: CoordinationError) -> bool:
-        """True if the creation of a node was refused because of a parent node that another batch has to create.
+        """True if an operation was refused because of a parent node that another batch creates.
 
-        Either the refused operation creates a parent that exists already, or the operation was refused at the
-        first attempt because its parent is absent.
+        There are two such refusals: the operation creates a parent that exists already; or, at the first attempt,
+        the operation creates a node whose parent is absent.
         """
         if not isinstance(refused, Create):
             return False

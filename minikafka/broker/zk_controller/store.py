@@ -99,8 +99,8 @@ class ControllerStore:
     ) -> AssignmentsWritten:
         """Write the assignments of partitions to topic nodes. An assignment of None removes the partition.
 
-        A topic with targets in `submitted` is written only if `/admin/reassign_partitions` still has these
-        targets. Raises ControllerMoved, StaleSession.
+        `submitted`: target replicas by partition. A topic with partitions in `submitted` is written only if
+        `/admin/reassign_partitions` still has these targets. Raises ControllerMoved, StaleSession.
         """
         failed: dict[str, str] = {}
 
@@ -115,9 +115,10 @@ class ControllerStore:
         return AssignmentsWritten(failed)
 
     async def give_topic_ids(self, ids: Mapping[str, bytes | None]) -> TopicIdsGiven:
-        """Write an id into topic nodes that have no id: `ids[topic]`, or a derived id if `ids[topic]` is None.
+        """Write ids into topic nodes that have no id.
 
-        No id is derived for a topic whose partitions exist already. Raises ControllerMoved, StaleSession.
+        `ids`: topic -> id, or None for an id that is derived from the topic's name and the node's czxid. No id is
+        derived for a topic whose partitions exist already. Raises ControllerMoved, StaleSession.
         """
         parents = await self.session.get_many(list(map(partition_states.partitions_path, ids)))
         given: dict[str, bytes] = {}

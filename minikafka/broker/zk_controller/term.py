@@ -175,7 +175,7 @@ class Term:
     async def ask(self, event: Callable[[int], ExternalEvent]) -> Any:
         """Queue the event `event(ticket)`; return the machine's answer to this event. Raises KafkaError.
 
-        `ticket` is a new number, by which the machine's answer names the event.
+        `ticket` is a new number. The machine's answer repeats this number to show which event it answers.
         """
         self._tickets += 1
         ticket = self._tickets
@@ -291,9 +291,9 @@ class Term:
         return None
 
     async def _clean_up(self, effect: Effect) -> None:
-        """Carry out an effect that removes admin requests or notifications from ZooKeeper.
+        """Carry out one effect of the machine: remove admin requests or notifications from ZooKeeper.
 
-        Also carry out an effect that adds or removes watches on the state nodes of partitions.
+        Effects that add or remove watches on the state nodes of partitions are also carried out here.
         """
         if isinstance(effect, DeleteIsrChanges):
             await self._delete_notifications(notifications.ISR_CHANGES, effect.names)

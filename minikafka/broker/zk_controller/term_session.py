@@ -2,7 +2,7 @@
 
 Invariants: every write is a multi that begins with the check of `/controller_epoch` and is sent only in the
 session of the term (R2, S15). After a write without an answer, the nodes are read again before the next write;
-only deletions at any version are repeated without a read.
+only deletions that ignore the node version are repeated without a read.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class TermSession:
     # Deletions.
 
     async def delete_nodes(self, paths: Iterable[str]) -> None:
-        """Delete the nodes at any version, and all nodes below them. Absent nodes are ignored."""
+        """Delete the nodes, whatever their versions, and all nodes below them. Absent nodes are ignored."""
         for batch in batches(paths, OPERATIONS_MAX):
             await self._delete_batch(list(batch))
 

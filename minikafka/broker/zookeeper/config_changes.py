@@ -81,7 +81,8 @@ class ZooKeeperConfigChanges:
     async def _follow(self, signal: WatchSignal) -> WatchSignal:
         """Apply the new notifications, then wait for the next watch signal and return that signal.
 
-        `signal` is the previous signal. If it is RESYNC, apply all settings first.
+        `signal`: the signal that the previous call returned; RESYNC for the first call and after an error. If it
+        is RESYNC, apply all settings before the notifications.
         """
         watch = self._coordination.watch(WatchKind.CHILDREN, configs.CHANGES)
         names, _ = await self._coordination.children(configs.CHANGES, watch=True)

@@ -44,7 +44,7 @@ class Coordinator:
         return self._node
 
     async def call(self, api: int, body: Any, *, wait_ms: int = 0) -> Any:
-        """Send a request and return its response. Raises KafkaError if no coordinator is found, and OSError.
+        """Send a request and return its response. Raises OSError, or KafkaError if no coordinator is found.
 
         `wait_ms`: how long the coordinator may hold the request. After an OSError the next call finds the
         coordinator again.

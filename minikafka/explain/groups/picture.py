@@ -41,7 +41,7 @@ class GroupPicture:
 
     @cached_property
     def coordinator(self) -> int | None:
-        """Id of the broker that coordinates the group; None if no answering broker is the coordinator."""
+        """Id of the broker that coordinates the group; None if no broker that answered is the coordinator."""
         return next((id_ for id_, answer in self.answers.items() if not answer["error"]), None)
 
     @cached_property

@@ -98,7 +98,7 @@ def _partition(picture: Picture) -> tuple[Finding, ...]:
 def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
     """Yield a finding about the current rebalance, if any.
 
-    The causes of the finding state for which members, or for which write, the rebalance waits.
+    The finding has one cause for each member, or for the write, that the rebalance waits for.
     """
     if report["state"] not in (_PREPARING, _COMPLETING):
         return

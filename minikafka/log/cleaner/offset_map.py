@@ -93,7 +93,7 @@ class OffsetMap:
         ]
 
     def _latest_in_buckets(self, keys: Iterable[bytes | None]) -> list[int]:
-        """Return the same as `latest`, when the map stores its keys in buckets.
+        """Do the work of `latest` when the keys of the map are in buckets.
 
         The code of `_identity` is inlined, which halves the time.
         """
@@ -147,7 +147,7 @@ def _identity(key: bytes) -> bytes:
 
 
 def _short(key: bytes) -> bytes | int:
-    """Return the key that stands for a record's key in the dict: the record's key, or the hash of a long key.
+    """Return the dict key for a record's key: the record's key itself, or the hash of a long key.
 
     The hash is an int, so it never equals a record's key, which is bytes.
     """

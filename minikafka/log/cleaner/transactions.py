@@ -53,11 +53,11 @@ class AbortedScan:
         return bool(self._open)
 
     def batch(self, header: Header) -> None:
-        """Note a transactional batch that is not a marker."""
+        """Process a transactional batch that is not a marker."""
         self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
 
     def marker(self, header: Header, kind: int | None) -> None:
-        """Note a control batch; `kind` is its type, None if the batch has no record."""
+        """Process a control batch; `kind` is its type, None if the batch has no record."""
         first_offset = self._open.pop(header[PRODUCER_ID], None)
         if kind == ABORT and first_offset is not None:
             self.aborted.append(Aborted(header[PRODUCER_ID], first_offset, header[BASE_OFFSET]))

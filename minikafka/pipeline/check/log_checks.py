@@ -84,7 +84,7 @@ def _of_replicas(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
 
 
 def short_logs(spark: SparkSession, known: Sequence[Limits]) -> DataFrame | None:
-    """Return an anomaly for each replica whose log ends below the replica's high watermark; None without anomalies."""
+    """Return an anomaly for each replica whose log ends below its own high watermark; None if there is no anomaly."""
     rows = [
         (
             one.replica.topic,
@@ -112,7 +112,7 @@ def undecodable(faults: DataFrame) -> DataFrame:
 def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
     """Return the offsets below the high watermark at which a record differs or is missing on some replicas.
 
-    `records`: the records of all batches whose column `shared` is false (`logs.groups`). The column `brokers` of
+    `records`: the records of all batches that are not `shared` in `logs.groups`. The column `brokers` of
     the result lists the brokers without the record. It also lists the brokers whose record differs from the record
     that the largest group of brokers has.
     """
@@ -170,9 +170,10 @@ def _whole() -> Column:
 
 
 def _expected() -> Column:
-    """Return the brokers that must have the record at the row's offset.
+    """Return the brokers that must have a record at the row's offset.
 
-    The offset lies below such a broker's high watermark, and the broker's cleaner has not compacted the offset.
+    A broker must have the record if the offset is below the high watermark of its replica, and its cleaner has not
+    compacted this part of the log.
     """
     offset = f.col("offset")
     must_hold = f.filter(

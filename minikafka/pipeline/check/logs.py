@@ -120,9 +120,9 @@ def is_control() -> Column:
 def groups(valid: DataFrame, table: DataFrame) -> DataFrame:
     """Return one row for each distinct batch, with the brokers that have the batch.
 
-    The column `shared` is true if every replica that must hold the batch's offsets has the batch. A replica's
-    batch above the replica's own high watermark is left out if another replica's high watermark lies above the
-    batch.
+    The column `shared` is true if every replica that must hold the batch's offsets has the batch. A replica does not
+    count as having a batch that starts at or above the replica's own high watermark, if the batch ends below the
+    high watermark of another replica.
     """
     own = f.broadcast(table.select("broker", *PARTITION, "start", "high_watermark", "committed"))
     counting = valid.join(own, ["broker", *PARTITION]).where(

@@ -123,9 +123,10 @@ def _is_missing() -> Column:
 def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFrame:
     """Return one row per topic and content: how many surplus records and how many sends have this content.
 
-    `found`: the number of surplus records. Each column named in `_CLAIMS`: the number of sends of this kind. A
-    content has a row only if it is in a surplus record, a missing send, or an acknowledged send without an offset.
-    `_granted` adds further columns.
+    `found`: the number of surplus records (records that match no send by offset). Each column named in `_CLAIMS`:
+    the number of sends of this kind. A row exists for the content of each surplus record, each acknowledged send
+    whose record is missing at its offset, and each acknowledged send without an offset. `_granted` adds further
+    columns.
     """
     key = ("topic", "content")
     found = surplus.groupBy(*key).agg(
@@ -156,8 +157,9 @@ def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFram
 
 
 def _granted(claims: DataFrame) -> DataFrame:
-    """Assign the surplus records of each row to sends, in the order of the kinds in `_CLAIMS`.
+    """Assign the surplus records of each row to sends, in the order of the kinds of sends in `_CLAIMS`.
 
+    A surplus record is a record that matches no send by offset.
     Column `KIND_granted`, for each kind: the number of surplus records that are assigned to sends of this kind.
     Column `left`: the number of surplus records that are assigned to no send.
     """
@@ -192,7 +194,10 @@ def _of_content(claims: DataFrame, kind: str, count: Column) -> DataFrame:
 
 
 def _lost(matched: Matched) -> Iterator[DataFrame]:
-    """Yield acknowledged sends whose record is not in the logs (lost) or only at another offset (moved)."""
+    """Yield the anomalies `lost` and `moved` of acknowledged sends.
+
+    A send is lost if its record is not in the logs. A send is moved if its record is only at another offset.
+    """
     granted = matched.claims.select(
         "topic", f.col("content").alias("sent"), "missing_granted", "first"
     )
@@ -214,10 +219,11 @@ def _lost(matched: Matched) -> Iterator[DataFrame]:
 
 
 def _reordered(matched: Matched) -> DataFrame:
-    """Return the records that directly follow, in one partition, a record that the same producer sent later.
+    """Return an anomaly for each record whose predecessor in the log was sent after the record.
 
-    If an acknowledged record is missing at its offset and was read at another offset, the other offset is used. This
-    is done only for a content that one missing and one unexplained record of the topic have.
+    The predecessor is the same producer's previous record in the partition, by offset. A record that is missing at
+    its acknowledged offset is compared at the offset where its content was found. This is done only if exactly one
+    missing record and one surplus record (it matches no send by offset) of the topic have this content.
     """
     columns = ("producer", "sequence", *_PLACE)
     unique = matched.claims.where("found = 1 AND missing = 1").select(

@@ -48,9 +48,10 @@ class Replica(NamedTuple):
 
 
 def log_directories(paths: Iterable[str]) -> list[Path]:
-    """Return the paths that are log directories, and the log directories `broker-N` inside the paths.
+    """Return the log directories among `paths`, and the log directories named `broker-N` directly below `paths`.
 
-    Raises PipelineError for a path without a log directory, and for directories of different clusters.
+    Raises PipelineError if there is no log directory at or directly below a path, or if the directories belong to
+    different clusters.
     """
     found: list[Path] = []
     for path in map(Path, paths):

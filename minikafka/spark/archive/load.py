@@ -59,7 +59,7 @@ class Runs:
         self._records = 0
 
     def start_file(self) -> None:
-        """Start a new list of runs, for the next file."""
+        """Start the list of offset runs of the next file."""
         self._files.append([])
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:

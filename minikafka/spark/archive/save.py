@@ -50,7 +50,7 @@ def save(work: Save) -> dict[str, Any]:
     """Write the records of an offset range to a new staged file. Return its path, record count and size.
 
     Each attempt of a task writes its own file: Spark may still run an attempt after it has used the result of
-    another one.
+    another attempt.
     """
     staged = ArchiveDirectory(work.directory).staged_file(work.tp, work.tile)
     facts = {EPOCH_KEY: str(work.end.leader_epoch), TOPIC_ID_KEY: work.end.topic_id}
@@ -95,7 +95,10 @@ def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def end_of(path: str, offset: int) -> Position:
-    """Return the position at the end of an archive file: `offset` with the file's leader epoch and topic id."""
+    """Return `offset`, the end offset of an archive file, as a position.
+
+    The leader epoch and the topic id of the position are read from the metadata of the file.
+    """
     metadata = pq.read_schema(path).metadata or {}
     topic_id = metadata.get(TOPIC_ID_KEY, b"").decode()
     return Position(offset, int(metadata[EPOCH_KEY]), topic_id)

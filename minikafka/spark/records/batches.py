@@ -146,7 +146,7 @@ def sections(
 def whole(data: memoryview) -> Section:
     """Return the records of one complete batch, also of a control batch. Raises `CorruptBatch`.
 
-    The checksum is not compared.
+    The checksum is not verified.
     """
     return _section(_Header._make(_HEADER.unpack_from(data)), data[_HEADER.size :])
 

@@ -177,11 +177,11 @@ def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
 
 
 def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
-    """Return one binary column for each entry of `columns`. Each value has the bytes of one byte range.
+    """Return one binary column for each entry of `columns`. The entry has the byte range of each value in `data`.
 
-    One Arrow array splits the data into gap, key, gap, value, gap, and so on. Arrow's `take` then copies, for
-    example, all keys. So the byte ranges of a record must be in the order of `columns`, and before the byte
-    ranges of the next record.
+    Byte ranges must not overlap. They must be in the order of the records and, within a record, in the order of
+    `columns`. One Arrow array splits `data` into gap, key, gap, value, gap, and so on. Arrow's `take` then copies,
+    for example, all keys.
     """
     count, width = len(columns[0].starts), 2 * len(columns)
     borders = np.zeros(count * width + 1, dtype=np.int32)

@@ -66,7 +66,10 @@ class Rows:
 
 
 def cut(rows: Rows, most_bytes: int) -> list[Rows]:
-    """Split the rows for batches of 1 to `_MOST_RECORDS` rows, of about `most_bytes` before compression."""
+    """Split the rows into parts, one for each batch. A part has 1 to `_MOST_RECORDS` rows.
+
+    A part of several rows has at most about `most_bytes` before compression.
+    """
     total = np.cumsum(_content(rows))
     borders, start = [0], 0
     while start < len(rows):

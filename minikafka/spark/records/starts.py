@@ -7,9 +7,9 @@ is at 0, each record ends where the next candidate starts, the last record ends 
 number of candidates matches the batch headers.
 
 The first attempt suits records without headers. Such a record ends with a header count of 0, so the length of
-the next record is between two zero bytes. Other data takes more time, but the result is the same: candidates
-without a predecessor or a successor are dropped, and pointer doubling follows the links between the remaining
-candidates. In the last attempt, every byte is a candidate.
+the next record is between two zero bytes. For other data, up to two further attempts collect more candidates,
+which takes more time. In the last attempt, every byte is a candidate. Each attempt drops wrong candidates: first
+those without a predecessor or a successor, then those outside the chain that pointer doubling finds.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def find(data: Bytes, section_starts: Positions, counts: Positions) -> tuple[Pos
 
 
 def _between_zeros(data: Bytes) -> Positions:
-    """Return, in order, the start of each run of 1 to `INT_BYTES` bytes between two zero bytes.
+    """Return the start of each sequence of 1 to `INT_BYTES` nonzero bytes between two zero bytes, in order.
 
-    The start of the data counts as a zero byte before the first run.
+    At the start of the data, a sequence needs no zero byte before it.
     """
     zeros = np.concatenate(([-1], np.flatnonzero(data == 0)))
     gaps = np.diff(zeros)

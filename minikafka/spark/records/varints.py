@@ -31,9 +31,9 @@ def sizes(raw: npt.NDArray[np.uint64]) -> Numbers:
 
 
 def binary(columns: Sequence[Numbers], between: bytes = b"") -> pa.Array:
-    """Return one binary value per row, which begins with the bytes `between`.
+    """Return one binary value per row: the bytes `between`, then the numbers of the row as zigzag varints.
 
-    Then follow the numbers of the row, one from each column, as zigzag varints.
+    A row has one number from each column.
     """
     raws = [zigzag(column) for column in columns]
     lengths = [sizes(raw) for raw in raws]

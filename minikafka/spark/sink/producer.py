@@ -131,7 +131,10 @@ class IdempotentProducer:
         return {tp for tp in tps if tp not in answers or not self._is_done(tp, answers[tp])}
 
     def _is_done(self, tp: TopicPartition, answer: Produced) -> bool:
-        """True if the first batch of the partition needs no retry, because it was written or cut in two."""
+        """Apply a response to the first batch in the partition's queue. Return False if that batch must be sent again.
+
+        A written batch leaves the queue. A batch that is too large is replaced by its two halves.
+        """
         batches = self._waiting[tp]
         if answer.error in (ErrorCode.NONE, _WRITTEN_BEFORE):
             batches.popleft()

@@ -50,9 +50,10 @@ def parse(
 ) -> Bound:
     """Return the bound that the user has set, or a bound at the offset `default`. Raises `ConfigError`.
 
-    `names`: the options for a time, for times by partition, and for offsets. `refused`: an offset that is not
-    allowed (LATEST for the start of a batch read, EARLIEST for its end); None if all offsets are allowed. A time
-    may be LATEST or EARLIEST in any case, as in Spark's own source.
+    `names`: the names of three options: for one time, for times by partition, and for offsets. `refused`: an
+    offset that is not allowed (LATEST for the start of a batch read, EARLIEST for its end); None if all offsets
+    are allowed. `refused` does not apply to times by partition, which may always be LATEST or EARLIEST, as in
+    Spark's own source.
     """
     time, times, offsets = names
     if value := options.optional(time):

@@ -49,8 +49,8 @@ def from_json(tree: Mapping[str, Any]) -> Positions:
 def behind(read: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """Return the lag of each partition: the offset in `latest` minus the offset in `read`, at least 0.
 
-    Partitions that are missing in `read` or in `latest` are left out. Spark's own source also leaves out those
-    missing in `read`.
+    Partitions that are missing in `read` or in `latest` are left out. Spark's own source also leaves out the
+    partitions that are missing in `read`.
     """
     done, ends = from_json(read), from_json(latest)
     return {tp: max(ends[tp].offset - at.offset, 0) for tp, at in done.items() if tp in ends}

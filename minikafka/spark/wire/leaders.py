@@ -198,10 +198,11 @@ class Leaders:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], deadline: Deadline
     ) -> dict[TopicPartition, Position]:
-        """Return the first offset at or after a time, for each partition; -1 if all records are earlier.
+        """Return the position of each partition's first record at or after a time; offset -1 if all are earlier.
 
-        A time is Unix milliseconds, EARLIEST or LATEST. Retries after leader changes, until the deadline.
-        Raises `Unreachable` at the deadline, and `KafkaError` for an error that a retry cannot fix.
+        `wanted`: the time for each partition: Unix milliseconds, EARLIEST or LATEST. Retries after leader changes,
+        until the deadline. Raises `Unreachable` at the deadline, and `KafkaError` for an error that a retry cannot
+        fix.
         """
 
         def request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes:

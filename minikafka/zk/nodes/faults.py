@@ -1,7 +1,7 @@
 """Logging of the malformed nodes that a reader of ZooKeeper has skipped.
 
 Anyone may write to ZooKeeper. A malformed node usually stays until a person removes it, and is read many times.
-Invariant: a fault is logged only once with the node's path, until the node has a different fault.
+Invariant: as long as a node has the same fault, the fault is logged only once, with the node's path.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ LOG_DIR_FAILURES: Final = layout.LOG_DIR_EVENTS
 
 
 def paths(directory: str, names: Iterable[str]) -> list[str]:
-    """Return the paths of the notifications `names`. `directory`: `ISR_CHANGES` or `LOG_DIR_FAILURES`."""
+    """Return the paths of the notifications with these names. `directory`: `ISR_CHANGES` or `LOG_DIR_FAILURES`."""
     return [f"{directory}/{name}" for name in names]
 
 
