@@ -39,23 +39,23 @@ def collected(request: pytest.FixtureRequest) -> dict[str, set[str]]:
     return request.config.pluginmanager.get_plugin(RowOutcomes.NAME).collected
 
 
-def test_every_row_in_scope_is_claimed_by_a_test():
+def test_every_conformance_row_in_scope_is_named_by_the_mark_of_a_test():
     in_scope = [row for row in catalogue().values() if row.later is None]
     assert [f"{row.id}: {row.what}" for row in in_scope if row.id not in claims()] == []
 
 
-def test_every_row_mark_names_a_row_of_the_table(collected):
+def test_every_row_mark_of_a_test_names_a_row_of_the_conformance_table(collected):
     assert sorted((set(claims()) | set(collected)) - set(catalogue())) == []
 
 
-def test_every_collected_row_mark_is_found_in_the_source(collected):
+def test_reading_the_source_finds_every_row_mark_that_pytest_collects(collected):
     marked = {(row, test) for row, tests in collected.items() for test in tests}
     in_source = {(row, test) for row, tests in claims().items() for test in tests}
 
     assert marked - in_source == set()
 
 
-def test_claims_are_read_from_functions_classes_and_modules():
+def test_row_marks_are_read_from_test_functions_classes_and_modules():
     source = """
 pytestmark = [pytest.mark.row("A1")]
 
@@ -75,7 +75,7 @@ def no_test(): ...
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_run_fails_for_each_row_whose_tests_all_ran_without_a_pass(tmp_path, workers):
+def test_run_fails_for_each_conformance_row_whose_tests_all_ran_and_none_passed(tmp_path, workers):
     (tmp_path / "conftest.py").write_text(
         f"""
 import sys
@@ -194,7 +194,7 @@ def test_conformance_page_takes_the_status_of_a_row_from_the_recorded_run(
     assert f"| A1 | what | {status} |" in page
 
 
-def test_conformance_page_shows_why_a_row_or_a_part_of_a_row_is_later(tmp_path):
+def test_conformance_page_shows_why_a_row_or_a_part_of_a_row_is_postponed(tmp_path):
     rows = [Row("A1", "group", "what", "the reason"), Row("A2", "group", "more", None, "a part")]
     file = tmp_path / "outcomes.json"
     file.write_text(
@@ -208,7 +208,7 @@ def test_conformance_page_shows_why_a_row_or_a_part_of_a_row_is_later(tmp_path):
     assert "2 rows: 1 passed (0 real, 0 memory, 1 table), 0 failed, 0 open, 1 later." in page
 
 
-def test_every_row_in_scope_has_a_recorded_test_that_passed():
+def test_every_conformance_row_in_scope_has_a_test_with_a_recorded_pass():
     recorded = row_results.read()
     unproved = [
         row
@@ -219,7 +219,7 @@ def test_every_row_in_scope_has_a_recorded_test_that_passed():
     assert unproved == [], "run `pytest --record-rows` on their tests, then scripts/write_docs.py"
 
 
-def test_run_fails_when_the_only_unproved_row_was_skipped(tmp_path):
+def test_run_fails_when_the_only_test_of_a_conformance_row_was_skipped(tmp_path):
     (tmp_path / "conftest.py").write_text(
         f"""
 import sys

@@ -1,7 +1,7 @@
 """The effects of `conftest.py`.
 
-A test fails if it leaks a task or if the exception of a background task is lost. Python may write compiled modules.
-Test files that share a Spark session run first.
+A test fails if it leaks a task or if the exception of a background task is lost. Tests and their processes write
+compiled modules, whatever PYTHONDONTWRITEBYTECODE is. Test files that share a Spark session run first.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_lost_exceptions_and_leaked_tasks_fail_their_test(tmp_path):
     assert re.search(r"^6 passed, 3 errors", shown, re.MULTILINE), shown
 
 
-def test_tests_and_their_processes_keep_compiled_modules(tmp_path):
+def test_tests_and_subprocesses_write_bytecode_despite_pythondontwritebytecode(tmp_path):
     (tmp_path / "test_sample.py").write_text(COMPILED)
     shown = run_suite(tmp_path, PYTHONDONTWRITEBYTECODE="1")
 
@@ -83,7 +83,7 @@ def test_tests_and_their_processes_keep_compiled_modules(tmp_path):
     assert list((tmp_path / "__pycache__").glob("test_sample*.pyc"))
 
 
-def test_files_that_share_a_spark_session_come_first(tmp_path):
+def test_pytest_runs_the_files_that_share_a_spark_session_first(tmp_path):
     for file in ("clients/test_a", "spark/test_connect", "spark/test_write", "unit/test_b"):
         path = tmp_path / "tests" / f"{file}.py"
         path.parent.mkdir(parents=True, exist_ok=True)

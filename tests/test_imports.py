@@ -24,7 +24,7 @@ def test_every_import_contract_is_kept():
     assert checked.returncode == 0, checked.stdout
 
 
-def test_number_of_import_contracts_is_known():
+def test_pyproject_defines_the_expected_number_of_import_contracts():
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
     assert len(config["tool"]["importlinter"]["contracts"]) == 21

@@ -56,7 +56,7 @@ def test_falling_leader_epoch_is_a_violation(ledger: Lines) -> None:
     )
 
 
-def test_lines_are_ordered_by_zxid(ledger: Lines) -> None:
+def test_ledger_lines_are_checked_in_the_order_of_their_zxids(ledger: Lines) -> None:
     ledger.state("1-2", 6, 1, 3, 1)
     ledger.state("1-1", 5, 1, 2, 1)
     assert found(ledger) == ""
@@ -87,7 +87,7 @@ def test_leader_outside_its_isr_is_a_violation(ledger: Lines) -> None:
     assert "leader 1 is not in the ISR [2]" in found(ledger)
 
 
-def test_empty_isr_is_a_violation_in_every_kind_of_line(ledger: Lines) -> None:
+def test_empty_isr_is_a_violation_in_every_kind_of_ledger_line(ledger: Lines) -> None:
     ledger.state("1-1", 5, -1, 3)
     ledger.isr(6, 1, 3, [1], [])
     ledger.request("1-1", 2, leader=-1, isr=[])

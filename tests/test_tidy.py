@@ -128,7 +128,7 @@ def keys() -> dict[str, Key]:
     return {name: key for name, key in found.items() if name not in inherited}
 
 
-def test_every_key_is_read_unless_it_waits_for_a_feature():
+def test_every_config_key_is_used_in_the_code_unless_its_feature_is_missing():
     """A configuration key that no code reads would have no effect."""
     config = PACKAGE / "base" / "config.py"
     text = "".join(path.read_text() for path in PACKAGE.rglob("*.py") if path != config)
@@ -147,7 +147,7 @@ def test_every_key_is_read_unless_it_waits_for_a_feature():
     assert waiting <= unread, "this key has an effect now"
 
 
-def test_every_key_has_a_test_of_its_effect_unless_it_waits_for_a_feature():
+def test_every_config_key_has_a_test_of_its_effect_unless_its_feature_is_missing():
     sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     marks = re.findall(r"pytest\.mark\.key\(([^)]*)\)", sources)
     shown = set(re.findall(r'"([a-z0-9.]+)"', "".join(marks)))
@@ -156,7 +156,7 @@ def test_every_key_has_a_test_of_its_effect_unless_it_waits_for_a_feature():
     assert sorted(shown - keys().keys()) == []
 
 
-def test_every_key_is_documented():
+def test_every_config_key_has_a_description_that_ends_with_a_full_stop():
     for keys in (BrokerConfig.keys(), TopicConfig.keys(), ClusterConfig.keys()):
         assert [name for name, key in keys.items() if not key.doc.endswith(".")] == []
 
@@ -171,7 +171,7 @@ def test_generated_pages_are_up_to_date(page):
     assert (ROOT / "docs" / page).read_text() == pages[page]()
 
 
-def test_every_served_api_is_documented_in_its_family():
+def test_every_served_api_is_listed_with_its_number_on_the_protocol_page():
     protocol = (ROOT / "docs" / "protocol.md").read_text()
     families = protocol[protocol.index("## `apis/") :]
     for api in SERVED:
@@ -202,7 +202,7 @@ def all_citations(text: str) -> set[str]:
     return {*CITATION.findall(text), *map(str.upper, names)}
 
 
-def test_every_cited_id_is_documented():
+def test_every_cited_conformance_or_rule_id_is_defined_in_the_docs():
     known = ids_of("conformance.md") | ids_of("rules.md")
     cited = {
         (str(path.relative_to(ROOT)), reference)
@@ -220,7 +220,7 @@ def test_every_cited_id_is_documented():
     assert sorted((where, reference) for where, reference in cited if reference not in known) == []
 
 
-def test_rules_name_existing_modules_and_repeat_no_row_id():
+def test_rules_page_names_existing_modules_and_shares_no_id_with_conformance_page():
     rules = (ROOT / "docs" / "rules.md").read_text()
     modules = re.findall(r"`([a-z_/]+\.py)`", rules.replace("tests/test_tidy.py", ""))
 
@@ -257,7 +257,7 @@ def test_repository_has_the_files_that_its_design_names():
 
 
 @pytest.mark.row("N6")
-def test_named_packages_are_required_and_imported():
+def test_aiohttp_aiozk_msgpack_and_uvloop_are_required_and_imported():
     required = (ROOT / "pyproject.toml").read_text()
     imported = {
         name.split(".")[0]

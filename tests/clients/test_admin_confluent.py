@@ -81,7 +81,7 @@ def change(
 
 
 @pytest.mark.row("I9")
-async def test_partitions_are_added_with_and_without_an_assignment(
+async def test_create_partitions_adds_partitions_with_and_without_replica_lists(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     await create(cluster, admin, "confluent-more", [[1, 2], [2, 3]])
@@ -121,7 +121,7 @@ async def test_rejected_create_partitions_has_kafkas_error_code(
 
 
 @pytest.mark.row("R71")
-async def test_topic_settings_are_changed_by_key_or_replaced_together(
+async def test_incremental_alter_keeps_other_topic_settings_and_full_alter_resets_them(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     name = "confluent-configs"
@@ -157,7 +157,7 @@ async def test_topic_settings_are_changed_by_key_or_replaced_together(
         (BROKER, "2", {"min_insync_replicas": "0"}, ErrorCode.INVALID_CONFIG, "at least 1"),
     ],
 )
-async def test_invalid_settings_have_kafkas_error_code_and_name_the_key(
+async def test_rejected_setting_change_has_kafkas_error_code_and_states_the_reason(
     cluster: LocalCluster,
     admin: AdminClient,
     kind: Any,

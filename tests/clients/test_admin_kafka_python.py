@@ -50,7 +50,7 @@ async def create(
 
 
 @pytest.mark.row("R57")
-async def test_reassignment_reports_each_partition(
+async def test_reassignment_request_is_answered_with_a_result_for_each_partition(
     cluster: LocalCluster, admin: KafkaAdminClient
 ) -> None:
     await create(cluster, admin, "python-move", [[1, 2], [2, 3]])
@@ -68,7 +68,7 @@ async def test_reassignment_reports_each_partition(
 
 @pytest.mark.row("R57")
 @pytest.mark.parametrize("target", [[1, 1], [1, -2], [1, 9]])
-async def test_reassignment_to_an_invalid_assignment_is_rejected(
+async def test_reassignment_to_an_invalid_replica_list_is_rejected(
     cluster: LocalCluster, admin: KafkaAdminClient, target: list[int]
 ) -> None:
     if "python-wrong" not in admin.list_topics():
@@ -141,7 +141,7 @@ async def _replicas_are(
 
 
 @pytest.mark.row("R71")
-async def test_settings_are_altered_by_both_alter_requests(
+async def test_topic_settings_are_altered_by_incremental_and_full_alter_requests(
     cluster: LocalCluster,
     admin: KafkaAdminClient,
 ) -> None:

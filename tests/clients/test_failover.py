@@ -67,7 +67,9 @@ async def test_acknowledged_records_of_every_client_survive_a_fault(
     assert problems == {}
 
 
-async def test_records_read_are_the_same_whichever_broker_is_down(cluster: LocalCluster) -> None:
+async def test_records_of_every_topic_stay_unchanged_while_any_one_broker_is_down(
+    cluster: LocalCluster,
+) -> None:
     written = {topic_of(client, codec, fault) for client, codec in PAIRS for fault in FAULTS}
     topics = sorted(written & {tp.topic for tp in (await cluster.state()).partitions})
     assert topics, "the tests above left no topics"
@@ -87,7 +89,7 @@ async def read_all(cluster: LocalCluster, topics: list[str]) -> dict[str, Readin
     return dict(zip(topics, await asyncio.gather(*reads), strict=True))
 
 
-async def test_reader_reads_the_topic_during_elections(
+async def test_librdkafka_reads_a_topic_again_and_again_during_leader_elections(
     cluster: LocalCluster,
 ) -> None:
     """Some reads get the leader from a broker whose metadata does not show the election yet."""

@@ -127,7 +127,7 @@ async def test_librdkafka_returns_to_the_leader_when_its_follower_dies(
 
 
 @pytest.mark.row("R50")
-async def test_kafka_python_reads_in_a_session_and_closes_it(
+async def test_kafka_python_consumer_opens_one_fetch_session(
     running: LocalCluster, client: Client
 ) -> None:
     await fill(client, "python-session", 8)
@@ -157,7 +157,7 @@ async def test_kafka_python_reads_in_a_session_and_closes_it(
     not JARS or shutil.which("java") is None or not any(Path(JARS).glob("kafka-tools-3*.jar")),
     reason="MINIKAFKA_KAFKA_JARS names no directory with the jars of Kafka's tools",
 )
-async def test_java_reads_in_sessions_at_leader_and_nearby_follower(
+async def test_java_console_consumer_reads_every_record_from_the_follower_in_its_rack(
     running: LocalCluster, client: Client
 ) -> None:
     await fill(client, "java-session")

@@ -117,7 +117,7 @@ async def test_topics_are_created_extended_described_and_deleted(tools: Tools) -
 
 
 @pytest.mark.row("R57")
-async def test_reassignment_removes_its_throttle_when_it_completed(
+async def test_verify_removes_the_throttle_of_a_completed_reassignment(
     cluster: LocalCluster, tools: Tools
 ) -> None:
     await tools.create("tool-move", "1:2,2:3")

@@ -61,8 +61,8 @@ def test_cleaned_log_has_the_same_batches_as_a_log_cleaned_by_kafka(
 ) -> None:
     """Each log is cleaned three times: first all but its last eight segments, then twice all but its last segment.
 
-    Delete markers have expired before the third cleaning. With the smaller of the two offset maps, each cleaning ends
-    earlier, in the middle of a batch.
+    Delete markers have expired before the third cleaning. With the smaller offset map (`memory`), each cleaning ends
+    when the map is full, in the middle of a batch.
     """
     storage, lines, ends = DiskStorage(), [], []
     now = int(time.time() * 1_000)
@@ -101,7 +101,7 @@ def test_cleaned_log_has_the_same_batches_as_a_log_cleaned_by_kafka(
 def test_transaction_that_ends_above_the_last_stable_offset_is_cleaned_as_by_kafka(
     tmp_path: Path,
 ) -> None:
-    """Each log has a transaction that never ends. Earlier transactions end above the first offset of that one."""
+    """Each log has one transaction that never ends. Other transactions begin below and end above its first offset."""
     storage, lines, ends = DiskStorage(), [], []
     now = int(time.time() * 1_000)
     for seed in SEEDS:

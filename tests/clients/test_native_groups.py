@@ -234,7 +234,7 @@ async def read_by(values: set[bytes], *members: Member) -> list[bytes]:
         (aio, "sticky"),
     ],
 )
-async def test_members_of_two_libraries_share_the_partitions_whoever_leads(
+async def test_members_of_two_libraries_share_the_partitions_whichever_is_group_leader(
     cluster: LocalCluster, other: Any, assignor: str
 ) -> None:
     topic = f"mixed-{other.__name__}-{assignor}"
@@ -299,7 +299,7 @@ async def test_members_keep_their_generation_and_lose_no_record_when_the_coordin
         assert sum(at.offset for at in offsets.values()) == len(first) + len(second)
 
 
-async def test_join_continues_when_the_caller_stops_waiting_for_a_record(
+async def test_consumer_joins_its_group_once_although_waits_for_records_are_cut_short(
     cluster: LocalCluster,
 ) -> None:
     topic = "native-impatient"

@@ -34,7 +34,7 @@ def run(
     return ran
 
 
-def test_benchmarks_report_each_load_and_its_ratio_to_the_floor(tmp_path):
+def test_benchmark_results_have_every_load_and_compare_produce_with_the_floor(tmp_path):
     results = tmp_path / "results.jsonl"
 
     ran = run("--rounds=1", "--scale=0.01", f"--json={results}")
@@ -65,7 +65,7 @@ def test_catch_up_benchmark_produces_the_records_that_it_reads(tmp_path):
     assert all(row["bytes"] > 1_000_000 for row in facts["catch_up"])
 
 
-def test_cleaner_benchmark_measures_every_load_and_producing_in_a_cleaning():
+def test_cleaner_benchmark_measures_cleaning_speed_and_producing_during_cleaning():
     options = ["--records=3200", "--rounds=1", "--seconds=0.3"]
 
     ran = run(*options, module="benchmarks.cleaner")
@@ -126,7 +126,10 @@ def test_controller_benchmark_measures_every_scenario(tmp_path):
 
 
 def processes_in(directory: Path) -> list[str]:
-    """Return the command lines of processes that name the directory in command line, environment or cwd."""
+    """Return the command lines of the processes that use the directory.
+
+    The command line, the environment or the working directory of such a process contains the directory's path.
+    """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

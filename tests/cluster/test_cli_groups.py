@@ -144,7 +144,9 @@ async def test_exported_offsets_are_restored_from_the_file(
     assert [row["lag"] for row in await rows(cluster, "saved-group")] == [6, 6, 6, 6]
 
 
-async def test_group_with_members_keeps_its_offsets(cluster: LocalCluster) -> None:
+async def test_offset_reset_and_deletion_are_refused_while_the_group_has_members(
+    cluster: LocalCluster,
+) -> None:
     await fill(cluster, "kept")
     scope = ("--topic", "kept")
     async with member(cluster, "kept-group", "kept"):
@@ -238,7 +240,7 @@ async def started(cluster: LocalCluster, *arguments: str) -> AsyncIterator[Progr
             await process.wait()
 
 
-async def test_commands_in_one_group_share_the_partitions_and_commit(
+async def test_consume_commands_in_one_group_share_the_partitions_and_commit_offsets(
     cluster: LocalCluster,
 ) -> None:
     await fill(cluster, "split")
@@ -266,7 +268,7 @@ async def test_commands_in_one_group_share_the_partitions_and_commit(
     assert (again.code, again.out, again.err) == (0, "", "")
 
 
-async def test_group_continues_after_the_records_of_a_limited_consume(
+async def test_second_consume_in_a_group_starts_where_the_limited_first_one_ended(
     cluster: LocalCluster,
 ) -> None:
     await fill(cluster, "counted")
@@ -284,7 +286,9 @@ async def test_group_continues_after_the_records_of_a_limited_consume(
     assert "never-made: no such topic" in missing.err
 
 
-async def test_watch_shows_changes_until_it_is_interrupted(cluster: LocalCluster) -> None:
+async def test_groups_describe_with_watch_shows_new_lag_until_it_is_interrupted(
+    cluster: LocalCluster,
+) -> None:
     await fill(cluster, "watched")
     await commit(cluster, "watched-group", "watched", 4)
     watch = ("groups", "describe", "watched-group", "--watch", "--interval", "0.1", "--json")

@@ -256,7 +256,9 @@ async def test_throttle_is_removed_when_the_reassignment_completed(
 
 
 @pytest.mark.row("R70")
-async def test_generated_plan_can_be_carried_out(cluster: LocalCluster, tmp_path: Path) -> None:
+async def test_reassign_carries_out_the_plan_that_reassign_generate_printed(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     await create(cluster, "spread", (1, 2), (1, 2), (1, 2))
     both = json.loads((await reassign(cluster, "--generate", "--topics", "spread", "--json")).out)
     assert [row["replicas"] for row in both["current"]["partitions"]] == [[1, 2]] * 3

@@ -257,7 +257,7 @@ def test_produce_names_the_line_that_is_too_large_and_stores_the_others(
     assert "valid offsets are 0 to 99" in beyond.stderr
 
 
-def test_consume_ends_like_other_tools_when_its_output_cannot_be_written(here: Path) -> None:
+def test_consume_to_a_full_disk_fails_and_to_a_closed_pipe_ends_by_sigpipe(here: Path) -> None:
     ok("topics", "create", "shown", cwd=here)
     ok("produce", "shown", cwd=here, stdin="one\ntwo\nthree\n")
     command = [sys.executable, "-m", "minikafka", "consume", "shown"]
@@ -345,7 +345,9 @@ log.retention.ms = {retention}
 """
 
 
-def test_failed_up_leaves_no_record_and_port_0_replaces_recorded_ports(tmp_path: Path) -> None:
+def test_port_of_a_failed_up_is_forgotten_and_port_0_replaces_recorded_ports(
+    tmp_path: Path,
+) -> None:
     options = ("--data", "D", "--brokers", "1")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -381,7 +383,7 @@ def test_interrupted_up_leaves_no_process(tmp_path: Path) -> None:
     assert not any(map(is_alive, started))
 
 
-def test_attached_cluster_ends_with_its_owner_and_can_be_started_again(
+def test_attached_cluster_ends_with_its_owner_process_and_can_be_started_again(
     tmp_path: Path,
 ) -> None:
     code = (

@@ -35,7 +35,7 @@ def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStage
 
 @pytest.mark.row("D18", "I6", "L6")
 @pytest.mark.parametrize("case", CHOSEN, ids=" ".join)
-async def test_operation_ends_as_documented_when_a_broker_is_killed_at_a_step(
+async def test_controller_operation_completes_when_a_broker_is_killed_at_a_chosen_step(
     stage: RealStage, case: tuple[str, str, str]
 ) -> None:
     await kill_at_step(stage, *case, topic=f"t{CASES.index(case)}")

@@ -119,7 +119,7 @@ def logs(data: Path) -> str:
     return "".join(file.read_text() for file in (data / "logs").iterdir())
 
 
-def test_death_of_a_broker_is_logged_as_a_warning_in_words(
+def test_log_warns_that_a_broker_died_because_its_session_expired(
     failed_block: tuple[Path, RuntimeError],
 ) -> None:
     data, _ = failed_block
@@ -154,7 +154,7 @@ def test_zookeeper_log_has_no_slf4j_warnings(
     assert "SLF4J" not in (data / "logs" / "zookeeper.log").read_text()
 
 
-def test_exception_raised_in_the_with_block_gets_the_last_lines_of_each_log(
+def test_exception_in_a_cluster_with_block_has_the_last_lines_of_each_broker_log(
     failed_block: tuple[Path, RuntimeError],
 ) -> None:
     data, error = failed_block

@@ -109,7 +109,7 @@ async def wait_for_move(broker: int, members: Ensemble, away: ManagedZooKeeper) 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 @pytest.mark.parametrize("whose", ["the controller", "another broker"])
-async def test_cluster_survives_the_loss_of_a_sessions_server(
+async def test_cluster_survives_the_loss_of_the_zookeeper_server_that_a_broker_uses(
     cluster: LocalCluster, members: Ensemble, fault: str, whose: str
 ) -> None:
     topic = f"{whose}-{fault}".replace(" ", "-")

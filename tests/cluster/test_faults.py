@@ -256,7 +256,9 @@ async def listen_on(port: int) -> socket.socket:
         await asyncio.sleep(0)
 
 
-async def test_start_names_an_unknown_key_before_it_starts_anything(tmp_path: Path) -> None:
+async def test_cluster_start_rejects_an_unknown_setting_before_it_writes_any_file(
+    tmp_path: Path,
+) -> None:
     wanted = LocalCluster(1, data=tmp_path, config={"log.segment.byts": 1})
     with pytest.raises(ConfigError, match=r"log\.segment\.bytes"):
         await wanted.start()

@@ -171,17 +171,17 @@ BAD = {
 OPERATOR = 6
 
 
-def test_audit_accepts_a_correct_history() -> None:
+def test_audit_of_controller_writes_accepts_a_correct_history() -> None:
     assert audit(GOOD).faults == []
     assert audit(GOOD).elections == 2
 
 
-def test_audit_accepts_that_an_operator_deletes_the_controller_node() -> None:
+def test_audit_of_controller_writes_accepts_deletion_of_controller_node_by_hand() -> None:
     deposed = write(OPERATOR, Operation(DELETE, "/controller"))
     found = audit([*GOOD, deposed, election(9, 3)])
     assert (found.faults, found.epoch) == ([], 3)
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_audit_reports_each_kind_of_faulty_write(kind: str) -> None:
+def test_audit_of_controller_writes_reports_each_kind_of_faulty_write(kind: str) -> None:
     assert len(audit([*GOOD, BAD[kind]]).faults) == 1

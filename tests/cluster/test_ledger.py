@@ -123,7 +123,7 @@ async def kill_and_wait(cluster: LocalCluster, broker: int) -> str:
 
 
 @pytest.mark.row("C38")
-async def test_plan_to_kill_a_broker_matches_its_real_death(
+async def test_planned_writes_and_requests_of_a_broker_death_match_the_real_ones(
     cluster: LocalCluster,
 ) -> None:
     victim = 1 + await controller_of(cluster) % 3
@@ -134,7 +134,7 @@ async def test_plan_to_kill_a_broker_matches_its_real_death(
     assert any(line["kind"] == "write" for line in plan)
 
 
-async def test_plan_to_kill_the_controller_matches_its_real_death(
+async def test_planned_writes_and_requests_of_a_controller_death_match_the_real_ones(
     cluster: LocalCluster,
 ) -> None:
     victim = await controller_of(cluster)
@@ -167,7 +167,7 @@ async def state_nodes(cluster: LocalCluster) -> dict[TopicPartition, tuple[bytes
 
 
 def last_write(lines: list[Line], tp: TopicPartition) -> tuple[int, int]:
-    """Return (zxid, version) of the last accepted write of the partition's state, by leader or controller."""
+    """Return (zxid, version) of the last accepted write of the partition's state, made by leader or controller."""
     line = Past(lines, tp).states[-1].line
     if line["kind"] == "isr":
         return line["zxid"], line["actual"]
@@ -204,7 +204,7 @@ async def test_ledger_agrees_with_the_brokers_after_a_failover(cluster: LocalClu
         assert (stages[-1].broker, stages[-1].epoch) == (view.leader, view.leader_epoch)
 
 
-async def test_lines_of_a_failover_carry_the_cause_of_its_event(
+async def test_ledger_lines_of_a_broker_death_share_one_cause_from_event_to_effect(
     cluster: LocalCluster,
 ) -> None:
     cause = await kill_and_wait(cluster, 1 + await controller_of(cluster) % 3)
@@ -299,7 +299,9 @@ async def test_why_names_the_paused_broker_that_a_reassignment_waits_for(
     await eventually(is_moved)
 
 
-async def test_why_names_the_step_at_which_a_deletion_is_held(cluster: LocalCluster) -> None:
+async def test_why_command_names_the_step_and_the_broker_that_hold_up_a_topic_deletion(
+    cluster: LocalCluster,
+) -> None:
     step = "deletion.deletion-started"
     async with Client(cluster.bootstrap) as client, asyncio.TaskGroup() as tasks:
         await client.create_topics(NewTopic("going", 1, 3))
@@ -314,7 +316,7 @@ async def test_why_names_the_step_at_which_a_deletion_is_held(cluster: LocalClus
         await cluster.release(step)
 
 
-async def test_step_line_survives_sigkill_of_the_controller(
+async def test_ledger_of_a_killed_controller_has_every_step_of_a_topic_creation(
     cluster: LocalCluster,
 ) -> None:
     """A step's line is in the ledger file before the controller carries out the step."""
@@ -355,7 +357,7 @@ def come_and_go(bootstrap: str) -> None:
     steady.close()
 
 
-async def test_trace_and_why_of_a_group_name_a_client_that_repeatedly_joins_and_leaves(
+async def test_trace_and_why_show_a_group_member_that_repeatedly_joins_and_leaves(
     cluster: LocalCluster,
 ) -> None:
     await asyncio.to_thread(come_and_go, cluster.bootstrap)

@@ -37,7 +37,7 @@ def test_benchmark_against_kafka_without_jars_names_the_missing_variable(jars: s
 
 
 @pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} names no directory of jars")
-def test_benchmark_against_kafka_measures_every_row(tmp_path: Path) -> None:
+def test_benchmark_against_kafka_has_seven_measurements_of_each_cluster(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     ran = compare("--rounds=1", "--scale=0.02", f"--json={results}", jars=os.environ[VARIABLE])
     assert ran.returncode == 0, ran.stderr

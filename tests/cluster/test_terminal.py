@@ -73,7 +73,9 @@ def run(program: str, project: Path, terminal: Terminal, *words: str) -> subproc
 
 
 @pytest.mark.row("N5")
-def test_chaos_prints_its_verdict(project: Path, terminal: Terminal) -> None:
+def test_chaos_script_reports_acknowledged_records_and_leaves_no_process(
+    project: Path, terminal: Terminal
+) -> None:
     running = run("chaos", project, terminal, "--seconds", "3")
     assert running.wait(180) == 0, terminal.text
     assert "Traceback" not in terminal.text

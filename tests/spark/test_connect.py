@@ -47,7 +47,9 @@ def is_installed(module: str) -> bool:
 @pytest.mark.skipif(
     not all(map(is_installed, NEEDED)), reason="needs pip install 'pyspark[connect]'"
 )
-async def test_client_of_a_connect_server_streams_and_queries(cluster, tmp_path):
+async def test_spark_connect_client_copies_a_topic_by_a_stream_and_queries_the_copy(
+    cluster, tmp_path
+):
     async with Client(cluster.bootstrap) as client:
         await client.create_topics(NewTopic("remote", 2, 3), NewTopic("remote-copy", 2, 3))
         await client.produce("remote", [Record(value=b"%d" % n) for n in range(50)], partition=1)

@@ -105,7 +105,7 @@ async def test_stream_continues_from_its_checkpoint_and_finds_new_partitions(cli
     assert stream.batches == [60]
 
 
-async def test_starting_streams_add_nothing_to_the_environment_that_they_share(
+async def test_starting_a_stream_adds_no_variable_to_the_environment_shared_by_streams(
     spark, client, stream
 ):
     """Spark keeps the environment in a map that is not thread-safe: if two threads add keys, the next read fails."""
@@ -119,7 +119,9 @@ async def test_starting_streams_add_nothing_to_the_environment_that_they_share(
     assert set(shared.keySet()) == before
 
 
-async def test_listener_gets_the_offsets_that_each_micro_batch_is_behind(spark, client, stream):
+async def test_query_listener_is_told_how_many_offsets_each_micro_batch_is_behind(
+    spark, client, stream
+):
     await client.create_topics(NewTopic("watched", 1, 3))
     await fill(client, "watched", 0, 0, 30)
     told: queue.Queue[OffsetsBehind] = queue.Queue()
@@ -143,7 +145,9 @@ async def test_pattern_follows_topics_that_are_created_later(client, stream):
 
 
 @pytest.mark.parametrize("again", [5, 30], ids=["shorter", "longer"])
-async def test_topic_created_again_under_a_stream_is_explained(client, stream, again):
+async def test_stream_fails_with_an_explanation_when_its_topic_was_created_again(
+    client, stream, again
+):
     topic = f"made-again-{again}"
     await client.create_topics(NewTopic(topic, 1, 3))
     rows = await fill(client, topic, 0, 0, 20)
@@ -162,7 +166,9 @@ async def test_topic_created_again_under_a_stream_is_explained(client, stream, a
     assert await run(stream, subscribe=topic) == sorted(rows + new + more)
 
 
-async def test_truncation_under_a_stream_is_explained(cluster: LocalCluster, client, stream):
+async def test_stream_fails_with_an_explanation_when_records_that_it_read_are_truncated(
+    cluster: LocalCluster, client, stream
+):
     """A replica that lacks the last ten records that the stream has read becomes leader.
 
     The new leader's log then grows past the stream's offset.
@@ -205,7 +211,7 @@ def batch(spark, cluster: LocalCluster) -> Callable[..., list[int]]:
     return read
 
 
-async def test_times_and_splits_bound_a_batch_read(client, batch):
+async def test_batch_read_is_limited_by_timestamps_and_split_by_min_partitions(client, batch):
     # Without this setting, a retention pass would delete the records, whose timestamps are in 1970.
     await client.create_topics(NewTopic("timed", 1, 3, {"retention.ms": "-1"}))
     records = [Record(value=b"v", timestamp=1_000 + 10 * number) for number in range(100)]

@@ -45,7 +45,9 @@ def judge(spark, cluster: LocalCluster, tmp_path) -> Callable[..., Awaitable[Ver
     return run
 
 
-async def test_topic_with_all_lines_passes_and_the_join_is_written(spark, judge, tmp_path):
+async def test_verify_passes_and_writes_the_join_when_the_topic_has_every_source_line(
+    spark, judge, tmp_path
+):
     assert await judge("complete", LINES) == Verdict(409, 409, 0, 0, 0, 0, 0)
     result = spark.read.parquet(str(tmp_path / "result")).toArrow()
     assert set(result.column("state").to_pylist()) == {"same"}
@@ -55,7 +57,7 @@ async def test_topic_with_all_lines_passes_and_the_join_is_written(spark, judge,
     )
 
 
-async def test_every_kind_of_difference_is_counted(judge):
+async def test_verify_counts_every_kind_of_difference_between_lines_and_records(judge):
     c = LINES["c.py"]
     faulty = {
         "a.py": [b"import os", b"", b"print(os)", b""],  # one line lost
@@ -77,11 +79,13 @@ async def test_every_kind_of_difference_is_counted(judge):
     )
 
 
-async def test_verdict_on_an_empty_topic_counts_every_line_as_lost(judge):
+async def test_verify_counts_every_source_line_as_lost_when_the_topic_is_empty(judge):
     assert await judge("without-lines", {}) == Verdict(409, 0, 409, 0, 0, 0, 4)
 
 
-async def test_command_prints_one_line_of_json(spark, cluster, judge, tmp_path, capfd, monkeypatch):
+async def test_verify_command_prints_its_counts_as_json(
+    spark, cluster, judge, tmp_path, capfd, monkeypatch
+):
     await judge("command", LINES)
     monkeypatch.setattr(module, "session", lambda *_: spark)
     place = ["--source", f"{tmp_path}/lines.parquet", "--output", f"{tmp_path}/again"]

@@ -44,7 +44,9 @@ def test_local_workers_import_the_installed_pyspark_and_not_its_zip(spark):
     assert file == pyspark.__file__
 
 
-def test_error_of_a_worker_without_pyarrow_names_its_python_and_the_setting(spark_on_bare, bare):
+def test_error_about_missing_pyarrow_names_the_workers_python_and_pyspark_python(
+    spark_on_bare, bare
+):
     reader = spark_on_bare.read.format(FORMAT).option("subscribe", "lines")
     with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
         reader.load()
@@ -55,7 +57,7 @@ def test_error_of_a_worker_without_pyarrow_names_its_python_and_the_setting(spar
     assert "PYSPARK_PYTHON" in line
 
 
-def test_error_of_a_python_without_minikafka_names_the_python(bare, tmp_path):
+def test_error_about_missing_minikafka_names_the_python_that_lacks_it(bare, tmp_path):
     pickled = tmp_path / "class"
     pickled.write_bytes(cloudpickle.dumps(MinikafkaDataSource))
     program = f"import pickle, sys; sys.path += {ZIPS}; pickle.load(open({str(pickled)!r}, 'rb'))"

@@ -106,7 +106,7 @@ async def test_rows_are_written_with_every_codec_and_read_by_the_source(
 
 
 @pytest.mark.row("N7")
-async def test_stream_from_topic_to_topic_names_the_origin_of_its_rows(
+async def test_stream_between_topics_writes_the_origin_of_each_row_to_a_record_header(
     spark, cluster, client, tmp_path
 ):
     await client.create_topics(NewTopic("from", 2, 3), NewTopic("to", 2, 3))

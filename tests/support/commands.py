@@ -1,4 +1,4 @@
-"""Run commands of the command line as processes."""
+"""Functions that run minikafka's commands as processes."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def claims() -> dict[str, tuple[str, ...]]:
 
 
 def claims_in(module: ast.Module) -> Iterator[tuple[str, list[str]]]:
-    """Yield each test of a module with the rows named in marks of the test, its class or the module."""
+    """Yield (test name, row ids) for each test of a module. Marks of the module and of test classes count, too."""
     everywhere = [
         row
         for node in module.body
@@ -161,7 +161,7 @@ class RowOutcomes:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Report each unproved row as a failed test, so that pytest counts and prints it."""
+        """Report each unproved row (all tests ran, none passed) as a failed test: pytest counts and prints the row."""
         is_worker = hasattr(session.config, "workerinput")
         if is_worker:
             return
@@ -199,7 +199,7 @@ class RowOutcomes:
         row_results.record(self.results(), claiming, today, self._file)
 
     def unproved(self) -> list[str]:
-        """Return the id of each row of which all tests ran in this session and none passed.
+        """Return the ids of the table rows that no test proved: all tests of the row ran in this session, none passed.
 
         A parametrized test passed if at least one of its cases passed and none of them failed.
         """

@@ -118,7 +118,7 @@ class RecordingChannels:
 class Candidate:
     """The controller part of one broker: a ZooKeeper session, a broker registration, channels and the service.
 
-    The session is in memory by default; `coordination` is another session, and `tasks` has the tasks of that session.
+    The session is in memory unless `coordination` is given. `tasks` has the tasks of a session that is given.
     Keys of `config` are Kafka's, with underscores for dots.
     """
 

@@ -405,7 +405,7 @@ class World:
     def give_topic_ids(self, topics: Mapping[str, bytes | None]) -> dict[str, bytes]:
         """Write topic ids to the topic nodes; return the ids that were written.
 
-        A topic whose given id is None gets its name, padded to 16 bytes, as id. If it has state nodes, it is skipped.
+        If a given id is None, a topic with state nodes is skipped. Other topics get their name, padded to 16 bytes.
         """
         given = {}
         for topic, topic_id in topics.items():
@@ -481,7 +481,7 @@ class World:
         ]
 
     def shrink(self, tp: TopicPartition, isr: list[int]) -> None:
-        """Write the ISR as the partition's leader does."""
+        """Write this ISR in the way in which the partition's leader writes a smaller ISR."""
         node = self.nodes[tp]
         self.nodes.write(tp, replace(node, isr=tuple(isr)))
 

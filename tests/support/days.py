@@ -33,7 +33,7 @@ class Days:
         self.ends: dict[TopicPartition, int] = {}
 
     async def advance(self, number: int) -> None:
-        """Set the clocks forward for this step; at steps `GONE` and `BACK`, stop and start the broker `ABSENT`."""
+        """Set the clocks forward by `STEP`. Stop the broker `ABSENT` in step number `GONE`, start it in step `BACK`."""
         self.cluster.clock.skipped_ms += STEP
         if number == GONE:
             await self.cluster.stop(ABSENT)

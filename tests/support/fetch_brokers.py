@@ -59,7 +59,7 @@ class _Body:
 
 @dataclass
 class Partition:
-    """A partition with its leader and its log: `batches` has (base offset, last offset, bytes)."""
+    """A partition with its leader and its log: `batches`: (base offset, last offset, content) of each batch."""
 
     leader: int = 0
     epoch: int = 0
@@ -91,7 +91,10 @@ class Partition:
         return epoch, later[0] if later else self.high_watermark
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Return at most `limit` bytes from the batch with `offset` on. The first batch is always returned whole."""
+        """Return at most `limit` bytes, beginning with the first batch that ends at `offset` or later.
+
+        The first batch is always returned whole.
+        """
         found = [
             batch
             for base, last, batch in self.batches
@@ -138,7 +141,7 @@ class FetchBrokers:
         return self.topics[topic]
 
     def move(self, topic: str, partition: int, leader: int) -> None:
-        """Make another broker leader, with the next leader epoch."""
+        """Make `leader` the leader of the partition, in the next leader epoch."""
         with self.lock:
             moved = self.topics[topic][partition]
             moved.leader = leader

@@ -234,7 +234,7 @@ class Member(GroupClient):
         return True
 
     def share(self, joined: Any, number: int) -> bytes:
-        """Return the assignment for `joined.members[number]`: the generation and an id, as text.
+        """Return the bytes that `joined.members[number]` gets as assignment: the generation and an id, as text.
 
         The id is the instance id, which a returning static member keeps, or the member id of a dynamic member.
         """

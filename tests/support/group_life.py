@@ -166,7 +166,10 @@ class Life:
 
 
 class Faults:
-    """Faults of a coordinator's broker: "kill", "pause" and "move" of the group's partition to another broker."""
+    """The faults of a group's coordinator.
+
+    "kill" and "pause" affect its broker. "move" moves the group's partition to another broker.
+    """
 
     def __init__(self, cluster: MemoryCluster, away_ms: int = 1_500) -> None:
         self.cluster = cluster

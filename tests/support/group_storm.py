@@ -463,7 +463,7 @@ class GroupStorm:
     def check_joined(self, host: Host, response: JoinResponse) -> None:
         """Check that a member joined the current generation.
 
-        If the group is stable and the broker has written it to the log, the log must list the member.
+        If the group is stable and the broker's last group record is in the log, that record must list the member.
         """
         group = host.coordinator.groups[GROUP]
         assert group.state in (COMPLETING, STABLE)

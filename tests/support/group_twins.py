@@ -6,8 +6,8 @@ them for the comparison.
 
 Requests are not sent if Kafka's reaction to them is not determined. The leader of three members sends no LeaveGroup,
 because either other member may become the next leader. A client whose JoinGroup or SyncGroup is not answered yet sends
-no second one, because Kafka may answer either request first. Only the static member may then send a JoinGroup, as after
-a restart.
+no second one, because Kafka may answer either request first. The static member is an exception: it sends a second
+JoinGroup, as after a restart.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ class Twins:
             self.join(actor, "" if returns else label, metadata, ("range", "x"))
 
     def advance(self, actor: str, label: str) -> None:
-        """Send a client's next request: JoinGroup, or usually SyncGroup if the client is in the current generation."""
+        """Send JoinGroup from a client; if the client is in the current generation, usually send SyncGroup instead."""
         group = self.world.coordinator.groups.get(self.group)
         if (
             group is not None

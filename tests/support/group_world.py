@@ -1,7 +1,7 @@
 """A group coordinator with a log in memory.
 
-Tests send requests with keyword arguments and find each answer under the caller number of its request. A test may
-hold appends and finish them later. Every call checks that a caller is answered at most once and that a group's
+Tests send requests with keyword arguments and find each answer under the caller number of its request. A test can
+hold appends back and finish them later. Every call checks that a caller is answered at most once and that a group's
 generation never falls. The group itself raises an exception on an illegal state transition.
 """
 
@@ -107,7 +107,7 @@ class GroupWorld:
             self._generations[id(group)] = (group, group.generation)
 
     def release(self, error: int | None = None) -> None:
-        """Finish all held appends with the error code `error`, by default `append_error`."""
+        """Finish the appends that the test has held back, with the error code `error` (default: `append_error`)."""
         held, self.held = self.held, []
         code = self.append_error if error is None else error
         for append in held:

@@ -78,7 +78,7 @@ class Batch:
 
 
 class IdempotentProducer(abc.ABC):
-    """Sends the records 0 to `total` - 1 to partition 0 of `TOPIC` while `run` is awaited."""
+    """A producer that sends the records 0 to `total` - 1 to partition 0 of `TOPIC` while `run` is awaited."""
 
     def __init__(self, cluster: MemoryCluster, seed: int, total: int) -> None:
         self.cluster = cluster
@@ -195,10 +195,10 @@ class IdempotentProducer(abc.ABC):
         """Handle the response to a batch, or the loss of the batch's connection (DISCONNECTED). Raises GaveUp."""
 
     def leader_changed(self) -> None:  # noqa: B027 - not every producer does anything
-        """Called when the metadata shows another leader."""
+        """Handle a change of the leader in the metadata."""
 
     def leader_left(self) -> None:  # noqa: B027
-        """Called when the leader is missing among the brokers in the metadata."""
+        """Handle metadata whose list of brokers does not contain the leader."""
 
 
 class Librdkafka(IdempotentProducer):
@@ -304,7 +304,7 @@ class Librdkafka(IdempotentProducer):
 
 
 class JavaClient(IdempotentProducer):
-    """The rules of Kafka's Java client: only the first of the batches to be retried is in flight at a time."""
+    """A producer with the rules of Kafka's Java client: only the oldest unacknowledged batch is sent again."""
 
     def __init__(self, cluster: MemoryCluster, seed: int, total: int) -> None:
         super().__init__(cluster, seed, total)

@@ -146,7 +146,10 @@ def _written(lines: Sequence[Line]) -> Iterator[tuple[int, Tp, int, int, bool, L
 
 
 def _state_nodes(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a violation for each write, in zxid order, that lowers the leader epoch or adds a second leader to it."""
+    """Yield a violation for each write that lowers the leader epoch or names a second leader in the same epoch.
+
+    The writes are compared in zxid order.
+    """
     last: dict[Tp, tuple[int, int, Line]] = {}
     for _, tp, leader, epoch, new, line in sorted(_written(lines), key=itemgetter(0)):
         known = None if new else last.get(tp)

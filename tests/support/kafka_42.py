@@ -77,7 +77,7 @@ class Move:
 async def moving(
     stage: Stage, cast: Cast, origin: Sequence[int], target: Sequence[int]
 ) -> AsyncIterator[Move]:
-    """Create t-0 on `origin`, and yield its move to `target`, which is not requested yet.
+    """Create t-0 on `origin`, and yield the move of t-0 to `target`. The move is not requested yet.
 
     Records are written to t-0 until the `with` block ends.
     """

@@ -64,7 +64,7 @@ class MemoryServer:
 
 
 class MemoryControlPlane:
-    """The ControlPlane port by plain calls. The network is a dictionary of servers by port."""
+    """A ControlPlane without sockets. `servers`: the servers of all brokers, by TCP port number."""
 
     def __init__(
         self, servers: dict[int, MemoryServer], delay: Callable[[], float] = lambda: 0

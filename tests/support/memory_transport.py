@@ -72,7 +72,7 @@ class MemoryTransport:
         self._listeners.pop(port, None)
 
     def remove(self, link: MemoryLink) -> None:
-        """Remove a closed stream end."""
+        """Forget a closed end of a connection."""
         self._links.discard(link)
 
     def kill(self, process: Process) -> None:
@@ -90,7 +90,7 @@ class MemoryTransport:
 
 
 class MemoryListener:
-    """A listening port, with a copy of the `contextvars` context of the process that listens."""
+    """A listening port, with a copy of the `contextvars` context of the simulated process that listens."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The controller's four multi-step operations, as scenarios that go through all of their steps.
 
 Each class requests its operation, names the brokers that the tests kill, and knows the documented result. `missing()`
-returns a part of the result that ZooKeeper and the brokers' disks do not show yet.
+describes one part of the result that ZooKeeper or the brokers' disks do not show yet.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Reassignment(Operation):
 class Superseded(Reassignment):
     """A reassignment to the brokers `leader` and `follower`, which replaces a reassignment in progress.
 
-    The earlier reassignment cannot end, because its target broker `newcomer` is held before it starts its replicas.
+    The replaced reassignment cannot end: the test blocks its target `newcomer` before `newcomer` starts replicas.
     """
 
     @property
@@ -295,8 +295,9 @@ CASES = [
 async def kill_at_step(stage: Stage, operation: str, step: str, victim: str, topic: str) -> None:
     """Hold the controller at the step, kill the victim, and check that the operation ends as documented.
 
-    A victim that the operation needs is started again first. After all brokers are started again, ZooKeeper, the
-    brokers' disks and a client must show the documented result, with every acknowledged record.
+    An operation that needs the victim ends after the victim is started again; any other operation must end while the
+    victim is dead. Then all brokers are started: ZooKeeper, the brokers' disks and a client must show the documented
+    result, with every acknowledged record.
     """
     cast = Cast.of(stage)
     dying = getattr(cast, victim)

@@ -52,7 +52,7 @@ SHORT_BY_ONE = varint(8) + record()[1:] + record(1)
 
 
 def _negative(size: int) -> bytes:
-    """Return the varint encoding, without padding, of a negative number that needs this many bytes."""
+    """Return a negative number as a varint of `size` bytes without padding."""
     return b"\xff" * (size - 1) + b"\1"
 
 

@@ -30,7 +30,7 @@ def begin() -> None:
 
 
 def note(level: Level) -> None:
-    """Note that the current test uses a cluster of this level."""
+    """Record the level of a cluster that the current test uses; the highest level counts."""
     global _noted
     _noted = max(_noted, level)
 

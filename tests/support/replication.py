@@ -108,7 +108,7 @@ class Replica:
 
 
 class Responses:
-    """A responder that stores the last fetch response for one follower in the leader's `responses`."""
+    """Stores the last response to a follower in `responses` of the leader, under the follower's id."""
 
     def __init__(self, leader: Replica, follower: int) -> None:
         self.leader = leader

@@ -45,7 +45,7 @@ def recorded_on(file: Path = FILE) -> str:
 def record(
     results: Mapping[str, Result], claiming: Collection[str], today: str, file: Path = FILE
 ) -> None:
-    """Add the results of a run on the day `today`; keep only tests that claim a row."""
+    """Merge the results of today's run into the file. Keep only the tests in `claiming`, which claim a table row."""
     merged = {**read(file), **results}
     kept = {test: str(merged[test]) for test in sorted(merged) if test in claiming}
     file.write_text(json.dumps({"last_run": today, "tests": kept}, indent=1) + "\n")

@@ -65,8 +65,8 @@ async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
 async def heal(cluster: LocalCluster) -> None:
     """Resume and start every process; wait until all replicas are in sync and every broker knows all leaders.
 
-    kafka-python needs the last condition: it repeats a request for end offsets until its timeout without reading the
-    metadata again.
+    The brokers must know all leaders because kafka-python repeats a request for end offsets until its timeout without
+    reading the metadata again.
     """
     for broker in BROKERS:
         process = cluster.process(broker)

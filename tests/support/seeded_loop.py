@@ -87,7 +87,7 @@ class SeededLoop(asyncio.AbstractEventLoop):
     # Running.
 
     def run(self, scenario: Coroutine[Any, Any, Result]) -> Result:
-        """Run the scenario to its end and return its result or raise its exception; then end all other tasks."""
+        """Run the scenario to its end, and end all other tasks. Return the scenario's result or raise its exception."""
         asyncio.set_event_loop(self)
         try:
             return self.run_until_complete(scenario)
@@ -159,7 +159,7 @@ class SeededLoop(asyncio.AbstractEventLoop):
         process.frozen += self._ready.pop(process, ())
 
     def resume(self, process: Process) -> None:
-        """Resume the process, as SIGCONT does: callbacks that became ready during the pause may run, in their order."""
+        """Resume the process, as SIGCONT does. Callbacks that became ready during the pause run now, in their order."""
         process.is_paused = False
         frozen, process.frozen = process.frozen, []
         for callback in frozen:

@@ -234,7 +234,7 @@ class RealStage(Stage):
         await eventually(lambda: not self.children(layout.TOPICS), self.tree)
 
     async def open_gates(self) -> None:
-        """Release every step that is held anywhere."""
+        """Stop holding brokers at any step, and let the held brokers continue."""
         asked = encode_steps("reassignment.A1", 0)
         for broker, answer in (await self.cluster.ask(STEPS, asked)).items():
             for step in () if isinstance(answer, Exception) else answer["held"]:
@@ -261,7 +261,7 @@ class RealStage(Stage):
         return sorted(path.name for path in data.glob(f"{topic}*-*") if path.is_dir())
 
     def unread(self, broker: int) -> int:
-        """Return the unread bytes and unaccepted connections at the broker's control port, as one number."""
+        """Return the sum of unread bytes and unaccepted connections at the broker's control port."""
         local = f"0100007F:{self.cluster.record.broker(broker).control_port:04X}"
         rows = (row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:])
         return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1] == local)

@@ -111,7 +111,7 @@ class StubCluster:
         return [broker for broker, key in self.requests if key == api]
 
     def answer(self, broker: int, api: int, request: Any) -> Any:
-        """Return the field values of the response. For Fetch: (True if a partition has records or an error, topics)."""
+        """Return the response's fields. For Fetch: (flag, topics); the flag is True if there are records or errors."""
         return _ANSWERS[api](self, broker, request)
 
     def failure(self, api: int) -> int:

@@ -261,7 +261,7 @@ class Story:
         return Story([line for line in self.lines if (line["broker"], line["n"]) not in known])
 
     def because_of(self, event: str) -> Story:
-        """Return the story of all lines caused by events of this name."""
+        """Return a `Story` of all lines that events of this name caused."""
         causes = {line["cause"] for line in self.lines if line.get("event") == event}
         return Story([line for line in self.lines if line["cause"] in causes])
 

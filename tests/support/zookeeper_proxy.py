@@ -22,7 +22,7 @@ UNKNOWN_OPCODE: Final = 9999
 
 @dataclass
 class Frame:
-    """One frame. `opcode`: the operation of the request, also in its response. 0: handshake, -1: watch event."""
+    """One frame. A response has the opcode of its request. Opcode 0 is the handshake, -1 a watch event."""
 
     opcode: int
     xid: int

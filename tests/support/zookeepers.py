@@ -1,5 +1,7 @@
 """Real ZooKeeper servers shared by the tests of a folder, and clients that are closed at the end of each test.
 
+A conftest.py imports the fixtures:
+
 from support.zookeepers import connect, ensemble, server, shared_ensemble, shared_server
 """
 
@@ -110,7 +112,7 @@ class Connect(Protocol):
 
 
 class Client(ZooKeeperCoordination):
-    """A ZooKeeper client that also records the states of its session, its tasks and its chroot."""
+    """A ZooKeeper client for tests, with its chroot (`root`), its tasks, and the events of its session (`seen`)."""
 
     root: str
     tasks: TaskRegistry

@@ -45,13 +45,13 @@ def test_acked_record_that_is_not_read_is_lost() -> None:
     assert anomalies(acked("a", "b"), {}) == {"lost": 2}
 
 
-def test_acked_record_at_another_offset_has_moved() -> None:
+def test_acked_record_read_at_another_offset_counts_as_moved() -> None:
     history = sent("a")
     history.acked(0, 0, 5)
     assert anomalies(history, {0: [(6, "a")]}) == {"moved": 1}
 
 
-def test_other_record_at_an_acked_offset_is_altered_and_the_acked_one_lost() -> None:
+def test_unsent_record_in_place_of_an_acked_one_counts_as_three_anomalies() -> None:
     assert anomalies(acked("a", "b"), log("a", "x")) == {"lost": 1, "altered": 1, "invented": 1}
 
 
@@ -76,13 +76,13 @@ def test_record_read_more_often_than_sent_is_duplicated() -> None:
     assert anomalies(acked("", ""), log("", "", "")) == {"duplicated": 1}
 
 
-def test_unknown_send_may_be_read_once_or_never() -> None:
+def test_sent_record_of_unknown_outcome_is_an_anomaly_only_when_read_twice() -> None:
     assert anomalies(sent("a"), {}) == {}
     assert anomalies(sent("a"), log("a")) == {}
     assert anomalies(sent("a"), log("a", "a")) == {"duplicated": 1}
 
 
-def test_failed_record_that_is_read_counts_as_aborted() -> None:
+def test_record_whose_send_failed_counts_as_aborted_when_it_is_read() -> None:
     history = sent("a")
     history.failed(0)
     assert anomalies(history, {}) == {}
@@ -97,7 +97,7 @@ def test_record_acked_without_an_offset_must_be_read() -> None:
     assert anomalies(history, {}) == {"lost": 1}
 
 
-def test_second_ack_of_one_offset_is_lost() -> None:
+def test_second_record_acked_at_one_offset_counts_as_lost_and_reordered() -> None:
     history = sent("a", "b")
     history.acked(0, 0, 0)
     history.acked(1, 0, 0)
@@ -127,7 +127,7 @@ def test_record_that_was_never_sent_is_invented() -> None:
     assert anomalies(acked("a"), log("a", "z")) == {"invented": 1}
 
 
-def test_histories_of_several_producers_are_judged_against_one_reading() -> None:
+def test_records_of_several_producers_in_one_log_are_no_anomaly() -> None:
     other = sent("c")
     other.acked(0, 0, 2)
     assert verdict([acked("a", "b"), other], log("a", "b", "c")).ok
@@ -143,7 +143,7 @@ def test_histories_of_several_producers_are_judged_against_one_reading() -> None
     ],
     ids=["grown", "gone", "changed", "all gone"],
 )
-def test_disagreements_between_two_readings_are_found(
+def test_records_changed_or_missing_when_a_log_is_read_again_are_found(
     later: Reading, found: list[tuple[int, int]]
 ) -> None:
     assert disagreements(log("a", "b"), later) == found

@@ -194,7 +194,7 @@ async def test_controller_that_resigns_drops_watches_channels_and_gauges(
 
 
 @pytest.mark.row("A2", "A9", "A10", "B8", "E2", "I1", "I2", "J4", "T4", "X22", "N3")
-async def test_topic_is_created_in_order_with_one_request_per_broker_and_kind(
+async def test_topic_creation_sends_one_request_of_each_kind_to_each_broker_in_order(
     cluster: NewCluster, server: ManagedZooKeeper
 ) -> None:
     async with cluster() as brokers:
@@ -347,7 +347,9 @@ async def test_dead_leader_is_replaced_by_the_next_replica_in_sync(cluster: NewC
 
 
 @pytest.mark.row("R20", "X24", "J3")
-async def test_death_that_changes_no_partition_is_sent_to_all_brokers(cluster: NewCluster) -> None:
+async def test_broker_death_that_changes_no_partition_is_sent_to_all_live_brokers(
+    cluster: NewCluster,
+) -> None:
     async with cluster() as brokers:
         await brokers.create("t", {0: (1, 2)})
         before = Story(brokers.history())
@@ -480,7 +482,7 @@ async def test_elect_leaders_returns_an_outcome_per_partition_from_the_controlle
 
 
 @pytest.mark.row("C29", "D7", "M2", "R62", "X20")
-async def test_leaders_are_balanced_if_the_setting_says_so(
+async def test_preferred_leader_takes_over_only_when_auto_leader_rebalance_is_enabled(
     cluster: NewCluster,
 ) -> None:
     keys = {"leader_imbalance_check_interval_seconds": 1}
@@ -605,7 +607,9 @@ def stop_and_answer(story: Story, replica: int) -> tuple[Line, Line]:
 
 
 @pytest.mark.row("K14", "R58", "T5", "T6", "X13")
-async def test_leader_among_the_targets_stays_in_a_new_epoch(cluster: NewCluster) -> None:
+async def test_reassignment_keeps_a_leader_among_its_targets_and_raises_the_leader_epoch(
+    cluster: NewCluster,
+) -> None:
     async with cluster() as brokers:
         await brokers.create("t", {0: (1, 2)})
         low = await brokers.state(T0)
@@ -623,7 +627,7 @@ async def test_leader_among_the_targets_stays_in_a_new_epoch(cluster: NewCluster
 
 
 @pytest.mark.row("R57", "K17", "X12", "T19")
-async def test_reassignment_can_be_refused_cancelled_or_wait_for_a_dead_broker(
+async def test_reassignment_is_refused_or_waits_for_a_dead_broker_until_it_is_cancelled(
     cluster: NewCluster,
 ) -> None:
     async with cluster() as brokers:
@@ -661,7 +665,9 @@ async def test_reassignment_can_be_refused_cancelled_or_wait_for_a_dead_broker(
 
 
 @pytest.mark.row("A13", "A16", "C15", "E7", "G7", "G8", "G10", "J5", "L1", "R66", "X9")
-async def test_marked_topic_is_deleted_from_disks_before_its_nodes(cluster: NewCluster) -> None:
+async def test_deleted_topic_is_renamed_on_disks_before_its_zookeeper_nodes_are_deleted(
+    cluster: NewCluster,
+) -> None:
     async with cluster() as brokers:
         await brokers.create("t", {0: (1, 2), 1: (3, 1)})
         await produce(brokers, 5)

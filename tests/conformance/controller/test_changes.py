@@ -76,7 +76,7 @@ async def test_controller_creates_partitions_of_a_new_and_of_a_grown_topic(
 
 
 @pytest.mark.row("X10", "R22")
-async def test_controller_sends_the_new_address_of_a_live_broker_to_others(
+async def test_controller_sends_the_new_address_of_a_live_broker_to_other_brokers(
     bench: ControllerBench,
 ) -> None:
     assert (WatchKind.DATA, layout.broker_path(2)) in bench.coordination.watched()
@@ -114,7 +114,7 @@ async def test_controller_gauges_are_0_at_other_brokers(
 
 
 @pytest.mark.row("A10", "X21", "X22")
-async def test_state_node_has_kafkas_five_fields_and_its_own_leader_epoch(
+async def test_partition_state_node_has_kafkas_fields_and_a_leader_epoch_per_partition(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3], [3, 2])
@@ -132,7 +132,7 @@ async def test_state_node_has_kafkas_five_fields_and_its_own_leader_epoch(
 
 
 @pytest.mark.row("D12", "R4")
-async def test_controller_leaves_a_state_of_a_higher_controller_epoch_alone(
+async def test_controller_never_overwrites_a_partition_state_of_a_higher_controller_epoch(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])

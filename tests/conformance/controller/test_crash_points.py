@@ -15,7 +15,7 @@ from support.operations import CASES, kill_at_step
 @pytest.mark.row("D18", "I6", "L6")
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 @on_memory_stage
-async def test_operation_ends_as_documented_when_a_broker_is_killed_at_any_step(
+async def test_controller_operation_completes_when_a_broker_is_killed_at_any_step(
     stage: MemoryStage, case: tuple[str, str, str]
 ) -> None:
     await kill_at_step(stage, *case, topic="t")

@@ -42,7 +42,7 @@ def test_offline_election_chooses_the_first_live_replica_in_the_isr() -> None:
 
 
 @pytest.mark.row("H3", "X3")
-def test_unclean_election_differs_only_when_the_whole_isr_is_dead() -> None:
+def test_unclean_election_chooses_outside_the_isr_only_when_the_whole_isr_is_dead() -> None:
     for replicas, isr, live in situations():
         clean = offline(replicas, isr, live, unclean=False)
         verdict = offline(replicas, isr, live, unclean=True)
@@ -84,7 +84,7 @@ def test_preferred_election_chooses_the_first_replica_or_fails() -> None:
 
 
 @pytest.mark.row("H7", "X6")
-def test_controlled_shutdown_election_chooses_the_first_staying_isr_member() -> None:
+def test_controlled_shutdown_election_chooses_the_first_isr_member_that_stays_up() -> None:
     for (replicas, isr, live), going in itertools.product(situations(), SUBSETS):
         verdict = controlled_shutdown(replicas, isr, live, going)
         staying = [r for r in replicas if r in isr and r in live and r not in going]
@@ -98,6 +98,6 @@ def test_controlled_shutdown_election_chooses_the_first_staying_isr_member() -> 
 
 
 @pytest.mark.row("H9")
-def test_election_without_assigned_replicas_is_refused_with_its_reason() -> None:
+def test_election_is_refused_when_the_partition_has_no_assigned_replicas() -> None:
     assert offline((), (0,), (0,), unclean=True) is Refusal.NO_REPLICAS_ASSIGNED
     assert Refusal.NO_REPLICAS_ASSIGNED.value == "doesn't have replicas assigned to it"

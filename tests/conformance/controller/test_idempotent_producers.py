@@ -30,7 +30,7 @@ def test_every_record_is_written_once_and_in_order_during_random_faults(
 
 
 @pytest.mark.parametrize("producing", PRODUCERS)
-def test_batches_in_flight_are_recognized_by_a_leader_that_was_restarted(
+def test_restarted_broker_that_becomes_leader_stores_batches_in_flight_once(
     producing: type[IdempotentProducer],
 ) -> None:
     """A restarted broker that becomes leader must know all batches in flight, from the snapshot written at its stop.

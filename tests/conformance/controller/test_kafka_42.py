@@ -97,7 +97,7 @@ async def test_3_the_controller_fails_over_between_steps_4_and_5(stage: MemorySt
 async def test_3_the_controller_fails_over_between_steps_4_and_5_with_the_leader_dead(
     stage: MemoryStage,
 ) -> None:
-    """The new controller elects a leader among the live reassigned replicas."""
+    """The new controller elects a leader among the live target replicas of the reassignment."""
     cast = Cast.of(stage)
     async with moving(stage, cast, cast[1:3], (cast.newcomer, cast.follower)) as move:
         await move.fail_over_at("B4", cast.newcomer)
@@ -161,7 +161,7 @@ async def test_partition_has_no_leader_while_the_elected_leader_hangs() -> None:
 
 
 @pytest.mark.row("K12", "X12")
-def test_impossible_reassignment_is_refused_and_leaves_the_admin_node() -> None:
+def test_impossible_reassignment_is_refused_and_removed_from_the_admin_node() -> None:
     world = World(brokers=4).create("t", [0, 1])
     unknown = TopicPartition("t", 9)
     refused = world.reassign({unknown: [1, 2], T0: [1, 9]})
@@ -173,7 +173,9 @@ def test_impossible_reassignment_is_refused_and_leaves_the_admin_node() -> None:
     assert world.nodes[T0].leader_epoch == 0
 
 
-def test_refused_request_is_answered_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_reassignment_is_answered_with_an_error_and_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """If refused requests were logged, a client could fill the disk with log lines."""
     world = World(brokers=4).create("t", [0, 1])
     caplog.clear()

@@ -103,10 +103,10 @@ async def test_impossible_topic_in_an_isr_notification_is_skipped(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_impossible_topic_in_an_admin_node_is_skipped_and_other_rows_apply(
+async def test_admin_node_entry_of_an_impossible_topic_is_skipped_and_the_rest_is_done(
     bench: ControllerBench, name: str
 ) -> None:
-    """Kafka, too, ignores the rows of unknown partitions and carries out the other rows of the request."""
+    """Kafka, too, ignores entries of a request for unknown partitions and carries out the other entries."""
     await bench.elected()
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2, TopicPartition("t", 0))

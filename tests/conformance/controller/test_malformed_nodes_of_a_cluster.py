@@ -93,7 +93,7 @@ async def test_broker_with_an_unreadable_cluster_id_refuses_to_start_and_names_t
     "block",
     ['"block_start":"٣","block_end":"٣"', '"block_start":"0","block_end":"9223372036854775800"'],
 )
-async def test_unreadable_or_exhausted_producer_ids_refuse_only_idempotent_producers(
+async def test_no_producer_id_is_allocated_until_an_unusable_id_block_is_repaired(
     block: str,
 ) -> None:
     async with MemoryCluster(1) as cluster:

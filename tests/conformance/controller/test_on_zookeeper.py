@@ -181,7 +181,7 @@ async def test_next_controller_moves_leaders_away_from_the_dead_controllers_brok
 
 
 @pytest.mark.row("E9", "R9")
-async def test_expired_controller_writes_nothing_and_starts_with_a_full_read(
+async def test_controller_with_an_expired_session_is_elected_again_in_a_higher_epoch(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
@@ -240,7 +240,7 @@ async def test_controller_that_resigns_keeps_only_the_watch_of_a_candidate(
 
 
 @pytest.mark.row("A9", "A11", "E4", "E10", "X14")
-async def test_state_node_is_watched_only_during_its_reassignment(
+async def test_partition_state_node_is_watched_only_during_a_reassignment(
     start: Start, admin: Any, zookeeper: ManagedZooKeeper
 ) -> None:
     one = await start(1)
@@ -273,7 +273,9 @@ async def test_state_node_is_watched_only_during_its_reassignment(
 
 
 @pytest.mark.row("A12", "A13", "E5", "E7", "R65")
-async def test_new_controller_carries_out_or_deletes_admin_nodes(start: Start, admin: Any) -> None:
+async def test_controller_deletes_election_and_deletion_nodes_after_carrying_them_out(
+    start: Start, admin: Any
+) -> None:
     one = await start(1)
     await until(lambda: active([one]) and idle(one))
     one.channels.answer = lambda broker, request: (

@@ -75,7 +75,7 @@ def moved_away() -> World:
 
 
 @pytest.mark.row("I2", "G13", "F12")
-def test_creation_moves_partitions_and_replicas_in_order() -> None:
+def test_topic_creation_moves_partition_and_replica_states_to_new_then_online() -> None:
     world = begun(World()).create("t", [0, 1])
     assert moves(world) == [
         partition(PartitionStatus.NON_EXISTENT, PartitionStatus.NEW),
@@ -88,7 +88,7 @@ def test_creation_moves_partitions_and_replicas_in_order() -> None:
 
 
 @pytest.mark.row("I3", "G13")
-def test_death_of_a_leader_moves_the_partition_before_the_replica() -> None:
+def test_leader_death_changes_the_partition_state_before_the_replica_state() -> None:
     world = begun(World().create("t", [0, 1, 2])).kill(0)
     assert moves(world) == [
         partition(PartitionStatus.ONLINE, PartitionStatus.OFFLINE),
@@ -99,14 +99,14 @@ def test_death_of_a_leader_moves_the_partition_before_the_replica() -> None:
 
 
 @pytest.mark.row("I3")
-def test_death_of_a_follower_moves_only_its_replica() -> None:
+def test_follower_death_changes_the_replica_state_and_no_partition_state() -> None:
     world = begun(World().create("t", [0, 1, 2])).kill(2)
     assert moves(world) == replica(2, ONLINE, OFFLINE)
     assert world.nodes[T0].isr == (0, 1)
 
 
 @pytest.mark.row("I4", "G13", "R17")
-def test_broker_start_sends_metadata_before_roles_and_elections() -> None:
+def test_started_broker_gets_update_metadata_before_leader_and_isr() -> None:
     world = World(brokers=4).create("t", [3, 1]).create("u", [3])
     world.kill(3)
     begun(world.submit({T0: [3, 2]}))
@@ -156,7 +156,7 @@ def test_replica_whose_deletion_failed_passes_through_offline_before_the_retry()
 
 
 @pytest.mark.row("L1", "G13")
-def test_deletion_moves_the_partition_before_each_replica() -> None:
+def test_topic_deletion_changes_the_partition_state_before_its_replica_states() -> None:
     world = begun(World().create("t", [0, 1])).mark("t")
     world.deleted(0, T0).deleted(1, T0)
     happened = moves(world)
@@ -221,7 +221,7 @@ def reassign(world: World) -> None:
 
 
 def reassign_from_a_dead_leader(world: World) -> None:
-    """Reassign a partition whose leader is a target replica but is shutting down, so that it may not be elected."""
+    """Reassign a partition whose leader is a target replica. The leader is shutting down: it cannot be elected."""
     world.shrink(T0, [0])
     world.context.set_leadership(T0, world.nodes[T0])
     world.shut_down(0)
@@ -268,7 +268,7 @@ def force(world: World) -> None:
         (force, Election.UNCLEAN),
     ],
 )
-def test_each_cause_of_an_election_uses_its_own_kind_of_election(
+def test_cause_of_a_leader_election_decides_the_election_strategy(
     occasion: Callable[[World], None], election: Election
 ) -> None:
     world = begun(World().create("t", [0, 1, 2]))
@@ -299,7 +299,7 @@ def test_added_partition_and_its_replicas_pass_through_state_new() -> None:
 
 
 @pytest.mark.row("H8", "D16")
-def test_replica_gets_the_current_leadership_when_no_election_is_needed() -> None:
+def test_replica_is_sent_the_current_leader_and_isr_when_no_election_is_needed() -> None:
     world = begun(World().create("t", [0, 1, 2]))
     before = world.nodes[T0]
     world.handle(LogDirsFailed(("log_dir_event_0",), (1,)))
@@ -315,7 +315,7 @@ def test_replica_gets_the_current_leadership_when_no_election_is_needed() -> Non
 
 
 @pytest.mark.row("X27")
-def test_replica_without_leadership_goes_offline_when_its_broker_dies() -> None:
+def test_replica_of_a_partition_without_known_leader_goes_offline_with_its_broker() -> None:
     world = World(brokers=4).kill(2).create("t", [2, 3])
     world.before_write = lambda question: world.nodes.__setitem__(U0, world.nodes[T0])
     begun(world).create("u", [3, 1])
@@ -326,7 +326,7 @@ def test_replica_without_leadership_goes_offline_when_its_broker_dies() -> None:
 
 
 @pytest.mark.row("R20", "X24")
-def test_death_that_changes_no_partition_is_sent_to_all_brokers() -> None:
+def test_broker_death_that_changes_no_partition_is_sent_to_all_live_brokers() -> None:
     world = begun(World().create("t", [0, 1])).kill(2)
     assert world.writes == []
     for number in (0, 1):
@@ -335,7 +335,7 @@ def test_death_that_changes_no_partition_is_sent_to_all_brokers() -> None:
 
 
 @pytest.mark.row("R20")
-def test_death_of_a_broker_clears_its_shutdown_and_directory_marks() -> None:
+def test_controller_forgets_shutdown_and_failed_directories_of_a_dead_broker() -> None:
     world = World().create("t", [0, 1])
     world.shut_down(0)
     world.context.offline_directories[0] = {T0}
@@ -345,7 +345,7 @@ def test_death_of_a_broker_clears_its_shutdown_and_directory_marks() -> None:
 
 
 @pytest.mark.row("J3", "R17")
-def test_metadata_has_all_live_brokers_and_only_changed_partitions() -> None:
+def test_update_metadata_has_all_live_brokers_and_only_changed_partitions() -> None:
     world = begun(World().create("t", [0, 1], [1, 2])).kill(0)
     for number in (1, 2):
         for sent in world.sent_to(number, UpdateMetadataRequest):
@@ -355,7 +355,7 @@ def test_metadata_has_all_live_brokers_and_only_changed_partitions() -> None:
 
 @pytest.mark.row("J4", "B8")
 @pytest.mark.parametrize("count", [1, 40])
-def test_request_count_does_not_depend_on_the_partition_count(count: int) -> None:
+def test_broker_death_causes_as_many_requests_for_40_partitions_as_for_one(count: int) -> None:
     world = World().create("t", *([0, 1, 2] for _ in range(count))).clear().kill(0)
     kinds = [type(request) for request in world.sent_to(1)]
     few = World().create("t", [0, 1, 2]).clear().kill(0)
@@ -422,7 +422,7 @@ def test_leader_epochs_rise_by_one_and_no_isr_is_empty_in_random_runs(
 
 
 @pytest.mark.row("B7")
-def test_unknown_partitions_and_replicas_are_non_existent() -> None:
+def test_status_of_an_unknown_partition_or_replica_is_non_existent() -> None:
     context = World().create("t", [0]).context
     assert context.partition_status(TopicPartition("t", 5)) is PartitionStatus.NON_EXISTENT
     assert context.replica_status(T0, 2) is ReplicaStatus.NON_EXISTENT
@@ -440,7 +440,7 @@ def test_election_request_is_answered_for_each_partition() -> None:
 
 
 @pytest.mark.row("D17", "F8", "L4")
-def test_failover_elects_new_and_offline_partitions_but_no_deleted_ones() -> None:
+def test_failover_elects_leaders_of_new_and_offline_but_not_of_deleted_partitions() -> None:
     world = World().create("t", [0, 1]).create("d", [0, 1])
     world.topics["n"] = image([1])
     world.deletions = frozenset({"d"})
@@ -470,7 +470,7 @@ def test_balancing_skips_partitions_whose_preferred_replica_cannot_lead() -> Non
 
 
 @pytest.mark.row("F8", "R63")
-def test_unclean_setting_of_one_topic_elects_only_for_that_topic() -> None:
+def test_enabling_unclean_election_of_one_topic_elects_leaders_only_in_that_topic() -> None:
     world = World().create("t", [0, 1]).create("u", [0, 1])
     for tp in (T0, U0):
         world.shrink(tp, [0])
@@ -482,7 +482,7 @@ def test_unclean_setting_of_one_topic_elects_only_for_that_topic() -> None:
 
 
 @pytest.mark.row("F4", "J1", "J3")
-def test_election_sends_roles_to_replicas_and_the_leader_to_all() -> None:
+def test_election_sends_leader_and_isr_to_replicas_and_metadata_to_all_brokers() -> None:
     world = begun(World(brokers=4).create("t", [0, 1, 2])).kill(0)
     roles = {
         number: [p for r in world.sent_to(number, LeaderAndIsrRequest) for p in r.partitions]
@@ -505,7 +505,7 @@ def test_leader_that_stays_in_a_reassignment_gets_a_new_epoch() -> None:
 
 
 @pytest.mark.row("T19", "R57", "R8")
-def test_cancellation_raises_the_epoch_before_it_stops_new_replicas() -> None:
+def test_cancelled_reassignment_stops_new_replicas_in_a_higher_leader_epoch() -> None:
     world = World(brokers=5).create("t", [1, 2])
     world.reassign({T0: [3, 4]})
     epoch = world.nodes[T0].leader_epoch
@@ -519,7 +519,7 @@ def test_cancellation_raises_the_epoch_before_it_stops_new_replicas() -> None:
 
 
 @pytest.mark.row("I10", "R56")
-def test_reassignment_ends_with_metadata_to_every_broker() -> None:
+def test_reassignment_ends_with_update_metadata_to_every_broker() -> None:
     world = World(brokers=4).create("t", [1, 2])
     world.reassign({T0: [2, 3]})
     world.expand(T0, [1, 2, 3])
@@ -535,7 +535,7 @@ def test_reassignment_ends_with_metadata_to_every_broker() -> None:
 
 
 @pytest.mark.row("X13")
-def test_reassignment_to_another_order_waits_for_no_replica() -> None:
+def test_reassignment_that_only_reorders_replicas_waits_for_no_replica() -> None:
     world = World().create("t", [0, 1, 2])
     world.expand(T0, [0, 1])
     world.reassign({T0: [2, 1, 0]})

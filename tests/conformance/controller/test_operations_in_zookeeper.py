@@ -23,7 +23,7 @@ def zookeeper_writes(multis: list[Any]) -> list[tuple[str, MultiOp]]:
 
 
 @pytest.mark.row("E4", "E10", "I5", "I6", "A9", "A11", "C31", "X14", "R2")
-async def test_submitted_reassignment_writes_its_final_assignment_last(
+async def test_reassignment_writes_the_final_replica_list_after_the_partition_states(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2])
@@ -75,7 +75,7 @@ async def test_admin_node_loses_finished_partitions_and_is_deleted_with_the_last
 
 
 @pytest.mark.row("R60", "T8")
-async def test_reassignment_submitted_right_after_the_admin_nodes_deletion_is_read(
+async def test_reassignment_submitted_right_after_the_admin_node_was_deleted_is_started(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2])
@@ -100,7 +100,7 @@ async def test_reassignment_submitted_right_after_the_admin_nodes_deletion_is_re
 
 
 @pytest.mark.row("E7", "A13", "A16", "J5", "L1", "R64", "G8")
-async def test_topic_node_is_deleted_after_the_last_response_and_before_its_mark(
+async def test_topic_node_is_deleted_after_all_replicas_and_before_the_deletion_mark(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -133,6 +133,6 @@ async def test_topic_node_is_deleted_after_the_last_response_and_before_its_mark
 
 
 @pytest.mark.row("R65")
-async def test_deletion_mark_of_an_unknown_topic_is_removed(bench: ControllerBench) -> None:
+async def test_delete_topics_node_of_an_unknown_topic_is_removed(bench: ControllerBench) -> None:
     bench.ensemble.put(layout.delete_topic_path("none"))
     await until(lambda: not bench.there(layout.delete_topic_path("none")))

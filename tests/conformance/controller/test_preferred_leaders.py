@@ -21,7 +21,7 @@ from minikafka.zk import layout
 
 @pytest.mark.row("D7", "M2", "X20", "C29")
 @pytest.mark.key("leader.imbalance.check.interval.seconds")
-async def test_leaders_are_balanced_after_the_election_and_at_every_interval() -> None:
+async def test_leaders_are_balanced_5_s_after_controller_start_and_at_every_interval() -> None:
     clock = ManualClock()
     bench = await ControllerBench(clock, leader_imbalance_check_interval_seconds=30).elected()
     assert await imbalanced(bench) == 3
@@ -71,7 +71,7 @@ async def imbalanced(bench: ControllerBench) -> int:
 
 @pytest.mark.row("M2", "D7")
 @pytest.mark.key("auto.leader.rebalance.enable")
-async def test_leaders_are_not_balanced_without_the_setting() -> None:
+async def test_preferred_leader_does_not_take_over_when_auto_leader_rebalance_is_off() -> None:
     clock = ManualClock()
     bench = await ControllerBench(clock, auto_leader_rebalance_enable=False).elected()
     assert await imbalanced(bench) == 3

@@ -128,7 +128,7 @@ async def test_lagging_follower_leaves_the_isr_after_the_configured_time(
 
 
 @pytest.mark.row("R23")
-async def test_only_isr_member_retries_its_controlled_shutdown_and_then_stops(
+async def test_sole_isr_member_retries_its_controlled_shutdown_and_then_stops(
     cluster: NewCluster,
 ) -> None:
     async with cluster(controlled_shutdown_max_retries=2) as brokers:
@@ -398,7 +398,7 @@ async def test_former_leader_truncates_what_the_next_leader_does_not_have(
 
 
 @pytest.mark.row("R5", "R6", "R7", "R8", "T5")
-async def test_requests_of_older_epochs_are_refused(cluster: NewCluster) -> None:
+async def test_broker_refuses_controller_requests_with_older_epochs(cluster: NewCluster) -> None:
     async with cluster(2) as brokers:
         await brokers.create("t", {0: (1, 2)})
         broker = brokers.brokers[1]
@@ -442,7 +442,7 @@ async def test_requests_of_older_epochs_are_refused(cluster: NewCluster) -> None
 
 @pytest.mark.row("H5", "X5")
 async def test_reassignment_elects_no_target_that_has_left_the_isr(cluster: NewCluster) -> None:
-    """The controller is held while the first target leaves the ISR, and must read the ISR again before it elects."""
+    """The test holds the controller at a step while a target leaves the ISR. The election must use the new ISR."""
     async with cluster(4, replica_lag_time_max_ms=1_500) as brokers, brokers.client() as client:
         await brokers.create("t", {0: (1, 2)})
         gate = brokers.controller.gate

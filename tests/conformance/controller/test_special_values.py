@@ -71,7 +71,9 @@ def test_setting_that_needs_more_memory_than_allowed_is_refused(name: str, value
 
 
 @pytest.mark.parametrize(("name", "value"), values(BrokerConfig.keys()))
-async def test_brokers_serve_with_the_extreme_value_of_a_key(name: str, value: float) -> None:
+async def test_brokers_serve_clients_with_an_extreme_value_of_one_broker_setting(
+    name: str, value: float
+) -> None:
     keys = {name.replace(".", "_"): value, **NEEDS.get((name, value), {})}
     async with asyncio.timeout(20), MemoryCluster(2, **keys) as cluster:
         async with cluster.client() as client:
@@ -90,7 +92,9 @@ async def test_brokers_serve_with_the_extreme_value_of_a_key(name: str, value: f
 
 
 @pytest.mark.parametrize(("name", "value"), values(TopicConfig.keys()))
-async def test_topic_serves_with_the_extreme_value_of_a_key(name: str, value: float) -> None:
+async def test_topic_can_be_used_with_an_extreme_value_of_one_topic_setting(
+    name: str, value: float
+) -> None:
     key = TopicConfig.keys()[name]
     text = key.text(value)
     assert text is not None

@@ -33,7 +33,7 @@ from minikafka.zk import layout
 
 
 @pytest.mark.row("D2", "D3", "D5", "D6", "D16", "D17", "T8", "T9", "R18")
-async def test_new_controller_loads_and_sends_in_the_order_of_kafka() -> None:
+async def test_new_controller_watches_and_reads_nodes_and_sends_requests_in_kafkas_order() -> None:
     bench = ControllerBench()
     ensemble = bench.ensemble
     create_topic(ensemble, "t", [9, 2])
@@ -82,7 +82,7 @@ async def test_new_controller_loads_and_sends_in_the_order_of_kafka() -> None:
 
 @pytest.mark.row("D2")
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_candidate_follows_its_session_and_sets_its_watch_before_it_tries(
+async def test_candidate_watches_the_controller_node_before_it_tries_to_create_it(
     is_first: bool,
 ) -> None:
     ensemble = new_ensemble()
@@ -131,7 +131,7 @@ async def test_controller_reports_partition_states_only_during_its_term() -> Non
 
 
 @pytest.mark.row("T8")
-async def test_new_controller_sets_every_watch_before_its_read() -> None:
+async def test_new_controller_watches_each_zookeeper_node_before_it_reads_it() -> None:
     bench = ControllerBench()
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.elected()
@@ -143,7 +143,7 @@ async def test_new_controller_sets_every_watch_before_its_read() -> None:
 
 
 @pytest.mark.row("T8", "E2")
-async def test_change_while_the_controller_loads_is_not_missed() -> None:
+async def test_zookeeper_change_while_a_new_controller_loads_is_not_missed() -> None:
     bench = ControllerBench()
     create_topic(bench.ensemble, "t", [2, 3])
     read = bench.coordination.get_many
@@ -204,7 +204,7 @@ async def test_controller_bounds_its_concurrent_reads_and_writes() -> None:
 
 
 class Gauge:
-    """Measures `most`, the largest number of concurrent calls of one method."""
+    """A counter of concurrent calls of one method. `most`: the largest number of concurrent calls so far."""
 
     def __init__(self, coordination: TracedCoordination, name: str) -> None:
         self.most = self.now = 0

@@ -229,7 +229,7 @@ async def test_new_topic_uses_a_broker_that_joined() -> None:
 
 
 @pytest.mark.row("B3", "X15")
-async def test_waiting_produces_are_counted_and_block_no_other_partition() -> None:
+async def test_waiting_produce_requests_are_counted_and_block_no_other_partition() -> None:
     async with MemoryCluster(2) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         await client.produce("t", values(1))
@@ -264,7 +264,7 @@ class Impatient(MemoryCoordination):
 
 
 @pytest.mark.row("R10", "T20")
-async def test_restarted_broker_replaces_its_own_registration_of_a_live_session() -> None:
+async def test_restarted_broker_replaces_its_registration_while_the_old_session_lives() -> None:
     async with MemoryCluster(2) as cluster:
         killed = cluster.brokers.pop(1)
         epoch = killed.info.epoch
@@ -379,7 +379,7 @@ class HeldCluster(MemoryCluster):
 
 
 @pytest.mark.row("R35")
-async def test_checkpoint_is_not_written_before_the_first_leader_and_isr() -> None:
+async def test_high_watermark_checkpoint_is_not_written_before_first_leader_and_isr() -> None:
     """An earlier write would lose the high watermarks of replicas that the broker does not know yet."""
     keys = {"replica_high_watermark_checkpoint_interval_ms": 20}
     async with HeldCluster(2, **keys) as cluster, cluster.client() as client:

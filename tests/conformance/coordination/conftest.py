@@ -1,4 +1,4 @@
-"""Fixtures: a proxy between client and real server, which drops frames, and both servers of the suite."""
+"""Fixtures: the two servers under test, real and in memory, and a proxy that drops frames of the real server."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 
 @pytest.fixture
 async def client(ensemble: list[ManagedZooKeeper], connect: Connect) -> Client:
-    """A client of all three servers, with the nodes /a and, ephemeral, /e."""
+    """A client of all three servers that has created the node /a and the ephemeral node /e."""
     client = await connect(",".join(one.connect for one in ensemble), session_ms=4_000)
     await client.create("/a", b"0")
     await client.create("/e", b"", ephemeral=True)
@@ -40,7 +40,7 @@ async def leader_of(ensemble: list[ManagedZooKeeper]) -> ManagedZooKeeper:
 
 
 async def lives(client: Client, ensemble: list[ManagedZooKeeper]) -> None:
-    """Check that the client has its first session and can write, and that its server has /e and the write."""
+    """Check that the client can write in its first session; its server must have the write and ephemeral node /e."""
     await client.until(CONNECTED)
     await client.connected()
     while True:
@@ -117,7 +117,7 @@ async def test_many_sessions_survive_the_death_of_their_server(
     assert [client.generation for client in clients] == [1] * 8
 
 
-async def test_sync_shows_writes_that_another_client_made_elsewhere(
+async def test_sync_shows_writes_that_another_client_made_on_another_server(
     ensemble: list[ManagedZooKeeper], connect: Connect
 ) -> None:
     """One reader is connected to ZooKeeper's leader, which may answer `sync` before it applies all committed writes."""

@@ -74,9 +74,9 @@ class Side:
             return type(error).__name__
 
     async def watch(self, session: int, kind: WatchKind, path: str) -> object:
-        """Register a watch that records its signal, and set it at the server by a read (get, exists or children).
+        """Register a watch that records its events. Return the result of the read that sets the watch at the server.
 
-        Return the result of the read.
+        The read is a get, exists or children.
         """
         client = self.clients[session]
         watch = client.watch(kind, path)
@@ -92,7 +92,7 @@ class Side:
         self.signals[session].append((kind.value, path, signal.value))
 
     async def end_session(self, session: int, *, expires: bool) -> None:
-        """Close the session and open a new one. With `expires`, the server ends it and the client starts a new one."""
+        """Close the session and open a new one. With `expires`, the server ends the old session."""
         client = self.clients[session]
         if not expires:
             await client.close()
@@ -259,7 +259,7 @@ def call_on(side: Side, session: int, kind: str, argument: Any) -> Call:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_stand_in_gives_the_same_results_and_watch_events_as_apache(
+async def test_in_memory_zookeeper_has_the_results_and_watch_events_of_apache_zookeeper(
     server: ManagedZooKeeper, proxy: Proxy, connect: Connect, seed: int
 ) -> None:
     await compare(seed, Apache(server, proxy, connect, session_ms=SESSION_MS), InMemory())
@@ -275,7 +275,7 @@ class Forgetful(Ensemble):
         super()._fire(transaction)
 
 
-async def test_lock_step_notices_a_watch_event_that_is_missing() -> None:
+async def test_lock_step_comparison_fails_when_a_watch_event_is_missing() -> None:
     async def compare_all() -> None:
         for seed in range(SEEDS):
             forgetful = InMemory()

@@ -111,7 +111,7 @@ REFUSALS: list[tuple[str, Callable[[RecordingClient], Awaitable[Any]], type[Coor
 @pytest.mark.parametrize(
     ("call", "error"), [row[1:] for row in REFUSALS], ids=[r[0] for r in REFUSALS]
 )
-async def test_each_refused_operation_raises_its_own_error(
+async def test_refused_operation_raises_a_specific_error_and_keeps_the_connection(
     client: RecordingClient,
     call: Callable[[RecordingClient], Awaitable[Any]],
     error: type[CoordinationError],
@@ -158,7 +158,9 @@ async def test_refused_multi_names_the_failed_operation_and_changes_nothing(
     assert (await client.get("/a"), await client.children("/")) == before
 
 
-async def test_ensure_creates_parents_and_leaves_existing_nodes(client: RecordingClient) -> None:
+async def test_ensure_creates_a_node_with_its_parents_and_keeps_existing_data(
+    client: RecordingClient,
+) -> None:
     await client.ensure("/p/q/r")
     await client.ensure("/p/q/r")
     await client.ensure("/a")
@@ -167,7 +169,7 @@ async def test_ensure_creates_parents_and_leaves_existing_nodes(client: Recordin
     assert (await client.get("/a"))[0] == b"1"
 
 
-async def test_many_reads_keep_the_order_and_return_none_for_missing_nodes(
+async def test_get_many_and_children_many_keep_order_with_none_for_missing_nodes(
     client: RecordingClient,
 ) -> None:
     a, b = await client.get("/a"), await client.get("/a/b")
@@ -178,7 +180,7 @@ async def test_many_reads_keep_the_order_and_return_none_for_missing_nodes(
     assert await client.children_many([]) == []
 
 
-async def test_many_reads_work_on_a_server_without_multi_read(
+async def test_get_many_and_children_many_work_on_a_server_without_multi_read(
     proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect)
@@ -230,7 +232,9 @@ async def test_client_without_a_chroot_sees_the_whole_tree(
     assert "zookeeper" in (await client.children("/"))[0]
 
 
-async def test_every_call_after_close_raises_closed(client: RecordingClient) -> None:
+async def test_every_client_call_after_close_raises_the_closed_error(
+    client: RecordingClient,
+) -> None:
     await client.close()
     calls: list[Callable[[], Awaitable[Any]]] = [
         lambda: client.get("/a"),

@@ -52,7 +52,7 @@ async def test_write_without_a_connection_is_not_sent(
     assert (await client.get("/a"))[1].version == 0
 
 
-async def test_read_without_a_connection_waits_for_a_connection(
+async def test_get_without_a_connection_waits_until_the_client_reconnects(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     zookeeper.refuse()
@@ -96,7 +96,7 @@ async def test_writes_of_an_earlier_session_are_refused_as_stale(
     await client.create("/x", b"", generation=client.generation)
 
 
-async def test_read_that_waits_past_the_end_of_its_session_is_refused_as_stale(
+async def test_get_that_waits_past_the_end_of_its_session_raises_stale_session(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     zookeeper.refuse()

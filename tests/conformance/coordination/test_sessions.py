@@ -45,7 +45,7 @@ async def client(proxy: Proxy, connect: Connect) -> Client:
 
 
 async def lives(client: Client, *, connections: int = 2) -> None:
-    """Check that the client has connected `connections` times, and that its first session and /e still exist."""
+    """Check that the client has connected `connections` times in one session, which still has the ephemeral node /e."""
     async with asyncio.timeout(20):
         while client.connection < connections or client.state is not CONNECTED:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -108,7 +108,7 @@ async def test_response_cut_in_the_middle_leaves_the_outcome_unknown(
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_write_without_a_response_is_unknown_and_never_repeated(
+async def test_write_whose_response_was_lost_raises_outcome_unknown_and_is_not_repeated(
     client: Client, proxy: Proxy, how: str
 ) -> None:
     writes: list[tuple[int, Callable[[], Any]]] = [
@@ -127,7 +127,9 @@ async def test_write_without_a_response_is_unknown_and_never_repeated(
     assert len([name for name in names if name.startswith("once-")]) == 1
 
 
-async def test_read_without_a_response_is_repeated(client: Client, proxy: Proxy) -> None:
+async def test_get_request_whose_response_was_lost_is_repeated(
+    client: Client, proxy: Proxy
+) -> None:
     proxy.lose_answer(GET_DATA, proxy.rst)
     assert (await client.get("/a"))[0] == b"0"
     await lives(client)
@@ -215,7 +217,9 @@ async def test_client_keeps_its_session_when_a_server_lags_behind(
 # Writes without a connection, and in sessions that have ended.
 
 
-async def test_write_without_a_connection_was_not_sent(client: Client, proxy: Proxy) -> None:
+async def test_write_without_a_connection_raises_not_connected_and_is_never_sent(
+    client: Client, proxy: Proxy
+) -> None:
     proxy.accepting = False
     proxy.fin()
     await client.until(SUSPENDED)
@@ -402,7 +406,7 @@ async def test_requests_in_flight_are_answered_before_the_session_closes(
     assert versions == list(range(1, 51))
 
 
-async def test_session_can_be_closed_after_its_task_registry(
+async def test_client_close_ends_the_session_although_the_task_registry_is_closed(
     server: ManagedZooKeeper, client: Client
 ) -> None:
     await client.tasks.close()
@@ -460,7 +464,7 @@ async def test_thousands_of_concurrent_requests_all_end(proxy: Proxy, connect: C
     assert [answer.result().version for answer in answers] == list(range(1, 5_001))
 
 
-async def test_other_client_sees_each_write_once_across_lost_connections(
+async def test_each_write_is_applied_once_although_responses_are_lost(
     server: ManagedZooKeeper, client: Client, proxy: Proxy
 ) -> None:
     """After a write with an unknown outcome the client reads the node; every write must have been applied once."""

@@ -74,7 +74,7 @@ FIRES: dict[WatchKind, set[str]] = {
 
 @pytest.mark.parametrize("kind", WatchKind, ids=lambda kind: kind.value)
 @pytest.mark.parametrize("change", CHANGES)
-async def test_watch_fires_only_for_changes_of_its_kind(
+async def test_watch_fires_for_exactly_the_changes_that_its_watch_kind_covers(
     client: RecordingClient, writer: RecordingClient, kind: WatchKind, change: str
 ) -> None:
     watch = await armed(client, kind, "/a/b")
@@ -132,7 +132,7 @@ async def test_every_watch_on_a_node_completes_with_one_event(
     assert zookeeper.events == 1
 
 
-async def test_own_write_completes_a_watch_before_it_returns(
+async def test_client_gets_its_watch_event_before_the_response_to_its_own_write(
     client: RecordingClient,
 ) -> None:
     watch = await armed(client, DATA, "/a")
@@ -156,7 +156,7 @@ async def test_callback_added_after_the_signal_is_called_at_once(
     assert signals == [WatchSignal.CHANGED]
 
 
-async def test_cancelled_waiter_does_not_cancel_the_watch_for_others(
+async def test_watch_still_fires_after_a_task_that_waited_for_it_was_cancelled(
     client: RecordingClient, writer: RecordingClient
 ) -> None:
     watch = await armed(client, DATA, "/a")

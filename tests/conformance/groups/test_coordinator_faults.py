@@ -28,7 +28,10 @@ MEMBERS = 2
 
 
 async def live_through(fault: str, step: int) -> str:
-    """Run a group with `fault` at the coordinator's step number `step`; return the step's name, "" if not reached."""
+    """Run a group, and begin `fault` at step number `step` of the `SteppedCluster`.
+
+    Return the step's name, "" if the run ends before this step.
+    """
     cluster = SteppedCluster(**{key.replace(".", "_"): value for key, value in KEYS.items()})
     begun: asyncio.Future[Callable[[], Awaitable[None]]] = (
         asyncio.get_running_loop().create_future()

@@ -140,7 +140,9 @@ def test_idle_connections_are_closed_after_the_configured_time() -> None:
 
 @pytest.mark.key("socket.request.max.bytes")
 @pytest.mark.parametrize(("size", "is_accepted"), [(500, True), (5_000, False)])
-def test_connection_with_a_longer_request_is_closed(size: int, is_accepted: bool) -> None:
+def test_connection_is_closed_when_a_request_exceeds_the_configured_size(
+    size: int, is_accepted: bool
+) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.create_topics(NewTopic("t"))
         connections = set(cluster.brokers[0].listener._connections)
@@ -188,7 +190,9 @@ def test_follower_copies_a_partition_in_parts_of_the_configured_size(
 
 
 @pytest.mark.key("replica.fetch.response.max.bytes")
-def test_follower_limits_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follower_limits_each_whole_fetch_response_to_the_configured_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert max(parts_of_a_copy(monkeypatch, replica_fetch_response_max_bytes=30_000)) <= 30_000
 
 

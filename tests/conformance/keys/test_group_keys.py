@@ -58,7 +58,9 @@ async def first_error(client: GroupClient, session_ms: int) -> int:
 
 @pytest.mark.key("group.min.session.timeout.ms", "group.max.session.timeout.ms")
 @pytest.mark.parametrize(("session_ms", "accepted"), [(99, 0), (100, 1), (200, 1), (201, 0)])
-def test_session_timeout_of_a_member_is_within_the_bounds(session_ms: int, accepted: int) -> None:
+def test_member_is_refused_when_its_session_timeout_is_outside_the_bounds(
+    session_ms: int, accepted: int
+) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         expected = 0 if accepted else ErrorCode.INVALID_SESSION_TIMEOUT
         assert await first_error(GroupClient(cluster, "g"), session_ms) == expected
@@ -93,7 +95,9 @@ def test_member_beyond_the_maximum_is_refused() -> None:
 
 @pytest.mark.key("offset.metadata.max.bytes")
 @pytest.mark.parametrize(("size", "error"), [(10, 0), (11, ErrorCode.OFFSET_METADATA_TOO_LARGE)])
-def test_metadata_of_a_commit_is_limited(size: int, error: int) -> None:
+def test_offset_commit_is_refused_when_its_metadata_exceeds_the_limit(
+    size: int, error: int
+) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         client = GroupClient(cluster, "g")
         row = {"partition_index": 0, "committed_offset": 1, "committed_metadata": "x" * size}

@@ -137,7 +137,7 @@ def test_retention_uses_the_append_time_with_log_append_time() -> None:
     ("limit", "offset"),
     [(0, 5), (1, 4), (2 * BATCH, 3), (2 * BATCH + 1, 2), (-1, 0), (2**63 - 1, 0)],
 )
-def test_oldest_records_above_the_size_are_deleted(limit: int, offset: int) -> None:
+def test_oldest_records_beyond_the_retention_size_are_deleted(limit: int, offset: int) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         assert await start_after(cluster, user, 10 * MINUTE) == offset

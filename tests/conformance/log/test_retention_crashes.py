@@ -70,7 +70,7 @@ async def whole_pass(cluster: MemoryCluster) -> None:
 
 
 def check(storage: MemoryStorage, log: Log) -> None:
-    """Check that the log's start offset is not too high, no later record is lost, and no removed segment has files."""
+    """Check that the log start is not too high, no record above it is lost, and removed segments have no files."""
     assert log.log_start_offset <= STARTS[log.tp]
     assert log.log_end_offset == ENDS[log.tp]
     assert log.gaps.lost_from is None
@@ -89,7 +89,7 @@ def check(storage: MemoryStorage, log: Log) -> None:
 
 
 def states() -> list[MemoryStorage]:
-    """Run a retention pass; return a copy of the storage from before each file operation of the pass."""
+    """Run a retention pass, and copy the storage before each file operation of the pass. Return the copies."""
     found: list[MemoryStorage] = []
 
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
@@ -108,7 +108,7 @@ def states() -> list[MemoryStorage]:
     return found
 
 
-def test_broker_killed_at_any_change_of_a_retention_pass_loses_no_record(
+def test_broker_killed_at_any_file_operation_of_a_retention_pass_loses_no_record(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     killed = states()

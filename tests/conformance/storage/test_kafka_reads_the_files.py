@@ -118,7 +118,9 @@ def test_kafka_reads_a_log_after_truncation_and_recovery(tmp_path: Path) -> None
     check_all_files(directory, count)
 
 
-def test_kafka_reads_the_files_of_a_live_and_of_an_emptied_log(tmp_path: Path) -> None:
+def test_kafka_reads_the_files_of_an_open_log_and_of_a_log_truncated_to_zero(
+    tmp_path: Path,
+) -> None:
     log = open_log(DiskStorage(), directory=f"{tmp_path}/t-0")
     assert not every(log.directory, ".log"), "files come with the first batch"
     produce(log, 5)

@@ -42,7 +42,7 @@ def test_file_written_in_slices_is_read_from_any_position(place: Place) -> None:
     file.close()
 
 
-def test_one_write_takes_thousands_of_slices(place: Place) -> None:
+def test_one_pwritev_call_writes_thousands_of_slices(place: Place) -> None:
     file = place.storage.open(place.path("a"), create=True)
     assert file.pwritev([bytes([i % 256]) for i in range(5000)], 10) == 5000
     assert file.size() == 5010
@@ -198,7 +198,7 @@ def test_link_returns_false_when_source_is_missing_or_target_exists(place: Place
     assert storage.read(place.path("b")) == b"b"
 
 
-def test_room_returns_no_more_usable_than_total_bytes(place: Place) -> None:
+def test_usable_disk_space_is_at_most_the_total_disk_space(place: Place) -> None:
     place.storage.make_directories(f"{place.root}/a")
     total, usable = place.storage.room(f"{place.root}/a")
     assert 0 <= usable <= total

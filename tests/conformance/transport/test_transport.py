@@ -119,7 +119,7 @@ async def part(*handlers: Recorder) -> None:
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_accepted_connection_calls_connected_before_the_listener_closes(
+def test_connected_is_called_on_every_accepted_handler_before_the_listener_closes(
     run: Run, turns: int
 ) -> None:
     async def scenario(transport: Transport) -> None:
@@ -161,7 +161,7 @@ def test_bytes_arrive_in_the_order_sent(run: Run) -> None:
     run(scenario)
 
 
-def test_slice_may_be_overwritten_after_send_returns(run: Run) -> None:
+def test_buffer_overwritten_after_send_returns_does_not_change_the_sent_bytes(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         server.link.pause_reading()
@@ -180,7 +180,7 @@ def test_slice_may_be_overwritten_after_send_returns(run: Run) -> None:
     run(scenario)
 
 
-def test_drained_is_called_when_the_peer_has_read_the_queue(run: Run) -> None:
+def test_drained_is_called_only_after_the_peer_reads_the_queued_bytes(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         server.link.pause_reading()
@@ -202,7 +202,7 @@ def test_drained_is_called_when_the_peer_has_read_the_queue(run: Run) -> None:
     run(scenario)
 
 
-def test_pausing_and_resuming_twice_has_no_effect(run: Run) -> None:
+def test_second_pause_or_resume_of_reading_has_no_effect(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)
         server.link.pause_reading()

@@ -103,7 +103,7 @@ def named(given: object) -> str:
     ],
     ids=named,
 )
-async def test_both_formats_give_the_same_rows(formats, lines, given):
+async def test_kafka_and_minikafka_formats_read_the_same_rows(formats, lines, given):
     which = {"subscribe", "subscribePattern", "assign"} & given.keys()
     needed = {} if which else {"subscribe": "connector-lines"}
     theirs, ours = await both(formats, "rows", **needed, **given)
@@ -157,14 +157,16 @@ async def test_both_formats_give_the_same_rows(formats, lines, given):
     ],
     ids=named,
 )
-async def test_both_formats_refuse_the_same_options(formats, lines, given, theirs, message):
+async def test_kafka_and_minikafka_formats_refuse_the_same_options(
+    formats, lines, given, theirs, message
+):
     with pytest.raises(Exception, match=theirs):
         await asyncio.to_thread(formats.rows, "kafka", subscribe="connector-lines", **given)
     with pytest.raises(Exception, match=message):
         await asyncio.to_thread(formats.rows, "minikafka", subscribe="connector-lines", **given)
 
 
-async def test_both_formats_split_the_partitions_in_the_same_places(formats, lines):
+async def test_kafka_and_minikafka_formats_split_the_partitions_at_the_same_offsets(formats, lines):
     for given in (
         {"startingOffsets": STARTS, "minPartitions": "9"},
         {"endingOffsets": ENDS, "maxRecordsPerPartition": "17"},

@@ -28,7 +28,9 @@ def content(rows: list[dict], *more: str) -> list[str]:
     return sorted(str([row[name] for name in (*CONTENT, *more)]) for row in rows)
 
 
-async def test_both_sinks_write_the_same_records_to_the_same_partitions(spark, cluster):
+async def test_kafka_and_minikafka_sinks_write_the_same_records_to_the_same_partitions(
+    spark, cluster
+):
     await create(cluster, "sink-kafka", "sink-minikafka", partitions=7)
     formats = Formats(spark, cluster.bootstrap)
     headers = [None, [], [("a", b"1"), ("a", None), ("\u00fc", b"")]]
@@ -56,7 +58,9 @@ async def test_both_sinks_write_the_same_records_to_the_same_partitions(spark, c
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxOffsetsPerTrigger": "70"}], ids=str)
-async def test_streams_of_both_formats_read_the_same_batches(spark, cluster, tmp_path, limit):
+async def test_streams_of_kafka_and_minikafka_formats_read_the_same_batches(
+    spark, cluster, tmp_path, limit
+):
     names = "kafka-minikafka", "minikafka-kafka"
     source = f"lines-{len(limit)}"
     targets = {name: f"{name}-{len(limit)}" for name in names}

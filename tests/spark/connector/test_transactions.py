@@ -100,7 +100,9 @@ def write(producer: Producer, chance: random.Random, name: bytes) -> list[bytes]
 
 
 @pytest.mark.parametrize("given", [{}, {"minPartitions": "17"}], ids=["whole", "split"])
-async def test_both_formats_skip_the_same_aborted_transactions(spark, transactions, given):
+async def test_kafka_and_minikafka_formats_skip_the_same_aborted_transactions(
+    spark, transactions, given
+):
     formats = Formats(spark, transactions.bootstrap)
     options = {"subscribe": TOPIC, "includeHeaders": "true", **given}
     committed = options | {"kafka.isolation.level": "read_committed"}
@@ -113,7 +115,9 @@ async def test_both_formats_skip_the_same_aborted_transactions(spark, transactio
     assert {row["value"] for row in everything} >= {*transactions.aborted, b"open"}
 
 
-def test_streams_of_both_formats_skip_the_same_aborted_transactions(spark, transactions, tmp_path):
+def test_kafka_and_minikafka_streams_skip_the_same_aborted_transactions(
+    spark, transactions, tmp_path
+):
     formats = Formats(spark, transactions.bootstrap)
     given = {
         "subscribe": TOPIC,

@@ -107,7 +107,7 @@ async def test_unusual_records_are_restored_unchanged(spark, client, save, load,
     assert {row[:5] for row in result.tables[1].rows} == {(0, 0, 104, 0, 104), (1, 0, 104, 0, 104)}
 
 
-async def test_repeated_runs_add_only_what_is_new(client, save, tmp_path):
+async def test_archive_run_again_adds_only_the_new_records(client, save, tmp_path):
     await client.create_topics(NewTopic("again", 1, 3))
     await fill(client, "again", 0, 0, 50)
     assert (await asyncio.to_thread(save, "again")).facts["records"] == 50
@@ -119,7 +119,9 @@ async def test_repeated_runs_add_only_what_is_new(client, save, tmp_path):
     assert sorted(offsets) == list(range(57))
 
 
-async def test_run_after_a_crash_completes_the_files(client, save, load, tmp_path, monkeypatch):
+async def test_archive_run_after_a_crash_adds_the_missing_records(
+    client, save, load, tmp_path, monkeypatch
+):
     await client.create_topics(NewTopic("crash", 1, 3), NewTopic("crash-again", 1, 3))
     await fill(client, "crash", 0, 0, 100)
     commit, committed = ArchiveDirectory.commit, []
@@ -154,7 +156,7 @@ async def test_archive_without_one_of_its_files_is_not_restored(client, save, lo
         await asyncio.to_thread(load, "holes", "holes-again")
 
 
-async def test_deleted_offsets_are_covered_by_the_archive_and_listed_in_the_mapping(
+async def test_archive_skips_lost_offsets_on_request_and_restore_lists_the_new_offsets(
     client, save, load, cluster
 ):
     await client.create_topics(NewTopic("gaps", 1, 3), NewTopic("gaps-again", 1, 3))

@@ -133,7 +133,7 @@ def test_check_counts_every_kind_of_planted_fault_exactly(spark, tmp_path):
 
 
 @pytest.mark.usefixtures("interpreted_plans")
-def test_check_without_histories_finds_duplicates_overlaps_and_damage(spark, tmp_path):
+def test_check_without_client_histories_finds_duplicates_overlaps_and_damage(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     producer = Producer(7, 0)
     logs.append(TP, batch([b"a", b"b"], 0, producer=producer, sequence=0))
@@ -175,7 +175,9 @@ def test_check_compares_the_reads_of_consumers_with_the_logs(spark, tmp_path):
 
 
 @pytest.mark.usefixtures("interpreted_plans")
-def test_progress_names_every_step_that_spark_computes(spark, tmp_path, monkeypatch):
+def test_progress_report_of_the_check_names_every_step_that_spark_computes(
+    spark, tmp_path, monkeypatch
+):
     report = Report()
     stages: list[str] = []
 

@@ -87,7 +87,7 @@ def test_copy_of_a_topic_to_itself_is_refused():
     assert definition_of(replace(settings, to_servers="h:2")).name == "copy a, b to b"
 
 
-def test_copy_that_skips_lost_records_sets_the_source_option():
+def test_copy_that_skips_lost_records_sets_fail_on_data_loss_to_false():
     settings = CopySettings(("a",), "b", "h:1", "h:1", "checkpoint", skip_lost=True)
     skipping = definition_of(settings)
     assert skipping.sources[0].options["failOnDataLoss"] == "false"

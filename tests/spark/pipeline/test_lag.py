@@ -81,6 +81,6 @@ def test_file_of_lag_samples_must_be_parquet_or_json_lines():
         LagSettings("127.0.0.1:1", output="lag.csv").check()
 
 
-def test_directory_of_the_samples_must_exist_before_they_are_taken(tmp_path):
+def test_output_file_of_lag_samples_is_refused_when_its_directory_does_not_exist(tmp_path):
     with pytest.raises(ConfigError, match="missing does not exist"):
         LagSettings("127.0.0.1:1", output=str(tmp_path / "missing" / "lag.jsonl")).check()

@@ -32,7 +32,7 @@ def state(leader: int, epoch: int, isr: list[int]) -> list[dict[str, Any]]:
     return [{"path": "/brokers/topics/t/partitions/0/state", "data": data}]
 
 
-def test_ledger_pipeline_returns_the_times_and_counts_of_the_ledger_lines(spark, tmp_path):
+def test_ledger_pipeline_computes_election_times_and_isr_changes_from_the_ledgers(spark, tmp_path):
     first = {"kind": "write", "outcome": "ok", "broker": 1, "cause": "1-2"}
     second = {"kind": "write", "outcome": "ok", "broker": 2, "cause": "2-1"}
     write(

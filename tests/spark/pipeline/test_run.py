@@ -190,7 +190,9 @@ async def test_error_of_a_missing_topic_is_explained(pipeline):
     )
 
 
-async def test_parquet_by_an_unknown_column_names_the_columns(client, pipeline):
+async def test_error_of_parquet_partitioned_by_an_unknown_column_lists_the_columns(
+    client, pipeline
+):
     await client.create_topics(NewTopic("run-divided", 1, 3))
     with pytest.raises(
         MinikafkaError, match="partition_by: there is no column user: the columns are"
@@ -208,7 +210,7 @@ async def test_parquet_by_an_unknown_column_names_the_columns(client, pipeline):
         """)
 
 
-async def test_watermark_of_an_unknown_column_names_the_columns(client, pipeline):
+async def test_error_of_a_watermark_on_an_unknown_column_names_that_column(client, pipeline):
     await client.create_topics(NewTopic("run-marked", 1, 3))
     with pytest.raises(MinikafkaError, match="lines: the watermark's column ts is not among"):
         pipeline("""

@@ -120,6 +120,6 @@ async def test_stream_writes_each_window_once_when_the_watermark_passed(
         ({"plot": "p.pdf"}, r"\.png or \.html"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(given, message):
+def test_invalid_or_contradictory_window_settings_are_refused(given, message):
     with pytest.raises(ConfigError, match=message):
         WindowSettings("127.0.0.1:1", ("t",), size_s=60, **given).check()

@@ -124,7 +124,7 @@ def test_special_values_are_accepted_as_in_kafka(kind, name, accepted):
     assert found == "".join(expected)
 
 
-def test_special_values_of_every_numeric_key_are_compared():
+def test_comparison_of_special_values_with_kafka_includes_every_numeric_key():
     compared = {(kind, name) for kind, name, _ in kafkas_special_values()}
 
     for kind, config in (("broker", BrokerConfig), ("topic", TopicConfig)):
@@ -154,7 +154,7 @@ def test_minikafka_adds_three_broker_keys_to_kafkas():
 
 
 @pytest.mark.parametrize("config", [BrokerConfig, TopicConfig])
-def test_every_config_field_except_given_is_a_key_with_a_valid_default(config):
+def test_every_config_field_is_a_key_with_a_valid_default_except_the_given_keys(config):
     keys = config.keys()
 
     assert {field.name for field in fields(config)} - {key.attribute for key in keys.values()} == {
@@ -282,7 +282,7 @@ def test_broker_file_is_one_table_whose_dotted_keys_are_parsed():
 @pytest.mark.parametrize(
     "text", ["[broker", "[brokers]\nbroker.id = 1", "broker = 3", "broker.id = 1\nx = 2"]
 )
-def test_broker_file_with_other_tables_is_refused(text):
+def test_broker_file_with_anything_but_a_broker_table_is_refused(text):
     with pytest.raises(ConfigError):
         BrokerConfig.parse(text)
 
@@ -357,7 +357,7 @@ def test_invalid_cluster_file_is_refused_with_a_reason(text, reason):
         ClusterConfig.parse(text)
 
 
-def test_key_kinds_have_the_numbers_of_describe_configs():
+def test_types_of_config_keys_have_the_type_numbers_of_describe_configs():
     assert {kind.name: int(kind) for kind in Kind} == {
         "UNKNOWN": 0, "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7,
         "PASSWORD": 9,

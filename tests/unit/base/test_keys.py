@@ -1,4 +1,4 @@
-"""Parsing of configuration values: a value has its key's type and is within the bounds, or raises an error."""
+"""Parsing of configuration values: a value of a wrong type or outside the bounds raises an error."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_values_of_toml_and_of_kafkas_text_form_are_accepted(kind, value, parsed
         (Kind.PASSWORD, 12),
     ],
 )
-def test_value_of_another_kind_is_refused_with_the_name_of_the_key(kind, value):
+def test_value_of_a_wrong_type_is_refused_with_the_name_of_the_key(kind, value):
     with pytest.raises(ConfigError, match=r"^some\.key must be"):
         key(kind).parse(value)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, "nan"])
-def test_bounds_apply_to_fractions_and_nan(value):
+def test_fraction_or_nan_outside_the_bounds_of_a_key_is_refused(value):
     with pytest.raises(ConfigError, match="from 0 to 1"):
         key(Kind.DOUBLE, low=0, high=1).parse(value)
 
@@ -85,7 +85,7 @@ def test_bounds_are_inclusive():
             row.parse(value)
 
 
-def test_allowed_values_apply_to_each_item_of_a_list_which_may_be_empty():
+def test_list_may_be_empty_but_each_of_its_items_must_be_an_allowed_value():
     row = key(Kind.LIST, choices=("delete", "compact"))
 
     assert row.parse(" compact , delete ") == ("compact", "delete")
@@ -147,7 +147,7 @@ def test_nested_toml_tables_become_dotted_names():
     assert flatten(nested) == {"log.segment.bytes": 1, "log.dirs": ["a"], "broker.id": 3}
 
 
-def test_name_given_in_both_spellings_is_refused():
+def test_key_written_both_dotted_and_as_a_nested_table_is_refused():
     twice = {"log.segment.bytes": 2, "log": {"segment": {"bytes": 1}}}
 
     with pytest.raises(ConfigError, match=r"^log\.segment\.bytes is given twice"):
@@ -157,7 +157,7 @@ def test_name_given_in_both_spellings_is_refused():
 
 
 @pytest.mark.parametrize("text", ["", "*", "0:1", "0:1, 12:34"])
-def test_list_items_must_have_their_form_unless_the_list_is_a_star(text):
+def test_list_items_must_match_the_pattern_of_the_key_unless_the_list_is_a_star(text):
     row = Key(Kind.LIST, (), "", form="[0-9]+:[0-9]+", name="k")
     assert row.text(row.parse(text)) == text.replace(" ", "")
     for wrong in ("a", "0:1,*", "0", "0:1:2"):

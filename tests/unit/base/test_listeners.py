@@ -147,7 +147,9 @@ def test_two_listeners_may_share_a_port_when_one_is_ipv6() -> None:
         ),
     ],
 )
-def test_listeners_are_refused_with_the_reason(arguments: dict[str, str], reason: str) -> None:
+def test_invalid_listener_settings_are_refused_with_the_reason(
+    arguments: dict[str, str], reason: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(**arguments)
     assert reason in str(caught.value)

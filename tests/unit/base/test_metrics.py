@@ -56,7 +56,7 @@ def test_prometheus_name_equals_the_name_in_the_jmx_exporter(
     assert prometheus_name(name, kind) == expected
 
 
-def test_text_holds_help_type_and_value_of_each_metric() -> None:
+def test_prometheus_text_shows_help_type_and_value_of_each_metric() -> None:
     metrics = Metrics()
     shrinks = metrics.counter(BEAN + "IsrShrinksPerSec", "ISRs cut.")
     metrics.gauge(BEAN + "LeaderCount", "Partitions led.", lambda: 3)
@@ -71,7 +71,7 @@ def test_text_holds_help_type_and_value_of_each_metric() -> None:
     )
 
 
-def test_text_names_a_metric_once_for_all_of_its_labels() -> None:
+def test_prometheus_text_shows_help_and_type_once_for_all_labels_of_a_metric() -> None:
     metrics = Metrics()
     for request in ("Metadata", "ListOffsets"):
         metrics.counter(
@@ -85,7 +85,7 @@ def test_text_names_a_metric_once_for_all_of_its_labels() -> None:
     ]
 
 
-def test_text_escapes_labels_and_help() -> None:
+def test_prometheus_text_escapes_label_values_and_help() -> None:
     metrics = Metrics()
     metrics.collect("up", Kind.GAUGE, 'a\\b\n"c"', lambda: [Sample({"topic": 'a\\b\n"c"'}, 1)])
     assert text(metrics) == (
@@ -93,7 +93,7 @@ def test_text_escapes_labels_and_help() -> None:
     )
 
 
-def test_text_of_a_histogram_is_a_summary() -> None:
+def test_histogram_is_shown_as_a_summary_in_the_prometheus_text() -> None:
     metrics = Metrics()
     times = metrics.histogram(
         "kafka.network:type=RequestMetrics,name=TotalTimeMs", "T.", request="R"
@@ -120,7 +120,7 @@ def test_metric_is_registered_once_for_each_set_of_labels() -> None:
         metrics.gauge("requests", "R.", lambda: 0, request="C")
 
 
-def test_metric_totals_are_the_values_without_labels_by_short_name() -> None:
+def test_metric_totals_have_short_names_and_omit_metrics_with_labels() -> None:
     metrics = Metrics()
     metrics.gauge(BEAN + "LeaderCount", "L.", lambda: 3)
     metrics.computed_counter(BEAN + "IsrShrinksPerSec", "I.", lambda: 1)
@@ -153,7 +153,7 @@ def test_histogram_counts_values_out_of_range_at_its_bounds() -> None:
     assert histogram.quantile(1.0) == 2**31 - 1
 
 
-def test_quantiles_cover_two_periods() -> None:
+def test_histogram_quantiles_forget_a_value_after_two_rotations() -> None:
     metrics = Metrics()
     histogram = metrics.histogram("times", "T.")
     histogram.record(8)

@@ -41,7 +41,7 @@ def test_topic_name_that_kafka_allows_is_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*TOPICS, None, 1, b"t", ["t"]])
-def test_other_topic_name_is_refused_in_printable_characters(name: object) -> None:
+def test_invalid_topic_name_is_refused_with_a_short_ascii_message(name: object) -> None:
     with pytest.raises(ValueError, match="is not a topic name") as caught:
         names.parse_topic(name)
     assert str(caught.value).isascii()
@@ -76,12 +76,12 @@ def test_data_that_is_not_a_strict_json_object_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "t", "ü", "\U0001f600", "\0"])
-def test_text_that_can_be_encoded_is_accepted(text: str) -> None:
+def test_string_of_valid_unicode_is_accepted(text: str) -> None:
     assert names.parse_text(text) == text
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udc00", None, 7, b"t"])
-def test_text_that_cannot_be_encoded_is_refused(text: object) -> None:
+def test_invalid_unicode_or_a_value_that_is_not_a_string_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match=r"is not (a string|valid Unicode)"):
         names.parse_text(text)
 

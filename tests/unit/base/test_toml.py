@@ -30,7 +30,7 @@ def test_invalid_toml_is_reported_in_one_line_with_its_place(text, said):
     assert "\n" not in str(caught.value)
 
 
-def test_missing_table_is_empty_and_a_value_is_not_a_table():
+def test_missing_toml_table_is_read_as_empty_and_a_value_in_its_place_is_refused():
     document = read_toml("a = 1\n[b]\nc = 2\n")
 
     assert (table_of(document, "b"), table_of(document, "z")) == ({"c": 2}, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from minikafka.base.traffic import TopicTraffic
 
 
-def test_total_keeps_the_counts_of_deleted_topics() -> None:
+def test_total_traffic_keeps_the_counts_of_deleted_topics() -> None:
     topics = TopicTraffic()
     topics.of("a").bytes_in += 5
     topics.of("b").bytes_in += 7

@@ -11,7 +11,7 @@ from minikafka.wire.versions import PRODUCE
 
 
 @pytest.mark.parametrize("size", [259, 1094, 16_384, 131_072, 900_000])
-def test_batch_has_the_requested_size_and_passes_the_checks(size):
+def test_benchmark_batch_has_the_requested_size_and_is_valid_for_a_leader(size):
     data = batch_of(size)
 
     assert len(data) == size
@@ -19,7 +19,7 @@ def test_batch_has_the_requested_size_and_passes_the_checks(size):
 
 
 @pytest.mark.parametrize("version", [7, 9])
-def test_request_is_decoded_correctly(version):
+def test_pre_encoded_produce_request_is_decoded_by_the_codec(version):
     frame = produce_request(version, "tt", 5, b"records", 77)
 
     request = codec.decode_request(PRODUCE, version, memoryview(frame)[14 + len("load") :])
@@ -46,7 +46,7 @@ def test_produce_response_template_matches_only_success(version):
     assert answer.fields.unpack(encoded(6)) != answer.expected
 
 
-def test_each_leader_gets_one_connection_and_an_equal_share():
+def test_each_leading_broker_gets_one_connection_and_an_equal_share_of_the_load():
     leaders = [Leader(0, "h", 1), Leader(1, "h", 2), Leader(2, "h", 1)]
 
     loads = produce_loads(leaders, "tt", 259, version=7, in_flight=4, total=100)

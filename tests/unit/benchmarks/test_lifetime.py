@@ -104,7 +104,10 @@ def test_blocking_benchmark_run_ends_before_it_fills_the_file_system(
 
 @pytest.fixture
 def unhandled():
-    """Make a signal that the benchmark run does not handle raise AssertionError instead of ending pytest."""
+    """Install signal handlers that raise AssertionError.
+
+    Without them, a signal that the benchmark run does not handle would end pytest.
+    """
 
     def fail(number: int, _: object) -> None:
         raise AssertionError(f"signal {number} is not handled")

@@ -37,14 +37,14 @@ def response(records: bytes | None, error: int = 0) -> bytes:
     return codec.encode_response(1, FETCH, 11, body)[4:]
 
 
-def test_records_of_a_response_are_found():
+def test_records_are_extracted_from_a_fetch_response():
     data = batches(3)
 
     assert bytes(records_of(response(data), "tt")) == data
     assert bytes(records_of(response(b""), "tt")) == b""
 
 
-def test_error_of_the_partition_ends_the_load():
+def test_partition_error_in_a_fetch_response_raises_load_error():
     with pytest.raises(LoadError, match="error 6"):
         records_of(response(b"", error=6), "tt")
 

@@ -22,12 +22,12 @@ def test_rate_of_a_stream_leaves_out_its_first_micro_batch():
     assert spark_rates.backlog_rate(progress) == pytest.approx(1.0)
 
 
-def test_stream_with_another_number_of_micro_batches_is_refused():
+def test_rate_of_a_stream_with_an_unexpected_number_of_micro_batches_is_refused():
     with pytest.raises(AssertionError):
         spark_rates.backlog_rate([micro_batch(2_000, 2), micro_batch(4_000, 4)])
 
 
-def test_ready_stream_divides_its_rows_into_micro_batches():
+def test_ready_rows_source_divides_its_rows_into_micro_batches_and_partitions():
     source = spark_floor.ReadyRows({"rows": "60", "partitions": "6", "maxOffsetsPerTrigger": "24"})
     reader = source.streamReader(SCHEMA)
     ends = [reader.initialOffset()]

@@ -288,7 +288,7 @@ async def test_files_of_a_deleted_topic_are_removed_after_the_delay() -> None:
         )
 
 
-async def test_registration_is_retried_when_the_session_ends_during_the_read_back(
+async def test_registration_is_retried_when_the_session_ends_while_its_outcome_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(1) as cluster:
@@ -377,7 +377,7 @@ async def test_invalid_session_file_is_logged_and_ends_no_session(
     assert "/data/zookeeper-session is not readable, the former session will expire" in caplog.text
 
 
-async def test_start_ends_the_session_of_the_former_process_for_any_session_id(
+async def test_starting_broker_ends_the_zookeeper_session_of_the_former_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended: list[int] = []
@@ -419,7 +419,7 @@ async def test_directory_goes_offline_when_an_offset_lookup_fails(
         assert cluster.crashes == []
 
 
-async def test_request_before_the_registration_is_checked_against_the_new_broker_epoch(
+async def test_stale_request_that_arrives_before_the_registration_is_refused_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The request was sent to the former broker process at the same address."""

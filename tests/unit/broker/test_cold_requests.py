@@ -1,4 +1,4 @@
-"""The order of one connection's requests when some requests are answered later."""
+"""The order of one connection's requests if the handlers of some requests do not answer immediately."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T0 = TopicPartition("t", 0)
 
 
 class Parking:
-    """A handler of FindCoordinator that answers when the test calls `answer`, like a JoinGroup that waits."""
+    """A handler that answers FindCoordinator requests only when the test calls `answer`."""
 
     def __init__(self) -> None:
         self.parked: list[RequestContext] = []
@@ -146,7 +146,9 @@ async def test_cold_request_begins_when_earlier_cold_requests_are_answered(bench
     await bench.answered(1, 2, 3, 4)
 
 
-async def test_produce_and_fetch_do_not_wait_for_a_parked_request(bench: Bench) -> None:
+async def test_produce_and_fetch_are_handled_before_an_earlier_request_is_answered(
+    bench: Bench,
+) -> None:
     bench.send(find(1), metadata(2), produce(3))
     await until(lambda: bench.log_end == 1 and bench.parking.parked)
     bench.send(fetch(4), produce(5))
@@ -190,7 +192,7 @@ async def test_request_context_has_client_version_connection_listener_and_princi
     assert first.connection.principal == "User:ANONYMOUS"
 
 
-async def test_handler_may_answer_before_it_returns(
+async def test_response_is_sent_when_the_handler_answers_before_it_returns(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def at_once(services: Services, asked: Any, context: RequestContext) -> Any:
@@ -245,7 +247,7 @@ def _not_a_response(*_: Any) -> Any:
 @pytest.mark.parametrize(
     "failing", [_kafka_error, _defect, _late_kafka_error, _late_defect, _not_a_response]
 )
-async def test_handler_that_raises_closes_only_its_own_connection(
+async def test_exception_in_a_handler_closes_only_the_connection_of_the_request(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., Any]
 ) -> None:
     monkeypatch.setitem(listener.HANDLERS, METADATA, failing)
@@ -391,7 +393,7 @@ async def test_long_response_yields_to_other_connections(
     await bench.answered(1, 2)
 
 
-async def test_response_steps_that_raise_close_the_connection(
+async def test_exception_in_a_step_of_a_response_closes_the_connection(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(listener.HANDLERS, FIND_COORDINATOR, _failing_in_steps)
@@ -408,7 +410,7 @@ def large(correlation: int, count: int = 3_000) -> bytes:
 
 
 class Counting:
-    """A handler of Metadata that takes ten steps and counts the requests in progress."""
+    """A handler of Metadata that yields ten times before it responds, and counts the requests in progress."""
 
     def __init__(self) -> None:
         self.in_progress = self.most = self.done = 0
@@ -429,7 +431,7 @@ class Counting:
 
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
-    """Return a `Counting` that handles all Metadata requests. An event loop turn takes one step of one request."""
+    """Return a `Counting` that handles all Metadata requests, and allow only one of its steps per event loop turn."""
     made = Counting()
     monkeypatch.setitem(listener.HANDLERS, METADATA, made)
     monkeypatch.setattr(cold_requests, "TURN_MS", 0)
@@ -452,7 +454,7 @@ async def test_at_most_one_large_request_of_all_connections_is_in_progress(
     assert (counting.most, counting.done) == (1, 10)
 
 
-async def test_large_request_is_in_progress_while_its_handler_is_awaited(
+async def test_no_second_large_request_begins_while_a_large_requests_handler_is_awaited(
     bench: Bench, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = asyncio.Event()
@@ -494,7 +496,7 @@ async def test_small_request_is_answered_while_a_large_one_is_decoded(
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
-async def test_next_large_request_begins_when_an_earlier_connection_closes(
+async def test_large_request_begins_when_the_connection_of_an_earlier_one_closes(
     bench: Bench, counting: Counting, is_begun: bool
 ) -> None:
     first, second, third = bench.peer, await connected(bench), await connected(bench)
@@ -511,7 +513,7 @@ async def test_next_large_request_begins_when_an_earlier_connection_closes(
     assert counting.done == 2
 
 
-async def test_malformed_large_request_closes_only_its_own_connection(
+async def test_malformed_large_request_closes_only_the_connection_that_sent_it(
     bench: Bench, counting: Counting
 ) -> None:
     other = await connected(bench)
@@ -524,7 +526,7 @@ async def test_malformed_large_request_closes_only_its_own_connection(
 
 
 @pytest.mark.parametrize("steps", [0, 1, 100])
-async def test_handler_may_answer_with_steps_before_it_returns(
+async def test_response_is_sent_when_the_handler_answers_with_a_generator(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     def made() -> Steps:

@@ -77,13 +77,13 @@ def stage() -> Stage:
     return Stage()
 
 
-def test_turn_serves_each_connection_at_most_once(stage: Stage) -> None:
+def test_one_turn_of_cold_requests_serves_each_connection_at_most_once(stage: Stage) -> None:
     stage.connection("a", 3, 0)
     stage.connection("b", 2, 0)
     assert stage.run(4) == "a b | a b | a |"
 
 
-def test_exception_in_a_request_closes_only_its_own_connection(
+def test_exception_in_a_request_closes_only_the_connection_of_the_request(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage.connection("a", 2, 0)
@@ -94,7 +94,7 @@ def test_exception_in_a_request_closes_only_its_own_connection(
     assert "of a defect" in caplog.text
 
 
-def test_turn_ends_after_its_maximum_time(stage: Stage) -> None:
+def test_turn_of_cold_requests_ends_after_its_maximum_time(stage: Stage) -> None:
     for name in "abcde":
         stage.connection(name, 1, TURN_MS // 2)
     assert stage.run(3) == "a b | c d | e |"

@@ -28,7 +28,7 @@ def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:
     return {entry.key.name: entry for entry in entries}
 
 
-def test_topic_entry_takes_its_value_from_topic_or_broker_or_default() -> None:
+def test_topic_config_value_comes_from_the_topic_or_the_broker_or_the_default() -> None:
     entries = by_name(
         topic_entries(TopicConfig.from_broker(BROKER, {"retention.ms": "5"}), SETTINGS)
     )

@@ -44,7 +44,7 @@ def test_changed_settings_that_need_no_restart_are_applied() -> None:
     assert {(c.log_retention_ms, c.num_partitions) for c in replicas.applied} == {(5, 3)}
 
 
-def test_unchanged_file_is_not_applied_and_its_secret_is_not_compared() -> None:
+def test_unchanged_file_has_no_changes_although_the_secret_is_left_out() -> None:
     replicas = Replicas()
     assert updates(replicas).file_changed(FILE) == []
     assert replicas.applied == []

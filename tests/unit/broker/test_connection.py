@@ -163,7 +163,7 @@ async def test_requests_wait_until_the_client_receives_an_earlier_large_response
     assert not owing._paused
 
 
-async def test_connection_handles_a_limited_number_of_fetch_rows_per_loop_pass(
+async def test_connection_handles_a_limited_number_of_fetched_partitions_per_loop_turn(
     stored: MemoryCluster,
 ) -> None:
     client = await join(stored)
@@ -179,7 +179,7 @@ async def test_connection_handles_a_limited_number_of_fetch_rows_per_loop_pass(
 
 
 class LongTurns(LoopClock):
-    """A clock that advances by `TURN_MS` at each reading, so that each turn handles only one piece of work."""
+    """A clock that advances by a turn's time limit at each reading, so that a turn handles only one piece of work."""
 
     time = 0
 
@@ -233,7 +233,7 @@ async def test_connection_is_closed_when_records_are_deleted_before_they_are_sen
     assert stored.crashes == []
 
 
-async def test_failed_read_of_waiting_records_takes_the_log_directory_offline(
+async def test_log_directory_goes_offline_when_records_for_a_response_cannot_be_read(
     stored: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = await join(stored)

@@ -56,7 +56,7 @@ def sessions(cluster: MemoryCluster) -> int:
 
 @pytest.mark.row("R50")
 @pytest.mark.parametrize("version", [7, 9, 11, 12])
-def test_session_response_contains_only_changed_partitions(version: int) -> None:
+def test_fetch_session_response_contains_only_changed_partitions(version: int) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster, version=version)
         await produce(user, 2, b"a")
@@ -87,7 +87,7 @@ def test_consumer_below_version_7_or_without_an_initial_epoch_gets_no_session() 
 
 
 @pytest.mark.row("R50")
-def test_unknown_session_id_or_wrong_epoch_is_an_error_and_keeps_the_session() -> None:
+def test_wrong_fetch_session_id_or_epoch_is_refused_and_the_session_continues() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster)
         await consumer.poll()
@@ -108,7 +108,7 @@ def test_unknown_session_id_or_wrong_epoch_is_an_error_and_keeps_the_session() -
 
 
 @pytest.mark.row("R50")
-def test_session_is_closed_with_the_final_epoch_at_once() -> None:
+def test_fetch_session_is_removed_at_once_when_the_consumer_closes_it() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster)
         await consumer.poll()
@@ -122,7 +122,7 @@ def test_session_is_closed_with_the_final_epoch_at_once() -> None:
 
 
 @pytest.mark.row("R50")
-def test_session_ends_when_its_last_partition_is_forgotten() -> None:
+def test_fetch_session_ends_when_the_consumer_removes_its_last_partition() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster)
         await consumer.poll()
@@ -134,7 +134,7 @@ def test_session_ends_when_its_last_partition_is_forgotten() -> None:
 
 
 @pytest.mark.row("R50")
-def test_session_continues_over_another_connection() -> None:
+def test_fetch_session_continues_when_the_consumer_reconnects() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster)
         await consumer.poll()
@@ -165,7 +165,9 @@ def test_waiting_fetch_is_refused_when_another_fetch_uses_its_session() -> None:
 
 @pytest.mark.key("max.incremental.fetch.session.cache.slots")
 @pytest.mark.parametrize(("slots", "ids"), [(0, 0), (2, 2), (5, 3)])
-def test_consumer_gets_records_without_a_session_when_no_slot_is_free(slots: int, ids: int) -> None:
+def test_consumer_gets_records_without_a_session_when_no_session_slot_is_free(
+    slots: int, ids: int
+) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5, b"z")
         consumers = [await consumer_of(cluster) for _ in range(3)]
@@ -179,7 +181,7 @@ def test_consumer_gets_records_without_a_session_when_no_slot_is_free(slots: int
 
 
 @pytest.mark.row("R50")
-def test_deleted_and_recreated_topic_are_reported_in_the_session() -> None:
+def test_fetch_session_reports_a_deleted_topic_and_reads_the_recreated_topic() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster)
         await produce(user, 0, b"old")
@@ -276,7 +278,7 @@ def test_waiting_fetch_of_a_session_is_answered_by_the_next_record() -> None:
 
 
 @pytest.mark.row("R50")
-def test_session_of_many_partitions_is_served_in_steps() -> None:
+def test_fetch_session_of_200_partitions_returns_the_records_of_all_partitions() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.create_topics(NewTopic("many", 200, 1))
         consumer = await consumer_of(cluster)
@@ -332,7 +334,7 @@ def test_partitions_take_turns_when_a_response_holds_one_batch() -> None:
 
 
 @pytest.mark.key("fetch.max.bytes")
-def test_response_is_limited_by_the_broker() -> None:
+def test_fetch_response_is_limited_by_fetch_max_bytes_of_the_broker() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         for number in NUMBERS:
             await produce(user, number, bytes(900))

@@ -14,11 +14,11 @@ async def answer(value: str) -> str:
     return value
 
 
-async def test_wait_returns_the_result_of_the_call():
+async def test_wait_for_returns_the_result_of_the_awaited_call():
     assert await Controllership().wait_for(answer("moved")) == "moved"
 
 
-async def test_wait_raises_the_error_of_the_call_unwrapped():
+async def test_wait_for_raises_the_exception_of_the_awaited_call_unchanged():
     async def refuse() -> None:
         raise OSError("refused")
 
@@ -26,7 +26,7 @@ async def test_wait_raises_the_error_of_the_call_unwrapped():
         await Controllership().wait_for(refuse())
 
 
-async def test_wait_cancels_the_call_when_the_controllership_ends():
+async def test_wait_for_cancels_the_awaited_call_when_the_controllership_ends():
     controllership, begun, cleaned = Controllership(), asyncio.Event(), []
 
     async def call() -> None:
@@ -44,7 +44,7 @@ async def test_wait_cancels_the_call_when_the_controllership_ends():
     assert (refused.value.code, cleaned) == (ErrorCode.NOT_CONTROLLER, ["call"])
 
 
-async def test_wait_returns_a_result_that_arrived_when_the_controllership_ended():
+async def test_wait_for_returns_a_result_that_arrived_as_the_controllership_ended():
     controllership = Controllership()
     result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     waiting = asyncio.ensure_future(controllership.wait_for(result))
@@ -54,7 +54,7 @@ async def test_wait_returns_a_result_that_arrived_when_the_controllership_ended(
     assert await waiting == "moved"
 
 
-async def test_wait_is_refused_after_the_controllership_has_ended():
+async def test_wait_for_raises_an_error_after_the_controllership_has_ended():
     controllership = Controllership()
     controllership.end()
     with pytest.raises(KafkaError):
@@ -62,7 +62,7 @@ async def test_wait_is_refused_after_the_controllership_has_ended():
     assert controllership.has_ended
 
 
-async def test_wait_cancels_its_call_when_the_wait_is_cancelled():
+async def test_wait_for_cancels_the_awaited_call_when_it_is_cancelled():
     begun, cleaned = asyncio.Event(), []
 
     async def call() -> None:

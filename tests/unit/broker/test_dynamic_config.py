@@ -20,7 +20,7 @@ def settings(**static: object) -> DynamicConfig:
     return DynamicConfig(BrokerConfig.from_mapping({"broker.id": 1, **keys}))
 
 
-def test_setting_of_one_broker_precedes_the_cluster_setting_and_the_file() -> None:
+def test_broker_setting_precedes_the_cluster_setting_which_precedes_the_file() -> None:
     dynamic = settings(min_insync_replicas=2)
     assert dynamic.current.min_insync_replicas == 2
     assert dynamic.load({"min.insync.replicas": "3"}, {})
@@ -31,7 +31,7 @@ def test_setting_of_one_broker_precedes_the_cluster_setting_and_the_file() -> No
     assert dynamic.current == dynamic.static
 
 
-def test_load_returns_false_when_the_settings_do_not_change() -> None:
+def test_load_returns_false_when_the_effective_config_does_not_change() -> None:
     dynamic = settings()
     assert dynamic.load({UNCLEAN: "true"}, {})
     assert not dynamic.load({UNCLEAN: "true"}, {RATE: "5"})
@@ -45,7 +45,7 @@ def test_topics_inherit_altered_broker_settings() -> None:
     assert (topic.retention_ms, topic.max_message_bytes) == (7, 99)
 
 
-def test_load_ignores_stored_settings_that_are_invalid() -> None:
+def test_invalid_stored_settings_are_ignored() -> None:
     dynamic = settings()
     dynamic.load(
         {"min.insync.replicas": "0", "num.io.threads": "9", "broker.id": "7", UNCLEAN: "true"}, {}
@@ -55,7 +55,7 @@ def test_load_ignores_stored_settings_that_are_invalid() -> None:
     assert dynamic.current.unclean_leader_election_enable
 
 
-def test_load_falls_back_to_the_file_when_settings_contradict_each_other() -> None:
+def test_settings_of_the_file_apply_when_stored_settings_contradict_each_other() -> None:
     dynamic = settings()
     dynamic.load(
         {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"}, {}
@@ -77,7 +77,7 @@ def test_load_falls_back_to_the_file_when_settings_contradict_each_other() -> No
         ),
     ],
 )
-def test_check_refuses_static_and_invalid_settings_with_the_reason(
+def test_changes_to_static_or_invalid_settings_are_refused_with_the_reason(
     values: dict[str, str], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -104,7 +104,7 @@ def wanted(**static: object) -> BrokerConfig:
     return settings(**static).static
 
 
-def test_reload_applies_settings_that_need_no_restart_and_lists_every_difference() -> None:
+def test_file_reload_applies_changes_that_need_no_restart_and_lists_all_changes() -> None:
     dynamic = settings(min_insync_replicas=2, num_partitions=3)
     changes, has_effect = dynamic.reload(wanted(num_partitions=6, log_retention_ms=5))
     assert has_effect

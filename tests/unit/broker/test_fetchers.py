@@ -190,7 +190,7 @@ async def test_all_partitions_of_one_leader_have_one_fetcher() -> None:
 
 
 @pytest.mark.row("R52")
-async def test_connection_is_closed_when_no_partition_is_followed() -> None:
+async def test_new_connection_is_closed_when_the_last_partition_was_removed_meanwhile() -> None:
     transport: Any = Slow()
     tasks = TaskRegistry()
     made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, _ignore, _ignore, _ignore)
@@ -204,7 +204,7 @@ async def test_connection_is_closed_when_no_partition_is_followed() -> None:
     await tasks.close()
 
 
-async def test_lost_connection_to_a_followed_leader_is_reported() -> None:
+async def test_fetcher_reports_a_leader_once_when_the_connection_to_it_is_lost() -> None:
     transport: Any = Slow()
     transport.made.set()
     tasks = TaskRegistry()

@@ -36,7 +36,7 @@ def receivers() -> list[Receiver]:
     return [Receiver(room) for _ in range(4)]
 
 
-def test_request_that_does_not_fit_waits_for_an_earlier_request(receivers: list[Receiver]) -> None:
+def test_large_requests_wait_for_memory_in_the_order_of_arrival(receivers: list[Receiver]) -> None:
     first, second, third, _ = receivers
     assert first.ask(6_000_000)
     assert not second.ask(6_000_000)
@@ -45,7 +45,9 @@ def test_request_that_does_not_fit_waits_for_an_earlier_request(receivers: list[
     assert (second.has_room, third.has_room) == (True, True)
 
 
-def test_request_larger_than_the_whole_room_is_received_alone(receivers: list[Receiver]) -> None:
+def test_request_larger_than_the_whole_memory_budget_is_received_alone(
+    receivers: list[Receiver],
+) -> None:
     first, second, *_ = receivers
     assert first.ask(100_000_000)
     assert not second.ask(1)
@@ -53,14 +55,16 @@ def test_request_larger_than_the_whole_room_is_received_alone(receivers: list[Re
     assert second.has_room
 
 
-def test_connection_that_asks_again_keeps_its_room(receivers: list[Receiver]) -> None:
+def test_connection_that_asks_for_memory_again_is_not_counted_twice(
+    receivers: list[Receiver],
+) -> None:
     first, second, *_ = receivers
     assert first.ask(6_000_000)
     assert first.ask(6_000_000)
     assert second.ask(4_000_000)
 
 
-def test_client_that_stops_sending_loses_its_connection_while_others_wait(
+def test_slow_client_is_disconnected_while_another_client_waits_for_memory(
     receivers: list[Receiver],
 ) -> None:
     stalled, slow, sending, waiting = receivers
@@ -89,7 +93,9 @@ def test_connection_with_a_complete_request_is_not_closed_as_slow(
     assert (whole.reason, waiting.reason) == ("", "")
 
 
-def test_connection_that_waits_for_more_than_30_sweeps_is_closed(receivers: list[Receiver]) -> None:
+def test_connection_that_waits_for_memory_for_more_than_30_sweeps_is_closed(
+    receivers: list[Receiver],
+) -> None:
     whole, waiting, *_ = receivers
     whole.ask(10_000_000)
     whole.arrived = None

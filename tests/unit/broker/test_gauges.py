@@ -158,7 +158,7 @@ async def test_metrics_show_the_state_of_the_controller() -> None:
         await until(lambda: totals(active)[name] == 0)
 
 
-def test_each_controller_event_and_signal_has_a_controller_state() -> None:
+def test_each_controller_event_and_signal_is_mapped_to_a_controller_state() -> None:
     """An event that is caused by a `Signal` is handled in the controller state of that signal."""
     assert {signal.value for signal in Signal} < CONTROLLER_STATES.keys()
     caused_by_signals = {
@@ -227,7 +227,7 @@ async def test_metrics_show_availability_and_waiting_produce_requests_of_each_pa
 
 
 @pytest.mark.row("H3", "C39")
-async def test_metrics_count_unclean_elections_of_each_partition_and_each_brokers_backlog() -> None:
+async def test_metrics_count_unclean_elections_and_the_requests_queued_for_each_broker() -> None:
     async with MemoryCluster(3) as cluster, cluster.client() as user:
         active = next(b for b in cluster.brokers.values() if b.controller.is_active)
         first, second = (n for n, b in cluster.brokers.items() if b is not active)

@@ -151,7 +151,7 @@ REQUESTS: list[tuple[int, int, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("api", "version", "values"), REQUESTS, ids=lambda value: str(value)[:2])
-async def test_handler_reads_at_most_one_part_of_a_request_per_turn(
+async def test_admin_handler_reads_a_limited_number_of_request_elements_per_loop_turn(
     api: int, version: int, values: dict[str, Any]
 ) -> None:
     cold = Cold()
@@ -178,7 +178,7 @@ def _elements(request: Any, name: str) -> Any:
     return value if isinstance(value, tuple) else ()
 
 
-async def test_each_turn_handles_one_part_of_one_request() -> None:
+async def test_later_parts_of_all_requests_are_handled_in_separate_event_loop_turns() -> None:
     give_way = GiveWay(LoopClock())
     async with counted() as turns:
         done: list[tuple[int, int]] = []
@@ -201,13 +201,13 @@ async def test_cancelled_request_does_not_delay_other_requests() -> None:
     assert waiting[0].cancelled()
 
 
-async def test_parts_contain_every_item_once() -> None:
+async def test_parts_of_a_request_contain_each_item_once() -> None:
     give_way = GiveWay(LoopClock())
     assert [list(part) async for part in give_way.parts(range(5), 2)] == [[0, 1], [2, 3], [4]]
     assert [list(part) async for part in give_way.parts([], 2)] == [[]]
 
 
-async def test_replicas_of_many_new_partitions_are_chosen_in_parts(
+async def test_event_loop_turn_chooses_replicas_of_a_limited_number_of_new_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cold = Cold()

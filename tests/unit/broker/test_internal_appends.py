@@ -64,7 +64,7 @@ async def test_append_waits_for_the_high_watermark(hosted: Hosted) -> None:
     assert await second == 1
 
 
-async def test_append_inside_a_tick_is_written_at_the_end_of_the_tick(hosted: Hosted) -> None:
+async def test_append_is_written_at_the_end_of_the_event_loop_tick(hosted: Hosted) -> None:
     await lead(hosted)
     appended = hosted.replicas.append(T0, batch(b"a"))
     log = hosted.replicas.partitions[T0].log
@@ -74,7 +74,9 @@ async def test_append_inside_a_tick_is_written_at_the_end_of_the_tick(hosted: Ho
     assert await appended == 0
 
 
-async def test_append_outside_a_tick_is_written_in_the_next_turn(hosted: Hosted) -> None:
+async def test_append_outside_of_a_tick_is_written_in_the_next_event_loop_iteration(
+    hosted: Hosted,
+) -> None:
     await lead(hosted)
     appended = hosted.replicas.append(T0, batch(b"a"))
     for _ in range(2):
@@ -129,7 +131,9 @@ async def test_append_fails_when_leadership_ends_before_it_is_committed(
     assert raised.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_append_survives_a_new_epoch_of_the_same_leader(hosted: Hosted) -> None:
+async def test_append_is_acknowledged_in_a_later_leader_epoch_of_the_same_leader(
+    hosted: Hosted,
+) -> None:
     await lead(hosted, isr=(0, 9))
     appended = hosted.replicas.append(T0, batch(b"a"))
     await written(hosted, 1)

@@ -83,7 +83,7 @@ async def test_isr_write_keeps_the_leader_epoch_and_creates_a_notification(bench
 
 
 @pytest.mark.row("T18", "R28")
-async def test_isr_is_committed_when_a_write_with_a_lost_response_is_found(
+async def test_isr_change_is_committed_when_the_response_to_its_write_was_lost(
     bench: Bench,
 ) -> None:
     write = bench.coordination.set
@@ -101,7 +101,7 @@ async def test_isr_is_committed_when_a_write_with_a_lost_response_is_found(
 
 
 @pytest.mark.row("T18")
-async def test_isr_stays_pending_while_reading_back_its_write_fails(
+async def test_isr_change_stays_pending_until_zookeeper_shows_that_it_was_written(
     bench: Bench,
 ) -> None:
     """The write may have succeeded. Until a read shows this, the joining replica counts for the high watermark."""
@@ -129,7 +129,7 @@ async def test_isr_stays_pending_while_reading_back_its_write_fails(
 
 
 @pytest.mark.row("R3", "R28")
-async def test_isr_stays_pending_when_another_writer_changed_the_state(
+async def test_isr_change_stays_pending_when_another_writer_changed_the_partition_state(
     bench: Bench,
 ) -> None:
     moved_on = replace(bench.node(), leader_epoch=7)

@@ -145,7 +145,10 @@ def test_idle_connection_is_closed_at_the_idle_limit(limit: int) -> None:
 
 
 async def connections_after_idling(limit: int, *, seconds: int) -> int:
-    """Return how many connections two requests `seconds` apart use. `limit`: the broker's connections.max.idle.ms."""
+    """Send a request, wait `seconds`, send a second request; return the number of connections that were used.
+
+    `limit`: the broker's connections.max.idle.ms.
+    """
     async with MemoryCluster(1, connections_max_idle_ms=limit) as cluster, cluster.client() as user:
         await user.create_topics(NewTopic("t", 1, 1))
         listener = cluster.brokers[0].listener

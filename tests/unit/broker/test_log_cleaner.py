@@ -294,7 +294,7 @@ def test_cleaned_copy_is_dropped_when_the_log_is_truncated_meanwhile() -> None:
     run(scenario, log_cleaner_io_max_bytes_per_second=3_000.0)
 
 
-def test_cleaning_is_aborted_when_the_broker_becomes_follower_and_runs_again() -> None:
+def test_cleaning_is_aborted_by_a_change_to_follower_and_is_started_again() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await update(user, 60)
         leader = (await user.describe_topics("t"))[0].partitions[0].leader

@@ -62,7 +62,7 @@ async def test_wait_until_returns_false_when_the_condition_does_not_become_true(
     assert await cache.wait_until(lambda: True, 0)
 
 
-def test_encoded_topics_are_kept_by_updates_of_other_topics() -> None:
+def test_update_keeps_the_encoded_metadata_of_topics_that_it_does_not_contain() -> None:
     cache = MetadataCache(LoopClock())
     cache.update(request(state("a", 0, (1,)), state("b", 0, (1,)), ids=[("a", b"i" * 16)]))
     cache.snapshot.encoded.update({(9, "a", 0): b"A", (9, "b", 0): b"B"})

@@ -46,7 +46,7 @@ class Client:
 
 
 class Records(Deferred):
-    """`size` bytes of deferred records that come from no log: every byte is `r`."""
+    """A stand-in for records that are read from a log in pieces: `size` bytes `r`."""
 
     def __init__(self, size: int) -> None:
         self._size = self.left = size
@@ -64,7 +64,7 @@ def waiting(ahead: ReadAhead, *slices: Any) -> tuple[Outbox, Client]:
     return outbox, client
 
 
-def test_only_one_piece_is_read_for_a_client_that_receives_nothing() -> None:
+def test_only_one_piece_of_a_response_is_read_for_a_client_that_receives_nothing() -> None:
     ahead = ReadAhead()
     outbox, client = waiting(ahead, b"head", Records(50 << 20), b"tail")
     for _ in range(5):
@@ -72,7 +72,7 @@ def test_only_one_piece_is_read_for_a_client_that_receives_nothing() -> None:
     assert ahead.used == len(client.queue) == PIECE_MAX
 
 
-def test_slices_are_sent_in_order_as_the_client_receives_them() -> None:
+def test_response_is_sent_in_order_as_the_client_receives_it() -> None:
     ahead = ReadAhead()
     outbox, client = waiting(ahead, b"head", Records(1 << 20), b"middle", Records(7), b"tail")
     data = client.receive()
@@ -83,7 +83,7 @@ def test_slices_are_sent_in_order_as_the_client_receives_them() -> None:
     assert ahead.used == 0
 
 
-def test_turn_of_a_consumer_sends_at_most_its_maximum_number_of_bytes(
+def test_each_send_to_a_consumer_has_at_most_the_maximum_number_of_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Client, "queued_bytes", lambda self: 0)
@@ -121,7 +121,7 @@ class Loop:
             callback()
 
 
-def test_one_consumer_sends_in_each_turn_of_the_loop() -> None:
+def test_waiting_consumers_are_served_one_per_event_loop_turn() -> None:
     loop = Loop()
     turns = SendTurns(cast("Any", loop), cast("Any", Produces()))
     sent = ""
@@ -161,7 +161,7 @@ class Turns:
         self.loop.turn()
 
 
-def test_consumer_turns_send_less_while_produce_requests_are_answered() -> None:
+def test_consumers_are_sent_less_per_turn_after_a_produce_request_was_answered() -> None:
     turns = Turns()
     assert turns.turns.turn_bytes() == CONSUMER_TURN_BYTES
     turns.purgatory.finished_produces += 1
@@ -172,7 +172,7 @@ def test_consumer_turns_send_less_while_produce_requests_are_answered() -> None:
     assert turns.turns.turn_bytes() == CONSUMER_TURN_BYTES
 
 
-def test_processor_is_yielded_before_each_turn_unless_a_yield_took_long() -> None:
+def test_broker_yields_the_processor_before_each_send_unless_a_yield_took_long() -> None:
     turns = Turns()
     for _ in range(10):
         turns.turn()
@@ -185,14 +185,14 @@ def test_processor_is_yielded_before_each_turn_unless_a_yield_took_long() -> Non
     assert turns.yields == 12
 
 
-def test_many_small_slices_are_sent_together() -> None:
+def test_many_small_parts_of_responses_are_sent_together() -> None:
     slices = [part for _ in range(20) for part in (b"x", Records(100))]
     outbox, client = waiting(ReadAhead(), *slices)
     assert len(client.queue) == 20 * 101
     assert not outbox.slices
 
 
-def test_pieces_become_smaller_as_the_budget_is_used() -> None:
+def test_less_of_each_response_is_read_as_the_memory_budget_is_used_up() -> None:
     ahead = ReadAhead()
     clients = [waiting(ahead, Records(50 << 20))[1] for _ in range(1_000)]
     sizes = [len(client.queue) for client in clients]
@@ -202,7 +202,7 @@ def test_pieces_become_smaller_as_the_budget_is_used() -> None:
     assert sum(sizes) == ahead.used < BUDGET_BYTES + 1_000 * least
 
 
-def test_client_that_receives_is_served_even_when_the_budget_is_exceeded() -> None:
+def test_client_that_receives_gets_its_response_although_the_budget_is_exceeded() -> None:
     ahead = ReadAhead()
     ahead.used = 2 * BUDGET_BYTES
     outbox, client = waiting(ahead, Records(1 << 20))
@@ -213,7 +213,7 @@ def test_client_that_receives_is_served_even_when_the_budget_is_exceeded() -> No
     assert received == 1 << 20
 
 
-def test_client_that_receives_at_once_is_sent_a_limited_amount_per_turn(
+def test_one_send_to_a_fast_client_has_a_limited_number_of_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Client, "queued_bytes", lambda self: 0)
@@ -224,7 +224,7 @@ def test_client_that_receives_at_once_is_sent_a_limited_amount_per_turn(
     assert len(client.queue) == 10 << 20
 
 
-def test_closed_connection_returns_its_share_of_the_budget() -> None:
+def test_memory_budget_of_a_connection_is_released_when_it_closes() -> None:
     ahead = ReadAhead()
     outbox, client = waiting(ahead, Records(50 << 20))
     assert ahead.used > 0

@@ -57,7 +57,9 @@ async def test_leader_reports_the_offset_of_every_follower(cluster: MemoryCluste
     assert all(follower["last_fetch_ms"] >= 0 for follower in replica["followers"])
 
 
-async def test_only_the_active_controller_reports_a_controller_view(cluster: MemoryCluster) -> None:
+async def test_report_has_a_controller_section_only_on_the_active_controller(
+    cluster: MemoryCluster,
+) -> None:
     views = [await explain(cluster, broker) for broker in cluster.brokers.values()]
     ruling = [view["controller"] for view in views if view["controller"]]
     assert [view["partition"]["leader"] for view in ruling] == [leader(cluster).config.broker_id]
@@ -72,7 +74,9 @@ async def test_replica_and_metadata_of_an_unknown_partition_are_reported_as_none
     assert "min.insync.replicas" not in found["settings"]
 
 
-async def test_plan_call_is_answered_by_the_active_controller(cluster: MemoryCluster) -> None:
+async def test_active_controller_answers_a_request_for_the_plan_of_killing_a_broker(
+    cluster: MemoryCluster,
+) -> None:
     ruling = next(b for b in cluster.brokers.values() if b.controller.is_active)
     victim = next(id_ for id_ in cluster.brokers if id_ != ruling.config.broker_id)
     found = await ruling.on_call(Call(PLAN, {"operation": "kill-broker", "broker": victim}))
@@ -80,7 +84,9 @@ async def test_plan_call_is_answered_by_the_active_controller(cluster: MemoryClu
 
 
 @pytest.mark.parametrize("body", [{}, {"topic": "t"}, {"topic": 1, "partition": 0}])
-def test_call_without_a_partition_is_refused(body: dict[str, Any]) -> None:
+def test_report_request_without_a_valid_topic_and_partition_is_refused(
+    body: dict[str, Any],
+) -> None:
     with pytest.raises(KafkaError) as refused:
         partition_asked(body)
     assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -38,7 +38,7 @@ def walk(pieces: int = 4, count: int = 1) -> Walk:
 
 
 class Loop:
-    """A clock that stands still. Each timer runs in a separate turn."""
+    """A clock that stands still, with at most one timer; `turn` runs the timer's callback."""
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
@@ -67,7 +67,7 @@ class Turns:
         return pending
 
     def all(self) -> Iterator[list[str]]:
-        """Run turns until no timer is due; after each turn, yield the names of all requests finished so far."""
+        """Run event loop turns until no timer is due; after each turn, yield the names of the finished requests."""
         while self.loop.due:
             self.loop.turn()
             yield list(self.done)
@@ -78,7 +78,7 @@ def turns() -> Turns:
     return Turns()
 
 
-def test_walk_does_not_begin_before_the_next_turn(turns: Turns) -> None:
+def test_record_check_does_not_begin_before_the_next_event_loop_turn(turns: Turns) -> None:
     one = walk()
     turns.add("a", one)
     assert one.inflated == 0
@@ -86,20 +86,20 @@ def test_walk_does_not_begin_before_the_next_turn(turns: Turns) -> None:
     assert (one.is_done, one.verdict) == (True, 0)
 
 
-def test_request_is_done_when_all_its_walks_are_done(turns: Turns) -> None:
+def test_request_is_done_when_the_records_of_all_its_batches_are_checked(turns: Turns) -> None:
     good, bad = walk(), walk(count=2)
     turns.add("a", good, bad)
     assert [*turns.all()][-1] == ["a"]
     assert (good.verdict, bad.verdict) == (0, ErrorCode.INVALID_RECORD)
 
 
-def test_long_walk_does_not_delay_a_short_walk(turns: Turns) -> None:
+def test_long_record_check_does_not_delay_a_short_one(turns: Turns) -> None:
     turns.add("long", walk(300))
     turns.add("short", walk())
     assert [*turns.all()][-1] == ["short", "long"]
 
 
-def test_turn_finishes_at_most_one_request_and_takes_a_limited_number_of_steps(
+def test_event_loop_turn_checks_few_records_and_finishes_at_most_one_request(
     turns: Turns,
 ) -> None:
     """Between two turns, the event loop serves the sockets."""
@@ -112,7 +112,7 @@ def test_turn_finishes_at_most_one_request_and_takes_a_limited_number_of_steps(
     assert all(after - before <= 1 for before, after in pairwise(sizes))
 
 
-def test_limited_number_of_walks_is_active_at_a_time(turns: Turns) -> None:
+def test_limited_number_of_record_checks_is_in_progress_at_a_time(turns: Turns) -> None:
     walks = [walk(100) for _ in range(ACTIVE_MAX + 3)]
     for number, one in enumerate(walks):
         turns.add(str(number), one)
@@ -121,7 +121,7 @@ def test_limited_number_of_walks_is_active_at_a_time(turns: Turns) -> None:
     assert len(turns.done) == len(walks)
 
 
-def test_cancelled_walk_does_not_call_its_callback(turns: Turns) -> None:
+def test_cancelled_record_check_does_not_call_its_callback(turns: Turns) -> None:
     one = walk(200)
     pending = turns.add("a", one)
     turns.add("b", walk())
@@ -131,7 +131,7 @@ def test_cancelled_walk_does_not_call_its_callback(turns: Turns) -> None:
     assert not one.is_done
 
 
-def test_request_that_is_added_when_another_finishes_is_walked_too(turns: Turns) -> None:
+def test_record_check_that_is_added_by_the_callback_of_another_is_done(turns: Turns) -> None:
     def done() -> None:
         turns.add("next", walk())
 
@@ -139,7 +139,7 @@ def test_request_that_is_added_when_another_finishes_is_walked_too(turns: Turns)
     assert [*turns.all()][-1] == ["next"]
 
 
-def test_records_are_refused_when_their_walk_raises(
+def test_records_are_refused_when_their_check_raises_an_exception(
     turns: Turns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken, other = walk(), walk()
@@ -276,7 +276,7 @@ async def test_large_invalid_batch_is_refused_and_the_connection_stays_open(benc
     assert (bench.log(0).log_end_offset, bench.log(1).log_end_offset) == (1, LARGE_COUNT)
 
 
-async def test_other_connections_are_served_while_records_are_walked(bench: Bench) -> None:
+async def test_other_connections_are_served_while_records_are_checked(bench: Bench) -> None:
     other = Peer()
     await bench.cluster.transport.connect(lambda: other, "127.0.0.1", 9092)
     bomb = raw_batch(compress(4, record(value=bytes(48 << 20))), 1, codec=4)
@@ -290,7 +290,7 @@ async def test_other_connections_are_served_while_records_are_walked(bench: Benc
     assert await bench.answered(1) == [[0]]
 
 
-async def test_walk_ends_when_its_connection_closes(bench: Bench) -> None:
+async def test_record_check_ends_when_the_connection_of_its_request_closes(bench: Bench) -> None:
     bomb = raw_batch(compress(4, record(value=bytes(64 << 20))), 1, codec=4)
     bench.send(produce(1, bomb), produce(2, GOOD))
     ours, walks = bench.peer.link.other, bench.broker.replicas.walks
@@ -315,7 +315,7 @@ async def test_large_invalid_batch_with_acks_0_closes_the_connection(
     assert bench.log().log_end_offset == LARGE_COUNT + 1
 
 
-async def test_batch_above_max_message_bytes_is_refused_without_a_walk() -> None:
+async def test_batch_above_max_message_bytes_is_refused_before_its_records_are_checked() -> None:
     async with started(max_message_bytes="1000") as bench:
         bench.send(produce(1, LARGE_INVALID), produce(2, UNREADABLE))
         assert await bench.answered(1, 2) == [[ErrorCode.MESSAGE_TOO_LARGE], [INVALID]]
@@ -331,12 +331,14 @@ async def test_wrong_crc_is_reported_before_unreadable_records(bench: Bench) -> 
 class TestSwitchedOff:
     OFF = {"minikafka_records_check_enable": "false"}  # noqa: RUF012  never changed
 
-    async def test_records_are_not_walked_when_the_check_is_disabled(self) -> None:
+    async def test_unreadable_records_are_accepted_when_the_record_check_is_disabled(self) -> None:
         async with started(self.OFF) as bench:
             bench.send(produce(1, UNREADABLE), produce(2, LARGE_INVALID, UNREADABLE))
             assert await bench.answered(1, 2) == [[0], [0, 0]]
 
-    async def test_records_of_compacted_topics_are_walked_when_the_check_is_disabled(self) -> None:
+    async def test_compacted_topic_refuses_unreadable_records_although_checks_are_disabled(
+        self,
+    ) -> None:
         async with started(self.OFF, cleanup_policy="compact") as bench:
             bench.send(produce(1, UNREADABLE), produce(2, GOOD))
             assert await bench.answered(1, 2) == [[INVALID], [INVALID]]
@@ -407,10 +409,10 @@ async def test_append_time_is_set_in_a_batch_that_is_recompressed() -> None:
         assert len({record.timestamp for record in bench.stored()}) == 1
 
 
-async def test_long_tick_defers_further_walks_to_later_turns(
+async def test_record_checks_are_deferred_to_later_turns_when_a_turn_takes_too_long(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The size of a batch does not tell how long the walk of its records takes."""
+    """The clock decides, because the size of a batch does not tell how long the check of its records (walk) takes."""
     batch = build([Record(0, 1000, None, bytes(20_000), ())])
     begun: list[PendingWalks] = []
     add = RecordWalks.add

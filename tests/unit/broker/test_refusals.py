@@ -44,7 +44,7 @@ def refused(caplog: pytest.LogCaptureFixture) -> Refused:
     return Refused()
 
 
-def test_refusals_are_logged_after_they_have_lasted_five_seconds(
+def test_refused_requests_are_logged_after_five_seconds_of_refusals(
     refused: Refused, caplog: pytest.LogCaptureFixture
 ) -> None:
     for now in range(0, LASTS_MS, 500):
@@ -65,7 +65,7 @@ def test_continuing_refusals_are_logged_once_a_minute(
     assert len(caplog.messages) == 2
 
 
-def test_refusals_with_a_pause_between_them_are_not_logged(
+def test_refused_requests_more_than_five_seconds_apart_are_not_logged(
     refused: Refused, caplog: pytest.LogCaptureFixture
 ) -> None:
     for now in range(0, 10 * LASTS_MS, LASTS_MS + 1):
@@ -138,7 +138,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_follower_logs_its_view_when_a_client_keeps_sending_requests(
+def test_follower_logs_its_partition_state_when_it_keeps_refusing_a_client(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "minikafka.broker.refusals")

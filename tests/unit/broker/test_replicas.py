@@ -53,7 +53,7 @@ async def test_requests_of_an_older_controller_are_refused(hosted: Hosted) -> No
 
 
 @pytest.mark.row("R6")
-async def test_request_is_refused_when_a_newer_controller_sends_one_meanwhile(
+async def test_leader_and_isr_is_refused_when_a_newer_controller_sent_a_request_meanwhile(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs = hosted.replicas.configs
@@ -229,7 +229,7 @@ async def test_replica_is_not_hosted_when_the_broker_is_not_assigned(hosted: Hos
 
 
 @pytest.mark.row("C14", "B4")
-async def test_high_watermark_after_a_restart_is_the_checkpoint_up_to_the_log_end(
+async def test_restarted_replica_takes_the_checkpointed_high_watermark_up_to_the_log_end(
     hosted: Hosted,
 ) -> None:
     hosted.cluster.ensemble.put(layout.topic_path("t"), layout.encode_topic(None, {}))

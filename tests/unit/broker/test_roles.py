@@ -96,7 +96,9 @@ async def test_refused_role_changes_are_not_reported(hosted: Listening) -> None:
     assert hosted.heard == [("leader", T0, 2)]
 
 
-async def test_stop_is_reported_once_when_a_deletion_follows_it(hosted: Listening) -> None:
+async def test_stop_of_a_replica_is_reported_once_when_its_deletion_follows(
+    hosted: Listening,
+) -> None:
     await hosted.tell(state(T0, 0, 1))
     await hosted.stop(T0, 1, delete=False)
     await hosted.stop(T0, 1, delete=True)
@@ -140,7 +142,7 @@ async def test_leader_accepts_appends_when_its_role_is_reported(hosted: Listenin
     assert leads == [True]
 
 
-async def test_listener_that_raises_stops_neither_the_request_nor_other_listeners(
+async def test_exception_in_a_role_listener_stops_neither_request_nor_other_listeners(
     hosted: Listening, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with MemoryCluster(1) as cluster:
@@ -151,7 +153,9 @@ async def test_listener_that_raises_stops_neither_the_request_nor_other_listener
     assert "Failing failed" in caplog.text
 
 
-async def test_listener_cannot_be_added_after_the_first_report(hosted: Listening) -> None:
+async def test_role_listener_cannot_be_added_after_the_first_reported_role_change(
+    hosted: Listening,
+) -> None:
     await hosted.tell(state(T0, 0, 1))
     with pytest.raises(AssertionError):
         hosted.replicas.roles.add(Recorder())
@@ -183,7 +187,7 @@ class Registries(MemoryCluster):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_documented_example_has_every_value_after_its_broker_died(seed: int) -> None:
+def test_example_in_the_documentation_keeps_its_values_when_its_broker_dies(seed: int) -> None:
     async def scenario() -> None:
         async with Registries(3) as cluster:
             async with cluster.client() as client:

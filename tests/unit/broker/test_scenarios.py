@@ -40,7 +40,7 @@ def of_kind(lines: list[Line], kind: str, **fields: Any) -> list[Line]:
     ]
 
 
-async def test_ledger_contains_start_registration_and_controlled_shutdown(
+async def test_ledger_of_a_broker_has_its_start_its_registration_and_its_shutdown(
     cluster: MemoryCluster,
 ) -> None:
     await cluster.stop(2)
@@ -56,7 +56,7 @@ async def test_ledger_contains_start_registration_and_controlled_shutdown(
     assert [answer["results"][0]["code"] for answer in answers] == ["NONE"]
 
 
-async def test_ledger_numbers_continue_after_a_restart(cluster: MemoryCluster) -> None:
+async def test_line_numbers_of_a_ledger_continue_after_a_restart(cluster: MemoryCluster) -> None:
     await cluster.stop(2)
     await cluster.start(2)
     lines = cluster.ledger(2)
@@ -64,7 +64,9 @@ async def test_ledger_numbers_continue_after_a_restart(cluster: MemoryCluster) -
     assert facts(cluster, 2).count("started") == 2
 
 
-async def test_ledger_contains_a_term_from_election_to_resignation(cluster: MemoryCluster) -> None:
+async def test_ledger_contains_the_election_and_the_resignation_of_a_controller(
+    cluster: MemoryCluster,
+) -> None:
     ruling = next(id_ for id_, broker in cluster.brokers.items() if broker.controller.is_active)
     await cluster.stop(ruling)
     won, resigned = of_kind(cluster.ledger(ruling), "election")
@@ -113,7 +115,7 @@ def ledger_now(cluster: MemoryCluster, broker: Any) -> list[Line]:
     return cluster.ledger(broker.config.broker_id)
 
 
-async def test_ledger_effects_have_the_id_of_the_event_that_caused_them(
+async def test_ledger_lines_of_brokers_name_the_controller_event_that_caused_them(
     cluster: MemoryCluster,
 ) -> None:
     async with cluster.client() as client:

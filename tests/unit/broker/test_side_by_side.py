@@ -59,7 +59,7 @@ async def test_cancellation_waits_until_the_calls_have_ended():
     assert ended == ["cleared up"] * 2
 
 
-async def test_at_most_the_limit_of_calls_runs_at_once():
+async def test_number_of_calls_that_run_at_once_is_limited():
     running, most = 0, 0
 
     async def call(number: int) -> int:

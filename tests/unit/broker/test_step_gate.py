@@ -1,4 +1,4 @@
-"""The step gate: a held step blocks operations and reports the blocked operations."""
+"""The step gate, which blocks and reports every operation that reaches a held step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_operation_passes_steps_that_are_not_held() -> None:
     assert (gate.waiting, once_held.done()) == ("", True)
 
 
-async def test_hold_refuses_an_unknown_step() -> None:
+async def test_request_to_hold_an_unknown_step_is_refused() -> None:
     gate, clock = StepGate(), ManualClock()
     with pytest.raises(KafkaError) as refused:
         await call(gate, clock, messages.HOLD_STEP, messages.encode_step("reassignment.A9"))
@@ -74,7 +74,7 @@ async def test_every_step_can_be_held_and_released() -> None:
         assert name not in held
 
 
-async def test_steps_call_returns_when_an_operation_blocks_at_the_step() -> None:
+async def test_steps_request_is_answered_when_an_operation_blocks_at_the_requested_step() -> None:
     gate, clock = StepGate(), ManualClock()
     gate.hold(STEP)
     gate.hold("broker.stop_replica")
@@ -92,7 +92,7 @@ async def test_steps_call_returns_when_an_operation_blocks_at_the_step() -> None
     await asyncio.gather(broker, controller)
 
 
-async def test_steps_call_returns_after_the_timeout_when_no_operation_blocks() -> None:
+async def test_steps_request_is_answered_at_its_timeout_when_no_operation_blocks() -> None:
     gate, clock = StepGate(), ManualClock()
     asking = asyncio.create_task(
         call(gate, clock, messages.STEPS, messages.encode_steps(STEP, 2_000))

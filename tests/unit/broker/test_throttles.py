@@ -88,7 +88,7 @@ def test_throttled_replica_is_copied_at_the_configured_rate(leader: str, followe
     run_seeded(1, scenario())
 
 
-def test_second_copy_with_a_higher_throttle_has_the_higher_rate() -> None:
+def test_each_copy_of_a_replica_has_the_rate_of_the_latest_throttle() -> None:
     async def scenario() -> None:
         async with MemoryCluster(2) as cluster, cluster.client() as user:
             size = await filled(user, 0)

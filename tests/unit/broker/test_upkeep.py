@@ -140,7 +140,7 @@ def test_broker_start_deletes_the_files_of_removed_segments() -> None:
     run(scenario, log_retention_bytes=KEPT)
 
 
-def test_each_deletion_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_segment_deletion_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         await cluster.clock.sleep(2 * SECOND)
@@ -251,7 +251,7 @@ def test_log_start_checkpoint_is_durable_before_the_first_file_is_renamed(
 
 
 @pytest.mark.parametrize("part", ["log-start-offset-checkpoint", "t-0"])
-def test_failed_removal_takes_the_log_directory_offline(part: str) -> None:
+def test_failed_segment_removal_takes_the_log_directory_offline(part: str) -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         cluster.storages[0].fail(f"{LOG_DIR}/{part}", errno.EIO)
@@ -262,7 +262,7 @@ def test_failed_removal_takes_the_log_directory_offline(part: str) -> None:
     run(scenario, log_retention_bytes=KEPT)
 
 
-def test_failed_deletion_of_files_takes_the_log_directory_offline() -> None:
+def test_failed_deletion_of_segment_files_takes_the_log_directory_offline() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         await cluster.clock.sleep(2 * SECOND)
@@ -285,7 +285,7 @@ def test_metrics_count_segments_and_bytes_that_retention_deletes() -> None:
     run(scenario, log_retention_bytes=KEPT)
 
 
-def test_replica_description_has_log_size_and_oldest_timestamp() -> None:
+def test_broker_description_has_log_size_and_oldest_timestamp_of_a_replica() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         (row,) = cluster.brokers[0].describe()["replicas"]
         assert (row["size"], row["earliest_timestamp"]) == (0, None)

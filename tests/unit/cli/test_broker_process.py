@@ -42,7 +42,7 @@ def test_error_about_an_unknown_key_suggests_the_nearest_one(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("again", ["d/", "d//", "other/../d", "link", "link/."])
-def test_error_about_a_repeated_log_directory_has_both_its_names(
+def test_error_about_a_log_directory_named_twice_has_both_spellings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

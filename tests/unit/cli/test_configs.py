@@ -25,7 +25,7 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(module.configs, [*arguments, "--bootstrap", "h:1"])
 
 
-def test_set_and_delete_change_only_the_named_keys(admin: ScriptedAdmin) -> None:
+def test_configs_set_and_configs_delete_change_only_the_named_keys(admin: ScriptedAdmin) -> None:
     done = call("set", "--topic", "t", "retention.ms=5", "cleanup.policy=compact,delete")
     assert (done.exit_code, done.stdout) == (0, "Completed updating config for topic t.\n")
     assert admin.configs[TOPIC] == {"retention.ms": "5", "cleanup.policy": "compact,delete"}
@@ -37,7 +37,7 @@ def test_set_and_delete_change_only_the_named_keys(admin: ScriptedAdmin) -> None
     assert admin.configs[TOPIC] == {"cleanup.policy": "compact,delete"}
 
 
-def test_set_changes_one_broker_or_the_default_of_all(admin: ScriptedAdmin) -> None:
+def test_configs_set_changes_one_broker_or_the_default_of_all_brokers(admin: ScriptedAdmin) -> None:
     key, rate = "log.cleaner.threads", "leader.replication.throttled.rate"
     assert call("set", "--broker", "1", f"{key}=2").stdout.endswith("for broker 1.\n")
     assert call("set", "--brokers-default", f"{rate}=3").stdout.endswith("for all brokers.\n")
@@ -65,7 +65,7 @@ def test_describe_shows_settings_with_their_sources(admin: ScriptedAdmin) -> Non
     assert shown["configs"][0]["source"] == "DYNAMIC_TOPIC_CONFIG"
 
 
-def test_configs_line_has_every_source_and_hides_secrets() -> None:
+def test_described_setting_lists_every_source_and_hides_a_secret_value() -> None:
     synonyms = (
         Synonym("retention.ms", "5", ConfigSource.DYNAMIC_TOPIC_CONFIG),
         Synonym("log.retention.ms", "9", ConfigSource.STATIC_BROKER_CONFIG),
@@ -90,5 +90,7 @@ def test_configs_line_has_every_source_and_hides_secrets() -> None:
         ["delete", "--topic", "t"],
     ],
 )
-def test_usage_error_exits_with_code_2(admin: ScriptedAdmin, arguments: list[str]) -> None:
+def test_configs_exits_with_code_2_when_its_arguments_are_invalid(
+    admin: ScriptedAdmin, arguments: list[str]
+) -> None:
     assert call(*arguments).exit_code == 2

@@ -57,10 +57,10 @@ def test_cluster_describe_prints_brackets_in_a_rack_and_a_path(
     assert "[b]" in out
 
 
-def test_console_raises_brokenpipeerror_when_the_reader_has_closed(
+def test_console_raises_brokenpipeerror_when_the_read_end_of_stdout_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rich would exit with code 1. Commands must exit with 141, as they do when they print no table."""
+    """Rich would end the command with exit code 1. The code must be 141, as for a command that prints plain text."""
     reader, writer = os.pipe()
     os.close(reader)
     # Closing the stream raises again, because its buffer cannot be written.

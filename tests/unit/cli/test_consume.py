@@ -16,7 +16,7 @@ from minikafka.record.batch import build
 
 @pytest.fixture
 def topic(stub: StubCluster) -> StubCluster:
-    """Topic t with two partitions: offsets 0 to 4 at times 1000 to 5000, and one binary record."""
+    """The cluster with topic t: five records (times 1000 to 5000) in partition 0, a binary record in partition 1."""
     first, second = stub.create("t", [1, 2])
     for i in range(5):
         headers = (("a", b"%d" % i), ("n", None))
@@ -80,7 +80,7 @@ def test_offset_that_a_partition_does_not_have_is_an_error_with_the_valid_range(
 
 
 @pytest.mark.usefixtures("topic")
-def test_format_prints_the_tokens_of_kcat_and_rpk() -> None:
+def test_consume_format_understands_the_tokens_of_kcat_and_rpk() -> None:
     kcat = call("-n", "1", "-p", "0", "-f", r"%t[%p]@%o %T %k(%K)=%s(%S) %h %%\n")
     assert kcat.stdout == "t[0]@0 1000 k0(2)=v0(2) a=0,n= %\n"
     rpk = call("-n", "1", "-p", "0", "-f", r"%v %V %d %H %h{<%k:%v>}\t\x41\n")
@@ -156,7 +156,9 @@ def test_end_of_each_partition_is_reported_on_standard_error_unless_quiet() -> N
         (["--print", "offset,size"], "'size' is not one of timestamp, partition, offset, headers"),
     ],
 )
-def test_unusable_options_are_usage_errors(arguments: list[str], problem: str) -> None:
+def test_consume_refuses_invalid_or_contradictory_options(
+    arguments: list[str], problem: str
+) -> None:
     done = call(*arguments)
     assert done.exit_code == 2
     assert problem in " ".join(done.stderr.replace("│", " ").split())

@@ -40,7 +40,7 @@ def test_records_of_named_partitions_are_deleted_below_one_offset(admin: Scripte
     assert done.stdout == "partition: t-0\tlow_watermark: 4\npartition: t-1\tlow_watermark: 4\n"
 
 
-def test_topic_without_a_partition_names_all_its_partitions(admin: ScriptedAdmin) -> None:
+def test_delete_records_of_a_topic_applies_to_all_its_partitions(admin: ScriptedAdmin) -> None:
     assert call("--topic", "t", "--before-offset", "-1").exit_code == 0
     assert admin.starts == {T0: 10, T1: 5}
 
@@ -58,13 +58,15 @@ def test_delete_records_reads_offsets_from_the_file_of_kafkas_tool(
     assert [row["low_watermark"] for row in json.loads(done.stdout)] == [3, 5]
 
 
-def test_refused_partition_is_an_error_and_others_are_deleted(admin: ScriptedAdmin) -> None:
+def test_delete_records_fails_for_a_refused_partition_and_deletes_the_rest(
+    admin: ScriptedAdmin,
+) -> None:
     done = call("t-0", "t-1", "--before-offset", "6")
     assert (done.exit_code, admin.starts) == (1, {T0: 6})
     assert done.stderr == "minikafka: OFFSET_OUT_OF_RANGE: t-1\n"
 
 
-def test_refused_partition_is_printed_with_the_reason(
+def test_delete_records_prints_the_reason_for_a_refused_partition(
     admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = Deleted(Outcome(ErrorCode.NETWORK_EXCEPTION, "no broker answers at h:1"), -1)
@@ -88,7 +90,7 @@ def test_refused_partition_is_printed_with_the_reason(
         ["--before-offset", "3", "--offset-json-file", "cut.json"],
     ],
 )
-def test_partitions_and_offset_are_given_in_exactly_one_way(
+def test_delete_records_refuses_missing_invalid_or_contradictory_arguments(
     admin: ScriptedAdmin, arguments: list[str]
 ) -> None:
     assert call(*arguments).exit_code == 2

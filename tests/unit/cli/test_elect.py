@@ -34,7 +34,7 @@ def call(*arguments: str) -> Result:
 
 
 @pytest.mark.row("R61", "H6")
-def test_partition_that_needs_no_election_is_a_success(admin: ScriptedAdmin) -> None:
+def test_elect_succeeds_for_a_partition_that_needs_no_election(admin: ScriptedAdmin) -> None:
     done = call("--preferred", "--topic", "t")
     assert done.exit_code == 0
     assert done.stdout == (
@@ -77,7 +77,9 @@ def test_partitions_are_named_by_options_or_by_a_file(admin: ScriptedAdmin, tmp_
         ["--preferred", "--all", "--partition", "0"],
     ],
 )
-def test_usage_error_exits_with_code_2(admin: ScriptedAdmin, arguments: list[str]) -> None:
+def test_elect_exits_with_code_2_on_missing_or_contradictory_options(
+    admin: ScriptedAdmin, arguments: list[str]
+) -> None:
     assert call(*arguments).exit_code == 2
     assert admin.elections == []
 
@@ -86,6 +88,6 @@ def test_error_names_the_unknown_topic(admin: ScriptedAdmin) -> None:
     assert "none" in str(call("--preferred", "--topic", "none").exception)
 
 
-def test_elect_all_says_so_if_no_election_is_needed(admin: ScriptedAdmin) -> None:
+def test_elect_all_says_that_no_partition_needs_an_election(admin: ScriptedAdmin) -> None:
     admin.election = {}
     assert call("--preferred", "--all").stdout == "No partition needs an election.\n"

@@ -80,7 +80,9 @@ def test_error_names_the_brokers_that_did_not_answer_in_time(silent: str) -> Non
     assert str(caught.value) == f"no complete answer from {silent} within 0.05 s (--timeout)"
 
 
-def test_time_limit_replaces_the_limits_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_time_limit_replaces_the_default_timeouts_of_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[dict[str, int]] = []
 
     class Recorded(Client):
@@ -96,7 +98,7 @@ def test_time_limit_replaces_the_limits_of_the_client(monkeypatch: pytest.Monkey
     assert made == [{}, {"api_timeout_ms": 300_000, "delivery_timeout_ms": 300_000}]
 
 
-def test_timeout_error_raised_by_the_work_itself_is_kept() -> None:
+def test_timeout_error_of_the_command_itself_is_raised_unchanged() -> None:
     async def work() -> None:
         raise TimeoutError("of the work")
 
@@ -130,7 +132,7 @@ def handlers() -> Iterator[None]:
 
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("on_ctrl_c", [signal.SIG_IGN, signal.default_int_handler])
-def test_sigterm_lets_other_tasks_run_until_the_work_has_cleaned_up(
+def test_sigterm_lets_background_tasks_run_until_the_command_has_cleaned_up(
     on_ctrl_c: signal.Handlers,
 ) -> None:
     signal.signal(signal.SIGINT, on_ctrl_c)

@@ -16,7 +16,7 @@ from minikafka.cluster.processes import ProcessId, identify
 from minikafka.runtime.clock import SystemRng
 
 
-def test_data_directory_is_data_without_cluster_toml(
+def test_default_data_directory_is_named_data_without_cluster_toml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -33,7 +33,7 @@ def test_data_directory_comes_from_cluster_toml_of_current_directory(
     assert data_directory(None) == "here"
 
 
-def test_bootstrap_option_is_used_as_given_or_a_cluster_must_exist(tmp_path: Path) -> None:
+def test_missing_cluster_is_an_error_unless_bootstrap_servers_are_given(tmp_path: Path) -> None:
     assert bootstrap_servers("h:1", None) == "h:1"
     with pytest.raises(ClusterError, match="there is no cluster in"):
         bootstrap_servers(None, str(tmp_path))

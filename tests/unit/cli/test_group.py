@@ -32,13 +32,13 @@ def test_error_about_an_unknown_command_suggests_one(line: str, suggestion: str)
     assert suggestion in done.stderr
 
 
-def test_misspelt_option_of_a_group_is_reported_as_an_option() -> None:
+def test_misspelt_option_before_a_subcommand_is_reported_as_an_option() -> None:
     done = CliRunner().invoke(commands, ["topics", "--hlp", "list"])
     assert done.exit_code == 2
     assert "No such option" in done.stderr
 
 
-def test_nearest_prefers_names_that_begin_with_the_given_text() -> None:
+def test_command_suggestions_prefer_names_that_begin_with_the_input() -> None:
     assert nearest("re", ["reassign", "resume", "restart", "are"]) == [
         "reassign",
         "resume",

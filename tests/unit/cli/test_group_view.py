@@ -61,7 +61,7 @@ def test_members_have_an_instance_column_only_if_one_is_static() -> None:
     ]
 
 
-def test_state_names_coordinator_and_assignor() -> None:
+def test_group_state_is_shown_with_coordinator_and_assignor() -> None:
     assert list(state_lines(group("Stable", MEMBER))) == [
         "GROUP           COORDINATOR (ID)          ASSIGNMENT-STRATEGY  STATE                #MEMBERS",
         "g               host:9092  (2)            range                Stable               1",
@@ -86,7 +86,7 @@ def test_group_state_that_needs_attention_has_a_remark(state: str, text: str | N
     assert remark(group(state)) == text
 
 
-def test_group_json_has_numbers_and_null() -> None:
+def test_group_json_has_null_for_unknown_values() -> None:
     rows = [OffsetRow(T0, 4, 10, MEMBER), OffsetRow(T1, None, None, None)]
     known, unknown = as_json_offsets(group("Stable", MEMBER), rows)["partitions"]
     assert (known["lag"], known["consumer_id"], known["host"]) == (6, "c-1", "/10.0.0.1")

@@ -31,7 +31,7 @@ def in_sync(leader: int, *isr: int, number: int = 0) -> PartitionInfo:
     return PartitionInfo(number, leader, 1, (1, 2, 3), isr, (), 0)
 
 
-def test_cluster_is_healthy_if_only_preferred_leaders_do_not_lead() -> None:
+def test_cluster_is_healthy_although_a_leader_is_not_the_preferred_one() -> None:
     found = diagnose(Observed(INFO, topic(in_sync(2, 1, 2, 3))), [1, 2, 3])
     assert (found["healthy"], found["reasons"]) == (True, [])
     assert found["not_led_by_preferred"] == ["t-0"]
@@ -50,7 +50,7 @@ def test_diagnosis_names_missing_brokers_leaders_and_replicas() -> None:
     assert found["brokers_away"] == [4]
 
 
-def test_broker_that_does_not_serve_is_no_leader_controller_or_replica_in_sync() -> None:
+def test_paused_broker_counts_as_no_leader_no_controller_and_not_in_sync() -> None:
     partitions = topic(in_sync(1, 1, 2, 3), in_sync(2, 1, 2, 3, number=1))
     found = diagnose(Observed(INFO, partitions, faults={1: PAUSED}), [1, 2, 3])
     assert found["reasons"] == [
@@ -147,7 +147,7 @@ def test_health_sends_no_request_if_every_broker_is_paused(
 
 
 @pytest.mark.parametrize(("managed", "healthy"), [(True, False), (False, True)])
-def test_cluster_whose_own_zookeeper_has_no_process_is_not_healthy(
+def test_cluster_is_unhealthy_only_if_a_managed_zookeeper_has_no_process(
     admin: ScriptedAdmin, tmp_path: Path, managed: bool, healthy: bool
 ) -> None:
     written(tmp_path, THIS, THIS, zookeeper=None, managed=managed)

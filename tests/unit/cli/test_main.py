@@ -47,7 +47,7 @@ def test_help_lists_every_command_with_its_whole_summary(
 
 
 @pytest.mark.parametrize("group", ["topics", "cluster", "configs", "plan"])
-def test_help_of_a_group_does_not_shorten_the_summaries(
+def test_help_of_a_command_group_does_not_shorten_the_summaries(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], group: str
 ) -> None:
     assert call(monkeypatch, group, "--help") == 0
@@ -70,7 +70,7 @@ def test_help_of_a_group_does_not_shorten_the_summaries(
     ],
     ids=" ".join,
 )
-def test_usage_error_exits_with_code_2(
+def test_invalid_arguments_print_the_usage_and_exit_with_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     assert call(monkeypatch, *arguments) == 2
@@ -159,7 +159,7 @@ def imported_by(*commands: str) -> list[set[str]]:
     return [set(modules[1:]) for modules in lines]
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_of_every_command_imports_no_heavy_module() -> None:
     groups = ["topics list", "cluster health", "configs set", "plan reassign"]
     commands = [f"{command} --help" for command in ("", *entry._COMMANDS, *groups)]
     found = imported_by(*commands)
@@ -228,7 +228,7 @@ def test_error_about_a_missing_file_has_its_name(
     assert capsys.readouterr().err == "minikafka: plan.json: No such file or directory\n"
 
 
-def test_click_exception_is_printed_as_any_other_failure(
+def test_click_exception_is_printed_in_one_line_and_exits_with_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(**_: object) -> None:
@@ -282,7 +282,7 @@ def by_shell(line: str) -> subprocess.CompletedProcess[str]:
         ),
     ],
 )
-def test_unusable_stream_prints_one_line_and_exits_with_code_1(line: str, expected: str) -> None:
+def test_error_about_a_closed_or_full_standard_stream_is_one_line(line: str, expected: str) -> None:
     done = by_shell(line)
     assert done.returncode == 1
     assert done.stderr.startswith("minikafka: ")
@@ -300,7 +300,7 @@ def test_failed_flush_of_standard_output_at_the_end_is_an_error() -> None:
     assert done.stderr == "minikafka: standard output: No space left on device\n"
 
 
-def test_command_ends_by_sigpipe_when_the_reader_has_closed() -> None:
+def test_command_ends_by_sigpipe_when_the_reader_of_its_output_has_closed() -> None:
     """The exit code is 128 + SIGPIPE, which a pipeline without `pipefail` ignores."""
     done = by_shell("exec 3> >(exec >&-); wait $!; $MINIKAFKA --help >&3; echo $? >&2")
     assert done.stderr == "141\n"

@@ -28,13 +28,13 @@ OPTION = click.Option(["--x"])
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_scope_names_a_topic_or_some_of_its_partitions() -> None:
+def test_reset_scope_is_a_topic_or_some_of_its_partitions() -> None:
     found = parse_scopes(CONTEXT, OPTION, ["t", "u:0,12"])
     assert found == [TopicScope("t"), TopicScope("u", (0, 12))]
 
 
 @pytest.mark.parametrize("text", ["t:", "t:a", "t:1,", ":1", "", "t:1:2", "t:-1"])
-def test_malformed_scope_is_refused(text: str) -> None:
+def test_malformed_reset_scope_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="must be TOPIC, or TOPIC:0,1,2"):
         parse_scopes(CONTEXT, OPTION, [text])
 
@@ -85,7 +85,9 @@ def test_text_that_is_not_a_time_is_refused() -> None:
         ({"to-offset": 0, "to-latest": False}, Scenario("to-offset", 0)),
     ],
 )
-def test_one_scenario_is_chosen(given: dict[str, Any], expected: Scenario) -> None:
+def test_chosen_reset_scenario_is_the_only_option_with_a_value(
+    given: dict[str, Any], expected: Scenario
+) -> None:
     assert chosen_scenario(given) == expected
 
 
@@ -96,7 +98,7 @@ def test_reset_without_exactly_one_scenario_is_refused(given: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("with_group", [True, False])
-def test_exported_plan_is_read_back(with_group: bool) -> None:
+def test_reset_offsets_exported_as_csv_are_read_back_unchanged(with_group: bool) -> None:
     plan = {"g": {T0: 5, T1: 7}}
     lines = list(write_csv(plan, with_group=with_group))
     assert lines == (["g,t,0,5", "g,t,1,7"] if with_group else ["t,0,5", "t,1,7"])

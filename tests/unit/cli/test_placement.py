@@ -21,7 +21,7 @@ def written(path: Path, content: object) -> str:
 
 
 @pytest.mark.row("K1")
-def test_given_plan_accepts_one_or_more_partitions() -> None:
+def test_replicas_can_be_given_by_options_for_one_or_more_partitions() -> None:
     assert placement.given_plan([T0], ["3,4,5"]) == {T0: (3, 4, 5)}
     assert placement.given_plan([T0, T1], ["3,4", "4, 5"]) == {T0: (3, 4), T1: (4, 5)}
     assert placement.given_partitions(["t"], [0, 1]) == [T0, T1]
@@ -40,14 +40,14 @@ def test_given_plan_accepts_one_or_more_partitions() -> None:
         (["t"], [0], ["99999999999"], "write 1,2,3"),
     ],
 )
-def test_given_plan_refuses_inconsistent_options(
+def test_inconsistent_topic_partition_and_replica_options_are_refused(
     topics: list[str], partitions: list[int], replicas: list[str], problem: str
 ) -> None:
     with pytest.raises(click.UsageError, match=problem):
         placement.given_plan(placement.given_partitions(topics, partitions), replicas)
 
 
-def test_plan_file_has_the_json_of_kafkas_tool(tmp_path: Path) -> None:
+def test_reassignment_file_has_the_json_of_kafkas_tool(tmp_path: Path) -> None:
     content = {
         "version": 1,
         "partitions": [
@@ -61,7 +61,7 @@ def test_plan_file_has_the_json_of_kafkas_tool(tmp_path: Path) -> None:
     assert placement.partitions_file(written(tmp_path, content)) == [T0, U0]
 
 
-def test_plan_file_may_omit_version_and_log_directories(tmp_path: Path) -> None:
+def test_reassignment_file_may_omit_version_and_log_directories(tmp_path: Path) -> None:
     entry = {"topic": "t", "partition": 0, "replicas": [3]}
     assert placement.plan_file(written(tmp_path, {"partitions": [entry]})) == {T0: (3,)}
 
@@ -87,7 +87,7 @@ ENTRY = {"topic": "t", "partition": 0, "replicas": [1]}
         ({"partitions": [{**ENTRY, "log_dirs": ["/d"]}]}, "log_dirs"),
     ],
 )
-def test_error_about_an_invalid_plan_file_names_the_place(
+def test_error_about_an_invalid_reassignment_file_says_what_is_wrong(
     tmp_path: Path, content: object, problem: str
 ) -> None:
     with pytest.raises(click.UsageError, match=problem):
@@ -102,6 +102,6 @@ def test_manual_assignment_has_the_format_of_kafkas_topic_tool() -> None:
 
 
 @pytest.mark.parametrize("text", ["t", "t-", "-0", "t-²", "t-٣", "t-01", "t-1_0", "..-0", "a b-0"])
-def test_text_that_is_not_a_partition_is_a_usage_error(text: str) -> None:
+def test_malformed_partition_name_is_a_usage_error(text: str) -> None:
     with pytest.raises(click.UsageError, match="write TOPIC-PARTITION, as in t-0"):
         placement.parse_partition(text)

@@ -47,7 +47,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     return found
 
 
-def test_plan_prints_the_controllers_lines_in_order(cluster: Scripted) -> None:
+def test_plan_command_prints_the_lines_of_the_controller_in_order(cluster: Scripted) -> None:
     done = CliRunner().invoke(plan, ["kill-broker", "2", "-v"])
     assert done.exit_code == 0
     summary = ["assumed: broker 2 dies, its session expires", "1 write to ZooKeeper, 0 requests"]
@@ -59,7 +59,7 @@ def test_plan_prints_the_controllers_lines_in_order(cluster: Scripted) -> None:
     assert cluster.asked == [{"operation": "kill-broker", "broker": 2}] * 2
 
 
-def test_json_contains_every_line(cluster: Scripted) -> None:
+def test_plan_json_contains_every_line_of_the_controller(cluster: Scripted) -> None:
     done = CliRunner().invoke(plan, ["kill-broker", "2", "--json"])
     shown = json.loads(done.output)
     assert shown["question"] == {"operation": "kill-broker", "broker": 2}
@@ -84,14 +84,16 @@ def test_json_contains_every_line(cluster: Scripted) -> None:
         ("elect -t t -p 1", {"operation": "elect", "unclean": False, "partitions": [("t", 1)]}),
     ],
 )
-def test_plan_options_become_the_request_to_the_controller(
+def test_plan_command_sends_its_options_to_the_controller_as_a_request(
     cluster: Scripted, arguments: str, question: dict[str, Any]
 ) -> None:
     assert CliRunner().invoke(plan, arguments.split()).exit_code == 0
     assert cluster.asked == [question]
 
 
-def test_reassign_accepts_a_file_of_kafkas_tool(cluster: Scripted, tmp_path: Any) -> None:
+def test_plan_reassign_accepts_a_file_of_kafkas_reassignment_tool(
+    cluster: Scripted, tmp_path: Any
+) -> None:
     file = tmp_path / "move.json"
     entry = {"topic": "t", "partition": 0, "replicas": [3, 1]}
     file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
@@ -103,18 +105,20 @@ def test_reassign_accepts_a_file_of_kafkas_tool(cluster: Scripted, tmp_path: Any
     "arguments",
     ["reassign", "reassign --file x.json -t t", "kill-broker", "kill-broker two", "delete-topic"],
 )
-def test_usage_error_exits_with_code_2(cluster: Scripted, arguments: str) -> None:
+def test_plan_command_exits_with_code_2_when_its_arguments_are_invalid(
+    cluster: Scripted, arguments: str
+) -> None:
     assert CliRunner().invoke(plan, arguments.split()).exit_code == 2
 
 
-def test_plan_raises_the_error_of_the_controller(cluster: Scripted) -> None:
+def test_plan_command_raises_the_error_of_the_controller(cluster: Scripted) -> None:
     cluster.answers[2] = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "broker 9 is not alive")
     done = CliRunner().invoke(plan, ["kill-broker", "9"])
     assert isinstance(done.exception, KafkaError)
     assert done.exception.code is ErrorCode.BROKER_NOT_AVAILABLE
 
 
-def test_plan_fails_without_a_controller(cluster: Scripted) -> None:
+def test_plan_command_fails_without_a_controller(cluster: Scripted) -> None:
     cluster.answers = {1: KafkaError(ErrorCode.NOT_CONTROLLER), 2: ConnectionRefusedError()}
     done = CliRunner().invoke(plan, ["kill-broker", "2"])
     assert isinstance(done.exception, KafkaError)

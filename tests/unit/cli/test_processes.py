@@ -38,7 +38,7 @@ TWO = ONE | {"2": ProcessId(3, 1)}
         (ZOOKEEPER, ZOOKEEPER | TWO, "started brokers 1, 2, already running: ZooKeeper,"),
     ],
 )
-def test_up_prints_which_processes_it_started(
+def test_command_up_prints_which_processes_it_started(
     before: dict[str, ProcessId], now: dict[str, ProcessId], expected: str
 ) -> None:
     assert started(before, now) == expected
@@ -58,7 +58,7 @@ def test_up_prints_which_processes_it_started(
         ("", ["--port", "65535"], "port must be at most 65533 with 3 brokers"),
     ],
 )
-def test_refused_up_names_the_configuration_file_and_writes_nothing(
+def test_command_up_says_which_setting_is_invalid_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], expected: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -74,7 +74,7 @@ LATER = SettingChange("num.partitions", "3", "6", "restart")
 HIDDEN = SettingChange("min.insync.replicas", "1", "2", "overridden")
 
 
-def test_up_lists_changed_keys_and_the_brokers_that_need_a_restart() -> None:
+def test_command_up_lists_changed_keys_and_the_brokers_that_need_a_restart() -> None:
     found = Differences.of({2: [NOW, LATER], 1: [NOW, HIDDEN], 3: OSError("silent")})
     assert found.lines("my data") == [
         "log.retention.ms = 5 (was not set) on brokers 1, 2: in effect now",

@@ -59,7 +59,9 @@ def test_line_is_split_at_the_first_delimiter(
     assert (found.key, found.value) == (key, value)
 
 
-def test_lines_get_headers_a_partition_and_tombstones(there: StubCluster) -> None:
+def test_options_give_produced_lines_headers_a_partition_and_null_values(
+    there: StubCluster,
+) -> None:
     headers = ["-H", "a=1", "-H", "b=x=y", "-H", "c="]
     done = send(b"k\t\nl\tv\n", "-l", "-p", "2", "-K", r"\t", "-Z", *headers, "input")
     assert (done.exit_code, done.output) == (0, "")
@@ -89,13 +91,13 @@ def test_empty_line_is_an_empty_value_without_option_z(there: StubCluster) -> No
     assert plain(stored(there, 0)) == [(None, b"")]
 
 
-def test_each_file_is_one_record(there: StubCluster) -> None:
+def test_produce_sends_each_file_as_one_record(there: StubCluster) -> None:
     Path("other").write_bytes(b"\xff" * 3_000)
     assert send(b"two\nlines\n", "-p", "1", "input", "other").exit_code == 0
     assert plain(stored(there, 1)) == [(None, b"two\nlines\n"), (None, b"\xff" * 3_000)]
 
 
-def test_json_lines_are_records_with_all_their_fields(there: StubCluster) -> None:
+def test_produce_json_lines_become_records_with_all_their_fields(there: StubCluster) -> None:
     done = send(
         b'{"key":"k","value":"v","headers":[{"key":"h","value":"x"},["n",null]],"partition":2,"timestamp":77}\n'
         b"\n"
@@ -144,7 +146,7 @@ def test_output_of_consume_as_json_is_input_of_produce(there: StubCluster) -> No
         (b"[" * 100_000, "not readable JSON: a number is too long or the JSON nests"),
     ],
 )
-def test_invalid_json_line_is_named_after_the_records_before_it_are_stored(
+def test_error_names_the_invalid_json_line_and_earlier_records_are_stored(
     there: StubCluster, line: bytes, problem: str
 ) -> None:
     text = b'{"value":"v","partition":0}\n\n' + line + b'\n{"value":"never"}\n'
@@ -163,7 +165,7 @@ def test_invalid_json_line_is_named_after_the_records_before_it_are_stored(
         (["-K", ":", "input"], "-K splits lines"),
     ],
 )
-def test_unusable_options_are_usage_errors(
+def test_produce_refuses_invalid_or_contradictory_options(
     there: StubCluster, arguments: list[str], problem: str
 ) -> None:
     done = send(b"", *arguments)
@@ -176,7 +178,7 @@ def test_empty_delimiter_is_a_usage_error(there: StubCluster) -> None:
     assert (done.exit_code, "-K must not be empty" in done.stderr) == (2, True)
 
 
-def test_missing_file_is_named_before_anything_is_sent(there: StubCluster) -> None:
+def test_missing_file_is_an_error_before_any_record_is_sent(there: StubCluster) -> None:
     done = send(b"x", "input", "nowhere")
     assert str(done.exception) == "nowhere: No such file or directory"
     assert not any(partition.batches for partition in there.topics["t"])
@@ -190,7 +192,7 @@ def test_topic_is_an_argument_or_an_option(there: StubCluster) -> None:
     assert CliRunner().invoke(produce, []).exit_code == 2
 
 
-def test_codec_and_acks_reach_the_batches(there: StubCluster) -> None:
+def test_produced_batch_has_the_compression_codec_of_the_option(there: StubCluster) -> None:
     done = send(b"v" * 500 + b"\n", "-l", "-p", "0", "-z", "gzip", "--acks", "1", "input")
     assert done.exit_code == 0
     (batch,) = there.topics["t"][0].batches
@@ -202,7 +204,7 @@ def test_produce_help_explains_the_partitions_of_keyless_records() -> None:
     assert "Records without a key are spread: 16 KiB of them go to one partition" in text
 
 
-def test_keyless_records_are_spread_in_pieces_of_16_kib(there: StubCluster) -> None:
+def test_keyless_records_go_to_the_next_partition_after_about_16_kib(there: StubCluster) -> None:
     assert send(b"x" * 999 + b"\n" + (b"x" * 999 + b"\n") * 99, "-l", "input").exit_code == 0
     counts = [len(stored(there, p)) for p in range(3)]
     assert sum(counts) == 100
@@ -266,7 +268,7 @@ def test_error_has_the_refused_line_and_the_number_of_stored_records(
     assert str(not_stored(error, "t", items, done=10)) == expected
 
 
-def test_line_that_names_a_partition_that_does_not_exist_is_named(there: StubCluster) -> None:
+def test_error_about_an_unknown_partition_names_the_json_line(there: StubCluster) -> None:
     done = send(b'{"partition":1}\n{"partition":9}\n', "--json", "input")
     assert done.exit_code == 1
     assert str(done.exception) == (

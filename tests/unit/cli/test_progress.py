@@ -43,7 +43,7 @@ def test_progress_line_names_the_counted_unit_and_is_not_repeated(
     )
 
 
-def test_progress_prints_nothing_unless_shown(
+def test_hidden_progress_prints_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Progress(ManualClock(), "x", shown=False) as progress:
@@ -55,5 +55,5 @@ def test_progress_prints_nothing_unless_shown(
     ("count", "text"),
     [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_000_000, "2.0 MB"), (10**13, "10.0 TB")],
 )
-def test_size_uses_decimal_units(count: int, text: str) -> None:
+def test_size_is_printed_in_decimal_units(count: int, text: str) -> None:
     assert size(count) == text

@@ -64,7 +64,7 @@ def test_partition_is_named_by_an_argument_as_well_as_by_options(admin: Scripted
         (["t-0", "--via-zookeeper=h:2181", "--replicas", "3,4"], "h:2181"),
     ],
 )
-def test_partition_behind_the_option_via_zookeeper_is_moved(
+def test_option_via_zookeeper_does_not_take_the_partition_as_its_value(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], zookeeper: str
 ) -> None:
     asked: list[tuple[object, str]] = []
@@ -77,7 +77,9 @@ def test_partition_behind_the_option_via_zookeeper_is_moved(
 
 
 @pytest.mark.row("K1", "K12")
-def test_rejected_partitions_are_printed_and_the_others_moved(admin: ScriptedAdmin) -> None:
+def test_reassign_prints_rejected_partitions_and_moves_the_accepted_ones(
+    admin: ScriptedAdmin,
+) -> None:
     rejected = ["--topic", "t", "--partition", "1", "--replicas", "9"]
     unknown = ["--topic", "none", "--partition", "0", "--replicas", "1"]
     done = call(*MOVE, *rejected, *unknown)
@@ -104,7 +106,9 @@ def test_reassign_json_output_is_one_document(admin: ScriptedAdmin) -> None:
     assert shown["current"]["partitions"][0]["replicas"] == [1, 2, 3]
 
 
-def test_plan_is_read_from_a_file(admin: ScriptedAdmin, tmp_path: Path) -> None:
+def test_reassign_reads_the_target_replicas_from_a_file(
+    admin: ScriptedAdmin, tmp_path: Path
+) -> None:
     file = tmp_path / "plan.json"
     file.write_text('{"partitions": [{"topic": "u", "partition": 0, "replicas": [2]}]}')
     assert call("--file", str(file)).exit_code == 0
@@ -136,7 +140,7 @@ def test_timeout_ends_the_waiting_but_not_the_move(admin: ScriptedAdmin) -> None
 
 @pytest.mark.row("K3")
 @pytest.mark.parametrize("as_json", [False, True])
-async def test_interrupt_prints_completed_moves_and_leaves_others_running(
+async def test_interrupted_reassign_prints_completed_moves_and_cancels_no_move(
     admin: ScriptedAdmin, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     admin.paused = {5}
@@ -162,7 +166,7 @@ async def test_interrupt_prints_completed_moves_and_leaves_others_running(
         assert "t-1 is completed." in shown.out
 
 
-def test_verify_prints_each_result_and_exits_with_code_1_if_one_is_missing(
+def test_verify_prints_each_result_and_exits_with_code_1_if_a_move_is_incomplete(
     admin: ScriptedAdmin,
 ) -> None:
     admin.paused = {5}
@@ -278,13 +282,17 @@ def test_throttle_is_set_before_the_move_and_removed_after_completion(
     assert not any(admin.configs.values())
 
 
-def test_throttle_is_removed_at_the_end_of_the_waiting(admin: ScriptedAdmin) -> None:
+def test_reassign_removes_its_throttle_when_it_has_waited_for_the_move(
+    admin: ScriptedAdmin,
+) -> None:
     done = call(*MOVE, "--throttle", "1000")
     assert "The throttle was removed." in done.stderr
     assert not any(admin.configs.values())
 
 
-def test_reassign_announces_a_throttle_that_stays_for_other_moves(admin: ScriptedAdmin) -> None:
+def test_reassign_says_that_the_throttle_stays_while_earlier_moves_run(
+    admin: ScriptedAdmin,
+) -> None:
     admin.paused = {5}
     assert call("--topic", "t", "--partition", "1", "--replicas", "2,5", "--no-wait").exit_code == 0
     done = call("--topic", "t", "--partition", "0", "--replicas", "2,4", "--throttle", "1000")
@@ -301,7 +309,7 @@ def test_throttle_is_removed_if_no_move_started(admin: ScriptedAdmin) -> None:
     assert not any(admin.configs.values())
 
 
-def test_throttle_stays_while_other_partitions_move(admin: ScriptedAdmin) -> None:
+def test_throttle_of_a_running_move_stays_when_a_later_move_completes(admin: ScriptedAdmin) -> None:
     admin.paused = {5}
     call(*MOVE, "--throttle", "1000", "--no-wait")
     other = ["--topic", "u", "--partition", "0", "--replicas", "2"]
@@ -326,6 +334,8 @@ def test_throttle_stays_while_other_partitions_move(admin: ScriptedAdmin) -> Non
         ["--partition", "0", "--replicas", "3,4,5"],
     ],
 )
-def test_usage_error_exits_with_code_2(admin: ScriptedAdmin, arguments: list[str]) -> None:
+def test_reassign_exits_with_code_2_when_its_options_are_invalid(
+    admin: ScriptedAdmin, arguments: list[str]
+) -> None:
     assert call(*arguments).exit_code == 2
     assert not admin.moving

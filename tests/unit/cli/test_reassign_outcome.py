@@ -39,7 +39,7 @@ async def test_replicas_in_another_order_are_not_the_target_assignment() -> None
     assert (await read_results(admin, {T0: (1, 2)}))[T0].state is MoveState.DIFFERENT
 
 
-def test_results_are_printed_in_the_words_of_kafkas_tool() -> None:
+def test_reassignment_results_are_printed_in_the_words_of_kafkas_tool() -> None:
     done = MoveResult((3, 4), MoveState.COMPLETED)
     refused = MoveResult(
         (9,), MoveState.REJECTED, error=Outcome(ErrorCode.INVALID_REQUEST, "no broker 9")
@@ -73,7 +73,7 @@ async def test_progress_of_a_reassignment_is_the_bytes_copied_to_added_replicas(
     assert (await measure(admin, {T0: moving}))["t-0"].total is None
 
 
-async def test_waiting_ends_when_all_moves_have_completed(
+async def test_reassign_stops_waiting_when_all_moves_have_completed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     admin = ScriptedAdmin({T0: (1, 2), T1: (1, 2)})
@@ -85,7 +85,7 @@ async def test_waiting_ends_when_all_moves_have_completed(
     assert "0 of 2 partitions moved: t-0 …, t-1 …" in capsys.readouterr().err
 
 
-async def test_waiting_ends_when_another_reassignment_replaces_the_move() -> None:
+async def test_reassign_stops_waiting_when_another_reassignment_replaces_the_move() -> None:
     admin = ScriptedAdmin({T0: (1, 2)})
     admin.paused = {5}
     await admin.alter_reassignments({T0: (1, 5)})

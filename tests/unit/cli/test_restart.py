@@ -18,7 +18,7 @@ from minikafka.cluster import local as module
 
 
 class Recorded(LocalCluster):
-    """A cluster that only records restarts and waits. `late`: the number of the wait that fails, 0: none."""
+    """A cluster that only records restarts and waits. `late`: which wait fails (1: the first), 0 if none fails."""
 
     done: list[Any]
     late = 0
@@ -62,7 +62,7 @@ def file_of(broker: int) -> BrokerConfig:
     return BrokerConfig.parse(Path(f"data/broker-{broker}.toml").read_text())
 
 
-def test_rolling_restart_waits_in_between_and_restarts_the_controller_last(
+def test_rolling_restart_waits_for_sync_and_restarts_the_controller_last(
     cluster: type[Recorded],
 ) -> None:
     done = call("--rolling")
@@ -111,13 +111,15 @@ def test_interrupted_restart_names_the_brokers_that_it_leaves_stopped(
     assert done.stderr.startswith("broker 2 is stopped; to start it: minikafka start 2\n")
 
 
-def test_brokers_restart_together_without_rolling(cluster: type[Recorded]) -> None:
+def test_restart_without_option_rolling_restarts_brokers_together(cluster: type[Recorded]) -> None:
     assert call("3", "1", "3").stderr == "restarted: 3, 1\n"
     assert call().exit_code == 0
     assert cluster.done == [(3, 1), (1, 2, 3)]
 
 
-def test_restarted_brokers_get_the_keys_that_the_file_has_now(cluster: type[Recorded]) -> None:
+def test_restarted_broker_gets_the_settings_of_the_edited_cluster_toml(
+    cluster: type[Recorded],
+) -> None:
     before = file_of(1)
     Path("cluster.toml").write_text("[broker]\nnum.partitions = 7\n[cluster]\nbrokers = 5\n")
     assert call("2").exit_code == 0

@@ -70,7 +70,7 @@ def test_status_reports_each_broker_as_up_silent_or_down() -> None:
     assert {"bootstrap", "zookeeper", "zookeeper_pid"} <= shown.keys()
 
 
-def test_table_shows_size_age_and_dirty_ratio_of_each_partition() -> None:
+def test_status_table_shows_size_age_and_dirty_ratio_of_each_partition() -> None:
     row = {
         "topic": "t",
         "leader": 1,
@@ -97,7 +97,7 @@ def test_table_shows_size_age_and_dirty_ratio_of_each_partition() -> None:
     assert lines[3][-2:] == ["70", "none"]
 
 
-def test_table_counts_partitions_of_internal_topics_that_are_in_sync() -> None:
+def test_status_table_only_counts_internal_partitions_that_are_in_sync() -> None:
     row = {
         "topic": "__consumer_offsets",
         "leader": 1,

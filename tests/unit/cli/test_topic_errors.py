@@ -1,4 +1,4 @@
-"""Advice in errors about topics and partitions."""
+"""The advice in error messages about topics and partitions."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def test_invalid_topic_error_says_which_names_are_valid() -> None:
         raise KafkaError(code, "a/b")
 
 
-def test_other_errors_of_a_topic_are_unchanged() -> None:
+def test_message_too_large_error_of_a_topic_is_raised_unchanged() -> None:
     with pytest.raises(KafkaError, match=r"^MESSAGE_TOO_LARGE: t$"), explain_topic_errors("t"):
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "t")

@@ -44,7 +44,7 @@ def test_json_has_null_for_a_missing_leader() -> None:
 
 
 @pytest.mark.parametrize("option", ["under_replicated", "unavailable"])
-def test_filter_ignores_replicas_that_are_being_added(
+def test_partition_filters_ignore_replicas_that_are_being_added(
     option: str,
 ) -> None:
     options = {"under_replicated": False, "unavailable": False, option: True}
@@ -54,7 +54,7 @@ def test_filter_ignores_replicas_that_are_being_added(
     assert kept == [[0, 1] if option == "under_replicated" else [1]]
 
 
-async def test_topics_have_their_settings_and_reassignments() -> None:
+async def test_topics_are_read_with_their_settings_and_reassignments() -> None:
     tp = TopicPartition("t", 0)
     admin = ScriptedAdmin({tp: (1, 2), TopicPartition("u", 0): (1,)})
     admin.paused = {5}

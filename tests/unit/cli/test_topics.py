@@ -42,7 +42,7 @@ def test_create_accepts_settings_and_a_replica_assignment(admin: ScriptedAdmin) 
     ]
 
 
-def test_list_prints_names_as_lines_or_json(admin: ScriptedAdmin) -> None:
+def test_topics_list_prints_names_as_lines_or_json(admin: ScriptedAdmin) -> None:
     assert call("list").stdout == "t\n"
     assert json.loads(call("list", "--json").stdout) == ["t"]
 
@@ -72,7 +72,7 @@ def test_delete_prints_each_topic_and_waits_until_it_is_deleted(admin: ScriptedA
     assert call("delete", "t").stdout == "Topic t is marked for deletion.\n"
 
 
-def test_topics_error_without_a_message_is_explained(
+def test_topics_delete_explains_an_error_without_a_message(
     admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(names: tuple[str, ...]) -> dict[str, Outcome]:
@@ -84,7 +84,9 @@ def test_topics_error_without_a_message_is_explained(
     assert (done.exit_code, done.stderr) == (1, expected)
 
 
-def test_delete_reports_a_timeout_of_the_waiting(admin: ScriptedAdmin) -> None:
+def test_topics_delete_reports_a_timeout_when_the_deletion_takes_too_long(
+    admin: ScriptedAdmin,
+) -> None:
     admin.deleting = {"t": 1000}
     done = call("delete", "t", "--wait", "--timeout", "0.3", "--json")
     assert done.exit_code == 1

@@ -34,7 +34,7 @@ def run(*arguments: str) -> tuple[int, list[str]]:
     return done.exit_code, done.output.splitlines()
 
 
-def test_chain_has_its_event_and_the_lines_that_follow_from_it(ledger: Lines) -> None:
+def test_verbose_trace_shows_an_event_with_the_ledger_lines_it_caused(ledger: Lines) -> None:
     ledger.live("4-2", 1, 2)
     ledger.state("4-2", 9, 2, 5, 1, 2)
     code, output = run("-v")
@@ -83,14 +83,14 @@ def test_brokers_without_the_partition_are_not_shown_as_down(
     assert output[-1] == "now: unknown to every broker that answers"
 
 
-def test_option_last_limits_the_chains(ledger: Lines) -> None:
+def test_option_last_limits_the_number_of_traced_events(ledger: Lines) -> None:
     for i in range(3):
         ledger.isr(i, 1, 1, [1, 2], [1])
     _, output = run("--last", "1")
     assert [line[:4] for line in output if not line.startswith(" ")] == ["1#3 ", "now:"]
 
 
-def test_json_contains_the_lines_of_the_ledger(ledger: Lines) -> None:
+def test_trace_json_contains_the_lines_of_the_ledger(ledger: Lines) -> None:
     ledger.state("4-2", 9, 2, 5, 1, 2)
     _, output = run("--json")
     shown = json.loads(output[0])
@@ -99,7 +99,7 @@ def test_json_contains_the_lines_of_the_ledger(ledger: Lines) -> None:
 
 
 @pytest.mark.row("C38")
-def test_lifecycle_has_one_line_per_stage(ledger: Lines) -> None:
+def test_option_lifecycle_prints_one_line_per_request_stage(ledger: Lines) -> None:
     ledger.request("4-2", to=2)
     code, output = run("--lifecycle")
     assert code == 0
@@ -160,7 +160,7 @@ def test_trace_of_a_group_has_a_line_for_each_rebalance(world: GroupLedgerWorld)
     assert group("--last", "1")[1] == output[1:]
 
 
-def test_trace_of_a_group_shows_every_fact_when_verbose(world: GroupLedgerWorld) -> None:
+def test_verbose_trace_of_a_group_shows_every_step_of_a_rebalance(world: GroupLedgerWorld) -> None:
     world.stable(1)
     assert group("-v")[1][1:-1] == [
         "    22:13:21.000  1#1      client-1 joined (client at 127.0.0.1)",
@@ -170,7 +170,9 @@ def test_trace_of_a_group_shows_every_fact_when_verbose(world: GroupLedgerWorld)
     ]
 
 
-def test_trace_of_a_group_as_json_has_its_phases(world: GroupLedgerWorld) -> None:
+def test_json_trace_of_a_group_has_the_trigger_and_duration_of_a_rebalance(
+    world: GroupLedgerWorld,
+) -> None:
     world.stable(1)
     shown = json.loads("\n".join(group("--json")[1]))
     assert (shown["group"], shown["state"], shown["coordinator"]) == ("g", "Stable", 1)
@@ -184,5 +186,5 @@ def test_unknown_group_exits_with_code_1_in_trace(world: GroupLedgerWorld) -> No
     assert output == ["Error: group g is unknown to every broker and ledger in DIR"]
 
 
-def test_trace_of_a_group_has_no_lifecycle(world: GroupLedgerWorld) -> None:
+def test_option_lifecycle_is_a_usage_error_in_a_trace_of_a_group(world: GroupLedgerWorld) -> None:
     assert group("--lifecycle")[0] == 2

@@ -57,7 +57,7 @@ def test_why_prints_a_problem_as_a_tree_of_reasons_with_broker_and_event(scene: 
     ]
 
 
-def test_json_says_whether_healthy_and_which_brokers_block(scene: Scene) -> None:
+def test_why_json_has_the_health_of_a_partition_and_the_blocking_brokers(scene: Scene) -> None:
     healthy = json.loads(CliRunner().invoke(why, ["t-0", "--json"]).output)
     assert (healthy["healthy"], healthy["blocking_brokers"]) == (True, [])
     scene.in_sync(1, 2).down(3)
@@ -66,7 +66,7 @@ def test_json_says_whether_healthy_and_which_brokers_block(scene: Scene) -> None
     assert (shown["topic"], shown["partition"], shown["leader"]) == ("t", 0, 1)
 
 
-def test_option_offset_explains_the_offset(scene: Scene) -> None:
+def test_why_with_option_offset_says_whether_the_offset_is_visible(scene: Scene) -> None:
     done = CliRunner().invoke(why, ["t-0", "--offset", "4"])
     assert "- offset 4 is visible: it is below the high watermark 10" in done.output
 

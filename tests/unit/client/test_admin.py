@@ -71,7 +71,7 @@ async def test_create_and_delete_topics_return_an_outcome_per_topic(
     assert [outcome.ok for outcome in deleted.values()] == [True, False]
 
 
-async def test_only_items_refused_with_not_controller_are_sent_to_the_new_controller(
+async def test_only_partitions_refused_with_not_controller_go_to_the_new_controller(
     cluster: Scripted, client: Client
 ) -> None:
     asked = []
@@ -115,7 +115,7 @@ async def test_request_refused_as_a_whole_is_sent_to_the_new_controller(
     }
 
 
-async def test_outcomes_distinguish_done_and_undone_items_after_the_time_limit(
+async def test_retry_time_limit_gives_an_error_only_to_partitions_still_refused(
     cluster: Scripted, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client.admin._retries, "_time_limit_ms", 500)
@@ -207,7 +207,7 @@ async def test_elect_leaders_returns_an_outcome_per_partition(
     assert [(kind, topics is None) for kind, topics in seen] == [(0, False), (1, True)]
 
 
-async def test_broker_settings_are_read_from_that_broker_and_others_from_controller(
+async def test_broker_config_is_read_from_its_broker_and_topic_config_from_controller(
     cluster: Scripted, client: Client
 ) -> None:
     asked = []
@@ -306,7 +306,7 @@ async def test_describe_log_dirs_leaves_out_a_broker_that_does_not_answer(
     assert {broker: dirs[0].sizes for broker, dirs in found.items()} == {3: {T0: 30}}
 
 
-async def test_item_missing_in_the_response_gets_an_error_outcome(
+async def test_partition_missing_in_the_reassignment_response_gets_an_error_outcome(
     cluster: Scripted, client: Client
 ) -> None:
     cluster.replies[versions.ALTER_PARTITION_REASSIGNMENTS] = lambda broker, request: reassigned(
@@ -316,6 +316,8 @@ async def test_item_missing_in_the_response_gets_an_error_outcome(
     assert outcomes[T1].code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_empty_request_is_not_sent(cluster: Scripted, client: Client) -> None:
+async def test_alter_reassignments_without_partitions_sends_no_request(
+    cluster: Scripted, client: Client
+) -> None:
     assert await client.admin.alter_reassignments({}) == {}
     assert cluster.requests == []

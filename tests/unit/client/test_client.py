@@ -81,7 +81,7 @@ async def test_key_chooses_the_partition_and_results_keep_the_order_of_records(
         assert partition.values() == stored
 
 
-async def test_keyless_records_go_to_one_led_partition_per_call_in_rotation(
+async def test_each_produce_call_of_keyless_records_uses_the_next_partition_with_a_leader(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1, -1, 3])
@@ -93,7 +93,7 @@ async def test_keyless_records_go_to_one_led_partition_per_call_in_rotation(
     assert used in ([0, 2, 0, 2], [2, 0, 2, 0])
 
 
-async def test_keyless_records_of_one_call_fill_partitions_in_turn(
+async def test_many_keyless_records_of_one_call_are_spread_evenly_over_partitions(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1, 2, 3])
@@ -115,7 +115,9 @@ async def test_first_partition_of_keyless_records_differs_between_clients(
     assert used == {0, 1, 2}
 
 
-async def test_each_record_can_name_its_partition(cluster: StubCluster, client: Client) -> None:
+async def test_produce_accepts_a_separate_partition_for_each_record(
+    cluster: StubCluster, client: Client
+) -> None:
     cluster.create("t", [1, 2, 3])
     rows = [Record(value=b"a"), Record(key=b"k"), Record(value=b"b")]
     produced = await client.produce("t", rows, partition=[2, None, 0])
@@ -123,7 +125,9 @@ async def test_each_record_can_name_its_partition(cluster: StubCluster, client: 
     assert partition_for_key(b"k", 3) == 2
 
 
-async def test_produce_uses_the_given_partition(cluster: StubCluster, client: Client) -> None:
+async def test_produce_with_a_partition_appends_to_it_instead_of_hashing_the_key(
+    cluster: StubCluster, client: Client
+) -> None:
     cluster.create("t", [1, 2, 3])
     assert await client.produce("t", [Record(key=b"any")], partition=2) == [Produced(2, 0)]
 
@@ -204,7 +208,7 @@ async def test_batch_that_is_too_large_is_sent_in_halves(
     assert len(cluster.topics["t"][0].batches) == 3
 
 
-async def test_not_produced_has_the_index_of_the_large_record_and_the_stored_count(
+async def test_not_produced_error_has_index_of_the_too_large_record_and_stored_count(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -217,7 +221,7 @@ async def test_not_produced_has_the_index_of_the_large_record_and_the_stored_cou
     assert cluster.topics["t"][0].values() == [b"0", b"1"]
 
 
-async def test_not_produced_counts_records_stored_in_other_partitions(
+async def test_not_produced_error_counts_records_stored_outside_the_failed_partition(
     cluster: StubCluster, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create("t", [1, 2])
@@ -268,7 +272,7 @@ async def test_produce_with_acks_zero_returns_without_offsets(
     assert cluster.topics["t"][0].values() == [b"0", b"1"]
 
 
-async def test_concurrent_calls_are_appended_in_the_order_of_calls(
+async def test_records_of_concurrent_produce_calls_are_appended_in_call_order(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -317,7 +321,7 @@ async def test_client_connects_when_one_bootstrap_server_answers(
     assert await client.list_topics() == []
 
 
-async def test_unknown_topic_is_raised_after_a_short_time_limit(
+async def test_unknown_topic_error_is_raised_after_a_short_time_limit(
     cluster: StubCluster, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "UNKNOWN_TOPIC_MS", 250)

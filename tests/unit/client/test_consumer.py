@@ -66,7 +66,7 @@ async def test_consumer_reads_every_partition_in_order_to_its_end(
         ({"partitions": [1]}, {1: list(range(10))}),
     ],
 )
-async def test_consumer_starts_at_the_given_position(
+async def test_consumer_reads_from_the_requested_offset_of_the_requested_partitions(
     cluster: StubCluster, client: Client, options: dict[str, object], expected: object
 ) -> None:
     cluster.create("t", [1, 2])
@@ -75,7 +75,7 @@ async def test_consumer_starts_at_the_given_position(
     assert await read(client, **options) == expected
 
 
-async def test_consumer_with_until_end_stops_at_the_end_offset_of_its_start(
+async def test_consumer_with_until_end_ignores_records_appended_after_it_started(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])
@@ -88,7 +88,7 @@ async def test_consumer_with_until_end_stops_at_the_end_offset_of_its_start(
     assert seen == [0, 1, 2, 3]
 
 
-async def test_consumer_stops_before_an_offset_by_partition(
+async def test_consumer_stops_before_the_end_offset_set_for_each_partition(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1, 2])
@@ -97,7 +97,7 @@ async def test_consumer_stops_before_an_offset_by_partition(
     assert await read(client, until_end={0: 4, 1: 0}) == {0: [0, 1, 2, 3]}
 
 
-async def test_consumer_reports_each_end_of_a_partition_once(
+async def test_consumer_calls_on_end_once_when_it_reaches_the_end_of_a_partition(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1, 2])
@@ -199,7 +199,7 @@ async def test_closed_consumer_cancels_its_fetches(cluster: StubCluster, client:
     assert await read(client) == {0: list(range(300))}
 
 
-def test_records_before_the_offset_and_partial_batches_are_skipped() -> None:
+def test_fetched_records_below_the_fetch_offset_and_partial_batches_are_skipped() -> None:
     first = build([Record(timestamp=1, value=b"%d" % i) for i in range(5)], base_offset=10)
     second = build([Record(timestamp=1)], base_offset=15)
     found, next_offset = records_from(first + second[:-1], 12)
@@ -207,11 +207,11 @@ def test_records_before_the_offset_and_partial_batches_are_skipped() -> None:
     assert next_offset == 15
 
 
-def test_next_offset_is_after_control_batches() -> None:
+def test_control_batch_yields_no_records_but_advances_the_next_fetch_offset() -> None:
     marker = build([Record(timestamp=1)], base_offset=4, attributes=CONTROL)
     assert records_from(marker, 4) == ([], 5)
 
 
-def test_next_offset_is_unchanged_without_records() -> None:
+def test_empty_fetch_response_leaves_the_next_fetch_offset_unchanged() -> None:
     assert records_from(None, 7) == ([], 7)
     assert records_from(b"", 7) == ([], 7)

@@ -44,7 +44,9 @@ async def test_offsets_are_requested_again_from_the_new_leader(cluster: StubClus
         assert await client.log_offsets({T0: LATEST, T1: LATEST}) == {T0: 2, T1: 2}
 
 
-async def test_partition_without_a_leader_is_named(cluster: StubCluster) -> None:
+async def test_offset_lookup_error_names_the_partition_without_a_leader(
+    cluster: StubCluster,
+) -> None:
     fill(cluster)
     cluster.lead("t", 0, -1)
     async with client_of(cluster) as client:

@@ -123,7 +123,7 @@ async def test_deleted_topic_is_forgotten_after_a_refresh(
     assert (await metadata.leader("t", 0)).node == 2
 
 
-async def test_controller_lookup_raises_not_controller_without_one(
+async def test_controller_lookup_raises_not_controller_when_there_is_no_controller(
     cluster: StubCluster, metadata: Metadata
 ) -> None:
     cluster.controller = -1

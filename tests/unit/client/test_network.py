@@ -51,7 +51,7 @@ async def test_lost_connection_is_replaced_by_the_next_request(
     assert await ask(network, cluster, 1)
 
 
-async def test_least_loaded_prefers_idle_brokers_and_puts_failed_ones_last(
+async def test_least_loaded_lists_idle_brokers_before_busy_ones_and_failed_ones_last(
     cluster: StubCluster, network: Network
 ) -> None:
     one, two, three = (address(cluster, broker) for broker in (1, 2, 3))

@@ -10,7 +10,7 @@ from minikafka.client.partitioner import murmur2, partition_for_key
 
 
 @given(st.binary(max_size=40))
-def test_partitioner_hash_equals_the_hash_of_another_client(data: bytes) -> None:
+def test_partitioner_hash_of_any_key_equals_the_hash_in_aiokafka(data: bytes) -> None:
     assert murmur2(data) == murmur2_of_aiokafka(data) & 0xFFFFFFFF
 
 

@@ -12,7 +12,7 @@ from minikafka.client import Client, Outcome, probe
 DONE = Outcome(ErrorCode.NONE)
 
 
-async def test_brokers_and_leaders_that_do_not_answer_are_found(
+async def test_probe_reports_brokers_and_partition_leaders_that_do_not_answer(
     cluster: StubCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe, "TIMEOUT_MS", 100)

@@ -95,7 +95,7 @@ async def test_retries_end_after_three_seconds_if_no_broker_was_ever_reached() -
     assert clock.now() == 3_000
 
 
-async def test_unknown_topic_has_a_shorter_time_limit() -> None:
+async def test_unknown_topic_error_has_a_shorter_retry_time_limit() -> None:
     clock = ManualClock()
     attempt = Scripted(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC"):

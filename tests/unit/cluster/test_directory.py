@@ -40,7 +40,7 @@ def mode(file: Path) -> int:
     return stat.S_IMODE(file.stat().st_mode)
 
 
-def test_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_cluster_record_that_is_read_equals_the_one_written(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     assert directory.read() is None
     directory.write(RECORD)
@@ -49,7 +49,7 @@ def test_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert mode(tmp_path / "cluster.json") == 0o600
 
 
-def test_record_without_retired_brokers_is_read(tmp_path: Path) -> None:
+def test_cluster_record_without_a_retired_key_has_no_retired_brokers(tmp_path: Path) -> None:
     ClusterDirectory(tmp_path).write(RECORD)
     file = tmp_path / "cluster.json"
     former = json.loads(file.read_text())
@@ -70,7 +70,7 @@ def test_record_without_retired_brokers_is_read(tmp_path: Path) -> None:
     ],
     ids=repr,
 )
-def test_record_with_a_number_out_of_range_is_invalid(
+def test_cluster_record_without_brokers_or_with_a_number_out_of_range_is_refused(
     tmp_path: Path, changed: dict[str, float] | None
 ) -> None:
     ClusterDirectory(tmp_path).write(RECORD)
@@ -83,7 +83,7 @@ def test_record_with_a_number_out_of_range_is_invalid(
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"brokers": [{}]}', "\0"])
-def test_error_about_an_invalid_record_is_one_line(tmp_path: Path, text: str) -> None:
+def test_error_about_an_invalid_cluster_record_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_text(text)
     with pytest.raises(ClusterError, match=r"cluster\.json is invalid") as caught:
         ClusterDirectory(tmp_path).read()
@@ -95,12 +95,14 @@ def test_error_about_an_unknown_broker_lists_the_known_ones() -> None:
         RECORD.broker(7)
 
 
-def test_with_broker_replaces_the_record_of_one_broker() -> None:
+def test_with_broker_replaces_only_the_broker_record_with_the_same_broker_id() -> None:
     changed = BrokerRecord(2, 9999, 20002)
     assert RECORD.with_broker(changed).brokers == (RECORD.brokers[0], changed)
 
 
-def test_secret_is_created_once_and_private_and_a_given_one_replaces_it(tmp_path: Path) -> None:
+def test_private_cluster_secret_is_kept_until_the_user_supplies_another_secret(
+    tmp_path: Path,
+) -> None:
     directory = ClusterDirectory(tmp_path)
     secret = directory.secret(SystemRng())
     assert len(secret) >= 32
@@ -110,7 +112,9 @@ def test_secret_is_created_once_and_private_and_a_given_one_replaces_it(tmp_path
     assert directory.secret(SystemRng()) == "chosen by the user"
 
 
-def test_broker_file_is_private_and_contains_the_keys(tmp_path: Path) -> None:
+def test_broker_config_file_is_private_and_contains_the_settings_written_to_it(
+    tmp_path: Path,
+) -> None:
     directory = ClusterDirectory(tmp_path)
     keys: dict[str, object] = {
         "broker.id": 3,
@@ -152,12 +156,12 @@ def test_malformed_port_range_in_the_environment_is_refused(
         free_ports(1, SystemRng())
 
 
-def test_port_in_use_is_not_free() -> None:
+def test_port_that_a_socket_already_listens_on_is_not_free() -> None:
     with socket.create_server((HOST, 0)) as server:
         assert not is_free(server.getsockname()[1])
 
 
-async def test_lock_admits_one_command_at_a_time(tmp_path: Path) -> None:
+async def test_data_directory_lock_is_held_by_one_command_at_a_time(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     async with directory.locked(SystemClock()):
         with (tmp_path / "lock").open("ab") as file:
@@ -166,7 +170,9 @@ async def test_lock_admits_one_command_at_a_time(tmp_path: Path) -> None:
         assert try_lock(file)
 
 
-async def test_directory_that_was_created_for_its_lock_alone_is_removed(tmp_path: Path) -> None:
+async def test_data_directory_created_for_its_lock_is_removed_if_nothing_else_is_in_it(
+    tmp_path: Path,
+) -> None:
     directory = ClusterDirectory(tmp_path / "data")
     with pytest.raises(ClusterError, match="failed"):
         async with directory.locked(SystemClock()):
@@ -177,7 +183,7 @@ async def test_directory_that_was_created_for_its_lock_alone_is_removed(tmp_path
     assert (directory.path / "lock").exists()
 
 
-async def test_directory_that_existed_before_its_lock_is_kept(tmp_path: Path) -> None:
+async def test_data_directory_that_existed_before_its_lock_is_not_removed(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     async with directory.locked(SystemClock()):
         pass
@@ -214,14 +220,14 @@ def test_cluster_id_is_read_from_the_brokers_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", bytes(range(256)), b"cluster.id=a\tb\n", b"x"])
-def test_damaged_meta_properties_has_no_cluster_id(tmp_path: Path, content: bytes) -> None:
+def test_cluster_id_is_none_when_meta_properties_is_damaged(tmp_path: Path, content: bytes) -> None:
     directory = ClusterDirectory(tmp_path)
     directory.broker_data(1).mkdir()
     (directory.broker_data(1) / "meta.properties").write_bytes(content)
     assert directory.cluster_id(1) is None
 
 
-def test_binary_secret_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+def test_error_about_a_secret_that_is_not_text_names_the_secret_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"\xff\xfe")
     with pytest.raises(ClusterError, match="secret is not text: stop the cluster and remove"):
         ClusterDirectory(tmp_path).secret(SystemRng())

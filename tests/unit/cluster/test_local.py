@@ -38,7 +38,7 @@ def planned(cluster: LocalCluster) -> ClusterRecord:
     return record
 
 
-def test_ids_and_ports_are_kept_by_the_next_start(tmp_path: Path) -> None:
+def test_next_start_keeps_the_recorded_broker_ids_and_ports(tmp_path: Path) -> None:
     first = planned(LocalCluster(3, data=tmp_path))
     assert [broker.id for broker in first.brokers] == [1, 2, 3]
     again = planned(LocalCluster(data=tmp_path, config=ClusterConfig(brokers=5, port=9092)))
@@ -46,7 +46,7 @@ def test_ids_and_ports_are_kept_by_the_next_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.key("cluster.brokers", "cluster.port")
-def test_given_first_port_replaces_the_recorded_ports(tmp_path: Path) -> None:
+def test_first_port_passed_to_a_later_start_replaces_the_recorded_ports(tmp_path: Path) -> None:
     first = planned(LocalCluster(data=tmp_path, config=ClusterConfig(brokers=2, port=19000)))
     assert first.bootstrap == "127.0.0.1:19000,127.0.0.1:19001"
     moved = planned(LocalCluster(data=tmp_path, port=19500))
@@ -78,7 +78,9 @@ def test_broker_files_have_their_own_keys_and_the_same_secret(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("key", ["broker.id", "listeners", "log.dirs", "zookeeper.connect"])
-def test_keys_that_the_cluster_sets_are_refused_in_the_config(tmp_path: Path, key: str) -> None:
+def test_config_keys_that_the_cluster_sets_for_each_broker_are_refused(
+    tmp_path: Path, key: str
+) -> None:
     cluster = LocalCluster(1, data=tmp_path, config={key: "1"})
     with pytest.raises(ConfigError, match=f"{key} is set by the cluster for each broker"):
         planned(cluster)
@@ -112,7 +114,7 @@ def test_external_zookeeper_is_not_managed(tmp_path: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_invalid_request_is_refused_before_anything_is_written(
+async def test_start_with_an_invalid_argument_fails_before_anything_is_written(
     tmp_path: Path, cluster: dict[str, Any], expected: str
 ) -> None:
     data = tmp_path / "data"
@@ -122,7 +124,9 @@ async def test_invalid_request_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("value", ["3", 2.5, True, [3]], ids=repr)
-def test_value_that_is_not_a_number_raises_typeerror_with_its_name(value: Any) -> None:
+def test_typeerror_for_an_argument_that_is_not_a_whole_number_names_the_argument(
+    value: Any,
+) -> None:
     for name, rule in (("brokers", "1 to 1000"), ("port", "0 to 65535")):
         expected = f"{name} must be a whole number from {rule}, got {value!r}"
         with pytest.raises(TypeError, match=f"^{re.escape(expected)}$"):
@@ -135,7 +139,7 @@ def test_empty_data_directory_is_refused() -> None:
 
 
 @pytest.mark.parametrize("argument", [{}, {"port": 65_535}])
-async def test_errors_contain_no_words_of_the_command_line(
+async def test_local_cluster_errors_mention_no_commands_or_options_of_the_command_line(
     tmp_path: Path, argument: dict[str, int]
 ) -> None:
     cluster = LocalCluster(data=tmp_path / "data", **argument)  # type: ignore[arg-type]
@@ -159,7 +163,7 @@ async def test_blocking_cluster_is_refused_in_a_thread_with_an_event_loop(tmp_pa
         BlockingCluster(LocalCluster(1, data=tmp_path)).kill(1)
 
 
-def test_blocking_cluster_refuses_calls_after_its_block(tmp_path: Path) -> None:
+def test_blocking_cluster_refuses_calls_after_its_with_block_has_ended(tmp_path: Path) -> None:
     planned(LocalCluster(1, data=tmp_path))
     cluster = BlockingCluster(LocalCluster(1, data=tmp_path))
     cluster.close(None)
@@ -174,7 +178,7 @@ def test_blocking_cluster_refuses_calls_after_its_block(tmp_path: Path) -> None:
         (None, {"no.key": 1}, r"^unknown key no\.key"),
     ],
 )
-async def test_with_block_that_cannot_start_raises_a_cluster_error(
+async def test_with_block_of_a_cluster_that_cannot_start_raises_a_cluster_error(
     data: str | None, config: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(ClusterError, match=problem):
@@ -182,7 +186,9 @@ async def test_with_block_that_cannot_start_raises_a_cluster_error(
             raise AssertionError("not reached")
 
 
-async def test_exception_gets_the_last_lines_of_each_brokers_log(tmp_path: Path) -> None:
+async def test_exception_in_the_with_block_gets_the_last_log_lines_of_each_broker(
+    tmp_path: Path,
+) -> None:
     cluster = LocalCluster(2, data=tmp_path)
     planned(cluster)
     text = "".join(f"line {i}\n" for i in range(99))
@@ -201,14 +207,14 @@ async def test_exception_gets_the_last_lines_of_each_brokers_log(tmp_path: Path)
     assert not hasattr(interrupted, "__notes__")
 
 
-async def test_refused_start_leaves_the_former_record(tmp_path: Path) -> None:
+async def test_refused_start_leaves_the_former_cluster_record_unchanged(tmp_path: Path) -> None:
     first = planned(LocalCluster(2, data=tmp_path))
     with pytest.raises(ClusterError, match=r"^port must be"):
         await LocalCluster(data=tmp_path, port=65_535).start()
     assert LocalCluster(data=tmp_path).record == first
 
 
-def test_table_of_a_retired_broker_is_accepted(tmp_path: Path) -> None:
+def test_config_section_of_a_retired_broker_is_accepted(tmp_path: Path) -> None:
     config = ClusterConfig(brokers=3, port=0, overrides={3: {"broker.rack": "c"}})
     cluster = LocalCluster(2, data=tmp_path, config=config)
     cluster._launcher().check()
@@ -224,7 +230,7 @@ async def test_error_says_what_to_do_when_the_data_directory_is_a_file(
             await LocalCluster(data=data).start()
 
 
-def test_error_says_that_there_is_no_cluster(tmp_path: Path) -> None:
+def test_bootstrap_of_a_cluster_that_was_never_started_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="there is no cluster in"):
         _ = LocalCluster(data=tmp_path).bootstrap
 
@@ -317,7 +323,7 @@ async def test_failed_first_start_removes_the_data_that_it_created(
     assert names_in(tmp_path) == ["broker-2", "logs"]
 
 
-async def test_failed_start_leaves_a_record_that_another_command_has_written(
+async def test_failed_start_leaves_a_cluster_record_that_another_command_has_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = LocalCluster(1, data=tmp_path)
@@ -362,7 +368,7 @@ def test_offsets_topic_is_replicated_on_as_many_brokers_as_possible(
     assert file.offsets_topic_replication_factor == 1
 
 
-async def test_error_of_a_failed_first_start_has_the_logs(
+async def test_error_of_a_failed_first_start_contains_the_last_broker_log_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(launcher: Launcher, *_: object) -> None:

@@ -29,7 +29,10 @@ def planned(
 def planned_from(
     text: str, before: ClusterRecord | None, running: tuple[int, ...] = ()
 ) -> tuple[ClusterRecord, tuple[str, ...]]:
-    """Return the plan for a cluster.toml. `before`: earlier plan. `running`: ids of the brokers that are running."""
+    """Return the plan for a cluster.toml.
+
+    `before`: the cluster's current plan, None for a new cluster. `running`: ids of the running brokers.
+    """
     config = ClusterConfig.parse(text)
     request = Request(None, None, config, config.zookeeper, None)
     return plan(before, request, RNG, Running(running, bool(running)))
@@ -104,7 +107,7 @@ def test_error_about_a_port_out_of_range_names_the_option_or_key() -> None:
     assert ports(planned(brokers=2, config=ClusterConfig(port=65_534))) == [65_534, 65_535]
 
 
-def test_port_0_takes_new_free_ports_for_brokers_that_are_down() -> None:
+def test_first_port_0_moves_stopped_brokers_to_new_free_ports() -> None:
     first = free_row(3)
     three = planned(brokers=3, port=first)
     with socket.create_server((HOST, first)):
@@ -115,7 +118,7 @@ def test_port_0_takes_new_free_ports_for_brokers_that_are_down() -> None:
     assert moved.zookeeper != three.zookeeper
 
 
-def test_port_0_leaves_running_brokers_their_ports() -> None:
+def test_first_port_0_does_not_change_the_ports_of_running_brokers() -> None:
     three = planned(brokers=3, port=free_row(3))
     request = Request(None, 0, ClusterConfig(), None, None)
     again = plan(three, request, RNG, Running((1, 3), anything=True)).record
@@ -125,7 +128,7 @@ def test_port_0_leaves_running_brokers_their_ports() -> None:
     assert again.zookeeper == three.zookeeper
 
 
-def test_edited_cluster_file_replaces_recorded_values_but_an_unchanged_one_not() -> None:
+def test_cluster_file_replaces_recorded_values_only_after_it_was_edited() -> None:
     two, _ = planned_from("[cluster]\nbrokers = 2\nport = 31000", None)
     assert planned_from("[cluster]\nbrokers = 2\nport = 31000", two) == (two, ())
     grown = planned(two, brokers=4, config=ClusterConfig.parse("[cluster]\nbrokers = 2"))
@@ -135,7 +138,7 @@ def test_edited_cluster_file_replaces_recorded_values_but_an_unchanged_one_not()
     assert planned_from("[cluster]\nbrokers = 3\nport = 31500", edited) == (edited, ())
 
 
-def test_edit_that_running_brokers_block_is_postponed_until_they_stop() -> None:
+def test_cluster_file_edit_that_needs_stopped_brokers_is_postponed_until_they_stop() -> None:
     three, _ = planned_from("[cluster]\nbrokers = 3\nport = 31000", None)
     text = "[cluster]\nbrokers = 2\nport = 31500\n[zookeeper]\nconnect = 'h:2181'"
     kept, postponed = planned_from(text, three, running=(1, 2, 3))
@@ -149,20 +152,20 @@ def test_edit_that_running_brokers_block_is_postponed_until_they_stop() -> None:
     assert (ports(down), down.zookeeper, postponed) == ([31_500, 31_501], "h:2181", ())
 
 
-def test_edited_port_that_the_brokers_already_use_is_not_reported() -> None:
+def test_edited_port_that_running_brokers_already_use_is_not_called_postponed() -> None:
     three, _ = planned_from("[cluster]\nport = 31000", None)
     moved = planned(three, port=31_500)
     assert planned_from("[cluster]\nport = 31500", moved, running=(1, 2, 3))[1] == ()
     assert planned_from("[cluster]\nport = 0", moved, running=(1, 2, 3))[1] == ()
 
 
-def test_more_brokers_in_an_edited_file_are_added_to_running_ones() -> None:
+def test_raised_broker_count_in_the_cluster_file_adds_brokers_to_a_running_cluster() -> None:
     two, _ = planned_from("[cluster]\nbrokers = 2\nport = 0", None)
     four, postponed = planned_from("[cluster]\nbrokers = 4\nport = 0", two, running=(1, 2))
     assert (four.brokers[:2], len(four.brokers), postponed) == (two.brokers, 4, ())
 
 
-def test_named_cluster_file_replaces_recorded_values_even_if_unchanged() -> None:
+def test_cluster_file_named_by_the_user_replaces_recorded_values_even_if_unchanged() -> None:
     config = ClusterConfig.parse("[cluster]\nbrokers = 2\nport = 31000")
     two = planned(config=config)
     four = planned(two, brokers=4, port=31_500, config=config)

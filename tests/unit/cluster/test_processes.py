@@ -136,7 +136,7 @@ async def test_process_dies_with_its_parent(
     assert await processes.wait_until_gone(tied, SystemClock(), 30_000)
 
 
-async def test_spawned_command_writes_to_its_log_and_uses_this_minikafka(tmp_path: Path) -> None:
+async def test_spawned_minikafka_command_writes_its_output_to_the_log_file(tmp_path: Path) -> None:
     log = tmp_path / "out.log"
     process = processes.spawn(["--version"], log)
     assert await processes.wait_until_gone(process, SystemClock(), 30_000)

@@ -126,7 +126,7 @@ async def test_reassignment_request_that_has_begun_is_not_withdrawn() -> None:
 
 
 @pytest.mark.row("K1", "K2")
-async def test_command_prints_the_result_of_each_partition(
+async def test_reassign_command_prints_the_result_of_each_partition(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with MemoryCluster() as cluster:
@@ -143,7 +143,7 @@ async def test_command_prints_the_result_of_each_partition(
 @pytest.mark.row("K3", "K7")
 @pytest.mark.parametrize("how", ["interrupted", "timed out"])
 @pytest.mark.parametrize("step", ["U1", "A2"])
-async def test_command_that_ends_early_withdraws_partitions_that_have_not_begun(
+async def test_reassign_command_that_ends_early_withdraws_only_partitions_not_yet_begun(
     how: str, step: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with MemoryCluster() as cluster:
@@ -172,7 +172,7 @@ async def test_command_that_ends_early_withdraws_partitions_that_have_not_begun(
 
 
 @pytest.mark.row("K3", "K7")
-async def test_command_interrupted_while_it_submits_withdraws_its_request(
+async def test_reassign_command_interrupted_while_submitting_withdraws_its_request(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with MemoryCluster() as cluster:

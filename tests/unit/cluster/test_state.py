@@ -47,7 +47,7 @@ def replica(role: str, epoch: int, leader: int, isr: list[int], leo: int = 9) ->
     }
 
 
-def test_combine_prefers_the_leaders_answer_to_its_followers() -> None:
+def test_cluster_state_takes_partition_data_from_the_leader_and_not_a_follower() -> None:
     state = combine(
         {
             2: answer(replica("follower", 5, 1, [1, 2], leo=3)),
@@ -63,7 +63,7 @@ def test_combine_prefers_the_leaders_answer_to_its_followers() -> None:
     assert not state.has_isr("t", [])
 
 
-def test_combine_ignores_a_leader_with_an_older_epoch() -> None:
+def test_cluster_state_ignores_a_partition_leader_with_an_older_epoch() -> None:
     state = combine(
         {
             1: answer(replica("leader", 5, 1, [1, 2, 3]), epoch=3),
@@ -85,13 +85,13 @@ def test_unknown_topic_has_no_isr() -> None:
     assert combine({1: answer()}).leader_of("t", 0) is None
 
 
-def test_broker_is_serving_when_it_knows_the_others_and_the_controller() -> None:
+def test_broker_is_not_serving_until_it_knows_the_controller_and_live_brokers() -> None:
     late = answer(controller=-1, epoch=-1) | {"live_brokers": []}
     assert combine({1: answer(), 2: late}).not_serving([1, 2, 3]) == [2, 3]
     assert combine({}).not_serving([1]) == [1]
 
 
-def test_state_is_empty_when_no_broker_answers() -> None:
+def test_cluster_state_is_empty_when_no_broker_answers() -> None:
     state = combine({})
     assert (state.controller, state.controller_epoch, dict(state.partitions)) == (None, None, {})
 

@@ -54,7 +54,7 @@ def test_replicas_pass_all_deletion_states_before_the_nodes_are_deleted():
     assert not any(world.context.replica_statuses.values())
 
 
-def test_topic_deletion_reaches_its_steps_in_order():
+def test_topic_deletion_reaches_every_defined_step_in_order():
     world = two().mark("t")
     finish(world)
     seen = list(dict.fromkeys(world.steps))
@@ -111,7 +111,7 @@ def test_delete_request_for_deleted_replicas_is_not_repeated_to_a_bounced_broker
 
 
 @pytest.mark.row("G9", "L2", "J5")
-def test_topic_is_ineligible_until_a_broker_that_failed_to_delete_restarts():
+def test_topic_deletion_is_halted_until_a_broker_that_failed_to_delete_restarts():
     world = two().mark("t")
     world.deleted(0, T0, error=ErrorCode.KAFKA_STORAGE_ERROR)
     world.deleted(1, T0, T1).deleted(2, T1)
@@ -131,13 +131,13 @@ def test_response_from_an_earlier_broker_registration_is_ignored():
 
 
 @pytest.mark.row("R65")
-def test_deletion_marks_of_unknown_topics_are_deleted():
+def test_deletion_mark_of_an_unknown_topic_is_removed():
     world = two().mark("none")
     assert world.deletions == frozenset()
 
 
 @pytest.mark.row("R65")
-def test_deletion_marks_are_deleted_without_effect_when_deletion_is_disabled():
+def test_deletion_mark_is_removed_and_the_topic_kept_when_deletion_is_disabled():
     world = World(settings=replace(DEFAULTS, delete_topic_enable=False)).create("t", [0, 1])
     world.mark("t")
     assert world.deletions == frozenset()
@@ -145,7 +145,7 @@ def test_deletion_marks_are_deleted_without_effect_when_deletion_is_disabled():
 
 
 @pytest.mark.row("R59")
-def test_marked_topic_is_deleted_after_its_reassignment():
+def test_topic_marked_for_deletion_is_deleted_only_after_its_reassignment():
     world = World(brokers=3).create("t", [0, 1])
     world.reassign({T0: [1, 2]})
     world.mark("t")
@@ -158,7 +158,7 @@ def test_marked_topic_is_deleted_after_its_reassignment():
 
 
 @pytest.mark.row("R59", "L6")
-def test_new_controller_holds_elections_for_a_marked_topic_under_reassignment():
+def test_new_controller_elects_a_leader_for_a_reassigning_topic_to_be_deleted():
     world = World(brokers=4).create("t", [3])
     former = world.brokers[3]
     world.kill(3).reassign({T0: [1]})
@@ -172,7 +172,7 @@ def test_new_controller_holds_elections_for_a_marked_topic_under_reassignment():
 
 
 @pytest.mark.row("R59")
-def test_new_controller_keeps_a_marked_topic_under_reassignment_in_the_metadata():
+def test_new_controller_keeps_a_reassigning_topic_to_be_deleted_in_the_metadata():
     world = World(brokers=4).create("t", [3])
     world.reassign({T0: [1]})
     world.mark("t").clear()
@@ -187,7 +187,7 @@ def test_new_controller_keeps_a_marked_topic_under_reassignment_in_the_metadata(
 
 
 @pytest.mark.row("R59")
-def test_marked_topic_refuses_a_reassignment_but_allows_cancelling_one():
+def test_topic_to_be_deleted_accepts_no_reassignment_except_a_cancellation():
     world = World(brokers=3).create("t", [0, 1]).create("u", [0, 1])
     u0 = TopicPartition("u", 0)
     world.reassign({u0: [1, 2]})
@@ -207,7 +207,7 @@ def test_partitions_added_during_a_deletion_are_removed():
     assert sorted(world.topics["t"].assignment) == [0, 1]
 
 
-def test_removal_of_the_mark_after_the_deletion_began_changes_nothing():
+def test_removing_a_deletion_mark_after_the_deletion_began_changes_nothing():
     world = two().mark("t")
     world.deletions = frozenset()
     world.handle(DeletionsChanged(frozenset()))
@@ -215,7 +215,7 @@ def test_removal_of_the_mark_after_the_deletion_began_changes_nothing():
     assert "t" not in world.topics
 
 
-def test_removal_of_the_mark_before_the_deletion_began_cancels_the_deletion():
+def test_removing_a_deletion_mark_before_the_deletion_began_cancels_the_deletion():
     world = World(brokers=3).create("t", [0, 1])
     world.reassign({T0: [1, 2]})
     world.mark("t")
@@ -226,7 +226,7 @@ def test_removal_of_the_mark_before_the_deletion_began_cancels_the_deletion():
     assert world.topics["t"].assignment[0].replicas == (1, 2)
 
 
-def test_topic_and_its_mark_are_removed_when_its_node_is_deleted_by_hand():
+def test_deletion_mark_is_removed_when_the_topic_node_is_deleted_by_hand():
     world = two().mark("t")
     del world.topics["t"]
     world.handle(TopicsChanged({}, ("t",)))

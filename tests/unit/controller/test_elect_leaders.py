@@ -72,7 +72,7 @@ def test_preferred_election_fails_when_the_preferred_replica_is_out_of_sync():
 
 
 @pytest.mark.row("R61")
-def test_unknown_partitions_and_topics_being_deleted_get_specific_errors():
+def test_election_fails_for_an_unknown_partition_and_for_a_topic_being_deleted():
     world = World().create("t", [0, 1]).create("u", [0, 1]).mark("u")
     u0, n0 = TopicPartition("u", 0), TopicPartition("none", 0)
     results = world.elect([u0, n0])
@@ -80,7 +80,7 @@ def test_unknown_partitions_and_topics_being_deleted_get_specific_errors():
     assert results[n0].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_election_without_partitions_covers_all_partitions():
+def test_election_request_without_partitions_covers_all_partitions():
     world = moved()
     world.create("u", [1, 2])
     results = world.elect(None)
@@ -157,7 +157,7 @@ def test_leader_imbalance_within_the_ratio_is_not_corrected():
 
 
 @pytest.mark.row("R62")
-def test_partition_under_reassignment_does_not_block_rebalancing_of_others():
+def test_leader_rebalancing_skips_only_the_partition_under_reassignment():
     world = World(brokers=3).create("t", [0, 1], [0, 1])
     world.kill(0)
     world.register(0, epoch=2)
@@ -171,7 +171,7 @@ def test_partition_under_reassignment_does_not_block_rebalancing_of_others():
 
 
 @pytest.mark.row("R63")
-def test_enabling_unclean_election_elects_leaders_for_the_named_topics():
+def test_enabling_unclean_election_elects_leaders_only_in_the_enabled_topics():
     world = World().create("t", [0, 1]).create("u", [0, 1])
     u0 = TopicPartition("u", 0)
     for tp in (T0, u0):

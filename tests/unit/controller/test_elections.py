@@ -32,7 +32,7 @@ def test_offline_election_fails_without_a_live_isr_member() -> None:
 
 
 @pytest.mark.row("H3", "X3")
-def test_offline_election_leaves_the_isr_only_when_unclean_election_is_allowed() -> None:
+def test_offline_election_chooses_outside_the_isr_if_unclean_election_is_allowed() -> None:
     assert offline([0, 1, 2], [0], {2, 1}, unclean=True) == Choice(1, (1,), (1, 2), unclean=True)
 
 
@@ -54,17 +54,17 @@ def test_offline_election_fails_without_assigned_replicas(unclean: bool) -> None
 
 
 @pytest.mark.row("H5")
-def test_reassigned_election_chooses_the_first_live_target_and_keeps_the_isr() -> None:
+def test_reassignment_election_chooses_first_live_target_replica_and_keeps_the_isr() -> None:
     assert reassigned([4, 5, 6], [1, 5, 6], {1, 5, 6}) == Choice(5, (1, 5, 6), (4, 5, 6))
 
 
 @pytest.mark.row("H5", "X5")
-def test_reassigned_election_chooses_no_live_target_outside_the_isr() -> None:
+def test_reassignment_election_chooses_no_live_target_replica_outside_the_isr() -> None:
     assert reassigned([4, 5], [1, 2], {1, 2, 4, 5}) is Refusal.NO_REASSIGNED_REPLICA_IN_SYNC
 
 
 @pytest.mark.row("H5")
-def test_reassigned_election_fails_with_an_empty_target() -> None:
+def test_reassignment_election_fails_without_target_replicas() -> None:
     assert reassigned([], [1], {1}) is Refusal.NO_REASSIGNED_REPLICAS
 
 

@@ -54,7 +54,7 @@ def leader(world: World, tp: TopicPartition = T0) -> tuple[int, tuple[int, ...],
 
 
 @pytest.mark.row("F3", "J1")
-def test_new_topic_gets_leaders_and_one_leader_and_isr_request_per_broker() -> None:
+def test_all_partitions_of_a_new_topic_share_one_leaderandisr_request_per_broker() -> None:
     world = World().create("t", [0, 1, 2], [1, 2, 0])
     assert leader(world, T0) == (0, (0, 1, 2), 0)
     assert leader(world, T1) == (1, (1, 2, 0), 0)
@@ -121,7 +121,7 @@ def test_topic_with_partitions_but_no_id_stays_without_an_id() -> None:
 
 
 @pytest.mark.row("R69", "I9")
-def test_topic_id_is_restored_when_an_added_partition_dropped_it() -> None:
+def test_topic_id_is_restored_after_partitions_were_added_by_hand_without_it() -> None:
     world = World().create("t", [0, 1])
     known = world.topics["t"].topic_id
     world.topics["t"] = made_by_hand([0, 1], [1, 2])
@@ -131,7 +131,7 @@ def test_topic_id_is_restored_when_an_added_partition_dropped_it() -> None:
 
 
 @pytest.mark.row("R69")
-def test_topic_deleted_and_created_again_is_a_new_topic() -> None:
+def test_recreated_topic_keeps_no_leader_or_partition_of_the_deleted_one() -> None:
     world = World().create("t", [0, 1], [0, 1])
     world.nodes.clear()
     world.handle(TopicsChanged({"t": image([2])}, ("t",)))
@@ -159,7 +159,7 @@ def test_metadata_is_sent_when_a_broker_without_leaderships_dies() -> None:
     assert not world.writes
 
 
-def test_only_partitions_of_the_dead_broker_change() -> None:
+def test_death_of_a_broker_sends_only_partitions_with_a_replica_on_it() -> None:
     world = World().create("t", [1, 2], [0, 1]).clear().kill(2)
     assert {p.tp for _, request in world.sent for p in request.partitions} == {T0}
 
@@ -194,7 +194,7 @@ def test_unclean_election_is_decided_per_topic_and_counted_and_logged(
     assert "unclean" in caplog.text
 
 
-def test_unclean_setting_is_read_only_when_it_decides_an_election() -> None:
+def test_unclean_election_setting_is_not_read_when_the_isr_has_a_live_replica() -> None:
     world = World().create("t", [0, 1, 2]).clear().kill(0)
     assert not [effect for effect in world.effects if isinstance(effect, ReadUncleanSettings)]
 
@@ -208,7 +208,7 @@ def test_isr_is_not_empty_after_all_brokers_died() -> None:
 
 
 @pytest.mark.row("R17", "R18")
-def test_restarted_broker_gets_all_metadata_before_leader_and_isr() -> None:
+def test_restarted_broker_gets_all_metadata_before_its_leaderandisr_request() -> None:
     world = World().create("t", [0, 1, 2], [1, 0]).kill(2).clear().register(2, epoch=7)
     mine = world.sent_to(2)
     assert isinstance(mine[0], UpdateMetadataRequest)
@@ -234,7 +234,7 @@ def test_bounced_broker_is_treated_as_a_failure_and_a_startup() -> None:
     assert request.partitions[0].leader == 1
 
 
-def test_only_replica_leads_again_in_a_new_epoch_after_its_broker_bounced() -> None:
+def test_sole_replica_leads_again_in_a_new_epoch_after_its_broker_bounced() -> None:
     world = World().create("t", [0]).register(0, epoch=50)
     assert leader(world)[:2] == (0, (0,))
     assert leader(world)[2] > 0
@@ -251,7 +251,7 @@ def test_changed_endpoints_of_a_registration_are_sent_to_every_broker() -> None:
     assert StopChannel(2) not in world.effects
 
 
-def test_dead_broker_is_not_elected_when_another_starts_in_the_same_read() -> None:
+def test_dead_broker_is_not_elected_when_another_broker_starts_at_the_same_time() -> None:
     world = World(brokers=2).create("t", [0, 1])
     del world.brokers[0]
     world.register(2)
@@ -309,7 +309,7 @@ def test_controlled_shutdown_elects_a_follower_that_only_zookeeper_has_in_the_is
     assert leader(world) == (1, (1,), 2)
 
 
-def test_no_state_is_read_for_partitions_without_a_live_replica() -> None:
+def test_no_state_node_is_read_for_a_partition_without_a_live_replica() -> None:
     world = World().create("t", [0], [1])
     world.kill(0).clear()
     world.kill(2)
@@ -330,7 +330,7 @@ def test_leadership_does_not_change_before_its_write_is_answered() -> None:
     )
 
 
-def test_machine_refuses_events_while_busy_and_unexpected_write_outcomes() -> None:
+def test_controller_machine_raises_for_unexpected_events_and_write_outcomes() -> None:
     machine = World().create("t", [0, 1]).machine
     with pytest.raises(RuntimeError, match="no question"):
         machine.handle(LeaderAndIsrWritten({}), 1)
@@ -380,7 +380,7 @@ def test_state_changes_are_logged_in_the_same_words_as_in_kafka(
 
 
 @pytest.mark.row("R18", "D16", "D17", "X7")
-def test_failover_sends_metadata_then_leader_and_isr_and_then_holds_elections() -> None:
+def test_failover_sends_updatemetadata_and_leaderandisr_and_then_holds_elections() -> None:
     world = World().create("t", [0, 1, 2], [1, 2, 0])
     del world.brokers[0]
     world.clear().start(epoch=2)
@@ -424,7 +424,7 @@ def test_topics_marked_for_deletion_get_no_elections() -> None:
 
 
 @pytest.mark.row("E6", "J3")
-def test_isr_change_is_adopted_and_sent_and_its_notification_deleted() -> None:
+def test_isr_change_is_sent_to_all_brokers_and_its_notification_is_deleted() -> None:
     world = World().create("t", [0, 1, 2]).clear()
     world.shrink(T0, [0, 1])
     world.handle(IsrChanged(("isr_change_0000000001",), {T0: world.nodes[T0]}))
@@ -546,7 +546,7 @@ def test_log_distinguishes_death_and_restart_and_shutdown_of_a_broker(
 
 
 @pytest.mark.row("R23")
-def test_controlled_shutdown_of_a_stale_or_unknown_registration_is_refused() -> None:
+def test_controlled_shutdown_with_a_stale_epoch_or_unknown_broker_is_refused() -> None:
     world = World().create("t", [0, 1])
     assert world.shut_down(0, epoch=0).error is ErrorCode.STALE_BROKER_EPOCH
     assert world.shut_down(9).error is ErrorCode.BROKER_NOT_AVAILABLE
@@ -572,19 +572,19 @@ def test_follower_that_shuts_down_leaves_an_isr_that_the_leader_expands_meanwhil
 # Large, empty and inconsistent clusters.
 
 
-def test_failure_of_one_broker_does_not_process_partitions_of_other_brokers() -> None:
+def test_failure_of_a_broker_writes_no_state_of_partitions_on_other_brokers() -> None:
     world = World(brokers=6)
     world.create("big", *([[3, 4, 5]] * 2000)).create("t", [0, 1]).clear().kill(0)
     assert all(tp.topic == "t" for write in world.writes for tp in write.states)
     assert all(len(request.partitions) <= 1 for _, request in world.sent)
 
 
-def test_machine_starts_in_an_empty_cluster() -> None:
+def test_controller_machine_starts_without_any_registered_broker() -> None:
     assert World(brokers=0).context.brokers == {}
     assert isinstance(World().machine, ControllerMachine)
 
 
-def test_failover_ignores_a_state_node_without_an_assignment() -> None:
+def test_failover_ignores_the_state_node_of_a_partition_without_an_assignment() -> None:
     world = World()
     world.nodes[T0] = state(0, [0])
     world.start(epoch=2)
@@ -592,7 +592,7 @@ def test_failover_ignores_a_state_node_without_an_assignment() -> None:
 
 
 @pytest.mark.row("R4", "D12")
-def test_state_of_a_newer_controller_is_not_changed_when_a_replica_dies() -> None:
+def test_state_node_written_by_a_newer_controller_is_kept_when_a_replica_dies() -> None:
     world = World().create("t", [0, 1])
     world.nodes[T0] = replace(world.nodes[T0], controller_epoch=9, zk_version=4)
     world.kill(1)

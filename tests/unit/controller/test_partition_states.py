@@ -73,7 +73,7 @@ class Bench:
 @pytest.mark.parametrize(
     ("start", "target"), list(itertools.product(PartitionStatus, PartitionStatus))
 )
-def test_each_of_sixteen_transitions_is_made_if_legal_or_else_logged(
+def test_each_partition_state_transition_is_made_if_legal_and_logged_if_not(
     start: PartitionStatus, target: PartitionStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench()
@@ -107,7 +107,7 @@ def test_error_of_an_illegal_transition_contains_the_state_changes_so_far() -> N
 
 
 @pytest.mark.row("F9", "X25")
-def test_illegal_transition_does_not_delay_other_partitions() -> None:
+def test_illegal_transition_of_one_partition_does_not_block_another_partition() -> None:
     bench = Bench()
     other = TopicPartition("t", 1)
     bench.context.assign(other, ReplicaAssignment((1, 2)))
@@ -119,7 +119,7 @@ def test_illegal_transition_does_not_delay_other_partitions() -> None:
 
 
 @pytest.mark.row("F3")
-def test_new_partition_that_goes_online_has_a_live_leader_and_all_live_in_its_isr() -> None:
+def test_new_partition_that_goes_online_has_all_live_replicas_in_its_isr() -> None:
     bench = Bench()
     bench.context.forget_broker(0)
     bench.begin(NEW)
@@ -153,7 +153,7 @@ def test_transition_from_new_to_online_fails_without_a_live_replica() -> None:
 
 
 @pytest.mark.row("F4", "C19", "X19")
-def test_election_writes_the_next_leader_epoch_at_the_version_read() -> None:
+def test_election_writes_the_state_node_with_the_next_leader_epoch() -> None:
     bench = Bench()
     bench.begin(OFFLINE)
     bench.context.forget_broker(0)
@@ -163,7 +163,7 @@ def test_election_writes_the_next_leader_epoch_at_the_version_read() -> None:
 
 
 @pytest.mark.row("R4", "D12")
-def test_state_with_a_higher_controller_epoch_is_not_overwritten() -> None:
+def test_state_node_with_a_higher_controller_epoch_is_not_overwritten() -> None:
     bench = Bench()
     bench.begin(ONLINE)
     bench.nodes[T0] = state(0, [0, 1, 2], version=5, controller=9)
@@ -172,7 +172,7 @@ def test_state_with_a_higher_controller_epoch_is_not_overwritten() -> None:
 
 
 @pytest.mark.row("H5", "H6")
-def test_preferred_and_reassigned_elections_move_partitions_to_online() -> None:
+def test_preferred_and_reassignment_elections_move_partitions_to_online() -> None:
     bench = Bench()
     bench.nodes[T0] = state(1, [1, 2, 0])
     bench.context.set_leadership(T0, bench.nodes[T0])
@@ -185,7 +185,7 @@ def test_preferred_and_reassigned_elections_move_partitions_to_online() -> None:
 
 @pytest.mark.row("F5", "F6")
 @pytest.mark.parametrize("source", [NEW, ONLINE, OFFLINE])
-def test_transitions_to_offline_and_nonexistent_write_and_send_nothing(
+def test_moving_a_partition_to_offline_or_nonexistent_writes_and_sends_nothing(
     source: PartitionStatus,
 ) -> None:
     bench = Bench()
@@ -198,7 +198,7 @@ def test_transitions_to_offline_and_nonexistent_write_and_send_nothing(
 
 
 @pytest.mark.row("F9")
-def test_election_must_be_given_for_online_and_for_no_other_state() -> None:
+def test_election_type_is_required_to_go_online_and_refused_for_other_states() -> None:
     bench = Bench()
     with pytest.raises(ValueError, match="OnlinePartition"):
         run_steps(StateNodes(), bench.machine.handle_state_changes([T0], NEW, Election.OFFLINE))

@@ -62,7 +62,7 @@ def test_reassignment_from_1_2_3_to_4_5_6_passes_the_states_of_kip_455():
 
 
 @pytest.mark.row("K4", "R56")
-def test_reassignment_reaches_its_steps_in_order():
+def test_new_reassignment_reaches_its_defined_steps_in_order():
     world = six()
     world.reassign({T0: [4, 5, 6]})
     world.expand(T0, [1, 2, 3, 4, 5, 6])
@@ -113,7 +113,7 @@ def test_reassignment_waits_until_the_isr_contains_every_target():
 
 
 @pytest.mark.row("R58")
-def test_leader_among_the_targets_keeps_leading_in_a_new_epoch():
+def test_leader_that_is_a_target_replica_keeps_leading_in_a_new_epoch():
     world = six()
     world.reassign({T0: [4, 1]})
     before = world.nodes[T0].leader_epoch
@@ -123,7 +123,7 @@ def test_leader_among_the_targets_keeps_leading_in_a_new_epoch():
 
 
 @pytest.mark.row("X13")
-def test_reassignment_to_another_order_completes_at_once():
+def test_reassignment_that_only_reorders_the_replicas_completes_at_once():
     world = six()
     assert world.reassign({T0: [3, 2, 1]})[T0].code is ErrorCode.NONE
     assert world.topics["t"].assignment[0] == ReplicaAssignment((3, 2, 1))
@@ -161,7 +161,7 @@ def test_impossible_reassignment_is_refused_with_a_specific_error(
     assert world.writes == []
 
 
-def test_refused_partition_does_not_stop_other_reassignments():
+def test_reassignment_goes_on_when_another_partition_of_the_request_is_refused():
     world = World(brokers=5).create("t", [1, 2], [1, 2])
     results = world.reassign({T0: [3, 4], T1: []})
     assert (results[T0].code, results[T1].code) == (
@@ -190,7 +190,7 @@ def test_impossible_reassignments_are_removed_from_the_admin_node():
     assert world.submitted == {T0: (1, 2)}
 
 
-def test_reading_the_admin_node_again_does_not_restart_a_reassignment():
+def test_second_read_of_the_admin_node_does_not_restart_its_reassignment():
     world = World(brokers=3).create("t", [0, 1])
     world.submit({T0: [1, 2]})
     epoch = world.nodes[T0].leader_epoch
@@ -232,7 +232,7 @@ def test_replacing_a_reassignment_deletes_unwanted_replicas_at_once():
 @pytest.mark.row("R56", "R57", "I6")
 @pytest.mark.parametrize("step", ["U3", "U1", "U2"])
 @pytest.mark.parametrize("target", [None, [0, 5, 6]])
-def test_crash_while_replacing_a_reassignment_leaves_no_unknown_replica(
+def test_topic_node_lists_all_replicas_after_a_crash_in_replacing_a_reassignment(
     step: str, target: list[int] | None
 ):
     """The topic node names every broker that may hold a replica until that broker is told to delete the replica."""
@@ -250,7 +250,7 @@ def test_crash_while_replacing_a_reassignment_leaves_no_unknown_replica(
 
 @pytest.mark.row("R57")
 @pytest.mark.parametrize("target", [None, [1, 2, 7]])
-def test_request_removes_a_reassignment_that_it_replaces_from_the_admin_node(target):
+def test_replaced_or_cancelled_reassignment_is_removed_from_the_admin_node(target):
     """Otherwise the admin node would start the replaced reassignment of the partition again."""
     world = World(brokers=8).create("t", [1, 2, 3], [1, 2, 3]).clear()
     world.submit({T0: [4, 5, 6], T1: [4, 5, 6]})
@@ -324,7 +324,7 @@ def test_old_replica_leads_when_the_leader_is_removed_and_no_target_is_in_sync()
     assert world.nodes[T0].leader == 4
 
 
-def test_leader_without_a_possible_successor_is_not_stopped():
+def test_leader_is_not_stopped_when_no_replica_can_succeed_it():
     """The leader has shrunk the ISR to itself, but the controller has not read this ISR yet."""
     world = led_by_an_added_replica()
     world.unclean.add("t")
@@ -338,7 +338,7 @@ def test_leader_without_a_possible_successor_is_not_stopped():
 
 
 @pytest.mark.row("E4")
-def test_topic_deleted_by_hand_leaves_no_admin_entry_and_no_watch():
+def test_reassignment_of_a_topic_deleted_by_hand_leaves_no_admin_entry_or_watch():
     world = World(brokers=3).create("t", [0], [0]).create("u", [0])
     u0 = TopicPartition("u", 0)
     world.submit({T0: [1], u0: [1]}).clear()
@@ -350,7 +350,7 @@ def test_topic_deleted_by_hand_leaves_no_admin_entry_and_no_watch():
 
 
 @pytest.mark.row("E10")
-def test_state_nodes_are_watched_only_during_the_reassignment():
+def test_partition_state_nodes_are_watched_only_during_a_reassignment():
     world = six()
     world.reassign({T0: [4, 5, 6]})
     assert [e.partitions for e in world.effects if isinstance(e, WatchStates)] == [(T0,)]
@@ -374,7 +374,7 @@ def test_reassignment_waits_when_no_target_can_lead():
 
 
 @pytest.mark.row("J4")
-def test_reassignment_of_many_partitions_needs_one_request_per_broker_and_step():
+def test_partitions_reassigned_together_share_one_request_per_broker_and_step():
     world = World(brokers=6).create("t", *([0, 1, 2] for _ in range(50))).clear()
     partitions = [TopicPartition("t", p) for p in range(50)]
     world.reassign({tp: [3, 4, 5] for tp in partitions})

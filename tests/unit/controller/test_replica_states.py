@@ -73,7 +73,7 @@ class Bench:
 
 @pytest.mark.row("G1", "G12", "X2", "X8", "X9")
 @pytest.mark.parametrize(("start", "target"), list(itertools.product(ReplicaStatus, ReplicaStatus)))
-def test_each_of_forty_nine_transitions_is_made_if_legal_or_else_logged(
+def test_each_replica_state_transition_is_made_if_legal_and_logged_if_not(
     start: ReplicaStatus, target: ReplicaStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench()
@@ -91,7 +91,7 @@ def test_each_of_forty_nine_transitions_is_made_if_legal_or_else_logged(
 
 
 @pytest.mark.row("G2", "G3")
-def test_new_replica_becomes_follower_and_every_broker_gets_metadata() -> None:
+def test_new_replica_gets_leaderandisr_and_every_broker_gets_updatemetadata() -> None:
     bench = Bench()
     bench.move(2, NON_EXISTENT, NEW)
     assert set(bench.sent(LeaderAndIsrRequest)) == {2}
@@ -118,7 +118,9 @@ def test_new_replica_that_goes_online_joins_the_assignment_without_a_request() -
 
 @pytest.mark.row("G5")
 @pytest.mark.parametrize("start", [ONLINE, OFFLINE, INELIGIBLE])
-def test_known_replica_that_goes_online_gets_leader_and_isr(start: ReplicaStatus) -> None:
+def test_existing_replica_that_goes_online_gets_leaderandisr_without_is_new(
+    start: ReplicaStatus,
+) -> None:
     bench = Bench()
     bench.move(1, start, ONLINE)
     assert set(bench.sent(LeaderAndIsrRequest)) == {1}
@@ -174,7 +176,7 @@ def test_out_of_sync_follower_in_controlled_shutdown_is_fenced_by_a_new_epoch() 
 
 
 @pytest.mark.row("X27")
-def test_replica_of_a_partition_without_leadership_may_go_offline() -> None:
+def test_replica_goes_offline_when_its_partition_has_no_leader_and_isr_yet() -> None:
     bench = Bench()
     other = TopicPartition("t", 1)
     bench.context.assign(other, ReplicaAssignment((1,)))
@@ -206,7 +208,7 @@ def test_replica_is_removed_after_its_broker_has_deleted_it() -> None:
 
 
 @pytest.mark.row("G11", "D16", "X7")
-def test_startup_makes_live_replicas_online_and_dead_replicas_ineligible() -> None:
+def test_startup_sets_live_replicas_online_and_dead_ones_ineligible_for_deletion() -> None:
     bench = Bench()
     bench.context.forget_broker(2)
     run_steps(bench.nodes, bench.machine.startup())

@@ -36,7 +36,7 @@ def requests(effects: list[Effect]) -> list[tuple[int, type]]:
 
 
 @pytest.mark.row("B8", "J4", "R14", "T4")
-def test_batch_sends_one_request_per_broker_and_kind_in_order(bench) -> None:  # type: ignore[no-untyped-def]
+def test_request_batch_sends_one_request_of_each_kind_per_broker_in_order(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, _ = bench
     batch.new_batch()
     batch.add_stop_replica(2, T0, delete=False)
@@ -55,7 +55,7 @@ def test_batch_sends_one_request_per_broker_and_kind_in_order(bench) -> None:  #
 
 
 @pytest.mark.row("R5", "R15", "R17")
-def test_requests_contain_epochs_leaders_and_topic_ids(bench) -> None:  # type: ignore[no-untyped-def]
+def test_controller_requests_contain_epochs_live_leaders_and_topic_ids(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench
     batch.add_leader_and_isr([1], T0)
     batch.emit()
@@ -68,7 +68,7 @@ def test_requests_contain_epochs_leaders_and_topic_ids(bench) -> None:  # type: 
 
 @pytest.mark.row("R14", "T1")
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
-def test_is_new_and_delete_flags_are_combined_when_a_partition_is_added_twice(
+def test_flags_of_a_partition_added_twice_to_a_request_batch_are_combined(
     bench, order: tuple[bool, bool]
 ) -> None:  # type: ignore[no-untyped-def]
     batch, effects, _ = bench
@@ -82,7 +82,7 @@ def test_is_new_and_delete_flags_are_combined_when_a_partition_is_added_twice(
 
 
 @pytest.mark.row("R14", "R12")
-def test_new_batch_raises_when_the_previous_one_was_not_emitted(bench) -> None:  # type: ignore[no-untyped-def]
+def test_new_request_batch_raises_if_the_previous_batch_was_not_emitted(bench) -> None:  # type: ignore[no-untyped-def]
     batch, _, _ = bench
     batch.add_leader_and_isr([1], T0)
     with pytest.raises(RuntimeError, match="not emitted"):
@@ -111,7 +111,7 @@ def test_metadata_has_offline_replicas_and_no_leader_for_a_topic_being_deleted(
 
 
 @pytest.mark.row("R8")
-def test_stop_replica_contains_the_leader_epoch_or_a_sentinel(bench) -> None:  # type: ignore[no-untyped-def]
+def test_stop_replica_request_has_the_leader_epoch_or_a_sentinel_value(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench
     context.add_topic("u", bytes(16), image([2]).assignment)
     batch.add_stop_replica(2, T0, delete=False)

@@ -18,7 +18,7 @@ def write(ledger: Lines, path: str, op: str = "set", data: Any = None) -> None:
     ledger.add("write", "4-2", outcome="ok", zxid=None, operations=[operation])
 
 
-def test_forecast_of_a_death_names_new_leaders_smaller_isrs_and_lost_partitions() -> None:
+def test_forecast_of_a_broker_death_names_new_leaders_isrs_and_offline_partitions() -> None:
     ledger = Lines()
     offline = {"verdict": "move", "machine": "partition", "to": "OfflinePartition"}
     ledger.add("decision", "4-2", **offline, partitions={"t": [0, 1], "x": [0]})
@@ -39,7 +39,7 @@ def test_forecast_of_a_death_names_new_leaders_smaller_isrs_and_lost_partitions(
     ]
 
 
-def test_cost_of_a_plan_names_the_only_broker_that_gets_requests() -> None:
+def test_forecast_names_the_only_broker_that_would_get_a_request() -> None:
     ledger = Lines()
     ledger.request("4-2", 3)
     assert forecast(ledger.lines)[-1] == "0 writes to ZooKeeper, 1 request to broker 3"
@@ -58,7 +58,7 @@ def test_forecast_of_a_reassignment_names_the_final_replicas_and_leader() -> Non
     ]
 
 
-def test_forecast_of_a_refused_election_keeps_the_leader() -> None:
+def test_forecast_of_a_refused_election_says_that_the_leader_stays() -> None:
     ledger = Lines()
     refusal = {"verdict": "refuse", "machine": "partition", "reason": "is already led"}
     ledger.add("decision", "4-2", **refusal, partitions=NAMES)

@@ -26,7 +26,9 @@ async def read(ensemble: Ensemble) -> Nodes:
     return await nodes_of(coordination, TP)
 
 
-async def test_nodes_contain_all_znodes_about_the_partition(ensemble: Ensemble) -> None:
+async def test_read_nodes_returns_the_contents_of_all_znodes_about_a_partition(
+    ensemble: Ensemble,
+) -> None:
     create_topic(ensemble, "t", [2, 3])
     ensemble.put(layout.CONTROLLER, layout.encode_controller(3, 0))
     ensemble.put(layout.broker_path(3), b"{}")
@@ -44,11 +46,11 @@ async def test_nodes_contain_all_znodes_about_the_partition(ensemble: Ensemble) 
     )
 
 
-async def test_missing_nodes_are_none(ensemble: Ensemble) -> None:
+async def test_missing_znodes_of_a_partition_are_read_as_none(ensemble: Ensemble) -> None:
     assert await read(ensemble) == Nodes(None, (), None, None, False, None)
 
 
-async def test_nodes_that_cannot_be_decoded_are_none(ensemble: Ensemble) -> None:
+async def test_znodes_that_cannot_be_decoded_are_read_as_none(ensemble: Ensemble) -> None:
     for path in (layout.CONTROLLER, layout.topic_path("t"), layout.state_path(TP)):
         ensemble.put(path, b"nonsense")
     ensemble.put(layout.REASSIGN_PARTITIONS, b"nonsense")
@@ -56,7 +58,7 @@ async def test_nodes_that_cannot_be_decoded_are_none(ensemble: Ensemble) -> None
     assert (found.controller, found.assignment, found.state, found.target) == (None,) * 4
 
 
-async def test_reading_returns_none_when_zookeeper_does_not_answer(
+async def test_read_nodes_returns_none_when_zookeeper_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("minikafka.explain.nodes.TIMEOUT_MS", 200)

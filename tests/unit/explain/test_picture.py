@@ -18,7 +18,9 @@ def nodes(state: LeaderAndIsr | None, assignment: ReplicaAssignment | None = Non
     return Nodes(1, (1, 2), assignment, state, False, None)
 
 
-def test_zookeeper_takes_precedence_over_the_controller(scene: Scene) -> None:
+def test_leader_and_isr_in_zookeeper_take_precedence_over_those_of_the_controller(
+    scene: Scene,
+) -> None:
     scene.nodes = nodes(LeaderAndIsr(3, 9, (3,), 4, 12))
     picture = scene.picture()
     assert (picture.leader, picture.leader_epoch, picture.isr) == (3, 9, (3,))
@@ -30,18 +32,24 @@ def test_partition_without_a_state_node_has_no_leader(scene: Scene) -> None:
     assert scene.picture().leader == -1
 
 
-def test_controller_takes_precedence_over_replicas(scene: Scene) -> None:
+def test_leader_known_to_the_controller_takes_precedence_over_that_of_the_replicas(
+    scene: Scene,
+) -> None:
     scene.view["partition"].update(leader=2, leader_epoch=2)
     assert (scene.picture().leader, scene.picture().source) == (2, "the controller")
 
 
-def test_newest_replica_is_used_without_a_controller(scene: Scene) -> None:
+def test_replica_of_the_latest_epoch_names_the_leader_when_no_broker_is_controller(
+    scene: Scene,
+) -> None:
     scene.answers[1]["controller"] = None
     scene.answers[2]["replica"].update(leader=3, leader_epoch=8)
     assert (scene.picture().leader, scene.picture().source) == (3, "its replicas")
 
 
-def test_ledger_is_used_when_all_brokers_are_dead(scene: Scene) -> None:
+def test_leader_isr_and_replicas_come_from_the_ledger_when_all_brokers_are_dead(
+    scene: Scene,
+) -> None:
     scene.ledger.state("4-1", 5, 2, 7, 2, 3)
     scene.answers.clear()
     scene.processes = dict.fromkeys(scene.processes, DOWN)
@@ -58,7 +66,7 @@ def test_partition_missing_from_its_topic_node_is_unknown(scene: Scene) -> None:
     assert scene.picture().is_known
 
 
-def test_partition_without_any_source_is_unknown() -> None:
+def test_partition_is_unknown_when_no_broker_node_or_ledger_line_shows_it() -> None:
     scene = Scene()
     scene.answers.clear()
     assert not scene.picture().is_known
@@ -70,7 +78,7 @@ def test_leader_replica_is_none_if_its_epoch_is_too_old(scene: Scene) -> None:
     assert scene.picture().leader_replica is None
 
 
-def test_controllers_setting_takes_precedence_over_other_brokers(scene: Scene) -> None:
+def test_config_value_of_the_controller_takes_precedence_over_other_brokers(scene: Scene) -> None:
     scene.answers[2]["settings"]["delete.topic.enable"] = False
     assert scene.picture().setting("delete.topic.enable") is True
     assert scene.picture().setting("no.such.key") is None

@@ -51,7 +51,9 @@ def fail_over(ledger: Lines) -> None:
     led(ledger, 10_140, 3, 5)
 
 
-def test_summary_of_a_death_has_its_time_the_election_and_the_outages_end(ledger: Lines) -> None:
+def test_summary_of_a_dead_leader_has_time_of_death_new_leader_and_outage_length(
+    ledger: Lines,
+) -> None:
     fact(ledger, 5_000, 3, "connection lost", to=2)
     fact(ledger, 5_010, 1, "connection lost", to=2)
     fail_over(ledger)
@@ -89,7 +91,7 @@ def test_connection_lost_before_a_brokers_last_sign_of_life_is_not_its_death(led
     ("next_fact", "words"),
     [("started", "broker 2 died;"), ("session lost", "broker 2 was paused or cut off;")],
 )
-def test_next_line_of_a_silent_broker_shows_why_it_was_silent(
+def test_next_ledger_line_of_a_silent_broker_shows_whether_it_died_or_was_paused(
     ledger: Lines, next_fact: str, words: str
 ) -> None:
     fail_over(ledger)
@@ -107,7 +109,9 @@ def test_broker_killed_and_restarted_at_once_is_shown_as_died_and_started(ledger
     )
 
 
-def test_restart_of_a_broker_within_one_event_is_shown_as_a_death(ledger: Lines) -> None:
+def test_broker_restarted_before_its_death_was_seen_is_shown_as_died_and_started(
+    ledger: Lines,
+) -> None:
     fact(ledger, 10_000, 2, "started")
     fact(ledger, 10_050, 2, "registered")
     at(10_100, ledger.event("BrokersChanged", "4-2", brokers={"1": 7, "2": 9, "3": 7}))
@@ -179,7 +183,7 @@ def test_summary_of_a_new_controller_names_the_death_of_the_former_controller(
     )
 
 
-def test_summary_of_a_reassignment_covers_its_request_to_its_end(ledger: Lines) -> None:
+def test_summary_tells_the_request_and_the_completion_of_a_reassignment(ledger: Lines) -> None:
     ledger.event("ReassignmentsRequested", "4-3", targets=[["t", 0, [1, 3]]])
     ledger.add("step", "4-3", operation="reassignment", step="U1", partitions=NAMES)
     ledger.assignment("4-3", 9, partitions=[1, 3, 2], removing_replicas=[2])

@@ -38,7 +38,9 @@ def kinds(ledger: Lines, tp: TopicPartition = TP) -> list[list[str]]:
     return [[line["kind"] for line in chain.lines] for chain in chains(ledger.lines, tp)]
 
 
-def test_chain_goes_from_the_event_to_the_response(ledger: Lines) -> None:
+def test_causal_chain_lists_ledger_lines_from_the_event_to_the_brokers_response(
+    ledger: Lines,
+) -> None:
     a_death(ledger)
     (chain,) = chains(ledger.lines, TP)
     assert (chain.cause, chain.title) == ("4-2", "BrokersChanged (live brokers 1,2)")
@@ -92,7 +94,9 @@ def test_write_to_the_topic_node_concerns_each_partition(ledger: Lines) -> None:
     assert [chain.cause for chain in chains(ledger.lines, TP)] == ["4-3"]
 
 
-def test_only_about_removes_other_partitions_from_a_line(ledger: Lines) -> None:
+def test_ledger_line_reduced_to_one_partition_does_not_describe_other_partitions(
+    ledger: Lines,
+) -> None:
     line = ledger.state("4-2", 9, 2, 5, 1, 2)
     line["operations"].append(
         dict(line["operations"][0], path="/brokers/topics/t/partitions/7/state")
@@ -176,7 +180,7 @@ def test_description_of_a_request_contains_the_queue_size(ledger: Lines) -> None
         ("lost", {"lines": 3}, "lost"),
     ],
 )
-def test_description_exists_for_every_kind_of_line(
+def test_every_kind_of_ledger_line_has_a_description(
     ledger: Lines, kind: str, fields: dict[str, Any], words: str
 ) -> None:
     assert describe(ledger.add(kind, "4-1", **fields)) == words

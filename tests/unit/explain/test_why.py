@@ -173,7 +173,9 @@ def test_refused_writes_are_explained_by_a_small_isr(scene: Scene) -> None:
     ) in report(scene)
 
 
-def test_waiting_write_is_explained_by_the_member_that_does_not_fetch(scene: Scene) -> None:
+def test_unacknowledged_write_is_explained_by_the_isr_member_that_does_not_fetch(
+    scene: Scene,
+) -> None:
     scene.leader.update(high_watermark=7, waiting_connections=1)
     scene.leader["followers"] = [follower(2, 10), follower(3, 7, fetched_ms=5_000)]
     scene.down(3, PAUSED)
@@ -188,7 +190,7 @@ def test_waiting_write_is_explained_by_the_member_that_does_not_fetch(scene: Sce
     assert explain(scene.picture())[0].is_problem
 
 
-def test_records_being_replicated_are_no_problem(scene: Scene) -> None:
+def test_records_that_the_isr_is_still_fetching_are_not_reported_as_a_problem(scene: Scene) -> None:
     scene.leader.update(high_watermark=7)
     scene.leader["followers"] = [follower(2, 10), follower(3, 7)]
     (finding,) = explain(scene.picture())
@@ -196,7 +198,7 @@ def test_records_being_replicated_are_no_problem(scene: Scene) -> None:
     assert not finding.is_problem
 
 
-def test_invisible_offset_is_explained_by_a_slow_member(scene: Scene) -> None:
+def test_invisible_offset_is_explained_by_an_isr_member_that_is_behind(scene: Scene) -> None:
     scene.leader.update(high_watermark=7)
     scene.leader["followers"] = [follower(2, 10), follower(3, 7)]
     assert report(scene, offset=8).splitlines()[-2:] == [
@@ -301,7 +303,7 @@ def test_waiting_deletion_in_a_dead_cluster_is_explained_from_the_ledger(scene: 
     )
 
 
-def test_deletion_mark_and_offline_partition_of_a_dead_cluster_are_reported(scene: Scene) -> None:
+def test_undeleted_topic_and_offline_partition_of_a_dead_cluster_are_reported(scene: Scene) -> None:
     scene.ledger.state("4-1", 6, 1, 1, 1, 2, 3)
     scene.ledger.event("ControllerElected", "4-3", deletions=["t"])
     names = [finding.name for finding in explain(scene.all_dead().picture())]
@@ -317,7 +319,9 @@ def test_deletion_mark_removed_because_deletion_is_disabled_is_reported(scene: S
     )
 
 
-def test_controller_held_at_a_step_is_reported_with_the_step(scene: Scene) -> None:
+def test_controller_held_at_a_deletion_step_is_reported_with_the_name_of_the_step(
+    scene: Scene,
+) -> None:
     scene.ledger.add("step", "4-3", operation="deletion", step="topic-gone", partitions=NAMES)
     deletion(scene)
     scene.answers[1]["held_at"] = "deletion.topic-gone"
@@ -356,7 +360,7 @@ def test_waiting_reassignment_is_explained_by_a_dead_target(scene: Scene) -> Non
     assert "under-replicated" not in text
 
 
-def test_reassignment_in_sync_is_explained_by_the_held_controller(scene: Scene) -> None:
+def test_unfinished_reassignment_is_explained_by_a_controller_held_at_a_step(scene: Scene) -> None:
     moving(scene)
     scene.answers[1]["held_at"] = "reassignment.B4"
     assert "the controller, broker 1, is held at step reassignment.B4" in report(scene)

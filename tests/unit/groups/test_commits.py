@@ -167,7 +167,7 @@ def test_last_of_several_overlapping_commits_of_a_partition_is_kept():
     assert all(caller in world.answers for caller in callers)
 
 
-def test_commit_keeps_epoch_metadata_and_the_time_of_the_commit():
+def test_committed_offset_keeps_its_leader_epoch_its_metadata_and_its_commit_time():
     world = GroupWorld()
     item = OffsetToCommit(0, 97, 15, "häuser")
     world.call("commit", CommitRequest("g", -1, "", None, [("t", [item])]))
@@ -195,7 +195,7 @@ def test_offset_metadata_limit_counts_characters_as_java_does(metadata, error):
     assert world.commit({T0: 1}, metadata=metadata) == {error}
 
 
-def test_partition_with_too_much_metadata_is_refused_and_others_are_committed():
+def test_commit_refuses_only_partitions_with_too_much_metadata():
     world = GroupWorld(offset_metadata_max_bytes=3)
     items = [OffsetToCommit(0, 1, metadata="long"), OffsetToCommit(1, 2, metadata="ok")]
     caller = world.call("commit", CommitRequest("g", -1, "", None, [("t", items)]))
@@ -214,7 +214,7 @@ def test_commit_with_a_topic_name_that_is_too_long_for_a_record_is_refused():
     assert world.offsets() == {T0: 1}
 
 
-def test_fetch_answers_each_group_and_each_partition_in_the_order_of_the_request():
+def test_offset_fetch_answers_groups_and_partitions_in_the_order_of_the_request():
     world = GroupWorld()
     world.commit({T0: 1, ("u", 3): 3}, group="a")
     world.commit({T0: 2}, group="b")
@@ -273,7 +273,7 @@ def test_offset_delete_keeps_offsets_when_the_subscriptions_cannot_be_read():
     assert answer.topics == [("t", [(0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)])]
 
 
-def test_offset_delete_keeps_the_offsets_of_a_group_of_another_type_with_members():
+def test_offset_delete_refuses_a_non_empty_group_that_is_no_consumer_group():
     world = GroupWorld()
     world.stable(protocol_type="connect")
 

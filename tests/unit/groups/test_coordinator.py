@@ -103,7 +103,7 @@ def test_commit_that_is_written_after_the_partition_moved_is_answered(error):
     assert world.answers[caller].topics == [("t", [(0, MOVED if error else 0)])]
 
 
-def test_assignment_that_is_written_after_the_partition_moved_is_answered_once():
+def test_sync_is_answered_once_when_the_partition_moves_before_its_write_ends():
     world = GroupWorld()
     member = world.join().member_id
     world.holds = True
@@ -133,7 +133,7 @@ def test_partition_that_is_led_again_in_a_later_epoch_keeps_its_groups():
     assert world.state == "Stable"
 
 
-def test_load_of_an_earlier_epoch_has_no_effect():
+def test_records_loaded_for_an_earlier_leader_epoch_are_ignored():
     world = GroupWorld()
     world.commit({("t", 0): 1})
     world.unload()
@@ -150,7 +150,7 @@ def test_load_of_an_earlier_epoch_has_no_effect():
     assert world.offsets() == {}
 
 
-def test_load_that_ends_after_the_partition_moved_has_no_effect():
+def test_group_partition_that_moved_while_loading_is_not_served_when_loading_ends():
     world = GroupWorld(loads=False)
     world.coordinator.begin_load(0, 1)
     world.unload()

@@ -199,7 +199,7 @@ def test_last_members_to_rejoin_are_removed_when_the_maximum_size_was_lowered():
 # Known members.
 
 
-def test_follower_without_changes_gets_the_current_generation():
+def test_follower_that_rejoins_unchanged_gets_the_current_generation():
     world = GroupWorld()
     leader, follower = world.stable(2)
 
@@ -210,7 +210,7 @@ def test_follower_without_changes_gets_the_current_generation():
     assert world.state == "Stable"
 
 
-def test_follower_with_changed_metadata_causes_a_rebalance():
+def test_follower_that_rejoins_with_changed_metadata_causes_a_rebalance():
     world = GroupWorld()
     _, follower = world.stable(2)
 
@@ -222,7 +222,7 @@ def test_follower_with_changed_metadata_causes_a_rebalance():
     assert world.notes[-1].fields["member"] == follower
 
 
-def test_leader_without_changes_causes_a_rebalance_with_its_reason():
+def test_leader_that_rejoins_unchanged_causes_a_rebalance_with_the_reason_it_gave():
     world = GroupWorld()
     leader, _ = world.stable(2)
 
@@ -302,7 +302,7 @@ def test_static_follower_returns_to_a_stable_group_without_a_rebalance():
     assert world.notes[-1].fields["replaced"] == ids["b"]
 
 
-def test_static_leader_returns_as_leader_that_skips_the_assignment_since_version_9():
+def test_returning_static_leader_is_told_to_skip_assignment_since_join_group_v9():
     world = GroupWorld()
     world.static("a", "b")
 
@@ -313,7 +313,7 @@ def test_static_leader_returns_as_leader_that_skips_the_assignment_since_version
     assert {member.instance_id for member in answer.members} == {"a", "b"}
 
 
-def test_static_leader_returns_as_follower_before_version_9():
+def test_returning_static_leader_is_answered_as_a_follower_before_join_group_v9():
     world = GroupWorld()
     ids = world.static("a", "b")
 
@@ -398,7 +398,7 @@ def test_static_member_that_returns_with_fewer_protocols_keeps_the_group_stable(
     assert world.group.members[answer.member_id].protocols == RANGE_ONLY
 
 
-def test_return_of_a_static_member_is_undone_when_it_cannot_be_written():
+def test_static_member_keeps_its_former_id_when_the_write_of_its_return_fails():
     world = GroupWorld()
     ids = world.static("a", "b", protocols=BOTH)
     world.append_error = ErrorCode.MESSAGE_TOO_LARGE
@@ -427,7 +427,7 @@ def test_static_member_gets_a_new_id_at_each_return():
     assert len(ids) == 5
 
 
-def test_static_member_that_returns_twice_during_one_write_is_answered_twice():
+def test_second_return_of_a_static_member_fences_a_first_return_being_written():
     world = GroupWorld()
     world.static("a", "b")
     world.holds = True
@@ -441,7 +441,7 @@ def test_static_member_that_returns_twice_during_one_write_is_answered_twice():
     assert world.group.static_ids["b"] == world.answers[second].member_id
 
 
-def test_rebalance_during_the_write_of_a_return_answers_the_static_member():
+def test_rebalance_answers_a_static_member_whose_return_is_still_being_written():
     world = GroupWorld()
     ids = world.static("a", "b")
     world.holds = True

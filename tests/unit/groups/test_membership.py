@@ -124,7 +124,7 @@ def test_member_without_heartbeats_is_removed_after_its_session_timeout():
 
 
 @pytest.mark.parametrize("sign", ["heartbeat", "commit", "sync"])
-def test_every_successful_request_extends_the_session(sign):
+def test_heartbeat_commit_and_sync_each_extend_the_session_of_the_member(sign):
     world = GroupWorld()
     [member] = world.stable()
 
@@ -142,7 +142,7 @@ def test_every_successful_request_extends_the_session(sign):
     assert world.state == "Empty"
 
 
-def test_failed_requests_do_not_extend_the_session():
+def test_failed_requests_do_not_extend_the_session_of_the_member():
     world = GroupWorld()
     [member] = world.stable()
     world.advance(SESSION - 1)
@@ -188,7 +188,7 @@ def test_member_that_waits_for_other_members_does_not_expire():
     assert world.heartbeat(slow, 3) == 0
 
 
-def test_leader_that_dies_before_its_sync_is_removed_and_the_others_rejoin():
+def test_group_leader_that_dies_before_its_sync_is_removed_and_followers_rejoin():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)
@@ -284,7 +284,7 @@ def test_leave_group_returns_the_outcome_of_each_member():
     assert list(world.group.static_ids) == ["b"]
 
 
-def test_leave_group_of_an_unknown_group_returns_unknown_for_each_member():
+def test_leave_group_of_an_unknown_group_returns_unknown_member_id_for_each_member():
     answer = GroupWorld().leave("a", "b")
 
     assert answer.error == 0

@@ -113,7 +113,7 @@ def test_commit_with_too_long_a_group_id_is_refused():
     assert group.is_unused()
 
 
-def test_removal_returns_tombstones_of_committed_and_pending_offsets():
+def test_removal_of_offsets_returns_tombstones_for_committed_and_pending_offsets():
     group = committed((A, value(1)))
     group.prepare(1, {B: value(2)})
 
@@ -163,7 +163,7 @@ def test_expiry_rule_depends_on_group_state_and_protocol_type(
     assert expiry_rule(state, protocol_type, NOW, subscribed) == expected
 
 
-def test_offsets_of_an_empty_group_without_a_timestamp_expire_by_commit_time():
+def test_offsets_of_a_group_empty_since_an_unknown_time_expire_by_commit_time():
     assert expiry_rule(EMPTY, "consumer", NO_TIMESTAMP, frozenset()) == ExpiryRule()
 
 
@@ -234,7 +234,7 @@ def test_committed_offset_takes_at_most_180_bytes(partitions):
 
 
 class Commits(RuleBasedStateMachine):
-    """Commits that complete in any order leave the offsets that reading their records in log order would give."""
+    """Commits that complete in any order: the resulting offsets equal those of a reader of the log's commit records."""
 
     partitions = st.sets(st.sampled_from([A, B, TopicPartition("a", 1)]), min_size=1)
 

@@ -41,7 +41,7 @@ def test_partition_of_a_group_is_computed_from_the_java_hash_of_its_id(group, ha
     assert partition_of(group, 7) == magnitude % 7
 
 
-def test_loading_keeps_the_last_record_of_each_key():
+def test_loading_an_offsets_partition_keeps_only_the_last_record_of_each_key():
     world = GroupWorld(loads=False)
     world.log[0] = [(KEY, value(1)), (KEY, value(2))]
     world.lead()
@@ -70,7 +70,7 @@ def test_group_is_loaded_in_the_state_in_which_it_was_last_written():
     assert world.offsets() == {("t", 0): 3}
 
 
-def test_loaded_members_may_rejoin_without_changes():
+def test_loaded_follower_rejoins_without_a_rebalance_and_loaded_leader_with_one():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.unload()
@@ -113,7 +113,9 @@ def test_group_tombstone_removes_the_group_and_keeps_its_offsets():
         (group_metadata_key("g"), b"\x00\x63", "the members of group g are lost"),
     ],
 )
-def test_unreadable_record_is_skipped_with_a_warning(key, data, warning, caplog):
+def test_unreadable_record_of_an_offsets_partition_is_skipped_with_a_warning(
+    key, data, warning, caplog
+):
     world = GroupWorld(loads=False)
     world.log[0] = [
         (KEY, value(1)),

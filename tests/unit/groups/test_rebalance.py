@@ -246,7 +246,9 @@ def test_second_assignment_does_not_replace_the_assignment_being_written():
         (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_members_get_an_error_and_rebalance_when_the_assignment_is_not_written(append_error, error):
+def test_failed_write_of_the_assignment_returns_an_error_and_restarts_the_rebalance(
+    append_error, error
+):
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)
@@ -333,7 +335,7 @@ def test_common_protocol_with_the_most_votes_is_chosen():
 # The ledger.
 
 
-def test_notes_describe_the_phases_of_a_rebalance():
+def test_group_notes_have_the_duration_of_each_phase_of_a_rebalance():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)

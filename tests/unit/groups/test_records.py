@@ -74,7 +74,7 @@ def test_key_of_a_group_survives_a_round_trip(group):
 
 
 @given(LONG, INT, TEXT, LONG)
-def test_offset_survives_a_round_trip(offset, epoch, metadata, timestamp):
+def test_value_of_an_offset_record_survives_a_round_trip(offset, epoch, metadata, timestamp):
     value = OffsetAndMetadata(offset, epoch, metadata, timestamp)
 
     assert offset_commit_value(value)[:2] == b"\x00\x03"
@@ -92,7 +92,7 @@ def test_offset_with_an_expire_timestamp_loses_its_leader_epoch(
 
 
 @given(GROUPS)
-def test_group_survives_a_round_trip(value):
+def test_value_of_a_group_record_survives_a_round_trip(value):
     assert group_metadata_value(value)[:2] == b"\x00\x03"
     assert read_group(group_metadata_value(value)) == value
 
@@ -118,7 +118,7 @@ def test_key_of_an_unsupported_version_is_read_as_an_unknown_key(version):
         (4, [struct.pack(">qi", 9, 2), b"\x02m", struct.pack(">q", 5), b"\0"], (9, 2, "m", 5, -1)),
     ],
 )
-def test_every_version_of_an_offset_is_read(version, fields, expected):
+def test_offset_record_value_of_every_version_is_read(version, fields, expected):
     value = struct.pack(">h", version) + b"".join(fields)
 
     assert read_offset(value) == expected
@@ -135,7 +135,7 @@ def group_of_version(version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_every_version_of_a_group_is_read(version):
+def test_group_record_value_of_every_version_is_read(version):
     member = MEMBER._replace(rebalance_timeout_ms=300_000 if version >= 1 else 10_000)
     timestamp = 77 if version >= 2 else -1
 

@@ -19,7 +19,7 @@ def storm(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_invariants_hold_in_generated_schedules(seed):
+def test_group_invariants_hold_in_generated_schedules_of_client_requests(seed):
     schedule = storm(seed)
 
     schedule.run()

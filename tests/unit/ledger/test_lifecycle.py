@@ -38,7 +38,7 @@ def texts(lines: list[dict[str, Any]]) -> list[str]:
     return [str(stage) for stage in lifecycle(lines, "foo", 0)]
 
 
-def test_lifecycle_has_six_lines_for_two_followers() -> None:
+def test_start_replica_requests_to_two_followers_are_shown_in_six_lines() -> None:
     lines = [request(1), request(2)]
     lines += [effect(1, "received"), effect(2, "received")]
     lines += [effect(1, "completed"), effect(2, "completed")]
@@ -53,12 +53,12 @@ def test_lifecycle_has_six_lines_for_two_followers() -> None:
     ]
 
 
-def test_lifecycle_stage_of_the_leader_has_the_role_leader() -> None:
+def test_state_change_received_by_a_leader_is_shown_with_the_role_leader() -> None:
     stages = list(lifecycle([request(0), effect(0, "received"), effect(0, "completed")], "foo", 0))
     assert [stage.role for stage in stages] == ["controller", "leader", "leader"]
 
 
-def test_two_requests_of_one_event_keep_their_own_epochs() -> None:
+def test_two_requests_to_a_broker_in_one_event_are_shown_with_separate_epochs() -> None:
     lines = [request(1, epoch=1), request(1, epoch=2), effect(1, "received")]
     lines += [
         effect(1, "completed", epoch=1),
@@ -69,7 +69,7 @@ def test_two_requests_of_one_event_keep_their_own_epochs() -> None:
     assert stages[2:] == [("received", 1), ("completed", 1), ("received", 2), ("completed", 2)]
 
 
-def test_stop_replica_is_shown_as_close_replica() -> None:
+def test_stop_replica_request_is_shown_as_close_replica() -> None:
     lines = [request(1, name="StopReplica"), effect(1, "completed", name="StopReplica")]
     stages = list(lifecycle(lines, "foo", 0))
     assert [(s.op, s.stage, s.role) for s in stages] == [
@@ -78,19 +78,19 @@ def test_stop_replica_is_shown_as_close_replica() -> None:
     ]
 
 
-def test_lifecycle_stage_of_a_refused_request_contains_the_error() -> None:
+def test_refused_state_change_is_shown_with_its_error() -> None:
     (stage,) = lifecycle([effect(1, "completed", error=11)], "foo", 0)
     assert str(stage).endswith(
         "request from controller 0 with error STALE_CONTROLLER_EPOCH, at epoch 10"
     )
 
 
-def test_epoch_is_unknown_if_the_request_is_missing() -> None:
+def test_state_change_without_its_request_line_is_shown_with_an_unknown_epoch() -> None:
     (stage,) = lifecycle([effect(1, "received")], "foo", 0)
     assert str(stage).endswith("at epoch unknown")
 
 
-def test_other_partitions_and_requests_are_ignored() -> None:
+def test_state_changes_of_a_partition_omit_other_partitions_and_update_metadata() -> None:
     metadata = request(1) | {"request": "UpdateMetadata"}
     assert texts([metadata, {"kind": "event", "cause": "4-2"}]) == []
     assert list(lifecycle([request(1)], "foo", 1)) == []

@@ -73,7 +73,7 @@ def test_lines_of_several_brokers_are_merged_by_time() -> None:
     assert names(merged([one, two])) == ["1#1", "2#1", "1#2", "2#2"]
 
 
-def test_merge_puts_requests_before_effects_before_responses() -> None:
+def test_merge_orders_request_effects_and_response_despite_wrong_broker_clocks() -> None:
     """Broker 2's clock is an hour slow, and broker 3's clock is an hour fast."""
     hour = 3_600_000
     one = [
@@ -90,13 +90,13 @@ def test_merge_puts_requests_before_effects_before_responses() -> None:
     assert order.index("1#3") < order.index("3#1") < order.index("3#2") < order.index("1#5")
 
 
-def test_merge_does_not_delay_the_second_effect_of_one_request() -> None:
+def test_merge_places_both_effects_of_a_request_between_request_and_response() -> None:
     one = [request(1, 100, 2), response(2, 200, 2)]
     two = [effect(2, 1, 50), effect(2, 2, 60)]
     assert names(merged([two, one])) == ["1#1", "2#1", "2#2", "1#2"]
 
 
-def test_merge_does_not_delay_an_effect_without_a_recorded_request() -> None:
+def test_merge_orders_an_effect_by_time_when_the_line_of_its_request_is_lost() -> None:
     """The controller's line of the request was lost when the controller was killed."""
     assert names(merged([[line(1, 1, 100)], [effect(2, 1, 50)]])) == ["2#1", "1#1"]
 
@@ -107,7 +107,7 @@ def test_read_all_merges_several_directories(tmp_path: Path) -> None:
     assert names(read_all([tmp_path / "a", tmp_path / "b"])) == ["2#1", "1#1"]
 
 
-def test_name_of_a_lost_ledger_line_has_no_number() -> None:
+def test_ledger_line_about_lost_lines_is_named_lost_instead_of_by_a_number() -> None:
     assert name_of(line(1, 0, 0, LOST) | {"n": None}) == "1#lost"
 
 

@@ -17,19 +17,19 @@ def partitions(count: int) -> list[TopicPartition]:
     return [TopicPartition(f"t{i % 3}", i) for i in range(count)]
 
 
-def test_partitions_are_grouped_by_topic_and_restored() -> None:
+def test_list_of_partitions_is_grouped_by_topic_and_restored_from_the_groups() -> None:
     grouped = by_topic([TopicPartition("a", 0), TopicPartition("b", 4), TopicPartition("a", 2)])
     assert grouped == {"a": [0, 2], "b": [4]}
     assert partitions_of(grouped) == [("a", 0), ("a", 2), ("b", 4)]
 
 
-def test_items_of_one_line_have_no_part_number() -> None:
+def test_partitions_that_fit_in_one_ledger_line_have_no_part_number() -> None:
     few = partitions(PARTITIONS_MAX)
     assert list(in_parts(few)) == [(few, {})]
     assert list(in_parts([])) == [([], {})]
 
 
-def test_items_of_several_lines_have_numbered_parts() -> None:
+def test_partitions_that_need_several_ledger_lines_have_numbered_parts() -> None:
     many = partitions(2 * PARTITIONS_MAX + 1)
     parts = list(in_parts(many))
     assert [tp for run, _ in parts for tp in run] == many

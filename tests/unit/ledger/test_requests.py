@@ -54,7 +54,7 @@ STOP = StopReplicaRequest(
 )
 
 
-def test_partitions_with_the_same_leadership_share_an_entry() -> None:
+def test_partitions_with_the_same_leader_and_isr_share_an_entry_of_the_ledger_line() -> None:
     (line,) = request_lines(leader_and_isr(state(0), state(1), state(2, leader=2)))
     assert line == {
         "request": "LeaderAndIsr",
@@ -66,7 +66,7 @@ def test_partitions_with_the_same_leadership_share_an_entry() -> None:
     }
 
 
-def test_new_replica_has_the_field_is_new() -> None:
+def test_ledger_line_of_a_new_replica_has_is_new_set() -> None:
     (line,) = request_lines(leader_and_isr(state(0, is_new=True)))
     assert line["states"][0]["is_new"] is True
 
@@ -77,7 +77,7 @@ def test_update_metadata_contains_the_live_brokers() -> None:
     assert line["states"][0]["partitions"] == {"t": [0]}
 
 
-def test_update_metadata_lines_of_different_states_differ() -> None:
+def test_update_metadata_line_for_one_partition_is_not_reused_for_another_partition() -> None:
     (first,) = request_lines(update_metadata(state(0)))
     (second,) = request_lines(update_metadata(state(1)))
     assert first["states"] != second["states"]
@@ -105,7 +105,7 @@ def test_large_request_is_split_into_parts_without_loss(make: object) -> None:
     assert named == list(range(PARTITIONS_MAX + 10))
 
 
-def test_response_names_only_partitions_with_an_error() -> None:
+def test_ledger_line_of_a_response_names_only_partitions_with_an_error() -> None:
     request = leader_and_isr(state(0), state(1))
     response = ControllerResponse(0, ((state(0).tp, 0), (state(1).tp, 56)))
     assert response_line(request, response) == {
@@ -115,7 +115,7 @@ def test_response_names_only_partitions_with_an_error() -> None:
     }
 
 
-def test_completed_line_has_role_and_epoch_of_each_partition() -> None:
+def test_ledger_line_of_a_completed_request_has_role_and_epoch_of_each_partition() -> None:
     request = leader_and_isr(state(0), state(1, leader=2), state(2))
     response = ControllerResponse(0, ((state(0).tp, 0), (state(1).tp, 0), (state(2).tp, 11)))
     (line,) = completed_lines(1, request, response)
@@ -128,13 +128,13 @@ def test_completed_line_has_role_and_epoch_of_each_partition() -> None:
     assert (line["phase"], line["from"], line["controller_epoch"]) == ("completed", 9, 5)
 
 
-def test_completed_line_distinguishes_stopped_and_deleted_replicas() -> None:
+def test_ledger_line_distinguishes_stopped_and_deleted_replicas() -> None:
     response = ControllerResponse(0, tuple((stop.tp, 0) for stop in STOP.partitions))
     (line,) = completed_lines(1, STOP, response)
     assert [result["became"] for result in line["results"]] == ["deleted", "stopped"]
 
 
-def test_completed_line_of_a_refused_request_has_its_error() -> None:
+def test_ledger_line_of_a_refused_request_has_its_error_and_no_results() -> None:
     (line,) = completed_lines(1, leader_and_isr(state(0)), ControllerResponse(11))
     assert line["error"] == 11
     assert "results" not in line
@@ -148,12 +148,14 @@ def test_update_metadata_has_one_line_with_the_partition_count() -> None:
 
 
 @pytest.mark.parametrize("request_", [leader_and_isr(state(0), state(1)), STOP])
-def test_received_line_names_its_partitions(request_: ControllerRequest) -> None:
+def test_ledger_line_of_a_received_request_names_its_partitions(
+    request_: ControllerRequest,
+) -> None:
     (line,) = received_lines(request_)
     assert (line["phase"], line["partitions"]) == ("received", {"t": [0, 1]})
     assert line["request"] == name_of(request_)
 
 
-def test_failed_line_contains_the_error() -> None:
+def test_ledger_line_of_a_failed_request_has_its_error() -> None:
     line = failed_line(STOP, "NotConnected")
     assert (line["phase"], line["error"]) == ("failed", "NotConnected")

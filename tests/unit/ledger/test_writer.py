@@ -40,7 +40,9 @@ def test_ledger_directory_is_next_to_the_log_directory() -> None:
     )
 
 
-def test_line_is_written_in_the_next_turn_of_the_loop(storage: MemoryStorage) -> None:
+def test_ledger_line_is_written_in_the_next_iteration_of_the_event_loop(
+    storage: MemoryStorage,
+) -> None:
     clock = ManualClock(wall_ms=5_000)
     ledger = opened(storage, clock)
     ledger.record(DECISION, "3-7", {"verdict": "move", "isr": (1, 2)})
@@ -61,7 +63,7 @@ def test_line_is_written_in_the_next_turn_of_the_loop(storage: MemoryStorage) ->
 
 
 @pytest.mark.parametrize("kind", [EVENT, STEP])
-def test_events_and_steps_are_written_at_once_with_earlier_lines(
+def test_event_and_step_lines_are_written_at_once_after_all_pending_lines(
     storage: MemoryStorage, kind: str
 ) -> None:
     ledger = opened(storage)
@@ -70,7 +72,7 @@ def test_events_and_steps_are_written_at_once_with_earlier_lines(
     assert [line["kind"] for line in lines(storage)] == ["write", kind]
 
 
-def test_pending_lines_are_written_beyond_a_size_limit(
+def test_pending_ledger_lines_are_written_when_they_exceed_a_size_limit(
     storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_PENDING_BYTES_MAX", 500)
@@ -116,7 +118,7 @@ def test_full_file_is_followed_by_a_new_one_and_the_oldest_is_removed(
     assert all(len(storage.read(f"{DIRECTORY}/{name}")) <= 300 for name in names)
 
 
-def test_full_disk_is_logged_once_and_a_line_says_how_many_were_lost(
+def test_full_disk_is_logged_once_and_the_ledger_counts_the_lost_lines(
     storage: MemoryStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
@@ -139,7 +141,7 @@ def test_full_disk_is_logged_once_and_a_line_says_how_many_were_lost(
     assert ledger.lost == 0
 
 
-def test_open_and_record_do_not_raise_if_the_directory_cannot_be_created(
+def test_ledger_in_a_directory_that_cannot_be_created_counts_its_lines_as_lost(
     storage: MemoryStorage,
 ) -> None:
     storage.fail("/data", errno.EACCES)

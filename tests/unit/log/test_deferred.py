@@ -32,7 +32,7 @@ def ignored(failure: StorageFailed) -> None:
 
 
 def deferred(log: Log, position: int = 0, max_bytes: int = 1 << 20) -> Deferred:
-    """Return the deferred records from a file position on."""
+    """Return the log's records from a file position on, as a `Deferred` (read in pieces)."""
     data, _, _ = read_or_defer(log, position, log.written_position, max_bytes, True, ignored)
     assert isinstance(data, Deferred)
     return data
@@ -127,7 +127,9 @@ def _close(log: Log) -> None:
 
 
 @pytest.mark.parametrize("change", [_delete, _truncate, _close])
-def test_reading_removed_deferred_records_raises_records_gone(change: object) -> None:
+def test_deferred_read_fails_with_records_gone_after_deletion_truncation_or_close(
+    change: object,
+) -> None:
     log = three_segments(MemoryStorage())
     data = deferred(log, 10 * SIZE)
     data.read(10)

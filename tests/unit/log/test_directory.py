@@ -110,7 +110,7 @@ def test_directory_on_a_failed_disk_is_closed_without_a_clean_stop_file(
 def test_new_log_does_not_get_the_checkpointed_offsets_of_an_earlier_log(
     storage: MemoryStorage, directory: LogDirectory, is_restarted: bool
 ) -> None:
-    """With the old offsets, records that were never replicated or synced would count as committed or durable."""
+    """With the old offsets, unreplicated records would count as committed, and unsynced records as durable."""
     log = directory.create(TP, config())
     produce(log, *[1] * 50)
     log.advance_log_start_offset(7)
@@ -213,7 +213,9 @@ def test_replica_whose_deletion_was_interrupted_is_deleted_at_the_next_start(
     "name",
     ["do-not-delete", "-delete", "t-0.7-delete", f"t-0.{7:032X}-delete ", f"ü.{7:032x}-delete"],
 )
-def test_directory_that_no_broker_renamed_for_deletion_is_kept(tmp_path: Path, name: str) -> None:
+def test_directory_whose_name_only_resembles_one_renamed_for_deletion_is_kept(
+    tmp_path: Path, name: str
+) -> None:
     (tmp_path / "d" / name).mkdir(parents=True)
     of_disk(tmp_path).open_logs(config())
     assert (tmp_path / "d" / name).exists()

@@ -60,7 +60,7 @@ def test_epoch_cache_without_entries_returns_no_end_offset() -> None:
     assert epochs().epoch_of(5) == -1
 
 
-def test_epoch_of_an_offset_is_found() -> None:
+def test_epoch_of_an_offset_is_the_latest_that_starts_at_or_below_it() -> None:
     cache = epochs((2, 5), (4, 9))
     assert [cache.epoch_of(offset) for offset in (4, 5, 8, 9, 100)] == [-1, 2, 2, 4, 4]
 
@@ -144,7 +144,7 @@ def test_first_epoch_of_an_empty_log_has_no_file_until_another_epoch_follows() -
     assert storage.read(PATH) == b"0\n0\n"
 
 
-def test_ensure_file_writes_the_epoch_file_of_a_new_log() -> None:
+def test_epoch_file_of_a_new_log_is_written_by_ensure_file() -> None:
     storage = MemoryStorage()
     cache = LeaderEpochs(storage, PATH, [], is_new=True)
     cache.sync()

@@ -172,7 +172,7 @@ class TestReading:
 
 class TestRecovery:
     @pytest.mark.parametrize("is_clean", [True, False])
-    def test_restart_keeps_a_marked_log_with_gaps(
+    def test_restart_keeps_the_records_behind_a_gap_in_a_log_marked_as_compacted(
         self, storage: MemoryStorage, is_clean: bool
     ) -> None:
         log = compacted(storage, *KEPT, segment_bytes=3 * SIZE)
@@ -181,7 +181,7 @@ class TestRecovery:
         assert again.gaps.lost_from is None
         assert again.epochs.entries == log.epochs.entries
 
-    def test_restart_truncates_a_log_without_the_mark_at_a_gap_inside_a_segment(
+    def test_restart_truncates_a_log_not_marked_as_compacted_at_a_gap_inside_a_segment(
         self, storage: MemoryStorage
     ) -> None:
         log = compacted(storage, 0, 1, 5)
@@ -241,7 +241,9 @@ class TestReplacingASegment:
             produce(log, 1, size=40, epoch=offset // 8, timestamp=1000 + offset)
         return log
 
-    def test_kept_records_stay_readable_and_later_positions_valid(self, log: Log) -> None:
+    def test_kept_records_and_later_file_positions_stay_valid_after_a_cleaning(
+        self, log: Log
+    ) -> None:
         position, end = log.locate(20), log.written_position
         clean(log, 1, lambda offset: offset in (12, 19))
         kept = [*range(10), 12, 19, *range(20, 30)]
@@ -288,7 +290,9 @@ class TestReplacingASegment:
         clean(log, 0, lambda offset: False)
         assert first == [list(range(30))]
 
-    def test_segments_that_were_removed_are_not_replaced(self, log: Log) -> None:
+    def test_replacement_of_a_segment_removed_by_a_truncation_fails_without_any_change(
+        self, log: Log
+    ) -> None:
         segment = log.segments[1]
         log.storage.write_atomically(segment.path(".log.cleaned"), b"")
         log.truncate_to(5)
@@ -297,7 +301,7 @@ class TestReplacingASegment:
             replace_segments(log, [segment])
         assert (read_all(log), log.layout_generation, log.gaps.first_dirty_offset) == before
 
-    def test_restart_removes_a_copy_that_was_not_put_in_place(
+    def test_restart_removes_a_cleaned_copy_that_has_not_replaced_its_segment(
         self, storage: MemoryStorage, log: Log
     ) -> None:
         path = log.segments[0].path(".log.cleaned")

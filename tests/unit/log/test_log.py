@@ -75,14 +75,16 @@ class TestAppending:
         replicate(log, bytes(other))
         assert log.read(size, 2 * size, size) == (bytes(other), 4, 2 * size)
 
-    def test_read_of_the_last_write_ends_at_its_limit(self, log: Log) -> None:
+    def test_read_of_the_last_write_stops_at_the_file_position_limit(self, log: Log) -> None:
         produce(log, 2)
         size = log.written_position
         replicate(log, bytes(batch(3, base_offset=2)))
         assert log.read(0, size, 1 << 20)[1:] == (2, size)
 
     @pytest.mark.parametrize("size", [10, 6000], ids=["joined", "in slices"])
-    def test_many_batches_of_a_tick_are_written_in_order(self, log: Log, size: int) -> None:
+    def test_batches_appended_before_one_flush_are_written_in_order(
+        self, log: Log, size: int
+    ) -> None:
         made = [batch(2, size=size) for _ in range(5)]
         for data in made:
             append(log, data)
@@ -190,7 +192,7 @@ class TestRolling:
         assert segments(follower) == [0, 2]
         assert read_all(follower) == data
 
-    def test_new_settings_apply_to_the_active_segment(self, log: Log) -> None:
+    def test_changed_segment_bytes_apply_to_the_active_segment(self, log: Log) -> None:
         produce(log, 1, 1)
         log.configure(open_log(MemoryStorage(), segment_bytes=SIZE).config)
         produce(log, 1)
@@ -266,7 +268,9 @@ class TestReading:
         for max_bytes in range(size, 10 * size, 37):
             assert size <= len(long.read(0, end, max_bytes)[0]) <= max_bytes
 
-    def test_read_ends_at_its_limit_and_returns_the_next_offset(self, long: Log) -> None:
+    def test_read_stops_at_the_file_position_limit_and_returns_the_next_offset(
+        self, long: Log
+    ) -> None:
         size = len(batch(2))
         for batches in range(10):
             data, offset, position = long.read(0, batches * size, 1 << 20)
@@ -276,7 +280,7 @@ class TestReading:
         data, offset, position = long.read(8 * size, 12 * size, 1 << 20)
         assert (len(data), offset, position) == (2 * size, 20, 10 * size)
 
-    def test_reads_are_equal_after_the_indexes_were_loaded_from_files(
+    def test_reads_and_positions_are_unchanged_after_the_indexes_are_loaded_from_files(
         self, storage: MemoryStorage, long: Log
     ) -> None:
         data, interval = read_all(long), long.config.index_interval_bytes
@@ -412,7 +416,7 @@ class TestTruncating:
             f"{100:020d}"
         ]
 
-    def test_truncation_first_persists_a_lower_recovery_point(self, cut: Log) -> None:
+    def test_truncation_lowers_the_recovery_point_before_it_removes_records(self, cut: Log) -> None:
         seen: list[tuple[int, int]] = []
         cut.sync()
         cut.before_truncation = lambda: seen.append((cut.recovery_point, cut.log_end_offset))
@@ -440,7 +444,9 @@ class TestTruncating:
         assert cut.log_start_offset == 25
         assert segments(cut) == [0, 10, 20]
 
-    def test_truncation_first_persists_a_lower_log_start_offset(self, cut: Log) -> None:
+    def test_truncation_lowers_the_log_start_offset_before_it_removes_records(
+        self, cut: Log
+    ) -> None:
         """Otherwise a restart would delete the log, which ends below its checkpointed start."""
         cut.advance_log_start_offset(22)
         cut.recovery_point = 3
@@ -471,14 +477,16 @@ class TestRemoving:
         assert cut.retired.take_due(0, 10) == []
         assert [segment.base_offset for segment in cut.retired.take_due(60_000, 10)] == [0]
 
-    def test_snapshot_of_a_removed_segment_is_deleted(
+    def test_producer_snapshot_of_a_removed_segment_is_deleted(
         self, storage: MemoryStorage, cut: Log
     ) -> None:
         assert storage.exists(f"{DIRECTORY}/{10:020d}.snapshot")
         remove_below(cut, 20)
         assert cut.producers.snapshot_offsets() == [20]
 
-    def test_file_positions_of_remaining_records_do_not_change(self, cut: Log) -> None:
+    def test_file_positions_of_remaining_records_stay_when_earlier_segments_are_removed(
+        self, cut: Log
+    ) -> None:
         position, data = cut.locate(15), read_all(cut)
         size = cut.size
         remove_below(cut, 10)
@@ -498,7 +506,7 @@ class TestRemoving:
     def test_restart_deletes_segments_whose_removal_was_interrupted(
         self, storage: MemoryStorage, cut: Log
     ) -> None:
-        """After a power loss, a later segment may be renamed while the rename of an earlier segment is lost."""
+        """After a power loss, one segment may be renamed while the rename of the segment before it is lost."""
         remove_below(cut, 20)
         crashed = storage.clone()
         for suffix in (".index", ".log", ".timeindex"):
@@ -616,7 +624,9 @@ class TestDurability:
             log.flush()
         assert (log.log_end_offset, log.written_log_end_offset, log.recovery_point) == (1, 1, 0)
 
-    def test_synced_sealed_segments_raise_the_recovery_point(self, storage: MemoryStorage) -> None:
+    def test_fsync_of_sealed_segments_raises_the_recovery_point_to_their_end(
+        self, storage: MemoryStorage
+    ) -> None:
         log = open_log(storage, segment_bytes=2 * SIZE)
         produce(log, *[1] * 5)
         sealed, removals = len(log.segments.unsynced), log.segments.removals
@@ -625,7 +635,9 @@ class TestDurability:
         assert log.recovery_point == 4
         assert [segment.base_offset for segment in log.segments.unsynced] == [4]
 
-    def test_restart_after_a_kill_lists_unsynced_segments(self, storage: MemoryStorage) -> None:
+    def test_sealed_segments_from_the_recovery_point_on_are_unsynced_after_a_kill(
+        self, storage: MemoryStorage
+    ) -> None:
         log = three_segments(storage)
         log.sealed_synced(1, log.segments.removals)
         assert log.recovery_point == 10
@@ -644,7 +656,9 @@ class TestDurability:
         log.sealed_synced(sealed, removals)
         assert log.recovery_point == 0
 
-    def test_checkpoint_writes_the_index_files(self, storage: MemoryStorage) -> None:
+    def test_index_files_are_written_when_the_indexes_are_checkpointed(
+        self, storage: MemoryStorage
+    ) -> None:
         log = open_log(storage, index_interval_bytes=0)
         produce(log, 1, 1, 1)
         path = f"{DIRECTORY}/00000000000000000000.index"

@@ -82,7 +82,7 @@ class TestIdentity:
         await first.close()
         await started(storage)
 
-    async def test_properties_that_another_tool_added_are_kept(
+    async def test_meta_properties_keeps_entries_that_another_tool_added(
         self, storage: MemoryStorage
     ) -> None:
         storage.make_directories("/d")
@@ -93,7 +93,7 @@ class TestIdentity:
 
 class TestRestart:
     @pytest.mark.row("R25", "B4")
-    async def test_restart_after_a_clean_stop_restores_everything(
+    async def test_restart_after_a_clean_stop_restores_logs_and_checkpointed_offsets(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -139,7 +139,7 @@ class TestRestart:
         assert again.high_watermarks == {A0: 0}
         assert again.logs[A0].log_end_offset == 5
 
-    async def test_checkpoint_keeps_high_watermarks_that_are_not_given(
+    async def test_high_watermark_checkpoint_keeps_partitions_that_are_not_updated(
         self, storage: MemoryStorage
     ) -> None:
         logs = await started(storage)
@@ -150,7 +150,7 @@ class TestRestart:
         again.checkpoint_high_watermarks({A0: 1})
         assert again.storage.read("/d/replication-offset-checkpoint") == b"0\n2\na 0 1\na 1 2\n"
 
-    async def test_other_files_in_the_directory_are_left_alone(
+    async def test_subdirectory_that_is_not_a_log_is_kept_and_reported_once(
         self, storage: MemoryStorage, caplog: pytest.LogCaptureFixture
     ) -> None:
         storage.make_directories("/d/lost+found")

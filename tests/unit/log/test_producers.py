@@ -57,7 +57,9 @@ def test_next_sequence_may_be_appended_but_not_a_sequence_after_a_gap(
 
 
 @pytest.mark.row("R72")
-def test_last_five_batches_are_duplicates_with_their_offsets(states: ProducerStates) -> None:
+def test_duplicate_of_one_of_the_last_five_batches_gets_the_original_offset(
+    states: ProducerStates,
+) -> None:
     for i in range(7):
         states.update(header(2 * i, 2), 100 + 2 * i)
     assert [states.check(header(2 * i, 2)) for i in range(7)] == [
@@ -66,7 +68,7 @@ def test_last_five_batches_are_duplicates_with_their_offsets(states: ProducerSta
     assert states.check(header(12, 3)) == OUT_OF_ORDER, "same first sequence, but more"
 
 
-def test_retry_older_than_five_batches_is_known_to_be_written(
+def test_batch_older_than_the_last_five_is_recognized_as_a_duplicate(
     states: ProducerStates,
 ) -> None:
     """A Java producer may have more than five batches in flight when it changes to the next leader."""
@@ -96,7 +98,9 @@ def test_sequences_before_the_first_known_batch_are_out_of_order(
     assert states.check(header(5, 2, epoch=1)) == OUT_OF_ORDER, "in the gap"
 
 
-def test_written_sequences_are_known_across_the_wrap_to_zero(states: ProducerStates) -> None:
+def test_older_batches_are_duplicates_after_the_sequence_wrapped_to_zero(
+    states: ProducerStates,
+) -> None:
     for i in range(10):
         states.update(header((LAST - 3 + i) % 2**31), 100 + i)
     assert states.check(header(LAST - 3)) == WRITTEN
@@ -105,7 +109,9 @@ def test_written_sequences_are_known_across_the_wrap_to_zero(states: ProducerSta
     assert states.check(header(7)) == EARLY
 
 
-def test_snapshot_keeps_the_known_sequences_of_earlier_batches(states: ProducerStates) -> None:
+def test_restored_snapshot_recognizes_batches_older_than_the_last_five(
+    states: ProducerStates,
+) -> None:
     """A producer may have five batches in flight when a broker is restarted and then elected."""
     for i in range(10):
         states.update(header(2 * i, 2), 100 + 2 * i)
@@ -134,7 +140,7 @@ def test_snapshot_in_kafkas_format_restores_only_the_last_batch(states: Producer
 
 
 @pytest.mark.parametrize("size", [1, 15, 16, 79])
-def test_snapshot_with_truncated_earlier_batches_is_ignored(
+def test_snapshot_with_a_valid_crc_but_a_truncated_end_is_ignored(
     states: ProducerStates, size: int
 ) -> None:
     for i in range(10):
@@ -164,7 +170,7 @@ def test_older_producer_epoch_is_fenced_and_a_newer_epoch_begins_at_sequence_0(
     assert states.check(header(0, epoch=3)) == FENCED
 
 
-def test_snapshot_has_the_format_of_kafka_version_1_with_a_crc(states: ProducerStates) -> None:
+def test_snapshot_has_kafkas_format_version_1_with_a_crc(states: ProducerStates) -> None:
     states.update(header(4, 3, epoch=2, timestamp=500), 50)
     data = states.encode()
     entries = struct.pack(">qhiqiqiq", 7, 2, 6, 52, 2, 502, -1, -1)
@@ -190,7 +196,9 @@ def test_newest_valid_snapshot_below_the_log_end_is_restored(states: ProducerSta
     assert len(states) == 0
 
 
-def test_snapshots_of_segments_and_the_newest_snapshot_are_kept(states: ProducerStates) -> None:
+def test_only_the_newest_snapshot_and_snapshots_at_segment_starts_are_kept(
+    states: ProducerStates,
+) -> None:
     for offset in (1, 2, 3, 4):
         states.snapshot(offset)
     states.keep_snapshots({2})
@@ -301,7 +309,7 @@ class TestTransactions:
         assert again.first_unstable_offset(51) == 50
         assert again.active() == states.active()
 
-    def test_restoring_an_older_state_removes_later_transactions(
+    def test_open_transaction_is_forgotten_after_a_restore_at_offset_0_or_a_clear(
         self, states: ProducerStates
     ) -> None:
         states.update(transactional(0), 50)

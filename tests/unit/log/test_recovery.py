@@ -44,7 +44,7 @@ def reopened(storage: MemoryStorage, *, clean: bool = False, **settings: Any) ->
     )
 
 
-def test_clean_start_restores_the_log_without_a_scan(storage: MemoryStorage) -> None:
+def test_start_after_a_clean_stop_restores_the_log_without_a_scan(storage: MemoryStorage) -> None:
     log = three_segments(storage)
     before = state_of(log)
     log.close()
@@ -335,7 +335,9 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=80, deadline=None)
-def test_log_equals_a_list_of_records_after_random_steps(steps: list[tuple[str, int]]) -> None:
+def test_log_has_the_expected_records_after_random_appends_truncations_and_kills(
+    steps: list[tuple[str, int]],
+) -> None:
     """Compare the log with a list of epochs by offset, through random appends, truncations, kills and restarts."""
     storage = MemoryStorage()
     log = reopened(storage)

@@ -147,7 +147,7 @@ class TestBounds:
             25,
         ]
 
-    def test_active_segment_is_deleted_with_all_others_after_a_roll(self) -> None:
+    def test_active_segment_is_rolled_first_when_retention_deletes_every_segment(self) -> None:
         log = dated(1, 1, retention_ms=500)
         planned = plan(log, 2, NOW)
         assert planned is not None
@@ -164,7 +164,7 @@ class TestBounds:
     def test_empty_log_keeps_its_segment(self) -> None:
         assert plan(open_log(MemoryStorage(), retention_ms=0, retention_bytes=0), 0, NOW) is None
 
-    def test_deletion_of_many_segments_is_divided_into_several_plans(self) -> None:
+    def test_retention_plan_has_a_maximum_of_segments_and_the_next_plan_has_the_rest(self) -> None:
         log = dated(*[1] * (SEGMENTS_MAX + 2), retention_ms=500)
         first = plan(log, SEGMENTS_MAX + 2, NOW)
         assert first is not None
@@ -220,7 +220,7 @@ class TestEarliestTimestamp:
             found.append(earliest_timestamp(log))
         assert found == [100, 200, 300, 400, 500, -1]
 
-    def test_earliest_timestamp_is_the_append_time_in_a_batch_with_append_time(self) -> None:
+    def test_earliest_timestamp_of_a_log_append_time_batch_is_its_append_time(self) -> None:
         log = open_log(MemoryStorage())
         data = batch(2, timestamp=100)
         stamp_append_time(data, 0, len(data), 700)
@@ -234,7 +234,7 @@ class TestEarliestTimestamp:
         clean(log, 1, lambda offset: False)
         assert (log.log_start_offset, earliest_timestamp(log)) == (0, 300)
 
-    def test_earliest_timestamp_changes_after_a_truncation(self) -> None:
+    def test_earliest_timestamp_is_that_of_the_record_appended_after_a_truncation(self) -> None:
         log = open_log(MemoryStorage())
         produce(log, 1, timestamp=100)
         assert earliest_timestamp(log) == 100

@@ -44,7 +44,7 @@ def test_due_segments_are_returned_a_few_at_a_time() -> None:
     ]
 
 
-def test_close_closes_only_the_removed_segments_of_one_log() -> None:
+def test_closing_one_log_closes_only_the_removed_segments_of_that_log() -> None:
     log = three_segments(MemoryStorage())
     segment = log.segments[0]
     remove_below(log, 10)

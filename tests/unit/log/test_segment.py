@@ -24,7 +24,7 @@ def storage() -> MemoryStorage:
 
 
 def written(storage: MemoryStorage, count: int = 12) -> Segment:
-    """Return a segment of single records from offset 100 on, with an index entry for every third batch."""
+    """Return a segment of one-record batches from offset 100 on, with an index entry for every third batch."""
     segment = Segment.create(storage, DIRECTORY, 100, 5000, INTERVAL)
     for i in range(count):
         data = batch(timestamp=1000 + i)
@@ -40,11 +40,13 @@ def opened(storage: MemoryStorage) -> Segment:
 
 
 @pytest.mark.key("index.interval.bytes")
-def test_index_entry_is_added_after_more_than_the_interval_of_bytes(storage: MemoryStorage) -> None:
+def test_offset_index_gets_an_entry_after_more_than_index_interval_bytes(
+    storage: MemoryStorage,
+) -> None:
     assert list(written(storage).index.positions) == [3 * SIZE, 6 * SIZE, 9 * SIZE]
 
 
-def test_offsets_and_entries_are_found_with_indexes_from_files(storage: MemoryStorage) -> None:
+def test_reopened_segment_finds_offsets_with_its_index_files(storage: MemoryStorage) -> None:
     written(storage)
     segment = opened(storage)
     for i in range(12):
@@ -72,7 +74,7 @@ def test_index_that_contradicts_the_log_is_rebuilt(
     assert struct.unpack_from(">ii", storage.read(path)) == (3, 3 * SIZE)
 
 
-def test_headers_end_before_an_incomplete_batch(storage: MemoryStorage) -> None:
+def test_batch_headers_are_read_up_to_an_incomplete_batch(storage: MemoryStorage) -> None:
     segment = written(storage)
     assert len(list(segment.headers(0, 12 * SIZE))) == 12
     assert len(list(segment.headers(0, 12 * SIZE - 1))) == 11

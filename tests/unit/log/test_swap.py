@@ -1,4 +1,4 @@
-"""The swap of cleaned copies for segments, and the log after a crash at any file operation of a cleaning."""
+"""The replacement of segments by cleaned copies, and the log after a crash at any file operation of a cleaning."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def opened(storage: MemoryStorage) -> LogDirectory:
 
 
 def killed_at(fatal: int) -> tuple[MemoryStorage, bool]:
-    """Kill a cleaning at file operation `fatal`. Return the storage, and True if the cleaning was killed."""
+    """Kill a cleaning at file operation number `fatal`. Return the storage, and True if the cleaning was killed."""
     storage = MortalStorage()
     log = dirty_log(storage).logs[TP]
     storage.operations, storage.fatal = 0, fatal
@@ -206,7 +206,7 @@ def test_restart_killed_at_any_file_operation_of_a_swap_can_be_repeated() -> Non
 
 
 @pytest.mark.parametrize("base", [10, 20])
-def test_restart_removes_a_copy_that_is_only_partly_renamed(base: int) -> None:
+def test_restart_removes_a_cleaned_copy_whose_files_are_only_partly_renamed(base: int) -> None:
     storage = MemoryStorage()
     small_log(storage)
     copy(storage, ".swap", 20, 25)
@@ -226,7 +226,7 @@ def test_remaining_index_of_a_complete_swap_is_renamed_at_restart() -> None:
     assert storage.exists(path)
 
 
-def test_empty_copy_leaves_an_empty_segment() -> None:
+def test_log_is_readable_after_a_cleaned_copy_without_records_replaces_segments() -> None:
     storage = MemoryStorage()
     small_log(storage)
     log = recovered(storage)
@@ -252,7 +252,7 @@ def begun(storage: MemoryStorage) -> tuple[LogDirectory, Replacement]:
 
 
 def contents() -> list[list[Record]]:
-    """Return the records of the log that `begun` creates: first before, then after the replacement is completed."""
+    """Return two lists: the records in a log before and after a replacement of its segments is completed."""
     directory, replacement = begun(MemoryStorage())
     log = directory.logs[TP]
     original = list(records(read_all(log)))
@@ -302,7 +302,7 @@ def replacement_end(replacement: Replacement) -> int:
     )
 
 
-def test_replacement_that_was_undone_by_a_truncation_is_refused() -> None:
+def test_segment_replacement_cannot_be_completed_after_a_truncation() -> None:
     directory, replacement = begun(MemoryStorage())
     log = directory.logs[TP]
     before = len(log.segments)
@@ -314,7 +314,7 @@ def test_replacement_that_was_undone_by_a_truncation_is_refused() -> None:
     assert not [name for name in names if name.endswith(".swap")]
 
 
-def test_removal_of_first_segments_undoes_a_replacement() -> None:
+def test_segment_replacement_cannot_be_completed_after_the_first_segment_is_removed() -> None:
     directory, replacement = begun(MemoryStorage())
     log = directory.logs[TP]
     log.advance_log_start_offset(log.segments[1].base_offset)
@@ -326,7 +326,7 @@ def test_removal_of_first_segments_undoes_a_replacement() -> None:
     assert opened(log.storage.clone()).logs[TP].log_start_offset == start
 
 
-def test_aborted_replacement_leaves_the_segments_as_they_were() -> None:
+def test_restarted_log_is_unchanged_after_an_aborted_segment_replacement() -> None:
     directory, replacement = begun(MemoryStorage())
     log = directory.logs[TP]
     before = read_all(log)

@@ -40,7 +40,7 @@ def parsed(text: str, given: Overrides = GIVEN) -> Definition:
     return parse(text, "f.toml", given)
 
 
-def test_smallest_pipeline_file_is_a_stream_with_defaults():
+def test_pipeline_file_with_only_the_required_keys_gets_the_defaults():
     [source] = parsed(PIPELINE + SOURCE + SINK).sources
     assert source.options == {
         "kafka.bootstrap.servers": "127.0.0.1:9092",
@@ -116,20 +116,20 @@ def test_every_key_of_a_pipeline_file_is_read():
     assert found.trigger == Trigger("10 seconds")
 
 
-def test_command_line_replaces_trigger_and_checkpoint():
+def test_trigger_and_checkpoint_of_the_command_line_replace_those_of_the_file():
     given = Overrides(GIVEN.servers, CONTINUOUS, "elsewhere")
     found = parsed(PIPELINE + SOURCE + SINK, given)
     assert (found.trigger, found.checkpoint) == (CONTINUOUS, "elsewhere")
 
 
-def test_batch_has_no_limit_per_trigger_and_needs_no_checkpoint():
+def test_batch_pipeline_has_neither_trigger_nor_max_offsets_per_trigger():
     found = parsed('[pipeline]\nname = "x"\ntrigger = "batch"' + SOURCE + SINK)
     assert found.trigger is None
     assert "maxOffsetsPerTrigger" not in found.sources[0].options
 
 
 @pytest.mark.parametrize("delay", ["0 seconds", "1 minute 30 seconds", "500 milliseconds", "1 Day"])
-def test_watermark_delay_is_an_interval_of_spark(delay):
+def test_spark_interval_is_accepted_as_watermark_delay(delay):
     text = f'{SOURCE}watermark = {{ column = "timestamp", delay = "{delay}" }}'
     assert parsed(PIPELINE + text + SINK).sources[0].watermark == Watermark("timestamp", delay)
 
@@ -222,7 +222,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("text", MISTAKES, ids=MISTAKES.values())
-def test_error_about_a_pipeline_file_names_the_place_and_the_fix(text):
+def test_error_about_a_pipeline_file_names_the_file_and_the_mistake(text):
     with pytest.raises(ConfigError) as caught:
         parsed(text)
     assert str(caught.value) == MISTAKES[text]

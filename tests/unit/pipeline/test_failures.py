@@ -103,7 +103,7 @@ def test_error_of_spark_becomes_one_line(text):
     assert str(explain(SparkError(text))) == LINES[text]
 
 
-def test_cause_is_explained_in_place_of_the_error_around_it():
+def test_failed_stream_is_explained_by_the_cause_of_its_error():
     around = SparkError("[STREAM_FAILED] Query [id = 1] terminated with exception: boom")
     around._cause = SparkError(UNREACHABLE)
     assert str(explain(around)).startswith("no broker answers")
@@ -148,7 +148,7 @@ def test_error_of_an_unreachable_cluster_says_what_to_check(text, advice):
     assert str(explain(Unreachable(text))) == f"{text}: {advice}"
 
 
-def test_own_error_is_kept_unchanged():
+def test_error_raised_by_minikafka_is_kept_unchanged():
     error = ConfigError("unknown option x")
     assert explain(error) is error
 

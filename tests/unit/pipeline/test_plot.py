@@ -27,7 +27,7 @@ def test_png_plot_is_a_valid_picture(tmp_path):
     assert (tmp_path / "lag.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-def test_plot_page_holds_picture_and_numbers_and_loads_nothing(tmp_path):
+def test_html_plot_has_a_table_of_its_values_and_refers_to_no_other_file(tmp_path):
     write(LINES, str(tmp_path / "lag.html"))
     page = (tmp_path / "lag.html").read_text()
     assert "lag of &lt;group&gt; &amp; co" in page
@@ -38,13 +38,13 @@ def test_plot_page_holds_picture_and_numbers_and_loads_nothing(tmp_path):
 
 @pytest.mark.parametrize("series", [[], [Series("empty", [], [])], [Series("one", TIMES[:1], [3])]])
 @pytest.mark.parametrize("bar_s", [None, 60.0])
-def test_plots_of_empty_and_single_values_are_drawn(tmp_path, series, bar_s):
+def test_plot_without_values_or_with_one_value_is_drawn(tmp_path, series, bar_s):
     write(Picture("few", "records", series, bar_s), str(tmp_path / "few.html"))
     assert "<svg" in (tmp_path / "few.html").read_text()
 
 
 @pytest.mark.parametrize("minutes", [3, 4, 180, 240])
-def test_time_axis_has_ticks_for_time_spans_between_the_usual_steps(tmp_path, minutes):
+def test_plot_over_a_few_minutes_or_hours_is_drawn(tmp_path, minutes):
     times = [START, START + timedelta(minutes=minutes)]
     write(Picture("few", "records", [Series("a", times, [1, 2])]), str(tmp_path / "few.html"))
     assert "<svg" in (tmp_path / "few.html").read_text()

@@ -210,7 +210,7 @@ def test_records_are_decoded_as_they_were_built(made: list[Record], codec: int, 
     assert header[b.COUNT] == len(made)
 
 
-def test_reading_skips_control_batches_and_a_truncated_batch() -> None:
+def test_records_of_control_batches_and_truncated_batches_are_skipped() -> None:
     data = produced() + build([Record(key=b"k")], base_offset=1, attributes=b.CONTROL)
     data += build([Record(value=b"last")], base_offset=2)
     cut_off = build([Record(value=b"more")], base_offset=3)[:-1]
@@ -218,7 +218,7 @@ def test_reading_skips_control_batches_and_a_truncated_batch() -> None:
     assert [record.offset for record in records(data, control=True)] == [0, 1, 2]
 
 
-def test_reading_damaged_batches_raises() -> None:
+def test_damaged_batch_raises_corrupt_batch_when_its_records_are_read() -> None:
     flipped = bytearray(produced())
     flipped[-1] ^= 1
     for data in (bytes(flipped), patched(produced(), magic=1), patched(produced(), batch_length=3)):

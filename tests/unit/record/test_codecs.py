@@ -37,7 +37,7 @@ def test_every_codec_restores_its_input(codec: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_output_beyond_the_limit_is_refused(codec: int) -> None:
+def test_data_that_decompresses_beyond_the_limit_is_refused(codec: int) -> None:
     bomb = compress(codec, bytes(1_000_000))
     with pytest.raises(CorruptBatch):
         decompress(codec, bomb, 999_999)

@@ -49,7 +49,7 @@ def test_batch_is_refused_if_a_consumer_cannot_read_it(
 
 
 @pytest.mark.parametrize(("batch", "is_sound"), CASES.values(), ids=CASES)
-def test_verdict_does_not_depend_on_the_size_of_the_pieces(
+def test_walk_in_pieces_of_16_bytes_accepts_only_valid_batches(
     batch: bytes, is_sound: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records larger than a piece are checked by Python code. With tiny pieces, this applies to most records."""
@@ -82,7 +82,7 @@ def test_record_that_extends_beyond_its_batch_is_refused() -> None:
     ids=["value", "key", "headers", "several"],
 )
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_records_larger_than_a_piece_are_walked(body: bytes, codec: int) -> None:
+def test_record_that_spans_several_walk_pieces_is_checked(body: bytes, codec: int) -> None:
     count = 3 if body.endswith(record(2, key=bytes(100_000))) else 1
     data = compress(codec, body)
     assert walked(raw_batch(data, count, codec=codec))[0] == 0
@@ -101,7 +101,7 @@ class TestBombs:
             assert walked(raw_batch(body, 1, codec=codec))[0] == verdict
 
     @pytest.mark.parametrize("codec", [1, 4])
-    def test_walk_keeps_at_most_two_pieces_of_a_record_in_memory(self, codec: int) -> None:
+    def test_walk_of_a_record_of_8_mib_allocates_less_than_1_mib(self, codec: int) -> None:
         bomb = raw_batch(compress(codec, record(value=bytes(8 << 20))), 1, codec=codec)
         assert len(bomb) < 1 << 14
         outcome = judge(memoryview(bomb), 0, len(bomb), RULES, AT_ONCE_BYTES, 0)
@@ -114,17 +114,17 @@ class TestBombs:
         assert outcome.verdict == 0
         assert peak < 1 << 20
 
-    def test_claimed_size_of_decompressed_data_allocates_no_memory(self) -> None:
+    def test_batch_that_claims_a_huge_decompressed_size_is_refused(self) -> None:
         claim = b"\xff\xff\xff\xff\x0f" + bytes(20)
         assert walked(raw_batch(claim, 1, codec=2))[0] == INVALID
 
-    def test_batch_of_many_empty_blocks_is_walked_in_many_steps(self) -> None:
+    def test_walk_over_many_empty_zstd_blocks_takes_many_steps_and_refuses_the_batch(self) -> None:
         frame = b"\x28\xb5\x2f\xfd\x00\x58" + bytes(3) * 100_000 + b"\1\0\0"
         verdict, steps = walked(raw_batch(frame, 1, codec=4))
         assert verdict == INVALID
         assert steps > 1000
 
-    def test_repeated_blocks_are_decompressed_one_by_one(self) -> None:
+    def test_first_walk_step_decompresses_at_most_one_zstd_block(self) -> None:
         block = struct.pack("<I", ((128 << 10) - 1) << 3 | 2)[:3] + b"\0"
         frame = b"\x28\xb5\x2f\xfd\x00\x58" + block * 1000 + b"\1\0\0"
         batch = raw_batch(frame, 1, codec=4)
@@ -139,7 +139,7 @@ class TestBombs:
             assert walked(raw_batch(block, 1, codec=2))[0] == verdict
 
 
-def test_batch_that_is_larger_than_the_topic_allows_is_refused_without_a_walk() -> None:
+def test_batch_larger_than_max_message_bytes_is_refused_without_decompression() -> None:
     batch = raw_batch(compress(1, MANY), MANY_COUNT, codec=1)
     too_large = RecordRules(len(batch) - 1)
     assert walked(batch, too_large) == (ErrorCode.MESSAGE_TOO_LARGE, 0)
@@ -199,7 +199,7 @@ class TestAnotherCodec:
         assert sizes[0] > sizes[1]
 
 
-def test_record_rules_are_derived_from_the_topic_settings() -> None:
+def test_record_rules_are_derived_from_the_topic_configuration() -> None:
     broker = BrokerConfig.from_mapping({"broker.id": 0})
 
     def of(**settings: str) -> RecordRules:
@@ -218,7 +218,7 @@ def test_record_rules_are_derived_from_the_topic_settings() -> None:
 
 
 class TestTimestamps:
-    """Timestamps may be 1000 ms before and 2000 ms after the append time, which is 10 000."""
+    """Limits of record timestamps: 1000 ms before and 2000 ms after the append time, which is 10 000."""
 
     RULES = rules_of(
         TopicConfig.from_broker(
@@ -266,7 +266,7 @@ class TestTimestamps:
         HEADER.pack_into(batch, 0, *header)
         assert walked(batch, self.RULES, wall_ms=10_000) == (ErrorCode.INVALID_TIMESTAMP, 0)
 
-    def test_one_step_checks_at_most_the_timestamps_of_one_piece(
+    def test_one_walk_step_checks_timestamps_of_at_most_32_kib_of_records(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A small compressed batch can hold a million timestamps."""
@@ -286,7 +286,7 @@ class TestTimestamps:
         assert max(looked) <= (32 << 10) // 7 + 1
         assert steps >= count * 7 // (32 << 10)
 
-    def test_missing_keys_are_refused_in_addition_to_timestamp_limits(self) -> None:
+    def test_batch_without_keys_is_refused_even_if_its_timestamps_are_within_limits(self) -> None:
         rules = self.RULES._replace(needs_keys=True)
         batch = build([Record(timestamp=10_000, value=b"m")])
         assert walked(batch, rules, wall_ms=10_000)[0] == INVALID

@@ -122,7 +122,7 @@ def test_session_epoch_wraps_to_one() -> None:
     assert session.epoch == 1
 
 
-def test_forgotten_and_added_partitions_change_the_session() -> None:
+def test_fetch_request_adds_and_forgets_partitions_of_the_session() -> None:
     cache = new_cache(1)
     session = opened(cache, 3)
     update(session, [(b"u", [(0, -1, 5, -1, -1, 100)])], [(b"t", [0, 2, 9]), (b"none", [0])])
@@ -131,7 +131,7 @@ def test_forgotten_and_added_partitions_change_the_session() -> None:
     assert cache.partition_count() == 2
 
 
-def test_session_is_updated_in_steps() -> None:
+def test_update_of_a_fetch_session_pauses_after_a_fixed_number_of_partitions() -> None:
     session = opened(new_cache(1), 0)
     assert len(list(session.update([(b"t", rows(10 * STEP_ROWS))], ()))) == 10
     assert len(list(session.update((), [(b"t", range(20 * STEP_ROWS))]))) == 20
@@ -153,7 +153,7 @@ def test_all_sessions_together_have_a_limited_number_of_partitions(
     assert not cache.has_room()
 
 
-def test_partition_of_a_closed_session_is_not_watched() -> None:
+def test_closed_session_does_not_subscribe_to_changes_of_its_partition() -> None:
     cache = new_cache(1)
     session = opened(cache, 1)
     (item,) = session.items.values()

@@ -84,7 +84,7 @@ def test_follower_truncates_to_where_the_logs_agree(
     assert partition.log.epochs.entries == epochs
 
 
-def test_follower_removes_an_epoch_above_the_leaders_and_keeps_its_records() -> None:
+def test_follower_removes_an_epoch_entry_above_the_leaders_epoch_but_no_records() -> None:
     """Kafka keeps the wrong epoch. The leader then refuses every fetch, and the follower never joins the ISR."""
     partition = follower_of_epochs(Replicas((0, 1)))
     partition.log.epochs.replace([(0, 0), (2, 2), (1_000, 3)])
@@ -146,7 +146,7 @@ class TestGaps:
         assert world[1].entries() == [(0, b"a")]
         assert not world[1].log.gaps.accepted
 
-    def test_follower_goes_offline_when_its_disk_cannot_record_a_gap(self) -> None:
+    def test_follower_goes_offline_when_its_disk_fails_while_it_saves_an_offset_gap(self) -> None:
         world = self.leader_with_a_gap()
         failed: list[Partition] = []
         world[1].follower.on_storage_failed = lambda broken, _: failed.append(broken)
@@ -173,7 +173,7 @@ class TestGaps:
 
 
 def test_response_to_a_fetch_from_before_a_truncation_is_ignored() -> None:
-    """A compacted topic may have gaps, so the follower would append the records of this response above a gap."""
+    """A compacted topic can have gaps. If the response were used, its records would be appended above a gap."""
     world = Replicas((0, 1), cleanup_policy="compact")
     world.elect(0)
     for value in (b"a", b"b", b"c"):
@@ -303,7 +303,7 @@ class TestRequests:
         machine.session_id = 0
         assert machine.next_fetch() == ({}, {})
 
-    def test_next_row_returns_a_row_only_if_nothing_else_must_be_sent(self) -> None:
+    def test_next_row_is_none_unless_the_next_fetch_contains_exactly_one_partition(self) -> None:
         world, machine = self.following()
         assert machine.next_row() is None
         world.ask(1, 0)
@@ -396,7 +396,7 @@ class TestStaleResponses:
         machine.on_partition(KEY, 0, 3, 0, self.records(2), None)
         assert world[1].log.log_end_offset == 2
 
-    def test_empty_log_restarts_only_after_offset_out_of_range(self) -> None:
+    def test_empty_log_keeps_its_start_offset_after_unknown_topic_or_partition(self) -> None:
         world = Replicas((0, 1))
         world.elect(0)
         world.fetch(1, 0)
@@ -430,7 +430,7 @@ class TestStaleResponses:
         world.ask(1, 0)
         assert world[1].entries() == world[0].entries() == [(0, b"a")]
 
-    def test_log_with_records_in_the_leaders_range_does_not_restart(self) -> None:
+    def test_log_that_overlaps_the_leaders_log_is_kept_after_offset_out_of_range(self) -> None:
         world = self.out_of_range(1)
         assert (world[1].log.log_start_offset, world[1].log.log_end_offset) == (0, 2)
         assert world[1].follower.followed[KEY].state == DELAYED
@@ -439,7 +439,7 @@ class TestStaleResponses:
         ("code", "delay"),
         [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 50), (ErrorCode.KAFKA_STORAGE_ERROR, 1000)],
     )
-    def test_error_that_a_leader_and_isr_request_resolves_is_retried_sooner(
+    def test_not_leader_error_is_retried_sooner_than_a_storage_error(
         self, code: ErrorCode, delay: int
     ) -> None:
         world, machine = self.follower_with_records()

@@ -16,7 +16,7 @@ NO_RECORDS = (bytearray(), memoryview(b""), 0, 0)
 
 
 @pytest.mark.row("C27", "B3", "C28")
-def test_produce_requests_wait_in_order_and_are_counted() -> None:
+def test_waiting_produce_requests_are_counted_and_answered_in_order() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     for value in (b"m1", b"m2", b"m3"):
@@ -186,7 +186,7 @@ def test_fetch_that_waits_during_an_election_gets_no_records_of_the_new_epoch() 
 
 
 @pytest.mark.row("X15")
-def test_waiting_produce_does_not_delay_another_partition() -> None:
+def test_waiting_produce_request_does_not_delay_another_partition() -> None:
     slow, fast = Replicas((0, 1)), Replicas((0, 1))
     for r in (slow, fast):
         r.elect(0)
@@ -282,7 +282,7 @@ def test_leader_with_a_failed_disk_does_not_change_the_isr() -> None:
     assert not partition.maybe_advance_high_watermark(r.now)
 
 
-def test_fetch_session_of_a_former_leadership_reads_no_records_of_a_new_one() -> None:
+def test_fetch_session_of_an_old_leader_epoch_gets_no_records_of_a_new_epoch() -> None:
     """The log was truncated between the two leaderships, so the old file position belongs to another record."""
     r = Replicas((0, 1, 2))
     r.elect(0)
@@ -307,7 +307,7 @@ def test_fetch_session_of_a_former_leadership_reads_no_records_of_a_new_one() ->
 
 
 def test_high_watermark_is_sent_again_in_a_new_leader_epoch() -> None:
-    """The first response may be lost. While the partition is idle, no later response has the high watermark."""
+    """The response with the new high watermark is lost, and without new records the leader would not send it again."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -369,7 +369,7 @@ def test_fetch_with_an_unknown_epoch_diverges_at_the_end_of_the_previous_epoch()
 
 
 @pytest.mark.row("R31")
-def test_isr_member_outside_the_assignment_holds_the_high_watermark_back() -> None:
+def test_isr_member_that_is_not_an_assigned_replica_delays_the_high_watermark() -> None:
     r = Replicas((0, 1, 2), isr=(0, 2))
     state = PartitionState(TP, 0, 0, (0, 2), 1, 1, (0, 1))
     partition = r[0].partition
@@ -393,7 +393,7 @@ class TestPositions:
         assert r[0].hw == 6
         return r
 
-    def test_file_positions_of_read_limits_are_located_again_after_a_compaction(self) -> None:
+    def test_read_limit_has_the_new_file_position_of_its_offset_after_a_compaction(self) -> None:
         r = self.compacted()
         partition, log = r[0].partition, r[0].log
         partition.restore_high_watermark(2)
@@ -404,7 +404,7 @@ class TestPositions:
         assert partition.read_limit(read_committed=True) == (2, log.locate(2))
         assert log.locate(2) != position
 
-    def test_file_position_of_a_follower_is_located_again_after_a_compaction(self) -> None:
+    def test_follower_fetch_offset_has_its_new_file_position_after_a_compaction(self) -> None:
         r = self.compacted(cleanup_policy="compact")
         partition, log = r[0].partition, r[0].log
         progress = partition.followers[1]
@@ -413,7 +413,7 @@ class TestPositions:
         assert progress.current_position() == log.locate(2)
 
     @pytest.mark.parametrize("fetches_again", [False, True])
-    def test_next_fetch_position_is_located_again_when_the_log_was_compacted(
+    def test_follower_fetch_after_a_compaction_starts_at_the_new_file_position(
         self, fetches_again: bool
     ) -> None:
         r = self.compacted(cleanup_policy="compact")
@@ -428,7 +428,7 @@ class TestPositions:
         partition.record_follower_fetch(progress, 1, r.now)
         assert progress.position == log.locate(2)
 
-    def test_high_watermark_from_a_stale_file_position_is_located_again(self) -> None:
+    def test_high_watermark_advances_to_the_new_file_position_after_a_compaction(self) -> None:
         r = Replicas((0, 1), segment_bytes="200", cleanup_policy="compact")
         r.elect(0)
         for number in range(6):
@@ -528,7 +528,7 @@ class TestLastStableOffset:
         r[0].partition.advance_log_start_offset(2)
         assert r[0].partition.last_stable_offset == 2
 
-    def test_truncation_removes_an_open_transaction_that_it_truncates(self) -> None:
+    def test_truncation_removes_an_open_transaction_above_the_new_log_end(self) -> None:
         r = self.led()
         self.append(r, transactional_batch(0), internal=True)
         r.sync(0, 1)

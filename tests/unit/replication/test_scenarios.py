@@ -194,7 +194,7 @@ def test_s29_high_watermark_waits_for_the_maximal_isr() -> None:
 
 
 @pytest.mark.row("C28", "X16", "R30")
-def test_produce_is_answered_when_a_lagging_follower_leaves_the_isr() -> None:
+def test_produce_request_is_answered_when_a_lagging_follower_leaves_the_isr() -> None:
     r = Replicas((0, 1, 2))
     r.elect(0)
     r.sync(0, 1, 2)
@@ -232,7 +232,7 @@ def test_s13_acks_all_is_refused_below_min_insync_replicas() -> None:
 
 
 @pytest.mark.row("R34")
-def test_s13_waiting_produce_fails_when_the_isr_becomes_too_small() -> None:
+def test_s13_waiting_produce_request_fails_when_the_isr_becomes_too_small() -> None:
     r = Replicas((0, 1), min_insync_replicas="2")
     r.elect(0)
     r.sync(0, 1)
@@ -291,7 +291,7 @@ def test_retry_of_a_batch_older_than_the_last_five_succeeds_once_committed() -> 
 
 
 def test_former_leader_does_not_return_out_of_order_sequence_for_a_gap() -> None:
-    """The former leader lacks a batch that its successor has. At this error, librdkafka may end with a fatal error."""
+    """The former leader lacks a batch that its successor has. The error could be fatal for librdkafka."""
     r = Replicas((0, 1, 2))
     r.elect(0)
     r.produce(0, b"m0", producer=(9, 0, 0))
@@ -305,7 +305,7 @@ def test_former_leader_does_not_return_out_of_order_sequence_for_a_gap() -> None
     assert r.produce(1, b"m2", producer=(9, 0, 2)) == 3
 
 
-def test_sequence_gap_returns_out_of_order_error_after_a_wait_and_a_follower_fetch() -> None:
+def test_sequence_gap_becomes_out_of_order_after_five_seconds_and_a_follower_fetch() -> None:
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m0", producer=(9, 0, 0))
@@ -320,7 +320,7 @@ def test_sequence_gap_returns_out_of_order_error_after_a_wait_and_a_follower_fet
     assert r.produce(0, b"m2", producer=(9, 0, 2)) == 3
 
 
-def test_sequence_gap_returns_out_of_order_error_after_a_wait_of_a_lone_isr_leader() -> None:
+def test_sequence_gap_becomes_out_of_order_after_five_seconds_with_an_isr_of_one() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
     r.produce(0, b"m0", producer=(9, 0, 0))
@@ -333,9 +333,9 @@ def test_sequence_gap_returns_out_of_order_error_after_a_wait_of_a_lone_isr_lead
 
 
 def test_new_leader_accepts_an_unknown_producer_only_from_its_first_batch() -> None:
-    """The first batch may be at the former leader only, and the client may still wait for that leader's response.
+    """Only the former leader has the first batch, and the client still waits for that leader's response.
 
-    If the new leader wrote a later batch first, librdkafka would regard the first batch as written.
+    If the new leader wrote the second batch now, librdkafka would regard the first batch as written.
     """
     r = Replicas((0, 1))
     r.elect(0)
@@ -358,7 +358,7 @@ def test_unknown_producer_is_accepted_at_any_sequence_a_minute_after_election() 
     assert r.produce(1, b"m7", producer=(9, 0, 6)) == 1
 
 
-def test_producer_whose_first_batch_does_not_arrive_is_refused_for_five_seconds() -> None:
+def test_later_batch_of_an_unknown_producer_is_accepted_after_five_seconds() -> None:
     """The topic was recreated, then its leader changed. The producer never sends its first batch again.
 
     A refusal for `FIRST_BATCHES_MS` (one minute) could last longer than the producer's delivery timeout.
@@ -389,7 +389,7 @@ class Unreadable:
 
 
 def test_directory_goes_offline_when_an_offset_cannot_be_located() -> None:
-    """The follower gets a response with the error. Without a response, the follower would repeat the fetch forever."""
+    """The follower must get KAFKA_STORAGE_ERROR. Without a response, the follower would repeat the fetch forever."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1")
@@ -495,7 +495,7 @@ def test_empty_log_beyond_the_leaders_end_does_not_join_the_isr() -> None:
     assert r[1].values() == [b"m1"]
 
 
-def test_follower_that_lost_a_segment_copies_all_records_from_the_lost_ones_on() -> None:
+def test_restarted_follower_copies_the_records_of_a_lost_segment_file_again() -> None:
     r = Replicas((0, 1), segment_bytes="100")
     r.elect(0)
     for number in range(6):

@@ -48,7 +48,9 @@ def test_rate_over_any_ten_seconds_is_within_a_tenth_of_the_limit(
     assert min(tens) >= 0.9 * limit * 10 - overshoot
 
 
-def test_room_is_negative_while_the_average_rate_exceeds_the_limit(clock: ManualClock) -> None:
+def test_allowed_bytes_are_negative_while_the_average_rate_exceeds_the_limit(
+    clock: ManualClock,
+) -> None:
     limited = throttle(clock, 1000)
     assert limited.room() == 100
     limited.record(2000)
@@ -73,7 +75,7 @@ def test_idle_time_does_not_allow_a_later_burst(clock: ManualClock) -> None:
 
 @pytest.mark.key("replication.quota.window.num", "replication.quota.window.size.seconds")
 @pytest.mark.parametrize(("count", "window_ms"), [(11, 1000), (2, 1000), (2, 5000)])
-def test_transfers_count_for_the_configured_number_of_windows(
+def test_throttle_forgets_a_transfer_after_the_configured_number_of_windows(
     clock: ManualClock, count: int, window_ms: int
 ) -> None:
     limited = throttle(clock, 1, count, window_ms)

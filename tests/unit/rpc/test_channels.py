@@ -191,7 +191,9 @@ async def test_channel_sends_the_next_request_after_a_stale_epoch_response(world
     assert world.responses == [(1, 1, ErrorCode.STALE_CONTROLLER_EPOCH), (1, 2, 0)]
 
 
-async def test_refused_request_is_reported_as_its_response(world: World) -> None:
+async def test_kafka_error_of_a_broker_is_reported_as_the_response_to_the_request(
+    world: World,
+) -> None:
     world.send(1, 1)
     (await world.attempt()).answer.set_exception(KafkaError(ErrorCode.INVALID_REQUEST, "x"))
     await world.turn_loop()
@@ -257,7 +259,7 @@ async def test_stopped_channels_send_nothing(world: World) -> None:
     assert world.tasks.names() == []
 
 
-async def test_channel_stopped_before_its_first_step_sends_nothing(world: World) -> None:
+async def test_channel_sends_nothing_if_stopped_before_its_task_has_run(world: World) -> None:
     world.channels.add(broker(2))
     world.send(2, 1)
     world.channels.stop()
@@ -266,7 +268,7 @@ async def test_channel_stopped_before_its_first_step_sends_nothing(world: World)
     assert world.tasks.names() == []
 
 
-async def test_stop_inside_a_response_drops_the_queued_requests(world: World) -> None:
+async def test_channels_stopped_by_a_response_handler_send_no_queued_requests(world: World) -> None:
     world.channels.send(1, request(1), lambda *_: world.channels.stop())
     world.send(1, 2)
     (await world.attempt()).answer.set_result(OK)
@@ -313,7 +315,7 @@ async def test_bounced_broker_gets_a_new_channel_to_its_new_address(world: World
     assert world.plane.cancelled == 1
 
 
-async def test_channel_records_retries_at_growing_intervals(world: World) -> None:
+async def test_channel_writes_only_retries_1_2_4_and_8_to_the_ledger(world: World) -> None:
     ledger = RecordingLedger()
     world.channels = Channels(
         world.plane, world.clock, world.tasks, SystemRng(), ledger, "CONTROLLER"

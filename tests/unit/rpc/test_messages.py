@@ -77,7 +77,9 @@ def over_the_wire(body: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("request_", [LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA])
-def test_controller_request_decodes_to_what_was_encoded(request_: ControllerRequest) -> None:
+def test_request_from_the_controller_decodes_to_what_was_encoded(
+    request_: ControllerRequest,
+) -> None:
     method, body = messages.encode(request_)
     assert messages.decode(method, over_the_wire(body)) == request_
 
@@ -104,7 +106,7 @@ def test_request_to_the_controller_decodes_to_what_was_encoded() -> None:
     assert messages.decode_created(created) == {"orders": 0, "old": 36}
 
 
-def test_gate_call_decodes_to_what_was_encoded() -> None:
+def test_call_to_hold_a_broker_at_a_step_decodes_to_what_was_encoded() -> None:
     step = "controlled-shutdown.leaders-moved"
     assert messages.decode_step(over_the_wire(messages.encode_step(step))) == step
     asked = over_the_wire(messages.encode_steps(step, 2_000))
@@ -113,7 +115,7 @@ def test_gate_call_decodes_to_what_was_encoded() -> None:
     assert messages.decode_gate_state(answer) == ([step], [step])
 
 
-def test_settings_and_their_changes_decode_to_what_was_encoded() -> None:
+def test_broker_configuration_and_its_changes_decode_to_what_was_encoded() -> None:
     settings = {"log.dirs": "/a b,/c", "broker.rack": ""}
     assert messages.decode_settings(over_the_wire(messages.encode_settings(settings))) == settings
     changes = [messages.SettingChange("broker.rack", None, "b\nc", "restart")]
@@ -130,7 +132,7 @@ def test_settings_and_their_changes_decode_to_what_was_encoded() -> None:
         {},
     ],
 )
-def test_malformed_settings_are_refused(body: object) -> None:
+def test_malformed_broker_configuration_is_refused(body: object) -> None:
     with pytest.raises(KafkaError):
         messages.decode_settings(body)
 
@@ -139,7 +141,7 @@ def test_malformed_settings_are_refused(body: object) -> None:
     "body",
     [{"step": "a.b", "wait_ms": 60_001}, {"step": "a b", "wait_ms": 1}, {"step": "a.b"}, None],
 )
-def test_malformed_gate_call_is_refused(body: object) -> None:
+def test_malformed_call_for_the_blocked_steps_of_a_broker_is_refused(body: object) -> None:
     with pytest.raises(KafkaError):
         messages.decode_steps(body)
 
@@ -156,7 +158,7 @@ def test_unknown_method_is_refused() -> None:
 
 
 @pytest.mark.parametrize("body", [None, [], {}, {"controller_id": 1}, b"x", 3])
-def test_body_with_other_keys_is_refused(body: object) -> None:
+def test_controller_request_without_the_required_fields_is_refused(body: object) -> None:
     for method in messages.STATE_CHANGES:
         assert refused(method, body)
 
@@ -224,7 +226,7 @@ def test_partition_with_an_invalid_field_is_refused(index: int, value: object) -
     assert refused(method, body)
 
 
-def test_list_beyond_its_limit_is_refused_before_its_rows_are_decoded(
+def test_partition_list_beyond_the_limit_is_refused_before_it_is_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(messages, "ROWS_MAX", 2)
@@ -232,7 +234,7 @@ def test_list_beyond_its_limit_is_refused_before_its_rows_are_decoded(
     assert refused(method, body | {"partitions": [None] * 3})
 
 
-def test_topic_names_of_kafka_are_allowed() -> None:
+def test_topic_names_that_kafka_allows_are_decoded() -> None:
     for name in ("a", "__consumer_offsets", "A.b-c_9", "...", "a" * 249):
         method, body = messages.encode(STOP_REPLICA)
         body["partitions"][0][0] = name
@@ -255,7 +257,7 @@ def test_broker_ids_must_be_a_list(index: int, value: object) -> None:
     assert refused(method, body)
 
 
-def test_broker_ids_of_a_wrong_type_decode_to_integers_if_equal() -> None:
+def test_broker_ids_encoded_as_bool_or_float_decode_to_integers() -> None:
     method, body = messages.encode(LEADER_AND_ISR)
     row = body["partitions"][0]
     row[4], row[7] = [1, 2], [True, 2.0]

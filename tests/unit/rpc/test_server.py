@@ -107,7 +107,9 @@ async def test_call_delivers_method_and_body_and_returns_the_response(world: Wor
     assert await world.call("controlled_shutdown", {}) == {}
 
 
-async def test_leader_and_isr_of_thirty_thousand_partitions_fits_a_call(world: World) -> None:
+async def test_leader_and_isr_request_of_thirty_thousand_partitions_fits_in_one_call(
+    world: World,
+) -> None:
     state = PartitionState(
         TopicPartition("a-topic-with-quite-a-long-name" * 4, 0), 1, 7, (1, 2, 3), 9, 4, (1, 2, 3)
     )
@@ -176,7 +178,7 @@ async def test_call_without_a_response_raises_oserror(world: World) -> None:
         )
 
 
-async def test_call_to_another_kind_of_server_raises_oserror(world: World) -> None:
+async def test_call_to_a_server_that_is_not_a_control_plane_raises_oserror(world: World) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
@@ -349,7 +351,9 @@ async def test_connection_without_a_whole_request_in_time_is_closed(
     writer.close()
 
 
-async def test_slow_handler_may_finish(world: World) -> None:
+async def test_call_is_answered_when_its_handler_runs_longer_than_the_read_timeout(
+    world: World,
+) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(call: Call) -> dict[str, Any]:
@@ -385,7 +389,7 @@ class Crowd:
         return new
 
     async def join_signed(self, count: int) -> list[Stream]:
-        """Open connections that have sent one call and received its response."""
+        """Open connections; on each, send one call and receive the response."""
         new = await self.join(count)
         for stream in new:
             await self.call(stream)
@@ -581,7 +585,9 @@ async def test_metrics_are_served_without_a_signature(world: World) -> None:
     ("method", "path"),
     [("POST", "/metrics"), ("HEAD", "/metrics"), ("GET", "/metrics/"), ("GET", "/state")],
 )
-async def test_other_requests_still_need_a_signature(world: World, method: str, path: str) -> None:
+async def test_requests_other_than_get_metrics_need_a_signature(
+    world: World, method: str, path: str
+) -> None:
     await serve_metrics(world)
     assert await world.post(path, b"", {}, method=method) == 401
     assert world.calls == []

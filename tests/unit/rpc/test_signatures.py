@@ -29,7 +29,7 @@ def test_verified_call_holds_incarnation_number_and_body_hash() -> None:
     assert sealed == Sealed(b"12345678".hex(), 1, body_hash(b"body"))
 
 
-def test_signer_numbers_its_calls() -> None:
+def test_signed_calls_have_consecutive_numbers_from_1() -> None:
     verifier, one = Verifier(SECRET, "c", OWN_ID), signer()
     numbers = []
     for _ in range(3):
@@ -73,7 +73,7 @@ def test_missing_headers_and_non_ascii_headers_are_refused() -> None:
     assert isinstance(verify(verifier, signed() | {signatures.SENDER: "\udcff"}), str)
 
 
-def test_call_is_accepted_once() -> None:
+def test_signed_call_is_refused_when_it_arrives_a_second_time() -> None:
     verifier, headers = Verifier(SECRET, "c", OWN_ID), signed()
     assert isinstance(verify(verifier, headers), Sealed)
     assert isinstance(verify(verifier, headers), str)
@@ -86,7 +86,7 @@ def test_call_is_accepted_only_within_the_time_window() -> None:
         assert isinstance(verify(Verifier(SECRET, "c", OWN_ID), signed(WALL + skew)), Sealed)
 
 
-def test_nonce_is_remembered_while_its_time_is_valid() -> None:
+def test_repeated_call_is_refused_as_long_as_its_time_is_inside_the_window() -> None:
     verifier = Verifier(SECRET, "c", OWN_ID)
     early = signed(WALL + WINDOW_MS)
     assert isinstance(verify(verifier, early), Sealed)

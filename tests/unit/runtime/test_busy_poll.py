@@ -11,7 +11,7 @@ GAP_NS = PAUSE_NS // 4
 
 
 class Setting:
-    """A BusyPoll with an event loop and a clock that the test controls. `held`: duration of each yield in ns."""
+    """A BusyPoll whose event loop and clock the test controls. `held`: time in ns that each yield takes."""
 
     def __init__(self) -> None:
         self.time = 10**9

@@ -55,7 +55,7 @@ def test_cleaners_open_no_file_before_the_first_cleaning() -> None:
     del cleaners
 
 
-async def test_cleaning_fails_when_the_shared_file_cannot_be_opened(
+async def test_cleaning_fails_when_the_shared_throttle_file_cannot_be_opened(
     cleaners: CleanerProcesses, given: CleaningTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(Path(given.directory) / "missing"))
@@ -83,7 +83,7 @@ async def test_cleaner_process_gives_the_same_result_as_cleaning_in_process(
             assert DiskStorage().read(path) == storage.read(path)
 
 
-async def test_process_is_kept_for_the_next_cleaning(
+async def test_cleaner_process_is_used_again_for_the_next_cleaning(
     cleaners: CleanerProcesses, given: CleaningTask
 ) -> None:
     await cleaners.clean(given.encode(), no_group)
@@ -94,7 +94,7 @@ async def test_process_is_kept_for_the_next_cleaning(
     assert first.returncode is not None
 
 
-async def test_damaged_log_fails_with_the_reason_and_others_are_cleaned(
+async def test_cleaning_of_a_damaged_log_fails_and_the_next_log_is_cleaned(
     cleaners: CleanerProcesses, given: CleaningTask, tmp_path: Path
 ) -> None:
     other = varied_log(DiskStorage(), str(tmp_path / "o-0"), Random(2), NOW)
@@ -115,7 +115,7 @@ async def test_cleaning_with_a_missing_file_raises_storage_failed(
         await cleaners.clean(given.encode(), no_group)
 
 
-async def test_error_of_the_callback_ends_the_cleaning(
+async def test_cleaning_raises_the_error_of_its_group_callback_and_keeps_no_process(
     cleaners: CleanerProcesses, given: CleaningTask
 ) -> None:
     async def refuse(group: Any) -> None:
@@ -176,7 +176,7 @@ def test_throttles_with_one_shared_file_share_the_rate() -> None:
         assert first.pause_after(50, 100.0, 1.5) == 1.0
 
 
-async def test_processes_use_the_throttle_of_their_broker(
+async def test_each_cleaning_with_a_rate_limit_advances_the_shared_throttle(
     cleaners: CleanerProcesses, given: CleaningTask
 ) -> None:
     limited = replace(given, bytes_per_second=1e9)

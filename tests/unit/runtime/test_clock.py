@@ -8,7 +8,7 @@ import time
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 
-async def test_sleep_lasts_at_least_the_given_time() -> None:
+async def test_sleep_lasts_at_least_the_requested_time() -> None:
     clock = SystemClock()
     before = clock.now()
     await clock.sleep(20)
@@ -19,7 +19,7 @@ def test_wall_time_is_unix_milliseconds() -> None:
     assert abs(SystemClock().wall_ms() - time.time() * 1000) < 5000
 
 
-async def test_callback_runs_once_at_its_time() -> None:
+async def test_scheduled_callback_runs_exactly_once() -> None:
     clock = SystemClock()
     ran: list[int] = []
     begun = clock.now()
@@ -54,6 +54,6 @@ def test_uniform_stays_between_its_bounds() -> None:
     assert all(0.5 <= rng.uniform(0.5, 1.0) <= 1.0 for _ in range(100))
 
 
-def test_shuffled_keeps_every_item_and_the_original() -> None:
+def test_shuffled_list_contains_every_original_item() -> None:
     items = tuple(range(50))
     assert sorted(SystemRng().shuffled(items)) == list(items)

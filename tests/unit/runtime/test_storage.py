@@ -53,7 +53,7 @@ def test_disk_error_contains_the_path(
     file.close()
 
 
-def test_write_to_a_full_disk_raises(tmp_path: Path) -> None:
+def test_write_to_a_full_disk_raises_storage_failed(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")

@@ -18,7 +18,9 @@ async def _crash() -> None:
     raise RuntimeError("boom")
 
 
-async def test_crash_is_logged_and_reported_to_the_owner(caplog: pytest.LogCaptureFixture) -> None:
+async def test_task_crash_is_logged_and_passed_to_the_crash_callback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     crashes: list[tuple[str, str]] = []
     tasks = TaskRegistry(on_crash=lambda name, error: crashes.append((name, str(error))))
     with caplog.at_level(logging.ERROR):
@@ -27,7 +29,7 @@ async def test_crash_is_logged_and_reported_to_the_owner(caplog: pytest.LogCaptu
     assert "task crasher crashed" in caplog.text
 
 
-async def test_names_contain_a_task_while_it_runs() -> None:
+async def test_registry_lists_the_name_of_a_task_only_while_it_runs() -> None:
     tasks = TaskRegistry()
     ended = tasks.spawn(_forever(), "waiter")
     assert tasks.names() == ["waiter"]

@@ -54,7 +54,7 @@ async def test_send_reaches_the_socket_in_the_same_loop_iteration() -> None:
     await handler.ended
 
 
-async def test_after_read_is_called_after_each_read_of_a_connection_opened_here() -> None:
+async def test_read_callback_is_called_after_a_read_of_an_outgoing_connection() -> None:
     received: list[bytes] = []
     transport = SocketTransport(lambda: received.append(handler.received))
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -66,7 +66,7 @@ async def test_after_read_is_called_after_each_read_of_a_connection_opened_here(
     assert received == [b"read"]
 
 
-async def test_after_read_is_called_after_each_read_of_an_accepted_connection() -> None:
+async def test_read_callback_is_called_after_a_read_of_an_accepted_connection() -> None:
     received: list[bytes] = []
     transport = SocketTransport(lambda: received.append(handler.received))
     handler = Handler()
@@ -80,7 +80,7 @@ async def test_after_read_is_called_after_each_read_of_an_accepted_connection() 
     assert received == [b"read"]
 
 
-async def test_more_slices_than_the_kernel_accepts_are_sent_at_once() -> None:
+async def test_send_delivers_all_bytes_of_more_slices_than_writev_accepts() -> None:
     handler, peer = await connected_to_a_plain_socket()
     handler.link.send([b"x"] * (SLICES_MAX + 1))
     assert peer.recv(10_000) == b"x" * (SLICES_MAX + 1)
@@ -160,7 +160,7 @@ async def test_listener_on_a_name_with_several_addresses_gets_one_free_port() ->
     await handler.ended
 
 
-async def test_end_of_the_peers_stream_is_known_while_nothing_is_read() -> None:
+async def test_has_ended_is_true_after_the_peer_closed_while_reading_is_paused() -> None:
     handler, peer = await connected_to_a_plain_socket()
     handler.link.pause_reading()
     assert not handler.link.has_ended()

@@ -23,7 +23,7 @@ def problems(found: list[Copy], *interrupted: int) -> str:
     return "; ".join(at_least_once(SOURCE, found, interrupted)[0])
 
 
-def test_table_with_every_record_once_has_no_problem():
+def test_exactly_once_check_accepts_a_table_with_every_record_once():
     assert exactly_once(SOURCE, reversed(SOURCE.items())) == []
 
 
@@ -39,12 +39,12 @@ def test_table_with_every_record_once_has_no_problem():
         (lambda rows: [*rows, ((5, 0), b"0")], "1 records different from the source, first 5:0"),
     ],
 )
-def test_table_that_differs_from_the_topic_is_explained(change, problem):
+def test_exactly_once_check_states_how_the_table_differs_from_the_topic(change, problem):
     (found,) = exactly_once(SOURCE, change([*SOURCE.items()]))
     assert problem in found
 
 
-def test_copy_with_every_record_once_has_no_problem():
+def test_at_least_once_check_accepts_a_copy_with_every_record_once():
     assert at_least_once(SOURCE, copies(), ()) == ([], 0)
 
 
@@ -55,30 +55,30 @@ def test_duplicates_are_allowed_only_in_interrupted_micro_batches():
     assert problems(replayed, 1) == "duplicates in micro-batches 0, which no death interrupted"
 
 
-def test_copy_by_two_queries_is_found():
+def test_at_least_once_check_finds_records_copied_by_two_queries():
     other = [replace(copy, origin=replace(copy.origin, query="r")) for copy in copies()[10:]]
     assert problems([*copies()[:10], *other]).startswith("2 queries wrote the copy")
 
 
-def test_duplicate_from_another_micro_batch_is_found():
+def test_at_least_once_check_finds_a_duplicate_from_another_micro_batch():
     strange = replace(copies()[0], origin=Origin("q", 1, 0, 0))
     assert "duplicates with different origins" in problems([*copies(), strange], 0, 1)
 
 
 @pytest.mark.parametrize("place", [0, 12, -1])
-def test_lost_copy_is_found(place):
+def test_at_least_once_check_finds_a_record_missing_in_the_copy(place):
     found = copies()
     lost = found.pop(place)
     assert f"missing in the copy, first {lost.source[0]}:{lost.source[1]}" in problems(found)
 
 
-def test_altered_copy_is_found():
+def test_at_least_once_check_finds_a_record_altered_in_the_copy():
     found = copies()
     found[4] = replace(found[4], value=b"other")
     assert "different from the source" in problems(found)
 
 
-def test_first_copies_in_the_wrong_order_are_found():
+def test_at_least_once_check_finds_records_copied_out_of_order():
     found = copies()
     found.insert(0, found.pop(4))
     assert "4 records copied out of order, first 0:0" in problems(found)

@@ -76,7 +76,7 @@ def test_reader_and_partitions_can_be_pickled(brokers, reader):
     assert [batch.num_rows for batch in sent.read(parts[0])] == [1]
 
 
-def test_partition_of_an_empty_plan_has_no_rows(brokers, reader):
+def test_reader_of_an_empty_topic_plans_no_partitions_and_returns_no_rows(brokers, reader):
     brokers.create("lines", 3)
     assert reader().partitions() == []
     assert list(reader().read(InputPartition(None))) == []

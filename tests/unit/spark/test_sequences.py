@@ -30,12 +30,12 @@ CASES = {
 
 
 @pytest.mark.parametrize(("sent", "read", "difference"), CASES.values(), ids=CASES)
-def test_each_kind_of_difference_is_counted(sent, read, difference):
+def test_comparison_counts_lost_duplicated_foreign_and_reordered_records(sent, read, difference):
     assert compare(lines(sent), lines(read)) == difference
 
 
 @given(sent=st.text("abcd", max_size=12), read=st.text("abcdX", max_size=12))
-def test_every_line_and_every_record_is_counted_once(sent, read):
+def test_every_record_read_counts_as_kept_duplicated_or_foreign(sent, read):
     found = compare(lines(sent), lines(read))
     kept = len(sent) - found.lost
     assert kept + found.duplicated + found.foreign == len(read)

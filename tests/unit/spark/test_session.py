@@ -16,7 +16,7 @@ from minikafka.spark.session import java_home
 
 @pytest.fixture
 def java_of_release(tmp_path, monkeypatch):
-    """Return a function that makes a directory like a Java home of a release, and sets JAVA_HOME to it."""
+    """Return a function that makes a directory like the home of this Java release, and sets JAVA_HOME to it."""
 
     def make(release: str | None) -> Path:
         home = tmp_path / "java"

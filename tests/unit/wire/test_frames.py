@@ -61,7 +61,7 @@ def test_whole_frames_are_handled_in_order_and_a_partial_one_is_kept(client: byt
         assert rest == len(whole)
 
 
-def test_frames_after_a_route_that_returns_true_are_not_handled() -> None:
+def test_frame_handling_stops_after_a_frame_whose_handler_returns_true() -> None:
     data = bytearray(frame(0, 1) + frame(3, 2) + frame(0, 3) + frame(0, 4))
     seen: list[int] = []
 

@@ -28,7 +28,7 @@ BODY = 4 + 2 + 2 + 4 + 2 + len(CLIENT)
 
 
 def finished(steps: Generator[None, None, Any]) -> tuple[Any, int]:
-    """Run all steps; return the result and the number of steps."""
+    """Run the generator to its end; return the result, and how often the generator yielded."""
     count = 0
     while True:
         try:
@@ -162,7 +162,7 @@ def test_long_array_of_strings_in_one_element_is_decoded_in_steps() -> None:
     assert finished(steps)[1] == 100
 
 
-def test_rows_of_a_response_are_made_step_by_step() -> None:
+def test_each_step_of_a_response_takes_64_rows_from_the_row_generator() -> None:
     made = 0
 
     def rows() -> Generator[dict[str, Any], None, None]:

@@ -43,7 +43,7 @@ def decoded(buf: bytearray, version: int) -> produce.ProduceRequest:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_request_is_decoded_into_positions_without_copying(version: int) -> None:
+def test_produce_request_is_decoded_to_the_positions_of_its_records(version: int) -> None:
     buf = frame(version, [("t", [(3, b"abc"), (4, b"")]), ("longer-name", [(0, b"x" * 200)])])
     request = decoded(buf, version)
     assert (request.acks, request.timeout_ms, request.transactional_id) == (-1, 1500, None)
@@ -57,7 +57,7 @@ def test_request_is_decoded_into_positions_without_copying(version: int) -> None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_null_records_have_no_position(version: int) -> None:
+def test_partition_with_null_records_is_decoded_without_positions(version: int) -> None:
     buf = frame(version, [("t", [(3, None), (4, b"abc")])])
     null, other = decoded(buf, version).topics[0][1]
     assert (null.start, null.end) == (produce.NULL_RECORDS, produce.NULL_RECORDS)
@@ -66,7 +66,9 @@ def test_null_records_have_no_position(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [1, 126, 127, 128, 20_000])
-def test_records_are_found_after_a_known_request_head(version: int, size: int) -> None:
+def test_position_of_records_is_found_without_decoding_a_known_request_head(
+    version: int, size: int
+) -> None:
     buf = frame(version, [("topic", [(5, b"r" * size)])])
     request = decoded(buf, version)
     part = request.topics[0][1][0]
@@ -93,7 +95,7 @@ def test_truncated_request_raises_a_protocol_violation(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_response_for_one_partition_has_general_bytes_that_kio_decodes(version: int) -> None:
+def test_response_for_one_partition_has_the_bytes_of_the_general_encoder(version: int) -> None:
     start = 11 if version >= 5 else -1
     general = produce.encode_response(9, version, [(b"topic", [(5, 0, 42, -1, start)])])
     assert produce.single_answer(b"topic", 5, version)(9, 0, 42, 11) == general

@@ -74,13 +74,13 @@ def test_request_for_one_partition_is_decoded_as_by_the_general_decoder(topic: b
         ),
     ],
 )
-def test_request_of_another_form_is_left_to_the_general_decoder(
+def test_request_outside_the_one_partition_form_is_left_to_the_general_decoder(
     request_bytes: bytearray,
 ) -> None:
     assert single_request(request_bytes, BODY, len(request_bytes)) is None
 
 
-def test_request_with_another_constant_or_length_is_left_to_the_general_decoder() -> None:
+def test_request_with_a_changed_constant_or_length_is_left_to_the_general_decoder() -> None:
     whole = general_request(b"topic")
     for end in range(BODY, len(whole)):
         assert single_request(whole, BODY, end) is None
@@ -122,7 +122,7 @@ PLAIN = PartitionData(3, 0, 50, 50, 1, (b"abc",), 3)
 
 
 @pytest.mark.parametrize("row", [REFUSED, DIVERGING])
-def test_rows_with_errors_or_divergence_are_left_to_the_general_encoder(row: Any) -> None:
+def test_partition_with_an_error_or_divergence_is_left_to_the_general_codec(row: Any) -> None:
     assert encode_single_response(9, 77, b"t", row) is None
     buf = general_response(rows=[row])
     assert single_response(buf, 0, len(buf)) is None
@@ -133,7 +133,7 @@ def test_response_with_several_partitions_is_left_to_the_general_decoder() -> No
     assert single_response(buf, 0, len(buf)) is None
 
 
-def test_response_of_another_form_is_left_to_the_general_decoder() -> None:
+def test_response_outside_the_one_partition_form_is_left_to_the_general_codec() -> None:
     whole = general_response()
     for stop in range(len(whole)):
         assert single_response(whole, 0, stop) is None
@@ -147,6 +147,6 @@ def test_response_of_another_form_is_left_to_the_general_decoder() -> None:
 
 
 @pytest.mark.parametrize("aborted", [(), [(7, 40)]])
-def test_row_with_aborted_transactions_is_left_to_the_general_encoder(aborted: Any) -> None:
+def test_partition_with_aborted_transactions_is_left_to_the_general_encoder(aborted: Any) -> None:
     row = PLAIN._replace(aborted=aborted)
     assert encode_single_response(9, 77, b"t", row) is None

@@ -21,7 +21,7 @@ def test_flexible_versions_are_the_same_as_in_kafka(message: type) -> None:
         assert versions.is_flexible(message.API_KEY, version) == flexible
 
 
-def test_versions_outside_the_table_are_not_served() -> None:
+def test_api_versions_outside_the_version_table_are_not_served() -> None:
     assert versions.is_served(versions.FETCH, 4)
     assert not versions.is_served(versions.FETCH, 3)
     assert not versions.is_served(versions.FETCH, 13)

@@ -38,7 +38,7 @@ def failed(code: int) -> bytes:
     return header(-1, error=code) + struct.pack("!i", code)
 
 
-def test_read_is_encoded_as_opcode_path_and_watch_flag() -> None:
+def test_read_request_is_encoded_as_opcode_path_and_watch_flag() -> None:
     assert codec.get_data("/a", watch=True).body == struct.pack("!i", 4) + text("/a") + b"\x01"
     assert codec.exists("/a", watch=False).body == struct.pack("!i", 3) + text("/a") + b"\x00"
     assert codec.get_children("/a", watch=True).body == struct.pack("!i", 12) + text("/a") + b"\x01"
@@ -53,7 +53,7 @@ def test_create_requests_a_stat_and_sets_an_open_acl() -> None:
         )
 
 
-def test_writes_contain_their_version() -> None:
+def test_set_and_delete_requests_contain_the_expected_znode_version() -> None:
     assert codec.set_data(Set("/a", b"x", 7)).body == (
         struct.pack("!i", 5) + text("/a") + text(b"x") + struct.pack("!i", 7)
     )
@@ -103,7 +103,7 @@ def test_connect_response_is_decoded() -> None:
     assert codec.decode_connect(over).session_id == 0
 
 
-def test_responses_are_decoded_to_values_of_the_port() -> None:
+def test_responses_and_events_are_decoded_to_python_values() -> None:
     assert codec.get_data("/a", watch=False).decode(text(b"x") + STAT_BYTES) == (b"x", STAT)
     null = struct.pack("!i", -1) + STAT_BYTES
     assert codec.get_data("/a", watch=False).decode(null) == (b"", STAT)
@@ -218,6 +218,6 @@ def test_malformed_multi_read_response_raises_valueerror(payload: bytes) -> None
         codec.get_data_of_many(["/a"]).decode(payload)
 
 
-def test_null_data_is_read_as_empty_alone_and_in_a_multi_read() -> None:
+def test_null_data_in_a_multi_read_is_decoded_as_empty_bytes() -> None:
     null = header(4) + struct.pack("!i", -1) + STAT_BYTES
     assert codec.get_data_of_many(["/a"]).decode(null + END) == [(b"", STAT)]

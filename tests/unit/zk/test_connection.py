@@ -100,7 +100,7 @@ async def test_responses_are_reassembled_from_single_bytes() -> None:
     assert isinstance(answers[1].exception(), NoNode)
 
 
-async def test_owner_gets_the_send_time_of_an_answered_request() -> None:
+async def test_connection_tells_its_owner_the_send_time_of_an_answered_request() -> None:
     bench = await Bench().attach()
     bench.now = 2000
     answer = bench.ask()
@@ -113,7 +113,7 @@ async def test_owner_gets_the_send_time_of_an_answered_request() -> None:
     assert bench.connection.oldest_request() is None
 
 
-async def test_ping_is_reported_to_the_owner_and_uses_no_request_number() -> None:
+async def test_answered_ping_is_reported_to_the_owner_and_uses_no_request_number() -> None:
     bench = await Bench().attach()
     bench.now = 2000
     bench.connection.ping()
@@ -187,7 +187,7 @@ async def test_response_to_a_cancelled_request_is_ignored() -> None:
     assert waiting.result() == STAT
 
 
-async def test_only_requests_up_to_a_time_fail_and_their_late_responses_are_ignored() -> None:
+async def test_only_requests_sent_up_to_a_time_fail_and_late_responses_are_ignored() -> None:
     bench = await Bench().attach()
     bench.now = 1000
     old = bench.ask()

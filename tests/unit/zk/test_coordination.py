@@ -25,7 +25,7 @@ def test_connect_string_is_parsed_into_servers_and_chroot(
     assert parse_connect(connect) == (servers, chroot)
 
 
-def test_many_paths_are_split_by_number_and_by_size() -> None:
+def test_paths_of_a_multi_read_are_split_by_number_and_by_bytes() -> None:
     paths = [f"/{number}" for number in range(2 * MANY_PATHS + 1)]
     chunks = list(_chunks(paths))
     assert [len(chunk) for chunk in chunks] == [MANY_PATHS, MANY_PATHS, 1]

@@ -35,13 +35,15 @@ def test_znode_paths_equal_kafkas() -> None:
 @pytest.mark.row("R5")
 @pytest.mark.parametrize("rack", [None, "r-1"])
 @pytest.mark.parametrize("host", ["broker.example", "::1"])
-def test_registration_is_decoded_with_its_czxid_as_epoch(host: str, rack: str | None) -> None:
+def test_broker_registration_is_decoded_with_its_czxid_as_broker_epoch(
+    host: str, rack: str | None
+) -> None:
     broker = Broker(3, endpoints(host, 9092, host, 19092), rack=rack)
     read = layout.decode_broker(3, layout.encode_broker(broker, 5), STAT)
     assert read == Broker(3, endpoints(host, 9092, host, 19092), epoch=77, rack=rack)
 
 
-def test_registration_has_the_fields_of_kafkas_version_5() -> None:
+def test_broker_registration_has_the_fields_of_kafkas_version_5() -> None:
     fields = json.loads(layout.encode_broker(Broker(3, endpoints("h", 9092, "h", 19092)), 12))
     assert fields == {
         "features": {},
@@ -80,7 +82,7 @@ def test_topic_of_an_older_kafka_has_no_id() -> None:
     assert layout.decode_topic(data) == (None, expected)
 
 
-def test_state_is_decoded_with_the_version_of_its_node() -> None:
+def test_partition_state_is_decoded_with_the_version_of_its_znode() -> None:
     state = LeaderAndIsr(2, 7, (2, 3), 5, 11)
     data = layout.encode_state(state)
     assert layout.decode_state(data, 11) == state
@@ -99,7 +101,7 @@ def test_controller_node_has_exactly_kafkas_fields() -> None:
     assert layout.decode_controller(b'{"version":1,"brokerid":3,"timestamp":"99"}') == 3
 
 
-def test_small_znodes_are_decoded_as_encoded() -> None:
+def test_config_notification_and_id_znodes_are_decoded_as_encoded() -> None:
     overrides = {"retention.ms": "1", "cleanup.policy": "compact"}
     assert layout.decode_config(layout.encode_config(overrides)) == overrides
     changed = [TP, TopicPartition("a", 0)]
@@ -109,7 +111,7 @@ def test_small_znodes_are_decoded_as_encoded() -> None:
     assert layout.decode_producer_ids(layout.encode_producer_ids(1, 1000, 1999)) == (1, 1000, 1999)
 
 
-def test_empty_settings_node_has_no_settings() -> None:
+def test_empty_config_znode_has_no_settings() -> None:
     assert layout.decode_config(b"") == {}
 
 
@@ -223,7 +225,7 @@ def test_broker_id_beyond_the_protocol_is_refused_as_replica(broker: int) -> Non
 
 
 @pytest.mark.row("R71")
-def test_settings_notification_has_kafkas_form_and_version_1_is_decoded_too() -> None:
+def test_config_change_notification_has_kafkas_form_and_version_1_is_decoded() -> None:
     data = layout.encode_config_change("brokers", layout.ALL_BROKERS)
     assert data == b'{"version":2,"entity_path":"brokers/<default>"}'
     assert layout.decode_config_change(data) == ("brokers", "<default>")
@@ -246,6 +248,6 @@ def test_settings_notification_has_kafkas_form_and_version_1_is_decoded_too() ->
         b'{"entity_type":"topics","entity_name":7}',
     ],
 )
-def test_settings_notification_without_an_entity_is_refused(data: bytes) -> None:
+def test_config_change_notification_without_an_entity_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         layout.decode_config_change(data)

@@ -34,7 +34,7 @@ async def test_change_completes_watches_of_matching_kinds_on_its_path(
     assert not any(watch.fired() for watch in elsewhere)
 
 
-async def test_resync_completes_each_watch_once() -> None:
+async def test_resync_completes_earlier_watches_but_not_later_ones() -> None:
     watches = Watches()
     first = watches.register(DATA, "/a")
     watches.resync()
@@ -52,7 +52,7 @@ async def test_forgotten_watch_does_not_complete() -> None:
     assert (gone.fired(), kept.fired()) == (False, True)
 
 
-async def test_callback_is_called_once_with_the_signal() -> None:
+async def test_watch_callback_is_called_once_with_the_first_signal() -> None:
     watch, told = OneShot(), list[WatchSignal]()
     watch.on_signal(told.append)
     watch.complete(WatchSignal.CHANGED)

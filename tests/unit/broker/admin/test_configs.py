@@ -204,7 +204,7 @@ async def test_resource_that_cannot_be_altered_is_refused_with_kafkas_error_code
     assert world.session.multis == []
 
 
-async def test_resource_named_twice_is_refused_and_others_are_altered() -> None:
+async def test_resource_named_twice_is_refused_and_a_resource_named_once_is_altered() -> None:
     world = World()
     retention = (Change("retention.ms", "5"),)
     results = await world.cold.admin.configs.alter(
@@ -237,7 +237,7 @@ async def test_settings_of_one_broker_and_of_all_brokers_are_stored_in_different
     assert world.notifications() == [(kind, entity_name)]
 
 
-async def test_concurrent_write_of_another_broker_is_kept() -> None:
+async def test_setting_that_another_broker_writes_concurrently_is_kept() -> None:
     world = World()
     world.store(retention_ms="1")
 
@@ -278,7 +278,7 @@ async def test_settings_write_with_a_lost_response_is_resolved_by_reading_the_no
     assert (await world.topic(Change(THROTTLED, "0:1", Operation.APPEND))).error == code
 
 
-async def test_request_times_out_when_the_session_ends_during_the_read_back() -> None:
+async def test_request_times_out_when_zookeeper_session_ends_after_a_lost_response() -> None:
     world = World()
     world.session.faults = ["unanswered"]
 

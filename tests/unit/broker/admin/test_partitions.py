@@ -192,7 +192,7 @@ async def test_topic_named_twice_gets_no_new_partitions() -> None:
     ]
 
 
-async def test_concurrent_write_of_another_broker_is_kept() -> None:
+async def test_replicas_that_another_broker_writes_concurrently_are_kept() -> None:
     world = World()
 
     def reorder(ops: object) -> None:

@@ -34,7 +34,7 @@ async def refusal(cold: Cold, topic: NewTopic) -> tuple[ErrorCode, str]:
 
 
 @pytest.mark.row("C20")
-async def test_assignment_and_settings_are_written_in_one_fenced_multi() -> None:
+async def test_replicas_and_settings_of_a_new_topic_are_written_in_one_fenced_multi() -> None:
     cold = Cold()
     (result,) = await create(cold, NewTopic("t", 2, 3, configs={"retention.ms": "5"}))
     assert result.error == ErrorCode.NONE
@@ -213,7 +213,7 @@ async def test_request_times_out_when_a_created_topic_gets_no_leaders_in_time() 
     assert layout.topic_path("t") in cold.ensemble.nodes
 
 
-async def test_deletion_marks_the_topic_and_refuses_unknown_topics() -> None:
+async def test_topic_is_marked_for_deletion_and_an_unknown_topic_is_refused() -> None:
     cold = Cold()
     await create(cold, NewTopic("t"))
     deleting = asyncio.ensure_future(

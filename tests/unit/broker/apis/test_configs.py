@@ -41,7 +41,7 @@ async def ask(
     return codec.decode_response(DESCRIBE_CONFIGS, version, frame[4:]).results[0]
 
 
-async def test_each_resource_is_described_once_and_in_its_own_step() -> None:
+async def test_describe_configs_takes_one_step_for_each_distinct_resource() -> None:
     cold = with_topic()
     names = ["1", "", "1", "2"]
     resources = [

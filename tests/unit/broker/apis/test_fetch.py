@@ -1,4 +1,4 @@
-"""Fetch requests of one connection: the offset where a read ends, kept file positions, sessions, large requests."""
+"""Fetches of one connection: the end of a read, file positions kept between fetches, sessions, large requests."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Consumer:
         broker: int = -1,
         leader_epoch: int = -1,
     ) -> Any:
-        """Send a fetch that is answered without waiting; return the partition's row of the response."""
+        """Send a fetch that is answered without waiting; return the partition's part of the response."""
         row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
         row["current_leader_epoch"] = leader_epoch
         body = request(
@@ -147,9 +147,9 @@ class Consumer:
         is_new_tick: bool = True,
         wanting: int | None = None,
     ) -> bool:
-        """Send a fetch that names the partition `rows` times. Return True if no further request may be parsed yet.
+        """Send a fetch that names the partition `rows` times. Return True if the next request must not be parsed yet.
 
-        Only the first `wanting` rows allow more than 0 bytes of records; None means all rows.
+        Only the first `wanting` of these entries allow more than 0 bytes of records; None means all entries.
         """
         row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         count = rows if wanting is None else wanting
@@ -173,7 +173,7 @@ class Consumer:
         return stop
 
     def received(self) -> list[list[int]]:
-        """Return, per response and partition row, the offset of the first record, or -1 without a record."""
+        """Return one list per response and topic: the offset of each partition's first record, -1 without a record."""
         data, self.sent = b"".join(self.sent), []
         answers = []
         while data:
@@ -322,7 +322,9 @@ class TestReadCommitted:
 
 
 @pytest.mark.row("R50")
-def test_follower_fetch_of_another_session_or_epoch_is_refused(replicas: Replicas) -> None:
+def test_follower_fetch_of_an_unknown_session_or_wrong_session_epoch_is_refused(
+    replicas: Replicas,
+) -> None:
     replicas.ids = (0, 9)
     replicas.elect(0, isr=(0,), to=(0,))
     follower = Consumer(replicas[0])
@@ -339,7 +341,7 @@ def test_consumer_fetch_of_an_unknown_session_is_refused(replicas: Replicas) -> 
 
 @pytest.mark.row("R49")
 def test_waiting_follower_fetch_is_answered_when_the_next_fetch_arrives(replicas: Replicas) -> None:
-    """The connection's queue has only one entry for responses to a follower. Neither response may be lost."""
+    """The connection's queue has only one entry for responses to a follower, but both responses must be sent."""
     replicas.ids = (0, 9)
     replicas.elect(0, isr=(0,), to=(0,))
     follower = Consumer(replicas[0])
@@ -360,7 +362,7 @@ def test_waiting_fetch_is_answered_at_once_when_the_disk_fails(
     assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_fetch_of_many_partitions_is_handled_in_a_later_turn(replicas: Replicas) -> None:
+def test_fetch_of_many_partitions_is_handled_in_a_later_event_loop_turn(replicas: Replicas) -> None:
     consumer = Consumer(replicas[0])
     assert consumer.send_rows(ROWS_MAX + 1, 3)
     assert (consumer.received(), consumer.api.is_full()) == ([], True)
@@ -371,7 +373,9 @@ def test_fetch_of_many_partitions_is_handled_in_a_later_turn(replicas: Replicas)
     assert consumer.received() == [[3] * ROWS_MAX]
 
 
-def test_small_fetches_of_one_tick_share_a_limit_of_partition_rows(replicas: Replicas) -> None:
+def test_small_fetches_parsed_together_share_a_limit_of_partitions(
+    replicas: Replicas,
+) -> None:
     consumer = Consumer(replicas[0])
     assert not consumer.send_rows(ROWS_MAX, 3)
     assert consumer.send_rows(1, 3, is_new_tick=False)
@@ -379,7 +383,7 @@ def test_small_fetches_of_one_tick_share_a_limit_of_partition_rows(replicas: Rep
     assert len(consumer.received()) == 3
 
 
-def test_large_request_is_decoded_in_later_turns(
+def test_large_fetch_request_is_decoded_in_many_event_loop_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
@@ -423,7 +427,7 @@ def test_large_request_is_dropped_when_its_connection_closes(replicas: Replicas)
     assert (consumer.sent, consumer.clock.waiting()) == ([], 0)
 
 
-def test_large_fetch_is_handled_in_many_turns(
+def test_large_fetch_is_handled_in_many_event_loop_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
@@ -439,7 +443,9 @@ def test_large_fetch_is_handled_in_many_turns(
     assert len(consumer.received()) == 1
 
 
-def test_large_fetch_waits_for_records_and_is_answered_in_a_later_turn(replicas: Replicas) -> None:
+def test_large_fetch_waits_for_records_and_is_answered_in_a_later_event_loop_turn(
+    replicas: Replicas,
+) -> None:
     consumer = Consumer(replicas[0])
     consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000)
     consumer.clock.advance(10)
@@ -474,12 +480,12 @@ def test_large_fetch_notices_records_that_are_appended_between_its_steps(
 
 
 def absent(count: int) -> list[RequestRow]:
-    """Return `count` request rows for partitions that do not exist."""
+    """Return `count` entries of a Fetch request, each for a partition that does not exist."""
     return [(1 + number, 0, 0, -1, 0, 1000) for number in range(count)]
 
 
 def turns(consumer: Consumer) -> list[int]:
-    """Handle a large fetch turn by turn; return the number of partitions in fetch sessions after each turn."""
+    """Handle a large fetch in many event loop turns; return the number of partitions in sessions after each turn."""
     cache, counts = consumer.api.replicas.fetch_sessions, []
     while not consumer.sent:
         consumer.api.consumers.work()
@@ -488,7 +494,7 @@ def turns(consumer: Consumer) -> list[int]:
     return counts
 
 
-def test_large_session_is_created_and_updated_in_many_turns(
+def test_large_fetch_session_is_created_and_updated_in_many_event_loop_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
@@ -504,7 +510,7 @@ def test_large_session_is_created_and_updated_in_many_turns(
     assert max(before - after for before, after in itertools.pairwise(counts)) <= 32
 
 
-def test_session_is_closed_when_an_update_gives_it_too_many_partitions(
+def test_consumer_session_is_closed_when_a_fetch_adds_too_many_partitions(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer_sessions, "PARTITIONS_MAX", 10)
@@ -545,7 +551,7 @@ def test_large_requests_are_handled_one_after_the_other(
 
 
 class TestLargeFetchesOfFollowers:
-    def test_partitions_of_a_new_follower_session_are_added_in_many_turns(
+    def test_partitions_of_a_new_follower_session_are_added_in_many_event_loop_turns(
         self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
@@ -584,7 +590,7 @@ class TestLargeFetchesOfFollowers:
         assert [row.partition_index for row in answer.responses[0].partitions] == [5]
         assert follower.api.replicas.fetch_sessions.partition_count() == 1
 
-    def test_session_has_a_limited_number_of_partitions(
+    def test_follower_fetch_that_exceeds_the_session_partition_limit_is_a_violation(
         self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sessions, "PARTITIONS_MAX", 5)
@@ -594,7 +600,7 @@ class TestLargeFetchesOfFollowers:
             follower.send_in_session(9, (1, 1), absent(6))
 
 
-def test_forgotten_partitions_of_a_fetch_request_are_decoded_in_steps() -> None:
+def test_long_list_of_forgotten_partitions_is_decoded_in_steps() -> None:
     data = bytearray(
         encode_follower_request(7, b"", 9, (0, 1, 1), (0, 0), (), [(b"t", range(4 * STEP_ROWS))])
     )
@@ -610,7 +616,9 @@ def test_large_fetch_that_waits_is_dropped_when_its_connection_closes(replicas: 
     assert (consumer.sent, consumer.clock.waiting()) == ([], 0)
 
 
-def test_parsing_stops_when_the_maximum_number_of_fetches_waits(replicas: Replicas) -> None:
+def test_connection_parses_no_further_request_while_too_many_of_its_fetches_wait(
+    replicas: Replicas,
+) -> None:
     consumer = Consumer(replicas[0])
     stops = [consumer.send_rows(1, 5, wait_ms=60_000) for _ in range(WAITING_MAX)]
     assert stops == [False] * (WAITING_MAX - 1) + [True]

@@ -41,7 +41,7 @@ from minikafka.wire.versions import (
 
 
 def find(cold: Cold, version: int, *groups: str, software: str = "", **values: Any) -> list[Any]:
-    """Send FindCoordinator; return the rows of the response after encoding and decoding."""
+    """Send FindCoordinator; return the response's coordinators (one per group) after encoding and decoding."""
     keys = {"key": groups[0]} if version < 4 else {"coordinator_keys": groups}
     request = codec.request(FIND_COORDINATOR, version, **keys, **values)
     answer = find_coordinator(cold.services, request, context(version, software))
@@ -78,7 +78,7 @@ async def test_find_coordinator_answers_each_key_of_a_list() -> None:
     assert {row.error_code for row in rows} == {0}
 
 
-async def test_coordinator_is_not_available_without_a_leader() -> None:
+async def test_coordinator_is_not_available_when_its_offsets_partition_has_no_leader() -> None:
     cold = await coordinating()
     cold.update(*(state(GROUP_TOPIC, n, (1,), leader=-1) for n in range(50)))
     (row,) = find(cold, 4, "g")
@@ -321,7 +321,7 @@ def test_delete_groups_answers_each_group_once(version: int) -> None:
 
 
 class Counting:
-    """A coordinator that answers calls with `outcome(request)`: at once, or if `is_late` when `answer` is called."""
+    """A coordinator that answers calls with `outcome(request)`: at once, or in `answer` if `is_late` is True."""
 
     def __init__(self, outcome: Any, *, is_late: bool = False) -> None:
         self.sizes: list[int] = []

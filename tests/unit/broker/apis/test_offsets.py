@@ -149,7 +149,9 @@ def test_latest_offset_is_not_available_right_after_an_election(
     ("epoch", "code"),
     [(-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
-def test_request_with_another_leader_epoch_is_fenced(epoch: int, code: int, tmp_path: Path) -> None:
+def test_request_is_refused_when_its_leader_epoch_is_above_the_current_one(
+    epoch: int, code: int, tmp_path: Path
+) -> None:
     cold = Cold()
     leader(cold, tmp_path, 100)
     assert ask(cold, LATEST, current_leader_epoch=epoch).error_code == code
@@ -229,7 +231,7 @@ def test_special_timestamp_is_refused_in_versions_that_do_not_define_it(
 
 
 @pytest.mark.parametrize("version", ALL)
-def test_list_offsets_looks_up_each_partition_in_its_own_step(version: int) -> None:
+def test_list_offsets_yields_to_other_work_for_each_partition(version: int) -> None:
     cold = Cold()
     numbers = [[0, 1, 2], [], [3]]
     topics = [

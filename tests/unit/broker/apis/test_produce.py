@@ -115,7 +115,7 @@ class Connected:
         self.handle()
 
     def handle(self) -> None:
-        """Handle the last request, for the first time or again; then write the logs and the responses."""
+        """Handle the request in `buf`, then write the logs and the responses. Another call repeats the request."""
         buf = self.buf
         self.api.now = self.broker.clock.now()
         self.api.wall_ms, self.api.parts = WALL_UNKNOWN, 0
@@ -133,7 +133,7 @@ async def connected() -> AsyncIterator[Connected]:
 
 
 @pytest.mark.parametrize("also", [(), (T0,)], ids=["alone", "with another partition"])
-async def test_batches_after_a_refused_batch_are_refused_until_its_response_is_sent(
+async def test_batches_are_refused_until_the_response_to_an_earlier_refused_batch_is_sent(
     connected: Connected, also: tuple[TopicPartition, ...]
 ) -> None:
     """A later batch must not be appended before the client has sent the refused batch again."""
@@ -155,10 +155,10 @@ async def test_batches_after_a_refused_batch_are_refused_until_its_response_is_s
 
 
 @pytest.mark.parametrize("also", [(), (T0,)], ids=["alone", "with another partition"])
-async def test_later_batches_of_a_producer_are_refused_until_it_resends_the_refused_one(
+async def test_producers_batches_are_refused_until_it_resends_its_first_refused_batch(
     connected: Connected, also: tuple[TopicPartition, ...]
 ) -> None:
-    """A client may send later batches before it reads the error, and the log would append them."""
+    """A client can send more batches before it reads the error. Without refusals, the log would append them."""
     await connected.lead(T0, 0, 0, 0)
     first, second, third = ((9, 0, sequence) for sequence in range(3))
     connected.produce(T1, *also, producer=first)
@@ -177,7 +177,7 @@ async def test_later_batches_of_a_producer_are_refused_until_it_resends_the_refu
     assert connected.end_of(T1) == 4
 
 
-async def test_refusal_of_a_batch_of_a_known_producer_ends_when_its_response_is_sent(
+async def test_batch_after_a_sequence_gap_is_refused_until_the_missing_batch_is_resent(
     connected: Connected,
 ) -> None:
     """After the response, the log itself refuses later batches: it knows the producer and finds the sequence gap."""
@@ -226,7 +226,7 @@ async def test_truncated_record_is_not_acknowledged_by_the_record_that_replaces_
     assert connected.answered == [{T0: 0}, {T1: 0}, refused]
 
 
-async def test_waiting_produce_behind_another_partition_is_counted_and_can_fail(
+async def test_produce_request_behind_an_unsent_response_counts_as_waiting_and_can_fail(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0, 9)
@@ -320,7 +320,7 @@ async def test_refused_produce_with_acks_0_closes_the_connection(
 
 
 async def test_response_has_the_same_version_as_its_request(connected: Connected) -> None:
-    """Requests of two versions can begin with equal bytes. A cached decoding of the bytes is valid for one version."""
+    """Bodies of two versions can begin with equal bytes. A cached decoding of the bytes is valid for one version."""
     await connected.lead(T0, 0, 1, 0)
     for connected.version in (7, 8):
         connected.produce(T0)
@@ -360,7 +360,7 @@ def one_step_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_step_in_a_turn")
-async def test_produce_request_of_many_partitions_is_handled_in_several_turns(
+async def test_produce_request_of_many_partitions_takes_several_event_loop_turns(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0)
@@ -442,7 +442,7 @@ async def test_request_of_too_many_partitions_closes_the_connection(
     assert connected.answered == []
 
 
-async def test_one_tick_handles_a_limited_number_of_partitions_on_the_general_path(
+async def test_event_loop_tick_handles_a_limited_number_of_refused_partitions(
     connected: Connected,
 ) -> None:
     """Refused requests take the slow general path, and thousands of small requests fit into a buffer."""

@@ -70,7 +70,7 @@ def listed(cold: Cold, topics: Any) -> Any:
     return decoded(LIST_PARTITION_REASSIGNMENTS, 0, answer)
 
 
-async def test_response_has_a_result_for_each_target_and_cancellation() -> None:
+async def test_response_has_a_result_for_each_reassigned_or_cancelled_partition() -> None:
     cold, controller = with_controller()
     refused = PartitionResult(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing to cancel")
     controller.results[TopicPartition("t", 1)] = refused

@@ -45,7 +45,7 @@ def starts(cluster: MemoryCluster) -> dict[int, int]:
 
 @pytest.mark.parametrize(("offset", "start"), [(4, 4), (0, 0), (10, 10), (LATEST, 10)])
 @pytest.mark.row("R33")
-def test_every_replica_starts_at_the_given_offset_when_deletion_is_answered(
+def test_all_logs_start_at_the_requested_offset_when_delete_records_is_answered(
     offset: int, start: int
 ) -> None:
     async def scenario() -> None:
@@ -109,7 +109,7 @@ def test_delete_records_refuses_unknown_and_internal_partitions() -> None:
     run_seeded(5, scenario())
 
 
-def test_dead_follower_is_not_waited_for_and_later_starts_at_the_leaders_start() -> None:
+def test_dead_follower_delays_no_deletion_and_later_takes_the_leaders_log_start() -> None:
     """The leader no longer has the deleted segments, so the follower's log restarts at the leader's start offset."""
 
     async def scenario() -> None:

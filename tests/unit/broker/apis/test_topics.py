@@ -161,7 +161,7 @@ async def test_topic_named_twice_is_not_deleted() -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
 )
-async def test_deletion_returns_the_error_code_of_the_version_when_it_is_disabled(
+async def test_disabled_topic_deletion_returns_the_error_code_of_the_request_version(
     version: int, code: ErrorCode
 ) -> None:
     cold = existing(config={"delete.topic.enable": "false"})

@@ -16,7 +16,7 @@ def table(entity) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_every_version_returns_the_whole_table_of_apis(version: int) -> None:
+def test_api_versions_lists_all_served_apis_in_every_request_version(version: int) -> None:
     named = {"client_software_name": "a", "client_software_version": "1.0"}
     request = codec.request(API_VERSIONS, version, **named)
     answer = api.api_versions(Cold().services, request, context(version))
@@ -41,7 +41,7 @@ def test_client_software_is_remembered_for_the_connection() -> None:
     assert asked.connection.software == "sarama v1.61.1"
 
 
-def test_unserved_version_gets_a_version_0_response_with_the_table() -> None:
+def test_unserved_api_versions_version_gets_the_list_of_apis_in_version_0() -> None:
     frame = api.unsupported(77)
     assert frame[4:8] == b"\0\0\0\x4d"
     answer = codec.decode_response(API_VERSIONS, 0, frame[4:])

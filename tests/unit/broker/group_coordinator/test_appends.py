@@ -1,4 +1,4 @@
-"""Appends of one turn to a partition share a batch, and each append has its own outcome."""
+"""Appends to one partition: those of one event loop turn share a batch, but each has its own outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_BYTES_MAX = 200
 
 
 class Log:
-    """A log that refuses batches larger than `BATCH_BYTES_MAX`; `end_turn` calls the callbacks of `before_write`."""
+    """A log that refuses batches larger than `BATCH_BYTES_MAX`; `end_turn` calls `before_write`'s callbacks."""
 
     def __init__(self) -> None:
         self.gathered: list[Callable[[], None]] = []
@@ -69,7 +69,9 @@ async def bench() -> Bench:
     return Bench()
 
 
-async def test_appends_of_a_turn_become_one_batch_for_each_partition(bench: Bench) -> None:
+async def test_appends_of_an_event_loop_turn_become_one_batch_for_each_partition(
+    bench: Bench,
+) -> None:
     for token, partition in ((1, 7), (2, 8), (3, 7)):
         bench.add(token, partition)
     assert bench.log.batches == []
@@ -79,7 +81,7 @@ async def test_appends_of_a_turn_become_one_batch_for_each_partition(bench: Benc
     assert bench.log.keys() == [(7, [b"1", b"3"]), (8, [b"2"]), (7, [b"4"])]
 
 
-async def test_appends_of_a_batch_are_reported_when_it_is_committed(bench: Bench) -> None:
+async def test_result_of_each_append_is_reported_when_its_batch_is_committed(bench: Bench) -> None:
     for token in (1, 2):
         bench.add(token, 7)
     bench.log.end_turn()
@@ -91,7 +93,7 @@ async def test_appends_of_a_batch_are_reported_when_it_is_committed(bench: Bench
     assert bench.appends.next_deadline() is None
 
 
-async def test_append_that_is_too_large_fails_alone(bench: Bench) -> None:
+async def test_append_that_is_too_large_fails_without_failing_other_appends(bench: Bench) -> None:
     for token, value in ((1, b"v"), (2, bytes(BATCH_BYTES_MAX)), (3, b"v")):
         bench.add(token, 7, value)
     bench.log.end_turn()
@@ -111,7 +113,7 @@ async def test_appends_are_written_in_separate_batches_when_one_batch_is_too_lar
     assert bench.log.keys() == [(7, [b"1"]), (7, [b"2"])]
 
 
-async def test_appends_are_reported_as_timed_out_once(bench: Bench) -> None:
+async def test_uncommitted_appends_are_reported_as_timed_out_at_the_deadline(bench: Bench) -> None:
     for token in (1, 2):
         bench.add(token, 7)
     deadline = bench.appends.next_deadline()
@@ -125,7 +127,7 @@ async def test_appends_are_reported_as_timed_out_once(bench: Bench) -> None:
     assert bench.appends.next_deadline() is None
 
 
-async def test_appends_of_a_turn_fail_when_leadership_ends_before_they_are_written(
+async def test_unwritten_appends_to_a_partition_fail_when_its_leadership_ends(
     bench: Bench,
 ) -> None:
     for token, partition in ((1, 7), (2, 8), (3, 7)):

@@ -74,7 +74,7 @@ def records(*values: str) -> bytes:
     return build([Record(timestamp=0, key=b"k", value=value.encode()) for value in values])
 
 
-async def test_partition_is_loaded_when_its_end_is_certain() -> None:
+async def test_partition_load_continues_until_the_end_of_the_log_is_certain() -> None:
     bench = Bench(p3=Log(records("a", "b"), records("c"), is_certain=False))
     bench.loader.start(3, 7)
     await bench.clock.sleep(30)
@@ -87,7 +87,7 @@ async def test_partition_is_loaded_when_its_end_is_certain() -> None:
     assert bench.loaded == [(3, 7)]
 
 
-async def test_partition_that_waits_for_its_end_does_not_delay_another_partition() -> None:
+async def test_load_that_waits_for_the_log_end_does_not_delay_another_partitions_load() -> None:
     bench = Bench(p0=Log(records("a"), is_certain=False), p1=Log(records("b")))
     bench.loader.start(0, 1)
     bench.loader.start(1, 1)
@@ -109,7 +109,7 @@ async def test_load_waits_until_the_metadata_shows_the_topic() -> None:
     assert bench.loaded == [(0, 1)]
 
 
-async def test_other_tasks_run_between_the_records_of_one_batch() -> None:
+async def test_load_lets_other_tasks_run_between_the_records_of_one_batch() -> None:
     bench = Bench(p0=Log(records(*map(str, range(1000)))))
     turns = 0
 

@@ -34,7 +34,7 @@ def run(scenario: Scenario, seed: int = 1, brokers: int = 3, **config: object) -
     run_seeded(seed, scene())
 
 
-def test_members_share_a_group_and_commits_are_fetched_back() -> None:
+def test_two_members_join_one_group_and_see_the_offsets_that_both_committed() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         one, two = Member(cluster, "g", 0), Member(cluster, "g", 1)
         await asyncio.gather(one.join(), two.join())
@@ -67,7 +67,7 @@ def test_offsets_topic_is_internal_and_compacted() -> None:
     run(scenario)
 
 
-def test_metrics_count_groups_in_each_state_and_offsets() -> None:
+def test_metrics_count_committed_offsets_and_the_groups_in_each_state() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         member, client = Member(cluster, "g"), GroupClient(cluster, "g2")
         await member.join()
@@ -122,7 +122,7 @@ def test_clients_cannot_produce_to_the_offsets_topic() -> None:
     run(scenario)
 
 
-def test_ledger_records_the_rebalances_of_a_group() -> None:
+def test_rebalances_of_a_group_are_written_to_the_brokers_ledger() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         member = Member(cluster, "g")
         await member.join()
@@ -223,7 +223,7 @@ def test_members_stay_in_the_group_after_a_broker_pause_beyond_their_timeout() -
     )
 
 
-def test_commits_that_arrive_in_one_turn_share_a_batch() -> None:
+def test_offset_commits_that_arrive_in_one_event_loop_turn_share_a_batch() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         clients = [GroupClient(cluster, "g") for _ in range(12)]
         for client in clients:

@@ -1,4 +1,4 @@
-"""Offsets that were committed in transactions count after their commit marker."""
+"""Records that were written in transactions: returned at the commit marker, or dropped at the abort marker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_records_outside_of_transactions_are_returned_in_order() -> None:
     assert values(CommittedRecords(), batch("a", "b"), batch("c")) == ["a", "b", "c"]
 
 
-def test_records_of_a_transaction_follow_at_its_commit_marker() -> None:
+def test_records_of_a_transaction_are_returned_at_its_commit_marker() -> None:
     reader = CommittedRecords()
     assert values(reader, batch("a", producer=7), batch("b"), batch("c", producer=8)) == ["b"]
     assert values(reader, batch("d", producer=7), marker(7, commits=True)) == ["a", "d"]

@@ -1,4 +1,4 @@
-"""Elections, resignations and sessions of brokers that may be the controller."""
+"""Elections, resignations and sessions of brokers that compete to be the controller."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def settled(candidate: Candidate) -> bool:
 
 
 @pytest.mark.row("A7", "A8", "D3", "R1")
-async def test_first_candidate_wins_with_epoch_one(ensemble: Ensemble, start: Start) -> None:
+async def test_first_broker_becomes_controller_with_epoch_one(
+    ensemble: Ensemble, start: Start
+) -> None:
     one = await start(1)
     await until(lambda: one.service.is_active)
     assert json.loads(ensemble.nodes[layout.CONTROLLER].data)["brokerid"] == 1
@@ -70,7 +72,7 @@ async def test_first_candidate_wins_with_epoch_one(ensemble: Ensemble, start: St
 
 
 @pytest.mark.row("D1", "D4")
-async def test_other_brokers_know_the_controller_and_refuse_requests(
+async def test_second_broker_knows_the_controller_and_refuses_controller_requests(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -196,7 +198,7 @@ async def test_two_candidates_are_never_both_the_controller(
 
 @pytest.mark.row("R1")
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
-async def test_election_is_won_when_a_write_with_a_lost_response_is_found(
+async def test_broker_becomes_controller_although_the_election_write_had_no_response(
     ensemble: Ensemble, fault: str
 ) -> None:
     """The broker reads the node and the epoch to see if its write was applied (S17). If not, it writes again."""
@@ -328,7 +330,7 @@ async def test_controller_resigns_without_writing_when_the_epoch_has_changed(
 
 
 @pytest.mark.row("D10")
-async def test_resignation_removes_every_watch_of_the_term(
+async def test_resigned_controller_watches_only_the_controller_node(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -349,7 +351,7 @@ async def test_resignation_removes_every_watch_of_the_term(
 
 
 @pytest.mark.row("E9", "R9")
-async def test_session_expiry_ends_the_term_before_the_next_session_begins(
+async def test_controller_is_inactive_as_soon_as_its_zookeeper_session_has_expired(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -366,7 +368,7 @@ async def test_session_expiry_ends_the_term_before_the_next_session_begins(
 
 
 @pytest.mark.row("R9")
-async def test_session_expiry_during_a_write_stops_the_rest_of_the_term(
+async def test_controller_sends_nothing_after_its_session_expired_during_a_write(
     ensemble: Ensemble, start: Start
 ) -> None:
     """The old term drops its remaining writes and requests (S19)."""
@@ -392,7 +394,7 @@ async def test_session_expiry_during_a_write_stops_the_rest_of_the_term(
     assert state.controller_epoch == 2
 
 
-async def test_term_sends_nothing_when_the_session_ends_right_after_the_election(
+async def test_controller_whose_session_expires_right_after_its_election_sends_nothing(
     ensemble: Ensemble,
 ) -> None:
     one = Candidate(ensemble, 1)
@@ -420,7 +422,7 @@ async def test_controller_that_never_started_can_resign(ensemble: Ensemble) -> N
     await one.service.resign()
 
 
-async def test_resignation_does_not_wait_while_zookeeper_is_unreachable(
+async def test_controller_resigns_at_once_while_zookeeper_is_unreachable(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -442,7 +444,9 @@ async def test_controller_resigns_when_its_lease_expires(ensemble: Ensemble, sta
     assert one.service.epoch == 2, "a new election is needed"
 
 
-async def test_term_survives_a_short_disconnect(ensemble: Ensemble, start: Start) -> None:
+async def test_controller_keeps_its_epoch_after_a_short_disconnect_from_zookeeper(
+    ensemble: Ensemble, start: Start
+) -> None:
     one = await start(1)
     await until(lambda: settled(one))
     one.coordination.suspend()
@@ -508,7 +512,7 @@ async def test_failover_sends_update_metadata_before_leader_and_isr(
 
 
 @pytest.mark.row("R63")
-async def test_unclean_election_event_is_queued_only_when_the_default_is_enabled(
+async def test_enabling_unclean_election_for_all_topics_queues_one_controller_event(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -521,7 +525,7 @@ async def test_unclean_election_event_is_queued_only_when_the_default_is_enabled
     assert events == [UncleanElectionEnabled(None)]
 
 
-async def test_controller_is_inactive_as_soon_as_another_session_has_begun(
+async def test_controller_is_inactive_when_a_new_session_begins_right_after_an_expiry(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)
@@ -531,7 +535,9 @@ async def test_controller_is_inactive_as_soon_as_another_session_has_begun(
     assert not one.service.is_active, "the term has not seen the end of its session yet"
 
 
-async def test_term_removes_no_watches_in_a_later_session(ensemble: Ensemble, start: Start) -> None:
+async def test_controller_does_not_unwatch_nodes_after_its_session_was_replaced(
+    ensemble: Ensemble, start: Start
+) -> None:
     one = await start(1)
     await until(lambda: settled(one))
     removed: list[str] = []

@@ -46,7 +46,7 @@ def store(ensemble: Ensemble) -> ImaginedStore:
     return ImaginedStore(coordination)
 
 
-async def test_writes_are_read_back_from_the_store_but_not_made_in_zookeeper(
+async def test_imagined_store_returns_its_writes_and_leaves_zookeeper_unchanged(
     store: ImaginedStore, ensemble: Ensemble
 ) -> None:
     stats = await store.multi(
@@ -60,7 +60,9 @@ async def test_writes_are_read_back_from_the_store_but_not_made_in_zookeeper(
     assert "/a/y" not in ensemble.nodes
 
 
-async def test_nodes_without_writes_are_read_from_zookeeper(store: ImaginedStore) -> None:
+async def test_imagined_store_reads_nodes_that_it_did_not_write_from_zookeeper(
+    store: ImaginedStore,
+) -> None:
     assert (await store.get("/a"))[0] == b"real"
     assert await store.get_many(["/a/x", "/b"]) == [(b"", (await store.get("/a/x"))[1]), None]
     with pytest.raises(NoNode):
@@ -70,7 +72,7 @@ async def test_nodes_without_writes_are_read_from_zookeeper(store: ImaginedStore
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_store_reads_like_zookeeper_after_the_same_writes(
+async def test_imagined_store_and_zookeeper_return_the_same_after_the_same_writes(
     store: ImaginedStore, seed: int
 ) -> None:
     """The store does not check versions, so only multis that ZooKeeper accepts are applied."""
@@ -123,7 +125,7 @@ async def seen(coordination: Coordination, paths: list[str]) -> object:
     return data, await coordination.children_many(paths)
 
 
-async def test_put_and_remove_change_nodes_of_the_store(store: ImaginedStore) -> None:
+async def test_imagined_store_puts_and_removes_nodes(store: ImaginedStore) -> None:
     store.put("/a", b"theirs", 5)
     store.remove("/a/x")
     data, stat = await store.get("/a")
@@ -131,17 +133,19 @@ async def test_put_and_remove_change_nodes_of_the_store(store: ImaginedStore) ->
     assert (await store.children("/a"))[0] == []
 
 
-async def test_removed_node_has_no_children(store: ImaginedStore) -> None:
+async def test_imagined_store_returns_none_as_the_children_of_a_removed_node(
+    store: ImaginedStore,
+) -> None:
     store.remove("/a")
     assert await store.children_many(["/a"]) == [None]
 
 
-def test_watch_never_fires(store: ImaginedStore) -> None:
+def test_watch_of_the_imagined_store_never_fires(store: ImaginedStore) -> None:
     watch = store.watch(WatchKind.DATA, "/a")
     watch.on_signal(lambda signal: pytest.fail("fired"))
 
 
-def test_channels_answer_every_request_with_success() -> None:
+def test_imagined_channels_answer_with_success_unless_the_broker_was_removed() -> None:
     channels = ImaginedChannels()
     channels.add(Broker(1, endpoints("h", 1, "h", 2)))
     told: list[tuple[int, ControllerRequest, ControllerResponse]] = []

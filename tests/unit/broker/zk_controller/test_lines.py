@@ -86,7 +86,7 @@ def test_long_event_has_several_ledger_lines() -> None:
     assert second["states"][0]["partitions"] == {"t": [PARTITIONS_MAX]}
 
 
-def test_step_line_contains_its_partitions() -> None:
+def test_ledger_line_of_a_deletion_step_contains_the_partitions() -> None:
     (line,) = step_lines(StepReached("deletion", "queued", (T0, T1)))
     assert line == {"operation": "deletion", "step": "queued", "partitions": {"t": [0, 1]}}
 
@@ -95,7 +95,7 @@ def stat(version: int, zxid: int = 99) -> Stat:
     return Stat(1, zxid, 0, 0, version, 0, 0, 0, 0, 0, 0)
 
 
-def test_write_line_contains_expected_and_actual_versions_and_the_zxid() -> None:
+def test_ledger_line_of_a_write_contains_expected_and_actual_versions_and_zxid() -> None:
     operations = [Set("/a", b"{}", 3), Create("/b", b"x"), Delete("/c", -1), Create("/d", b"")]
     line = write_line(CHECK, operations, stats=[stat(4), stat(0), None, stat(0)])
     assert line == {
@@ -111,7 +111,7 @@ def test_write_line_contains_expected_and_actual_versions_and_the_zxid() -> None
     }
 
 
-def test_write_line_contains_the_whole_node_of_500_partitions() -> None:
+def test_ledger_line_of_a_write_contains_the_whole_node_of_500_partitions() -> None:
     moving = ReplicaAssignment((1001, 1002, 1003), (1001,), (1003,))
     data = layout.encode_topic(bytes(range(16)), dict.fromkeys(range(500), moving))
     (operation,) = write_line(CHECK, [Set("/brokers/topics/t", data, 3)], stats=[stat(4)])[
@@ -120,7 +120,7 @@ def test_write_line_contains_the_whole_node_of_500_partitions() -> None:
     assert operation["data"] == data.decode()
 
 
-def test_write_line_omits_long_data() -> None:
+def test_ledger_line_of_a_write_omits_long_data() -> None:
     line = write_line(CHECK, [Set("/a", b"x" * (DATA_MAX + 1), 3)], stats=[stat(4)])
     assert line["operations"][0]["data"] is None
 
@@ -137,7 +137,7 @@ def test_write_line_omits_long_data() -> None:
         (MultiFailed(1, ServerError(-1)), "failed"),
     ],
 )
-def test_write_line_of_a_failed_multi_contains_the_outcome(
+def test_ledger_line_of_a_failed_multi_contains_the_outcome(
     error: CoordinationError, outcome: str
 ) -> None:
     line = write_line(CHECK, [Set("/a", b"", 3)], error=error)
@@ -148,7 +148,7 @@ def test_write_line_of_a_failed_multi_contains_the_outcome(
         assert line["failed"] == 0
 
 
-def test_answer_line_groups_partitions_with_the_same_result() -> None:
+def test_ledger_line_of_an_admin_answer_groups_partitions_with_the_same_result() -> None:
     refused = PartitionResult(ErrorCode.INVALID_REQUEST, "no")
     (line,) = answer_lines(AnswerAdmin(7, {T0: PartitionResult(), T1: refused}))
     assert line == {
@@ -160,7 +160,7 @@ def test_answer_line_groups_partitions_with_the_same_result() -> None:
     }
 
 
-def test_answer_line_of_a_shutdown_names_the_remaining_partitions() -> None:
+def test_ledger_line_of_a_controlled_shutdown_names_the_remaining_partitions() -> None:
     (line,) = answer_lines(AnswerControlledShutdown(7, ErrorCode.NONE, (T0,)))
     assert line["results"] == [{"code": "NONE", "message": "", "partitions": {"t": [0]}}]
 
@@ -172,7 +172,7 @@ def decided(world: World) -> list[dict[str, Any]]:
     return list(decision_lines(world.machine.drain_decisions()))
 
 
-def test_decision_lines_group_created_partitions() -> None:
+def test_ledger_line_of_a_decision_groups_partitions_created_together() -> None:
     world = World(brokers=2)
     decided(world)
     world.create("t", [0, 1], [0, 1])
@@ -201,7 +201,7 @@ def test_decision_lines_group_created_partitions() -> None:
     assert decided(world) == []
 
 
-def test_decision_line_of_a_failed_election_contains_the_reason() -> None:
+def test_ledger_line_of_a_failed_election_contains_the_reason() -> None:
     world = World(brokers=2)
     world.create("t", [0])
     decided(world)
@@ -212,7 +212,7 @@ def test_decision_line_of_a_failed_election_contains_the_reason() -> None:
     assert (refused["from"], refused["to"]) == ("OfflinePartition", "OnlinePartition")
 
 
-def test_decision_lines_contain_the_shrunk_isr_before_the_replica_state() -> None:
+def test_ledger_has_the_shrunk_isr_before_the_new_replica_state() -> None:
     world = World(brokers=2)
     world.create("t", [0, 1])
     decided(world)
@@ -226,7 +226,7 @@ def test_decision_lines_contain_the_shrunk_isr_before_the_replica_state() -> Non
     assert verdicts == [("choose", (0,)), ("move", None)]
 
 
-def test_decision_line_of_an_illegal_transition_has_the_verdict_illegal() -> None:
+def test_ledger_line_of_an_illegal_state_transition_names_the_replica() -> None:
     world = World(brokers=1)
     decided(world)
     world.machine._state_changes.record_illegal_move(

@@ -97,7 +97,7 @@ async def test_plan_to_delete_a_topic_equals_the_effects_of_its_deletion_mark(
     assert layout.topic_path("t") not in bench.ensemble.nodes
 
 
-async def test_plan_to_reassign_equals_the_effects_of_the_request(
+async def test_plan_to_reassign_equals_the_effects_of_the_reassignment(
     bench: Obeyed,
 ) -> None:
     plan = await bench.service.plan({"operation": "reassign", "targets": [["t", 0, [3, 4, 1]]]})
@@ -114,7 +114,7 @@ async def test_plan_to_reassign_equals_the_effects_of_the_request(
     assert any(line["kind"] == "assumed" and line.get("broker") == 1 for line in plan)
 
 
-async def test_plan_to_elect_equals_the_effects_of_the_request(bench: Obeyed) -> None:
+async def test_plan_to_elect_equals_the_effects_of_the_election(bench: Obeyed) -> None:
     state = state_of(bench.ensemble, T0)
     assert state is not None
     moved = LeaderAndIsr(3, state.leader_epoch + 1, state.isr, 1, state.zk_version)
@@ -143,7 +143,7 @@ async def test_plan_to_kill_the_controller_contains_election_and_failover(
     ]
 
 
-async def test_plan_refuses_a_reassignment_to_a_dead_broker(
+async def test_plan_to_reassign_to_a_dead_broker_contains_the_refusal_and_no_write(
     bench: Obeyed,
 ) -> None:
     plan = await bench.service.plan({"operation": "reassign", "targets": [["t", 0, [9]]]})
@@ -152,7 +152,7 @@ async def test_plan_refuses_a_reassignment_to_a_dead_broker(
     assert written_and_sent(plan) == []
 
 
-async def test_plan_changes_nothing_and_logs_nothing(
+async def test_planning_an_operation_changes_nothing_and_logs_nothing(
     bench: Obeyed, caplog: pytest.LogCaptureFixture
 ) -> None:
     nodes = {path: (node.data, node.version) for path, node in bench.ensemble.nodes.items()}
@@ -191,7 +191,7 @@ async def test_plan_changes_nothing_and_logs_nothing(
         ({"operation": "reassign", "targets": 7}, ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_plan_refuses_invalid_operations(
+async def test_controller_refuses_to_plan_invalid_operations(
     bench: Obeyed, question: dict[str, Any], code: ErrorCode
 ) -> None:
     with pytest.raises(KafkaError) as refused:
@@ -199,7 +199,9 @@ async def test_plan_refuses_invalid_operations(
     assert refused.value.code is code
 
 
-async def test_plan_is_refused_on_a_broker_that_is_not_the_controller(bench: Obeyed) -> None:
+async def test_broker_that_is_not_the_controller_refuses_to_plan_an_operation(
+    bench: Obeyed,
+) -> None:
     other = Candidate(bench.ensemble, 5)
     with pytest.raises(KafkaError) as refused:
         await other.service.plan({"operation": "kill-broker", "broker": 2})

@@ -49,7 +49,9 @@ def state(version: int, leader: int = 1, epoch: int = 0) -> LeaderAndIsr:
 
 
 @pytest.mark.row("R2")
-async def test_new_states_are_written_with_their_parent_nodes_in_one_multi(bench: Bench) -> None:
+async def test_new_partition_states_are_written_with_parent_nodes_in_one_multi(
+    bench: Bench,
+) -> None:
     bench.topic("t")
     tps = [TopicPartition("t", i) for i in range(3)]
     written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
@@ -80,7 +82,9 @@ def node_of(bench: Bench, topic: str) -> tuple[bytes | None, dict[int, ReplicaAs
 
 
 @pytest.mark.row("R69", "R2")
-async def test_topic_without_an_id_gets_an_id_and_keeps_its_assignment(bench: Bench) -> None:
+async def test_topic_without_an_id_gets_an_id_and_keeps_its_replica_assignment(
+    bench: Bench,
+) -> None:
     by_hand(bench, "t")
     assignment = node_of(bench, "t")[1]
     ids = (await bench.store.give_topic_ids({"t": None, "gone": None})).ids
@@ -108,7 +112,7 @@ async def test_topic_with_existing_partitions_gets_back_only_its_former_id(bench
 
 
 @pytest.mark.row("T7", "X23")
-async def test_version_of_a_written_state_is_the_version_returned_by_zookeeper(
+async def test_version_of_a_written_partition_state_is_that_returned_by_zookeeper(
     bench: Bench,
 ) -> None:
     (tp,) = bench.topic("t", 1)
@@ -119,7 +123,7 @@ async def test_version_of_a_written_state_is_the_version_returned_by_zookeeper(
 
 
 @pytest.mark.row("R3")
-async def test_stale_states_are_found_in_one_read_and_other_states_are_written(
+async def test_stale_partition_states_are_left_out_of_the_second_multi(
     bench: Bench,
 ) -> None:
     tps = bench.topic("t", 6)
@@ -135,7 +139,7 @@ async def test_stale_states_are_found_in_one_read_and_other_states_are_written(
 
 
 @pytest.mark.row("R3")
-async def test_existing_state_node_fails_only_its_own_partition(
+async def test_existing_state_node_fails_the_write_of_that_partition_only(
     bench: Bench,
 ) -> None:
     (there,) = bench.topic("t", 1)
@@ -145,7 +149,7 @@ async def test_existing_state_node_fails_only_its_own_partition(
     assert written.ok == {new: 0}
 
 
-async def test_missing_topic_fails_only_its_own_partitions(bench: Bench) -> None:
+async def test_missing_topic_fails_the_state_writes_of_that_topic_only(bench: Bench) -> None:
     bench.topic("t")
     lost, kept = TopicPartition("gone", 0), TopicPartition("t", 0)
     written = await bench.store.write_states({lost: state(NO_NODE), kept: state(NO_NODE)})
@@ -153,7 +157,7 @@ async def test_missing_topic_fails_only_its_own_partitions(bench: Bench) -> None
     assert written.ok == {kept: 0}
 
 
-async def test_first_batch_creates_the_parent_node_of_all_batches(
+async def test_parent_node_of_300_partition_states_is_created_once(
     bench: Bench,
 ) -> None:
     bench.topic("t")
@@ -166,7 +170,7 @@ async def test_first_batch_creates_the_parent_node_of_all_batches(
     assert max(map(len, multis)) <= 200
 
 
-async def test_batch_creates_the_parent_node_that_another_batch_failed_to_create(
+async def test_all_partition_states_are_written_after_the_first_multi_was_lost(
     bench: Bench,
 ) -> None:
     bench.topic("t")
@@ -176,7 +180,9 @@ async def test_batch_creates_the_parent_node_that_another_batch_failed_to_create
     assert set(written.ok) == set(tps)
 
 
-async def test_batch_accepts_a_parent_node_that_another_batch_created(bench: Bench) -> None:
+async def test_partition_state_is_written_if_its_parent_node_was_created_meanwhile(
+    bench: Bench,
+) -> None:
     bench.topic("t")
     tp = TopicPartition("t", 0)
 
@@ -190,7 +196,7 @@ async def test_batch_accepts_a_parent_node_that_another_batch_created(bench: Ben
 
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
 @pytest.mark.parametrize("exists", [True, False])
-async def test_write_with_a_lost_response_is_read_back_and_not_repeated(
+async def test_partition_state_is_written_exactly_once_when_a_response_is_lost(
     bench: Bench, fault: str, exists: bool
 ) -> None:
     tps = bench.topic("t", 3) if exists else [TopicPartition("t", i) for i in range(3)]
@@ -202,7 +208,9 @@ async def test_write_with_a_lost_response_is_read_back_and_not_repeated(
     assert bench.ensemble.nodes[layout.state_path(tps[0])].version == expected + 1
 
 
-async def test_lost_write_is_a_conflict_when_another_write_came_first(bench: Bench) -> None:
+async def test_lost_state_write_is_a_conflict_when_the_node_was_changed_meanwhile(
+    bench: Bench,
+) -> None:
     (tp,) = bench.topic("t", 1)
     bench.coordination.faults = ["lost"]
     sync = bench.coordination.sync
@@ -217,7 +225,7 @@ async def test_lost_write_is_a_conflict_when_another_write_came_first(bench: Ben
 
 
 @pytest.mark.row("R2")
-async def test_every_kind_of_write_is_refused_when_the_controller_epoch_has_changed(
+async def test_store_refuses_writes_and_deletions_when_the_controller_epoch_has_changed(
     bench: Bench,
 ) -> None:
     (tp,) = bench.topic("t", 1)
@@ -229,7 +237,9 @@ async def test_every_kind_of_write_is_refused_when_the_controller_epoch_has_chan
     assert bench.ensemble.nodes[layout.state_path(tp)].version == 0
 
 
-async def test_every_kind_of_write_is_refused_in_a_later_session(bench: Bench) -> None:
+async def test_store_refuses_writes_and_deletions_in_a_later_zookeeper_session(
+    bench: Bench,
+) -> None:
     (tp,) = bench.topic("t", 1)
     bench.coordination.expire()
     bench.coordination.attach()
@@ -252,7 +262,7 @@ async def test_multi_is_halved_until_it_is_small_enough(bench: Bench) -> None:
     assert len((await bench.store.write_states({tp: state(0, epoch=1) for tp in tps})).ok) == 10
 
 
-async def test_deletion_ignores_nodes_that_are_already_gone(bench: Bench) -> None:
+async def test_delete_nodes_ignores_nodes_that_are_already_gone(bench: Bench) -> None:
     paths = [f"{layout.ISR_CHANGES}/isr_change_{i}" for i in range(450)]
     for path in paths[::2]:
         bench.ensemble.put(path)
@@ -328,7 +338,9 @@ async def test_topic_created_right_after_its_deletion_is_kept(bench: Bench) -> N
 
 @pytest.mark.row("R64")
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
-async def test_deletion_is_completed_when_its_response_was_lost(bench: Bench, fault: str) -> None:
+async def test_topic_deletion_is_completed_when_a_response_was_lost(
+    bench: Bench, fault: str
+) -> None:
     bench.topic("t")
     bench.ensemble.put(layout.topic_config_path("t"))
     bench.ensemble.put(layout.delete_topic_path("t"))
@@ -352,7 +364,7 @@ async def test_admin_node_is_deleted_with_unknown_nodes_below_it(bench: Bench) -
 
 
 @pytest.mark.row("A15", "H4", "M1")
-async def test_unclean_setting_of_the_topic_precedes_the_setting_of_the_broker(
+async def test_unclean_election_setting_of_a_topic_overrides_that_of_the_broker(
     bench: Bench,
 ) -> None:
     bench.ensemble.put(
@@ -400,7 +412,7 @@ async def test_every_multi_has_a_ledger_line_with_its_check_and_outcome(bench: B
 
 
 @pytest.mark.parametrize("version", [0, NO_NODE])
-async def test_multi_with_a_lost_response_has_a_second_ledger_line_when_it_is_found(
+async def test_multi_with_a_lost_response_has_a_second_ledger_line_after_its_read_back(
     bench: Bench, version: int
 ) -> None:
     (tp,) = bench.topic("t", 1) if version == 0 else (TopicPartition("t", 0),)

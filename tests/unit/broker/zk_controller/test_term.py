@@ -58,7 +58,7 @@ async def test_dead_broker_is_replaced_as_leader_and_its_channel_closed(
 
 
 @pytest.mark.row("E1", "R19", "T20")
-async def test_broker_restart_between_two_reads_is_recognized_by_the_czxid(
+async def test_broker_restart_with_unchanged_broker_ids_is_recognized_by_the_czxid(
     bench: ControllerBench,
 ) -> None:
     """Both reads return the same broker ids, but the registration is new (S20)."""
@@ -105,7 +105,7 @@ async def test_topic_recreated_after_its_deletion_was_seen_is_a_new_topic(
 
 
 @pytest.mark.row("R69")
-async def test_topic_recreated_between_two_reads_is_a_new_topic(
+async def test_topic_recreated_before_the_controller_saw_its_deletion_is_a_new_topic(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -247,7 +247,7 @@ async def test_controller_sends_nothing_while_its_lease_may_have_expired(
     assert sent
 
 
-async def test_deletion_mark_hides_the_topic_and_stops_its_elections(
+async def test_topic_marked_for_deletion_is_hidden_and_elects_no_new_leader(
     bench: ControllerBench,
 ) -> None:
     bench.refuse = {2, 3}
@@ -306,7 +306,7 @@ async def test_topic_created_and_marked_for_deletion_during_loading_is_deleted()
     await bench.close()
 
 
-async def test_unreadable_nodes_are_skipped_until_they_are_repaired(
+async def test_unreadable_zookeeper_nodes_are_skipped_until_they_are_repaired(
     bench: ControllerBench,
 ) -> None:
     bench.ensemble.put(layout.topic_path("t"), b"garbage")
@@ -366,7 +366,9 @@ async def test_controller_finds_missed_changes_by_reading_all_nodes_after_a_reco
 
 @pytest.mark.row("A15", "H4", "M1")
 @pytest.mark.key("unclean.leader.election.enable")
-async def test_unclean_election_depends_on_the_setting_of_the_topic(bench: ControllerBench) -> None:
+async def test_dead_leader_is_replaced_uncleanly_when_the_topic_setting_allows_it(
+    bench: ControllerBench,
+) -> None:
     bench.ensemble.put(
         layout.topic_config_path("t"),
         layout.encode_config({"unclean.leader.election.enable": "true", "of.a.later.kafka": "1"}),
@@ -398,7 +400,7 @@ async def test_topic_created_without_an_id_gets_a_permanent_id(bench: Controller
 
 
 @pytest.mark.row("R9")
-async def test_term_refuses_events_after_its_session_was_replaced(
+async def test_controller_refuses_events_after_its_zookeeper_session_was_replaced(
     bench: ControllerBench,
 ) -> None:
     term = bench.service._term

@@ -12,7 +12,7 @@ from minikafka.base.ports import Node
 from minikafka.broker.zk_controller.term_session import TermSession
 
 
-async def test_read_is_not_repeated_in_a_later_session() -> None:
+async def test_zookeeper_read_is_not_repeated_in_a_later_session() -> None:
     coordination = MemoryCoordination(Ensemble())
     coordination.attach()
     session = TermSession(coordination, coordination.generation, 0)

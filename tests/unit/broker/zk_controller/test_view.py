@@ -30,7 +30,7 @@ def view(world: World, tp: TopicPartition = T0) -> dict[str, Any]:
     return found
 
 
-def test_view_contains_leadership_and_replica_states(
+def test_controller_view_contains_leadership_and_replica_states(
     world: World,
 ) -> None:
     found = view(world)
@@ -46,12 +46,12 @@ def test_view_contains_leadership_and_replica_states(
     assert found["state_changes"]
 
 
-def test_view_of_an_unknown_partition_is_none(world: World) -> None:
+def test_controller_view_has_no_state_of_an_unknown_partition(world: World) -> None:
     assert view(world, TopicPartition("t", 7))["partition"] is None
     assert not view(world, TopicPartition("u", 0))["topic_known"]
 
 
-def test_view_of_a_waiting_deletion_contains_the_reason_and_remaining_replicas(
+def test_controller_view_has_the_reason_why_a_topic_deletion_waits(
     world: World,
 ) -> None:
     del world.brokers[2]

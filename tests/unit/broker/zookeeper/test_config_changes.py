@@ -111,7 +111,7 @@ async def world() -> AsyncIterator[World]:
     assert world.crashes == []
 
 
-async def test_start_returns_after_the_settings_of_the_broker_were_applied(world: World) -> None:
+async def test_broker_settings_from_zookeeper_are_applied_when_start_returns(world: World) -> None:
     world.write_broker("1", {"min.insync.replicas": "3"})
     world.write_broker("<default>", {"min.insync.replicas": "2", **UNCLEAN})
     await world.changes.start()
@@ -136,7 +136,7 @@ async def test_topic_settings_are_applied_after_their_notification(
         b'{"version":1,"entity_type":"topics","entity_name":"t"}',
     ],
 )
-async def test_notifications_of_versions_1_and_2_are_understood(
+async def test_config_change_notifications_of_versions_1_and_2_are_understood(
     world: World, notification: bytes
 ) -> None:
     await world.changes.start()
@@ -188,7 +188,9 @@ async def test_unclean_election_enabled_for_a_topic_is_reported_to_the_controlle
     assert world.controller.unclean == [["t"]]
 
 
-async def test_apply_now_applies_written_settings_before_the_watch_fires(world: World) -> None:
+async def test_apply_now_applies_broker_settings_without_waiting_for_the_watch(
+    world: World,
+) -> None:
     await world.changes.start()
     world.write_broker("1", {"min.insync.replicas": "2"})
     await world.changes.apply_now()
@@ -235,7 +237,7 @@ async def test_brokers_that_are_not_the_controller_delete_no_notifications(world
     assert world.session.multis == []
 
 
-async def test_settings_are_applied_in_order_when_apply_now_and_the_watch_overlap(
+async def test_broker_settings_are_applied_in_order_when_apply_now_overlaps_the_watch(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.changes.start()

@@ -21,20 +21,20 @@ def writes_of(cold: Cold, ledger: Any = NOTHING) -> FencedWrites:
 
 
 @pytest.mark.row("R2")
-async def test_write_begins_with_the_check_of_the_controller_epoch() -> None:
+async def test_fenced_write_begins_with_a_check_of_the_controller_epoch() -> None:
     cold = Cold()
     await writes_of(cold).write(Create("/a", b""))
     assert cold.session.multis == [[Check(layout.CONTROLLER_EPOCH, 0), Create("/a", b"")]]
 
 
-async def test_write_is_refused_before_sending_on_a_broker_that_is_not_the_controller() -> None:
+async def test_fenced_write_is_not_sent_by_a_broker_that_is_not_the_controller() -> None:
     cold = Cold(broker_id=1, controller_id=2)
     with pytest.raises(KafkaError):
         await writes_of(cold).write(Create("/a", b""))
     assert cold.session.multis == []
 
 
-async def test_write_is_recorded_in_the_ledger_even_when_it_is_refused() -> None:
+async def test_fenced_write_is_recorded_in_the_ledger_even_when_zookeeper_refuses_it() -> None:
     cold, ledger = Cold(), RecordingLedger()
     writes = writes_of(cold, ledger)
     await writes.write(Create("/a", b"x"))
@@ -47,7 +47,7 @@ async def test_write_is_recorded_in_the_ledger_even_when_it_is_refused() -> None
     assert noted == [(WRITE, "", "ok", "/a"), (WRITE, "", "conflict", "/a")]
 
 
-async def test_write_raises_controller_moved_when_the_controller_epoch_has_changed() -> None:
+async def test_fenced_write_raises_controller_moved_when_the_epoch_has_changed() -> None:
     cold = Cold()
     cold.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     with pytest.raises(ControllerMoved):
@@ -55,7 +55,7 @@ async def test_write_raises_controller_moved_when_the_controller_epoch_has_chang
     assert "/a" not in cold.ensemble.nodes
 
 
-async def test_write_is_refused_before_sending_in_a_later_session() -> None:
+async def test_fenced_write_is_refused_in_a_later_zookeeper_session() -> None:
     cold = Cold()
     cold.controller.generation = cold.session.generation
     cold.session.expire()

@@ -26,7 +26,7 @@ def show(launch: Launch) -> None:
     click.echo(repr(launch))
 
 
-def test_settings_of_spark_are_given_by_name():
+def test_option_set_passes_settings_to_spark_unchanged():
     result = CliRunner().invoke(show, ["--set", "spark.x_y=1=2", "--set", "spark.z=", "-b", "h:1"])
     assert "conf={'spark.x_y': '1=2', 'spark.z': ''}" in result.output
     assert "master='local[*]'" in result.output
@@ -44,14 +44,14 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(monkeypa
         CliRunner().invoke(show, catch_exceptions=False)
 
 
-def test_copy_of_partitions_with_a_query_is_a_usage_error():
+def test_pipeline_copy_refuses_a_query_together_with_keep_partitions():
     words = ["copy", "a", "--to", "b", "--checkpoint", "c", "--keep-partitions", "--sql", "x"]
     result = CliRunner().invoke(pipeline, words)
     assert result.exit_code == 2
     assert "select the column partition" in result.output
 
 
-def test_pipeline_check_without_a_verdict_exits_with_code_2(monkeypatch, capsys):
+def test_pipeline_check_that_raises_an_error_exits_with_code_2(monkeypatch, capsys):
     def fail(*_: object, **__: object) -> None:
         raise MinikafkaError("no history")
 
@@ -76,7 +76,7 @@ def test_interrupted_restore_says_that_the_target_may_be_incomplete(monkeypatch)
     ("content", "message"),
     [(None, "there is no such file; name the TOML file"), (b"\xff", "not UTF-8 text; name the")],
 )
-def test_file_that_cannot_be_read_is_named(tmp_path, content, message):
+def test_error_about_an_unreadable_pipeline_file_says_why(tmp_path, content, message):
     file = tmp_path / "f.toml"
     if content is not None:
         file.write_bytes(content)
@@ -85,7 +85,7 @@ def test_file_that_cannot_be_read_is_named(tmp_path, content, message):
 
 
 @pytest.mark.parametrize("master", ["nonsense", "", "spark://host", "local[", "mesos://h:1"])
-def test_master_that_spark_does_not_have_is_refused(master):
+def test_invalid_spark_master_is_refused(master):
     ran = CliRunner().invoke(pipeline, ["lag", "g", "--master", master])
     assert ran.exit_code == 2
     assert "is not a Spark master: use local, local[N]" in " ".join(ran.output.split())
@@ -135,7 +135,9 @@ def started(monkeypatch):
     ],
     ids=lambda words: words.split()[0],
 )
-def test_brokers_that_refuse_connections_end_a_command_before_spark(started, tmp_path, words):
+def test_pipeline_command_fails_before_it_starts_spark_if_no_broker_answers(
+    started, tmp_path, words
+):
     (tmp_path / "file.toml").write_text(FILE.replace("LIMIT", ""))
     arguments = words.replace("NOWHERE", NOWHERE).replace("{}", str(tmp_path)).split()
     with pytest.raises(
@@ -145,7 +147,7 @@ def test_brokers_that_refuse_connections_end_a_command_before_spark(started, tmp
     assert (started, [path.name for path in tmp_path.iterdir()]) == ([], ["file.toml"])
 
 
-def test_pipeline_with_its_own_api_timeout_starts_without_answering_brokers(started, tmp_path):
+def test_pipeline_that_sets_an_api_timeout_starts_although_no_broker_answers(started, tmp_path):
     file = tmp_path / "file.toml"
     file.write_text(FILE.replace("LIMIT", '"kafka.default.api.timeout.ms" = 300000'))
     assert CliRunner().invoke(pipeline, ["run", str(file)]).exit_code == 0

@@ -7,7 +7,7 @@ from minikafka.pipeline.report import Bar
 from minikafka.pipeline.summary import Summary, Table
 
 
-def test_summary_is_printed_as_lines_and_tables(capsys):
+def test_pipeline_summary_is_printed_as_lines_and_tables(capsys):
     table = Table("lost", ("partition", "offset"), ((0, 5), (10, None)))
     facts = {"records_read": 1_234, "share": 0.5, "exact": True}
     print_summary(Summary("check of [events]", facts, (table,)))
@@ -26,7 +26,7 @@ def test_summary_is_printed_as_lines_and_tables(capsys):
     ]
 
 
-def test_without_a_terminal_progress_is_a_line_and_rows_go_to_standard_output(capsys):
+def test_without_a_terminal_progress_goes_to_stderr_and_table_rows_to_stdout(capsys):
     with TerminalDisplay(shown=True) as display:
         display.show([Bar("read events", 1, 4, "1 of 4 tasks")])
         display.note("a note")
@@ -36,7 +36,7 @@ def test_without_a_terminal_progress_is_a_line_and_rows_go_to_standard_output(ca
     assert captured.out.split() == ["batch", "0", "value", "a"]
 
 
-def test_rows_of_the_console_are_shown_as_they_are(capsys):
+def test_table_values_are_printed_unformatted_with_escaped_control_characters(capsys):
     row = (1_772_359_200_000, 0.00012, None, True, "[b]\x1b[2J")
     columns = ("ts", "a_b", "_malformed", "ok", "text")
     with TerminalDisplay(shown=False) as display:
@@ -49,7 +49,7 @@ def test_rows_of_the_console_are_shown_as_they_are(capsys):
     ]
 
 
-def test_rows_go_to_standard_error_next_to_a_json_document(capsys):
+def test_table_rows_go_to_standard_error_when_the_output_is_json(capsys):
     with TerminalDisplay(shown=False, as_json=True) as display:
         display.show([Bar("read events", 1, 4)])
         display.note("a note")

@@ -61,7 +61,9 @@ async def test_groups_are_described_with_the_partitions_of_their_members(
     assert [member.partitions for member in found["odd"].members] == [()]
 
 
-async def test_each_deleted_group_has_its_own_outcome(cluster: StubGroups, client: Client) -> None:
+async def test_deleting_two_groups_returns_an_outcome_for_each(
+    cluster: StubGroups, client: Client
+) -> None:
     cluster.refused = {"busy": ErrorCode.NON_EMPTY_GROUP}
     assert await client.groups.delete(["idle", "busy"]) == {
         "idle": DONE,

@@ -137,7 +137,9 @@ def random_group(seed: int, *, static: bool = True) -> tuple[list[Member], dict[
     ("name", "other"),
     [("range", RangePartitionAssignor), ("roundrobin", RoundRobinPartitionAssignor)],
 )
-def test_assignment_equals_the_assignment_of_aiokafka(name: str, other: Any, seed: int) -> None:
+def test_range_and_roundrobin_assign_the_same_partitions_as_aiokafka(
+    name: str, other: Any, seed: int
+) -> None:
     members, counts = random_group(seed, static=False)
     found = ASSIGNORS[name].assign(members, counts)
     assert {id_: set(share) for id_, share in found.items()} == theirs(other, members, counts)
@@ -156,7 +158,7 @@ def test_every_partition_goes_to_one_member_that_reads_its_topic(name: str, seed
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_sticky_shares_of_equal_subscriptions_differ_by_one_and_move_the_fewest(seed: int) -> None:
+def test_sticky_assignor_balances_equal_subscriptions_with_the_fewest_moves(seed: int) -> None:
     rng = random.Random(seed)
     counts = {"t": rng.randint(5, 40), "u": rng.randint(1, 9)}
     names = [f"m{i}" for i in range(rng.randint(2, 9))]
@@ -223,7 +225,7 @@ def test_cooperative_members_that_claim_the_same_partition_both_give_it_up() -> 
     assert sorted(map(len, found.values())) == [0, 1]
 
 
-def test_cooperative_generation_is_read_from_the_user_data_of_old_clients() -> None:
+def test_cooperative_assignor_reads_the_generation_from_old_user_data() -> None:
     members = [
         member("a", "t", owned="01", data=b"\0\0\0\5"),
         member("b", "t", owned="01", generation=4),
@@ -247,7 +249,7 @@ def test_two_hundred_members_share_a_thousand_partitions() -> None:
     assert {len(share) for share in found.values()} == {5}
 
 
-def test_unknown_assignors_are_refused_by_name() -> None:
+def test_error_about_an_unknown_assignor_names_it() -> None:
     with pytest.raises(ConfigError, match=r"some of range, roundrobin, .* got spread"):
         choose_assignors(["range", "spread"])
     with pytest.raises(ConfigError, match="got none"):

@@ -117,7 +117,7 @@ async def test_consumer_begins_at_the_end_without_a_committed_offset(
         assert await take(consumer, 1) == [(1, 5)]
 
 
-async def test_consumer_without_committed_offset_and_reset_policy_raises_no_offset(
+async def test_nooffset_error_is_raised_without_committed_offset_and_reset_policy(
     cluster: StubGroups, client: Client
 ) -> None:
     settings = GroupSettings(auto_offset_reset="none")
@@ -149,7 +149,7 @@ async def test_commit_names_the_leader_epoch_of_the_last_record(
         assert cluster.epochs == {T0: 3}
 
 
-async def test_commit_without_the_current_record_has_the_epoch_of_the_previous_one(
+async def test_commit_up_to_a_failed_record_has_the_epoch_of_the_record_before_it(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.topics["t"].pop()
@@ -167,7 +167,7 @@ async def test_commit_without_the_current_record_has_the_epoch_of_the_previous_o
     assert cluster.epochs == {T0: 3}
 
 
-async def test_current_record_is_not_committed_when_the_block_raises_an_exception(
+async def test_record_being_processed_is_not_committed_when_the_application_raises(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.topics["t"].pop()
@@ -183,7 +183,7 @@ async def test_current_record_is_not_committed_when_the_block_raises_an_exceptio
     assert cluster.left == ["m-1"]
 
 
-async def test_processed_records_are_committed_at_the_interval(
+async def test_processed_records_are_committed_at_the_auto_commit_interval(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.topics["t"].pop()
@@ -198,7 +198,9 @@ async def test_processed_records_are_committed_at_the_interval(
         waiting.cancel()
 
 
-async def test_explicit_commits_are_written_as_given(cluster: StubGroups, client: Client) -> None:
+async def test_explicit_commits_are_sent_in_order_with_the_offsets_they_name(
+    cluster: StubGroups, client: Client
+) -> None:
     async with client.group_consumer("g", ["t"], MANUAL) as consumer:
         await take(consumer, 10)
         assert cluster.commits == []
@@ -297,7 +299,7 @@ async def test_group_that_cannot_be_joined_for_some_time_is_logged_as_a_warning(
 
 
 @pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS])
-async def test_rebalance_revokes_and_assigns_again(
+async def test_rebalance_revokes_all_partitions_and_assigns_them_again(
     cluster: StubGroups, client: Client, code: ErrorCode
 ) -> None:
     calls = Calls()
@@ -390,7 +392,7 @@ async def test_consumer_finds_the_coordinator_again_after_it_moved_or_died(
         assert consumer.generation == generation == 1, "the member survives its coordinator"
 
 
-async def test_fenced_static_member_stops_with_the_error(
+async def test_fenced_static_member_raises_the_error_and_does_not_leave(
     cluster: StubGroups, client: Client
 ) -> None:
     settings = GroupSettings(group_instance_id="i", heartbeat_interval_ms=20)
@@ -402,7 +404,7 @@ async def test_fenced_static_member_stops_with_the_error(
     assert cluster.left == [], "a static member does not leave"
 
 
-async def test_group_without_a_common_assignor_is_refused_with_its_code(
+async def test_consumer_without_a_common_assignor_raises_inconsistent_group_protocol(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.failures[versions.JOIN_GROUP].append(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -458,7 +460,7 @@ async def test_pattern_subscribes_topics_as_they_appear(
         assert await waiting == [(0, 0)]
 
 
-async def test_leader_assigns_partitions_that_were_added(
+async def test_group_leader_assigns_partitions_that_were_added_to_a_topic(
     cluster: StubGroups, client: Client
 ) -> None:
     settings = GroupSettings(auto_offset_reset="earliest", metadata_max_age_ms=30)

@@ -70,7 +70,7 @@ def test_commit_with_a_membership_error_fails_and_the_member_rejoins(code: Error
 
 
 @pytest.mark.parametrize("call", [Call.HEARTBEAT, Call.SYNC])
-def test_response_to_an_earlier_generation_changes_nothing(call: Call) -> None:
+def test_error_in_a_response_to_a_request_of_an_earlier_generation_is_ignored(call: Call) -> None:
     member = stable()
     assert member.react(call, E.UNKNOWN_MEMBER_ID, Generation(6, "m-1")) is Reaction.GO_ON
     assert member.identity == Generation(7, "m-1")
@@ -134,10 +134,12 @@ def test_rejoin_requested_while_syncing_is_kept() -> None:
     "code",
     [E.INCONSISTENT_GROUP_PROTOCOL, E.FENCED_INSTANCE_ID, E.UNKNOWN_SERVER_ERROR],
 )
-def test_error_that_cannot_be_retried_fails_the_call(call: Call, code: ErrorCode) -> None:
+def test_group_request_fails_on_an_error_that_cannot_be_retried(
+    call: Call, code: ErrorCode
+) -> None:
     assert stable().react(call, code, Generation(7, "m-1")) is Reaction.FAIL
 
 
 @pytest.mark.parametrize("call", list(Call))
-def test_every_call_finds_the_coordinator_again_after_not_coordinator(call: Call) -> None:
+def test_not_coordinator_error_makes_the_member_look_up_the_coordinator_again(call: Call) -> None:
     assert REACTIONS[call][E.NOT_COORDINATOR] is Reaction.FIND_COORDINATOR

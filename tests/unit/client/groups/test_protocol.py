@@ -28,7 +28,7 @@ A0, A2, B1 = TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b",
 SUBSCRIPTION = Subscription(("a", "b"), b"data", (A0, A2, B1), 7, "rack-1")
 
 
-def test_subscription_is_encoded_in_kafkas_bytes() -> None:
+def test_encoded_subscription_has_the_bytes_of_kafkas_consumer_protocol() -> None:
     assert encode_subscription(SUBSCRIPTION) == (
         b"\0\3\0\0\0\2\0\1a\0\1b\0\0\0\4data"
         b"\0\0\0\2\0\1a\0\0\0\2\0\0\0\0\0\0\0\2\0\1b\0\0\0\1\0\0\0\1"
@@ -37,7 +37,7 @@ def test_subscription_is_encoded_in_kafkas_bytes() -> None:
 
 
 @pytest.mark.parametrize("given", [SUBSCRIPTION, Subscription(("a",)), Subscription(())])
-def test_subscription_is_decoded_from_what_was_encoded(given: Subscription) -> None:
+def test_decoded_subscription_equals_the_encoded_one(given: Subscription) -> None:
     assert decode_subscription(encode_subscription(given)) == given
 
 
@@ -60,12 +60,12 @@ def test_subscription_of_another_client_is_read_in_every_version(version: int) -
     assert found.rack == ("rack-1" if version >= 3 else None)
 
 
-def test_fields_of_a_later_version_are_ignored() -> None:
+def test_unknown_fields_of_a_later_subscription_version_are_ignored() -> None:
     later = b"\0\4" + encode_subscription(SUBSCRIPTION)[2:] + b"later"
     assert decode_subscription(later) == SUBSCRIPTION
 
 
-def test_other_clients_read_our_subscription() -> None:
+def test_subscription_encoded_by_minikafka_is_decoded_by_other_clients() -> None:
     data = encode_subscription(SUBSCRIPTION)
     assert ConsumerProtocolMemberMetadata.decode(data).subscription == ["a", "b"]
     found = ConsumerProtocolSubscription.decode(data)
@@ -73,7 +73,7 @@ def test_other_clients_read_our_subscription() -> None:
     assert [(o.topic, o.partitions) for o in found.owned_partitions] == [("a", [0, 2]), ("b", [1])]
 
 
-def test_other_clients_read_our_assignment() -> None:
+def test_member_assignment_encoded_by_minikafka_is_decoded_by_other_clients() -> None:
     data = encode_assignment(Assignment((A0, A2, B1)))
     assert data == (
         b"\0\3\0\0\0\2\0\1a\0\0\0\2\0\0\0\0\0\0\0\2\0\1b\0\0\0\1\0\0\0\1\xff\xff\xff\xff"
@@ -90,7 +90,7 @@ def test_other_clients_read_our_assignment() -> None:
     assert decode_assignment(data) == Assignment((A0, A2, B1))
 
 
-def test_assignment_without_bytes_has_no_partitions() -> None:
+def test_empty_bytes_are_decoded_as_a_member_assignment_without_partitions() -> None:
     assert decode_assignment(b"") == Assignment(())
 
 

@@ -95,7 +95,7 @@ class Scene:
         return await collect(sources, "g")
 
     async def why(self) -> list[Finding]:
-        """Return the findings about the group that are problems."""
+        """Return the problems among the findings about the group."""
         return [each for each in explain_group(await self.picture()) if each.is_problem]
 
     def kill(self, number: int) -> None:
@@ -121,7 +121,7 @@ def run(scenario: Scenario, **config: object) -> None:
     run_seeded(1, scene())
 
 
-def test_working_group_has_no_problem() -> None:
+def test_explanation_of_a_healthy_group_finds_no_problem() -> None:
     async def scenario(scene: Scene) -> None:
         member = scene.member()
         await member.join()
@@ -137,7 +137,7 @@ def test_working_group_has_no_problem() -> None:
     run(scenario)
 
 
-def test_member_that_does_not_rejoin_is_named() -> None:
+def test_explanation_of_a_rebalance_names_the_member_that_does_not_rejoin() -> None:
     async def scenario(scene: Scene) -> None:
         first, second = scene.member(60_000), scene.member(60_000)
         await first.join()
@@ -158,7 +158,7 @@ def test_member_that_does_not_rejoin_is_named() -> None:
     run(scenario)
 
 
-def test_client_that_repeatedly_joins_and_leaves_is_named() -> None:
+def test_explanation_of_a_rebalance_loop_blames_a_client_that_keeps_returning() -> None:
     async def scenario(scene: Scene) -> None:
         for _ in range(3):
             await scene.member(1_000).join()
@@ -173,7 +173,7 @@ def test_client_that_repeatedly_joins_and_leaves_is_named() -> None:
     run(scenario)
 
 
-def test_partition_whose_leader_died_is_named_with_the_broker() -> None:
+def test_explanation_of_a_partition_without_a_leader_names_the_dead_broker() -> None:
     async def scenario(scene: Scene) -> None:
         member = scene.member(600_000)
         await member.join()
@@ -191,7 +191,7 @@ def test_partition_whose_leader_died_is_named_with_the_broker() -> None:
     run(scenario)
 
 
-def test_group_whose_coordinator_died_names_the_broker() -> None:
+def test_explanation_of_a_group_without_coordinator_names_the_dead_broker() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.member().join()
         coordinator = await scene.coordinator()
@@ -207,7 +207,7 @@ def test_group_whose_coordinator_died_names_the_broker() -> None:
     run(scenario, offsets_topic_replication_factor=1)
 
 
-def test_refused_commit_names_why_the_member_was_removed() -> None:
+def test_explanation_of_a_refused_commit_says_why_the_member_was_removed() -> None:
     async def scenario(scene: Scene) -> None:
         zombie, other = scene.member(5_000), scene.member(300_000)
         await zombie.join()
@@ -253,7 +253,7 @@ async def _commit(scene: Scene, member: Subscriber) -> None:
         await member.commit_as_member({("t", 0): 1})
 
 
-def test_lag_that_grows_names_the_partition_and_its_member() -> None:
+def test_explanation_of_a_growing_lag_names_the_partition_and_its_member() -> None:
     async def scenario(scene: Scene) -> None:
         member = scene.member(600_000)
         await member.join()
@@ -311,7 +311,7 @@ def test_group_history_is_read_from_the_ledgers_of_a_dead_cluster() -> None:
     run(scenario)
 
 
-def test_picture_of_an_unknown_group_is_not_known() -> None:
+def test_group_that_was_never_created_is_reported_as_unknown() -> None:
     async def scenario(scene: Scene) -> None:
         assert not (await scene.picture()).is_known
         await scene.coordinator()

@@ -19,7 +19,7 @@ def summaries(world: GroupLedgerWorld) -> list[str]:
     return [entry.summary() for entry in entries]
 
 
-def test_first_rebalance_names_the_member_and_each_phase():
+def test_history_entry_of_a_first_rebalance_shows_the_member_and_each_phase():
     world = GroupLedgerWorld(group_initial_rebalance_delay_ms=3_000)
     caller = world.send_join()
     world.advance(3_000)
@@ -49,7 +49,7 @@ def test_first_rebalance_names_the_member_and_each_phase():
     assert [line["line"] for line in entry.as_json()["lines"]] == ["1#1", "1#2", "1#3", "1#4"]
 
 
-def test_rebalance_names_every_member_that_came_and_went():
+def test_history_entry_of_a_rebalance_names_each_member_that_joined_or_left():
     world = GroupLedgerWorld()
     first, second = world.stable(2)
     world.leave(second)
@@ -62,7 +62,7 @@ def test_rebalance_names_every_member_that_came_and_went():
     )
 
 
-def test_member_that_does_not_rejoin_is_named_with_its_removal():
+def test_history_names_the_member_that_was_removed_because_it_did_not_rejoin():
     world = GroupLedgerWorld()
     first, second = world.stable(2)
     world.send_join(second, protocols=(("range", subscription("t", "u")),))
@@ -76,7 +76,7 @@ def test_member_that_does_not_rejoin_is_named_with_its_removal():
     assert others[0] == "client-1 was removed (client at 127.0.0.1): did not rejoin in time"
 
 
-def test_expiry_of_the_last_session_shows_that_no_member_is_left():
+def test_history_entry_of_the_last_expired_session_says_that_no_member_is_left():
     world = GroupLedgerWorld()
     world.stable()
     world.advance(SESSION)
@@ -128,7 +128,7 @@ def test_move_of_the_coordinator_interrupts_a_rebalance():
     ]
 
 
-def test_rebalance_names_static_members_by_their_instance_id():
+def test_history_names_static_members_by_their_instance_id():
     world = GroupLedgerWorld()
     world.static("one", "two")
 
@@ -146,7 +146,7 @@ def test_static_member_that_returns_causes_no_rebalance():
     assert len(rebalances(world.entries())) == 1
 
 
-def test_repeated_refused_commits_are_recorded_at_doubling_counts():
+def test_history_records_a_repeated_refused_commit_at_the_counts_1_2_4_and_8():
     world = GroupLedgerWorld()
     member = world.stable()[0]
     for _ in range(9):
@@ -170,7 +170,7 @@ def test_commit_with_too_large_metadata_is_recorded_as_refused():
     assert summaries(world) == ["commit of a client refused: OFFSET_METADATA_TOO_LARGE"]
 
 
-def test_remembered_refusals_of_commits_are_limited():
+def test_number_of_commit_refusals_kept_for_a_group_is_limited():
     world = GroupLedgerWorld()
     world.stable()
     for number in range(250):

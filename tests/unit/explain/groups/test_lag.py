@@ -43,7 +43,7 @@ def test_lag_is_the_number_of_records_behind_the_committed_offset():
         ((9, 8, 7), False),
     ],
 )
-def test_lag_grows_when_its_later_half_is_above_its_earlier_half(past, grows):
+def test_lag_grows_if_the_later_half_of_its_samples_exceeds_the_earlier_half(past, grows):
     assert lag(*past).grows is grows
 
 
@@ -64,7 +64,7 @@ def test_lag_samples_span_from_the_first_commit_to_the_last():
     assert len(sample_times({T0: [Commit(0, 1), Commit(10**6, 2)]})["t"]) == SAMPLES
 
 
-def test_past_lag_is_known_from_the_first_commit_on():
+def test_past_lag_has_no_samples_before_the_first_commit():
     commits = [Commit(1_000, 100), Commit(2_000, 150)]
     ends = {500: 110, 1_000: 120, 1_500: 180, 2_000: -1}
 

@@ -50,7 +50,7 @@ def test_stable_group_has_no_problem():
     assert world.why() == []
 
 
-def test_rebalance_names_the_member_that_does_not_rejoin():
+def test_explanation_of_a_rebalance_names_the_member_that_does_not_rejoin():
     world = GroupLedgerWorld()
     first, second = world.stable(2, client_id="app")
     world.send_join(second, protocols=OTHER)
@@ -70,7 +70,7 @@ def test_rebalance_names_the_member_that_does_not_rejoin():
     assert [str(event) for event in found.events] == [f"1#{len(world.lines)}"]
 
 
-def test_cause_of_a_rebalance_is_not_taken_from_the_rebalance_before():
+def test_cause_of_a_previous_rebalance_is_not_reported_for_the_current_one():
     world = GroupLedgerWorld()
     first, second = world.stable(2, client_id="app")
     world.advance(5_000)
@@ -86,7 +86,7 @@ def test_cause_of_a_rebalance_is_not_taken_from_the_rebalance_before():
     assert found.events == ()
 
 
-def test_rebalance_that_has_ended_since_the_brokers_answer_names_its_cause():
+def test_cause_is_found_for_a_rebalance_that_ended_after_the_brokers_answered():
     world = GroupLedgerWorld()
     world.advance(5_000)
     member = world.join().member_id
@@ -101,7 +101,7 @@ def test_rebalance_that_has_ended_since_the_brokers_answer_names_its_cause():
     assert found.text.startswith("the group has been rebalancing for 6.0 s: client-1 joined")
 
 
-def test_rebalance_names_the_member_that_is_silent():
+def test_explanation_of_a_rebalance_says_how_long_a_member_has_been_silent():
     world = GroupLedgerWorld()
     _, second = world.stable(2)
     world.send_join(second, protocols=OTHER)
@@ -137,7 +137,7 @@ def test_initial_rebalance_delay_is_no_problem():
     )
 
 
-def test_rebalance_names_the_leader_that_sends_no_assignment():
+def test_explanation_of_a_rebalance_names_the_leader_that_sent_no_assignment():
     world = GroupLedgerWorld()
     world.join()
     world.advance(SESSION - 1)
@@ -149,7 +149,7 @@ def test_rebalance_names_the_leader_that_sends_no_assignment():
     ]
 
 
-def test_rebalance_names_the_partition_that_fails_to_append_the_assignment():
+def test_rebalance_blocked_by_an_offline_offsets_partition_is_explained_by_it():
     world = GroupLedgerWorld()
     member = world.join().member_id
     world.holds = True
@@ -214,7 +214,7 @@ def test_members_that_join_one_after_the_other_are_not_a_rebalance_loop():
     assert world.why() == []
 
 
-def test_client_that_leaves_and_joins_is_a_loop_when_other_members_wait():
+def test_client_that_keeps_leaving_causes_a_rebalance_loop_if_other_members_wait():
     world = GroupLedgerWorld()
     steady = world.stable(client_id="steady")[0]
     for _ in range(3):
@@ -231,7 +231,7 @@ def test_client_that_leaves_and_joins_is_a_loop_when_other_members_wait():
     )
 
 
-def test_only_consumer_that_joins_and_leaves_repeatedly_is_not_a_loop():
+def test_sole_consumer_that_joins_and_leaves_repeatedly_causes_no_rebalance_loop():
     world = GroupLedgerWorld()
     for _ in range(5):
         world.leave(*world.stable())
@@ -254,7 +254,7 @@ def test_rebalance_loop_that_has_ended_is_not_reported():
     assert names(world.why()) == []
 
 
-def test_refused_commit_names_the_removal_of_its_member():
+def test_explanation_of_a_refused_commit_says_that_the_member_was_removed():
     world = GroupLedgerWorld()
     first, second = world.stable(2)
     for _ in range(3):
@@ -273,7 +273,7 @@ def test_refused_commit_names_the_removal_of_its_member():
     ]
 
 
-def test_refused_commit_does_not_name_a_later_removal_of_its_member():
+def test_explanation_of_a_refused_commit_ignores_a_later_removal_of_the_member():
     world = GroupLedgerWorld()
     first, second = world.stable(2)
     world.commit({("t", 0): 5}, first, 1)
@@ -291,7 +291,7 @@ def test_refused_commit_does_not_name_a_later_removal_of_its_member():
     ]
 
 
-def test_refused_commit_of_an_old_generation_names_the_current_one():
+def test_explanation_of_a_commit_of_an_old_generation_names_the_current_one():
     world = GroupLedgerWorld()
     member = world.stable()[0]
     world.commit({("t", 0): 5}, member, 0)
@@ -323,7 +323,7 @@ def test_refused_commit_of_a_client_outside_the_group_is_reported():
     ]
 
 
-def test_pending_commit_that_cannot_be_appended_names_the_error():
+def test_explanation_of_a_commit_that_cannot_be_appended_names_the_error():
     world = GroupLedgerWorld()
     member = world.stable()[0]
     world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -347,7 +347,7 @@ def test_failed_append_of_a_commit_is_reported_until_a_commit_is_appended():
     assert world.why() == []
 
 
-def test_failed_append_of_a_commit_is_forgotten_without_a_further_attempt():
+def test_failed_append_of_a_commit_is_no_longer_reported_after_a_while():
     world = GroupLedgerWorld()
     world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.commit({("t", 0): 5})
@@ -355,7 +355,7 @@ def test_failed_append_of_a_commit_is_forgotten_without_a_further_attempt():
     assert world.why() == []
 
 
-def test_partition_whose_leader_is_down_names_the_broker():
+def test_explanation_names_a_partition_whose_leader_is_down():
     world = GroupLedgerWorld()
     world.stable()
 
@@ -376,7 +376,7 @@ def test_partition_whose_leader_is_down_names_the_broker():
         ({1: ErrorCode.NOT_COORDINATOR, 2: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, "loading"),
     ],
 )
-def test_group_without_coordinator_names_its_partition(answers, expected):
+def test_explanation_of_a_group_without_coordinator_names_the_offsets_partition(answers, expected):
     world = GroupLedgerWorld()
     world.stable()
     found = {
@@ -390,7 +390,7 @@ def test_group_without_coordinator_names_its_partition(answers, expected):
         assert "__consumer_offsets-7" in finding.text
 
 
-def test_group_without_a_consumer_offsets_topic_names_the_missing_topic():
+def test_explanation_of_a_group_says_that_the_offsets_topic_does_not_exist():
     world = GroupLedgerWorld()
     tp = TopicPartition("__consumer_offsets", 0)
     nodes = Nodes(None, (1,), None, None, False, None)
@@ -408,7 +408,7 @@ def lag(*past: int, committed_ago: int = 1_000) -> dict[str, Any]:
     return {"lags": [Lag(T3, 10, now - committed_ago, 50, 40, now, lags)]}
 
 
-def test_lag_that_grows_names_the_partition():
+def test_explanation_of_a_growing_lag_names_the_partition():
     world = GroupLedgerWorld()
     world.stable()
 
@@ -446,14 +446,14 @@ def test_lag_that_does_not_grow_is_no_problem():
     )
 
 
-def test_subscribed_topic_that_does_not_exist_is_named():
+def test_explanation_names_a_subscribed_topic_that_does_not_exist():
     world = GroupLedgerWorld()
     world.stable(protocols=(("range", subscription("t", "typo")),))
 
     assert problem(world).text == "members subscribe to typo, which does not exist"
 
 
-def test_members_without_partitions_are_counted():
+def test_members_without_partitions_are_counted_but_are_no_problem():
     world = GroupLedgerWorld()
     world.sync(world.join().member_id, 1, assignments={})
 
@@ -462,7 +462,7 @@ def test_members_without_partitions_are_counted():
     assert (found.text, found.is_problem) == ("1 of 1 member have no partition", False)
 
 
-def test_unknown_lag_is_a_finding_but_no_problem():
+def test_unknown_lag_is_reported_but_not_as_a_problem():
     world = GroupLedgerWorld()
     world.stable()
 

@@ -138,7 +138,7 @@ def rewritten(data: bytes) -> Log:
     return log
 
 
-def test_copy_has_the_modification_time_of_the_last_segment() -> None:
+def test_cleaned_segment_has_the_modification_time_of_the_last_segment_it_replaces() -> None:
     log = log_of([("a", "1")], [("active", "b")])
     for number, segment in enumerate(log.segments):
         log.storage.set_modified_ms(segment.path(".log"), 1_000 + number)
@@ -203,7 +203,7 @@ def test_records_of_a_committed_transaction_are_compacted_by_key() -> None:
     assert [header[BASE_OFFSET] for header in headers(data)] == [1, 2, 3, 4]
 
 
-def test_transaction_marker_is_removed_after_its_batches_and_the_retention() -> None:
+def test_transaction_marker_without_batches_is_removed_after_the_delete_retention() -> None:
     first = rewritten(cleaned(transactions(commit=False)))
     data = cleaned(first, delete_retention_ms=HOUR)
     marker = headers(data)[0]
@@ -236,7 +236,7 @@ def test_transaction_that_is_aborted_above_the_last_stable_offset_is_removed() -
     assert kept(cleaned(log, uncleanable=3)) == [(0, "a", "stays"), (1, "active", "a")]
 
 
-def test_earlier_aborted_transaction_does_not_hide_a_later_transaction() -> None:
+def test_committed_transaction_is_kept_after_an_earlier_aborted_one_of_its_producer() -> None:
     """The first cleaning empties the last aborted batch. The second cleaning begins above the abort marker."""
     log = log_of([("a", "old")])
     add_transactional(log, 7, 0, "x", "aborted")
@@ -252,7 +252,7 @@ def test_earlier_aborted_transaction_does_not_hide_a_later_transaction() -> None
     assert "old" not in [value for _, _, value in kept(cleaned(again))]
 
 
-def test_last_batch_stays_as_an_empty_batch_before_an_empty_active_segment() -> None:
+def test_last_batch_of_a_log_with_an_empty_active_segment_stays_as_an_empty_batch() -> None:
     """Without the empty batch, a follower that copies the log would never reach the leader's log end."""
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     add(log, ("a", "1"))

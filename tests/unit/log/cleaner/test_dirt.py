@@ -1,4 +1,4 @@
-"""How much of a log may be cleaned, and when a log is due for cleaning."""
+"""The part of a log that can be cleaned now, and the conditions under which a log is due for cleaning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = 1_000_000
 
 
 def log(*, records: int = 50, **settings: Any) -> Log:
-    """Return a log of single records in segments of 10 records; record N has the timestamp 1000 × N."""
+    """Return a log of one-record batches, 10 in each segment; record N has the timestamp 1000 × N."""
     made = open_log(
         MemoryStorage(), segment_bytes=10 * SIZE, cleanup_policy=("compact",), **settings
     )
@@ -58,13 +58,13 @@ def test_records_younger_than_the_minimum_lag_are_not_cleaned() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "due"), [(0.24, True), (0.25, False)])
-def test_log_is_due_above_the_dirty_ratio(ratio: float, due: bool) -> None:
+def test_log_is_due_for_cleaning_above_the_minimum_dirty_ratio(ratio: float, due: bool) -> None:
     made = log(min_cleanable_dirty_ratio=ratio)
     made.gaps.mark(30)
     assert is_due(made, dirt_of(made, 50, NOW)) is due
 
 
-def test_log_is_due_when_a_record_exceeds_the_maximum_compaction_lag() -> None:
+def test_log_is_due_for_cleaning_when_a_record_exceeds_the_maximum_compaction_lag() -> None:
     made = log(min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=100_000)
     made.gaps.mark(30)
     assert not is_due(made, dirt_of(made, 50, 130_000))
@@ -72,13 +72,13 @@ def test_log_is_due_when_a_record_exceeds_the_maximum_compaction_lag() -> None:
     assert (overdue.overdue_ms, is_due(made, overdue)) == (1, True)
 
 
-def test_clean_log_is_not_due() -> None:
+def test_log_without_dirty_segments_is_not_due_for_cleaning_at_a_ratio_of_zero() -> None:
     made = log(max_compaction_lag_ms=100_000, min_cleanable_dirty_ratio=0.0)
     made.gaps.mark(40)
     assert not is_due(made, dirt_of(made, 50, NOW))
 
 
-def test_empty_log_is_not_due() -> None:
+def test_empty_log_is_not_due_for_cleaning() -> None:
     made = open_log(MemoryStorage(), cleanup_policy=("compact",))
     dirt = dirt_of(made, 0, NOW)
     assert (dirt.ratio, is_due(made, dirt)) == (0.0, False)

@@ -36,7 +36,7 @@ def test_map_returns_the_latest_offset_of_each_key(size: int, count: int) -> Non
     assert offsets.latest([b"another", None]) == [-1, -1]
 
 
-def test_map_moved_to_buckets_accepts_later_offsets_of_its_keys() -> None:
+def test_offset_map_keeps_the_latest_offsets_after_it_changes_from_dict_to_buckets() -> None:
     keys: list[bytes | None] = [b"key-%d" % (i % 15_000) for i in range(MANY)]
     offsets = filled(keys)
     assert offsets.latest([b"key-%d" % i for i in (0, 4_999, 5_000)]) == [15_000, 19_999, 5_000]

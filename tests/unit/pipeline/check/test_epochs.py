@@ -15,5 +15,5 @@ from minikafka.pipeline.check.epochs import surrounding
         (99, "2 from 10, 5 from 30"),
     ],
 )
-def test_epochs_around_an_offset_are_named_with_their_starts(offset, words):
+def test_leader_epochs_around_an_offset_are_listed_with_their_first_offsets(offset, words):
     assert surrounding([(5, 30), (1, 0), (2, 10)], offset) == words

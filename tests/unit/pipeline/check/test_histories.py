@@ -5,7 +5,7 @@ from pathlib import Path
 from minikafka.pipeline.check.histories import _Line
 
 
-def test_name_of_a_line_in_an_unreadable_file_has_no_line_number(
+def test_history_line_is_named_by_its_path_alone_if_the_file_cannot_be_read(
     tmp_path: Path,
 ) -> None:
     line = _Line((tmp_path / "history.jsonl").as_uri(), "{}")
@@ -13,7 +13,7 @@ def test_name_of_a_line_in_an_unreadable_file_has_no_line_number(
     assert not line.is_cut_off()
 
 
-def test_name_of_a_line_in_a_readable_file_has_its_line_number(tmp_path: Path) -> None:
+def test_history_line_is_named_by_its_path_and_line_number(tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     file.write_text('{"producer": "a"}\n{"producer"')
     line = _Line(file.as_uri(), '{"producer"')

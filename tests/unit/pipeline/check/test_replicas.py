@@ -15,7 +15,7 @@ from minikafka.pipeline.failures import PipelineError
 TP = TopicPartition("a-b", 3)
 
 
-def test_replicas_have_the_offsets_of_their_checkpoints(tmp_path):
+def test_offsets_of_replicas_are_read_from_the_checkpoint_files(tmp_path):
     logs = ReplicaLogs(tmp_path / "data", [1, 2])
     logs.append(TP, batch([b"v"], 5), base=5)
     logs.checkpoint(1, checkpoints.HIGH_WATERMARKS, {TP: 6})
@@ -49,7 +49,7 @@ def test_directories_of_several_clusters_are_refused(tmp_path):
         log_directories([str(ours.path), str(theirs.path)])
 
 
-def test_directory_that_is_named_twice_counts_once(tmp_path):
+def test_log_directory_that_is_named_twice_is_listed_once(tmp_path):
     logs = ReplicaLogs(tmp_path / "data", [1, 2])
     assert len(log_directories([str(logs.path), str(logs.directory(1))])) == 2
 

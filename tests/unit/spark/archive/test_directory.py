@@ -34,7 +34,7 @@ def test_staged_file_appears_when_it_is_committed(archive):
     assert archive.file(TP, Tile(0, 10)).read_text() == "rows"
 
 
-def test_file_that_overlaps_another_is_not_committed(archive):
+def test_file_whose_offsets_overlap_a_committed_file_is_not_committed(archive):
     with archive.locked():
         archive.commit(stage(archive, Tile(0, 10)), TP, Tile(0, 10))
         with pytest.raises(Overlap):
@@ -66,7 +66,7 @@ def test_uri_as_archive_directory_is_refused():
         ArchiveDirectory("s3://bucket/archive")
 
 
-def test_runs_are_listed_in_the_order_of_their_names(archive):
+def test_archive_runs_are_listed_in_the_order_of_their_run_names(archive):
     with archive.locked():
         archive.write_run("20260102T000000-b", {"files": [2]})
         archive.write_run("20260101T000000-a", {"files": [1]})

@@ -35,7 +35,7 @@ def digest(*batches: pa.RecordBatch) -> str:
     return found.text()
 
 
-def test_digest_does_not_depend_on_batches_or_offsets():
+def test_digest_of_records_does_not_depend_on_batch_boundaries_or_offsets():
     whole = batch(ROWS)
     assert digest(whole) == digest(whole.slice(0, 1), whole.slice(1)) == digest(batch(ROWS))
     moved = batch([row | {"offset": 7 + number} for number, row in enumerate(ROWS)])
@@ -54,7 +54,7 @@ def test_digest_does_not_depend_on_batches_or_offsets():
         ROWS[:2],
     ],
 )
-def test_digest_differs_for_other_records(changed):
+def test_digest_changes_when_records_change_content_order_or_number(changed):
     assert digest(batch(changed)) != digest(batch(ROWS))
 
 
@@ -66,15 +66,15 @@ def runs(*files: list[int]) -> list[tuple[int, int, int, int]]:
     return found.listed()
 
 
-def test_consecutive_offsets_are_one_run_over_several_files():
+def test_consecutive_offsets_in_several_files_are_listed_as_one_run():
     assert runs([5, 6, 7], [8, 9]) == [(5, 10, 0, 5)]
     assert runs([]) == []
 
 
-def test_gap_begins_a_new_run_that_counts_the_records_before_it():
+def test_offset_gap_begins_a_new_run_that_counts_the_records_before_it():
     assert runs([0, 1, 5], [6, 9]) == [(0, 2, 0, 2), (5, 7, 2, 2), (9, 10, 4, 1)]
 
 
-def test_many_runs_are_listed_once_per_file():
+def test_more_than_1000_offset_runs_are_listed_as_one_run_per_file():
     first, second = list(range(0, 3_000, 2)), list(range(3_000, 6_000, 3))
     assert runs(first, second) == [(0, 2_999, 0, 1_500), (3_000, 5_998, 1_500, 1_000)]

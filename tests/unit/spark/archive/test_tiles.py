@@ -14,7 +14,7 @@ def test_file_name_says_the_range_and_sorts_by_offset():
 
 
 @pytest.mark.parametrize("name", ["_lock", "1-2.parquet", f"{0:020d}-{1:020d}.parquet.5fa0"])
-def test_files_with_other_names_are_not_tiles(name):
+def test_file_name_that_is_not_two_padded_offsets_and_parquet_is_no_tile(name):
     assert from_file_name(name) is None
 
 
@@ -31,7 +31,7 @@ def test_overlapping_tiles_are_refused():
         in_order([Tile(0, 10), Tile(9, 12)])
 
 
-def test_tiles_are_cut_at_multiples_of_the_size():
+def test_offset_range_is_cut_into_tiles_at_multiples_of_the_tile_size():
     assert cut(Tile(0, 250), 100) == [Tile(0, 100), Tile(100, 200), Tile(200, 250)]
     assert cut(Tile(130, 250), 100) == [Tile(130, 200), Tile(200, 250)]
     assert cut(Tile(100, 200), 100) == [Tile(100, 200)]

@@ -36,7 +36,7 @@ def test_checksum_uses_the_castagnoli_polynomial(without, missing):
     assert compute(memoryview(b"123456789")) == 0xE3069283
 
 
-def test_missing_library_logs_one_warning(without, caplog):
+def test_missing_crc32c_libraries_are_logged_once_as_a_warning(without, caplog):
     without("fastcrc", "crc32c")
     assert checksum.find() is None
     assert checksum.find() is None

@@ -92,7 +92,7 @@ def test_random_batches_are_decoded_as_they_were_encoded(batches, data):
 
 
 @pytest.mark.parametrize("codec", [CODECS["none"], CODECS["gzip"]])
-def test_batches_of_another_encoder_are_decoded_alike(codec):
+def test_batches_encoded_by_kafka_python_are_decoded(codec):
     assert rows(by_kafka_python(ODD, codec)).to_pylist() == expected(ODD)
 
 
@@ -104,7 +104,7 @@ def test_headers_are_left_out_by_default():
     ]
 
 
-def test_range_is_cut_out_of_overlapping_batches():
+def test_exactly_the_offsets_of_a_range_are_decoded_from_several_batches():
     samples = [Sample(5, b"%d" % index, b"v") for index in range(30)]
     data = b"".join(altered(by_aiokafka(samples[at : at + 10]), base=at) for at in (0, 10, 20))
     for start, end in itertools.combinations((0, 3, 9, 10, 11, 20, 29, 30), 2):
@@ -145,7 +145,7 @@ def test_timestamps_at_the_limit_of_microseconds_are_decoded(time):
 
 
 @pytest.mark.parametrize("time", [LAST_MS + 1, -LAST_MS - 1, 2**63 - 1, -(2**63)])
-def test_timestamp_beyond_the_limit_is_an_error_that_names_the_record(time):
+def test_error_for_a_timestamp_out_of_range_names_the_offset_of_the_record(time):
     first = altered(by_aiokafka([Sample(0, b"k", b"v")] * 2), base=5)
     second = altered(by_aiokafka([Sample(0, b"k", b"v")]), base=7, first_time=time)
     with pytest.raises(TimeOutOfRange, match=f"^offset 7 of lines-3 has the timestamp {time} ms"):
@@ -210,7 +210,7 @@ def test_random_damage_raises_only_the_documented_errors():
             batch.validate(full=True)
 
 
-def test_ordinary_records_need_only_the_fast_search(monkeypatch):
+def test_records_of_plain_text_are_decoded_without_testing_every_byte(monkeypatch):
     """The fast search for record starts must suffice for ordinary text: testing every byte takes 30 times as long."""
     monkeypatch.setattr(
         "minikafka.spark.records.starts._all", lambda data: pytest.fail("fell back")

@@ -65,7 +65,7 @@ def encoded(rows: Rows, codec: str = "none", sequence: int = 17) -> bytes:
 @pytest.mark.parametrize("codec", SHORT)
 @pytest.mark.parametrize("with_headers", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_aiokafka_reads_the_same_records(seed, with_headers, codec):
+def test_aiokafka_decodes_the_encoded_records(seed, with_headers, codec):
     records = random_records(seed, with_headers=with_headers)
     batch = DefaultRecordBatch(encoded(rows_of(records), codec))
     assert batch.validate_crc()
@@ -76,7 +76,7 @@ def test_aiokafka_reads_the_same_records(seed, with_headers, codec):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_is_read_back_by_the_decoder(codec):
+def test_batches_of_every_codec_are_read_back_by_the_decoder(codec):
     records = random_records(99, with_headers=True)
     data = memoryview(encoded(rows_of(records), codec))
     found = decode(
@@ -107,7 +107,7 @@ def test_slice_of_rows_is_encoded_like_the_same_rows_alone():
     assert encoded(rows_of(records).part(half, len(records))) == encoded(rows_of(records[half:]))
 
 
-def test_runs_of_rows_are_cut_by_size_and_number():
+def test_rows_are_cut_into_batches_by_bytes_and_number_of_rows():
     records = [(None, b"v" * size, MOMENT, []) for size in (10, 10, 5_000, 10, 10)]
     assert [len(run) for run in cut(rows_of(records), 100)] == [2, 1, 2]
     many = [(None, b"", MOMENT, [])] * 25_000
@@ -127,7 +127,7 @@ def test_varints_of_the_largest_numbers_are_read_back():
     assert after.tolist() == np.cumsum(lengths).tolist()
 
 
-def test_batches_are_cut_by_the_size_of_their_headers():
+def test_record_headers_count_when_rows_are_cut_into_batches_by_bytes():
     large = [{"key": "k" * 50, "value": b"v" * 50}]
     headers = pa.array([large, None, [], large, [{"key": "", "value": None}]], HEADERS)
     nulls = pa.nulls(5, pa.binary())

@@ -96,7 +96,7 @@ def test_zlib_is_used_where_isal_is_missing(monkeypatch):
 
 
 @pytest.mark.parametrize("codec", [3, 4], ids=["lz4", "zstd"])
-def test_streams_longer_than_one_part_are_decompressed(codec):
+def test_text_longer_than_one_decompression_buffer_is_decompressed(codec):
     text = TEXT * 25
     compress = {3: cramjam.lz4, 4: cramjam.zstd}[codec].compress
     assert inflate(codec, memoryview(bytes(compress(text)))) == text
@@ -111,6 +111,6 @@ def test_data_beyond_the_limit_are_refused(codec, data, monkeypatch):
 
 @pytest.mark.parametrize("codec", range(1, 8))
 @pytest.mark.parametrize("data", [b"\xff" * 30, b"plain text", xerial(TEXT)[:100]])
-def test_invalid_compressed_bytes_are_corrupt(codec, data):
+def test_invalid_compressed_bytes_raise_corrupt_batch(codec, data):
     with pytest.raises(CorruptBatch):
         inflate(codec, memoryview(data))

@@ -49,7 +49,7 @@ confusing = st.lists(
     bodies=st.lists(confusing | st.binary(max_size=400), min_size=1, max_size=40),
     attributes=st.integers(0, 3),
 )
-def test_boundaries_of_misleading_record_bodies_are_found(bodies, attributes):
+def test_record_boundaries_are_found_when_bodies_look_like_record_starts(bodies, attributes):
     bodies = [bytes([attributes]) + body + bytes(5) for body in bodies]
     data, spans = laid_out(bodies)
     assert found(data, [0], [len(bodies)]) == spans

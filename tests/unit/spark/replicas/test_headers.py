@@ -16,7 +16,7 @@ def found(data: bytes) -> list[Batch]:
     return list(walk(memoryview(data), 10, checksum.find()))
 
 
-def test_every_batch_has_its_place_its_offsets_and_its_digest():
+def test_each_batch_of_a_segment_is_listed_with_position_offsets_and_digest():
     first, second = found(FIRST + SECOND)
     assert (first.position, first.size, first.base_offset, first.last_offset) == (
         0,
@@ -30,17 +30,17 @@ def test_every_batch_has_its_place_its_offsets_and_its_digest():
     )
 
 
-def test_markers_tell_how_their_transaction_ended():
+def test_transaction_markers_are_listed_as_abort_or_commit():
     ends = [found(marker(10, Producer(7, 0), commit=commit))[0].marker for commit in (False, True)]
     assert ends == [ABORT, 1]
 
 
-def test_zeros_after_the_last_batch_are_the_end():
+def test_zeros_after_the_last_batch_of_a_segment_are_ignored():
     assert len(found(FIRST + bytes(1000))) == 1
     assert len(found(FIRST + bytes(5))) == 1
 
 
-def test_zeros_before_further_bytes_are_a_fault():
+def test_zeros_between_two_batches_of_a_segment_are_listed_as_a_fault():
     _, hole = found(FIRST + bytes(1000) + SECOND)
     assert (hole.position, hole.size) == (len(FIRST), 1000 + len(SECOND))
     assert hole.fault == "invalid batch length 0"

@@ -10,7 +10,7 @@ from minikafka.spark.sink.options import parse
 LEAST = {"kafka.bootstrap.servers": "one:9092"}
 
 
-def test_only_the_servers_are_required():
+def test_bootstrap_servers_are_the_only_required_sink_option():
     options = parse(LEAST)
     assert (options.servers, options.topic, options.origin, options.codec) == (
         (("one", 9092),),
@@ -20,7 +20,7 @@ def test_only_the_servers_are_required():
     )
 
 
-def test_sink_options_that_equal_its_fixed_behaviour_are_accepted():
+def test_sink_accepts_acks_minus_1_and_enabled_idempotence():
     parse(LEAST | {"kafka.acks": "-1", "kafka.enable.idempotence": "TRUE"})
 
 

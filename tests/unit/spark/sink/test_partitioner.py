@@ -12,7 +12,7 @@ from minikafka.spark.sink import partitioner
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_keys_of_any_length_hash_as_in_the_client(seed):
+def test_keys_of_any_length_are_hashed_as_by_the_client_package(seed):
     rng = random.Random(seed)
     keys = [rng.randbytes(rng.randrange(40)) for _ in range(200)]
     assert partitioner.murmur2(pa.array(keys, pa.binary())).tolist() == [

@@ -57,7 +57,7 @@ def test_rows_go_to_the_partitions_of_their_keys_in_order():
     assert found == wanted
 
 
-def test_column_topic_divides_the_rows_and_the_option_overrides_it():
+def test_topic_column_sets_the_topic_of_each_row_unless_the_option_is_given():
     batch = batch_of(value=[b"a", b"b", b"c"], topic=["one", "seven", "one"], partition=[0, 5, 0])
     assert divided(router(), batch) == {
         TopicPartition("one", 0): [b"a", b"c"],
@@ -100,7 +100,7 @@ def test_strings_are_written_as_utf_8():
 
 
 @pytest.mark.parametrize("with_headers", [False, True])
-def test_origin_is_the_last_header_and_counts_the_rows_of_the_task(with_headers):
+def test_origin_header_comes_last_and_contains_the_row_number_in_the_task(with_headers):
     found = router("one", Origin("origin", "q", 3, 2))
     own = [[{"key": "a", "value": b"1"}], None, []]
     columns = {"headers": own} if with_headers else {}
@@ -133,7 +133,7 @@ def test_origin_is_the_last_header_and_counts_the_rows_of_the_task(with_headers)
         ),
     ],
 )
-def test_row_that_cannot_be_written_is_named(columns, message):
+def test_error_for_a_row_that_cannot_be_written_names_the_row(columns, message):
     found = router()
     list(found.divide(batch_of(value=[b""] * 3, topic=["one"] * 3)))
     with pytest.raises(RowRefused, match=message):
@@ -157,7 +157,7 @@ TEXT = StringType()
         ({"value": TEXT, "headers": MapType(TEXT, TEXT)}, "t", "headers must be array"),
     ],
 )
-def test_table_that_cannot_be_written_is_refused(columns, topic, message):
+def test_schema_with_missing_columns_or_wrong_column_types_is_refused(columns, topic, message):
     with pytest.raises(ConfigError, match=message):
         check_schema(schema(**columns), topic)
 

@@ -23,11 +23,11 @@ def at(*offsets: int) -> Positions:
         ((1_000, 1, 1), 2, (1, 1, 1)),
     ],
 )
-def test_limit_is_shared_in_proportion_and_starves_no_partition(end, most, expected):
+def test_offset_limit_is_shared_by_unread_offsets_and_starves_no_partition(end, most, expected):
     assert limited(at(0, 0, 0), at(*end), most) == at(*expected)
 
 
-def test_shares_are_added_to_the_start_offsets_and_keep_the_leader_epoch():
+def test_end_offset_of_a_partition_is_its_start_offset_plus_its_share():
     assert limited(at(50, 200), at(150, 300), 20) == at(60, 210)
 
 
@@ -36,13 +36,13 @@ def test_partition_whose_log_ends_before_the_start_gets_no_share():
     assert limited(at(50, 0), at(40, 5), 2) == at(40, 2)
 
 
-def test_batch_waits_for_enough_offsets():
+def test_micro_batch_waits_until_enough_offsets_are_unread():
     patience = Patience(10, 1_000)
     assert not patience.is_over(9, now_ms=0)
     assert patience.is_over(10, now_ms=1)
 
 
-def test_batch_waits_at_most_the_delay_since_the_previous_batch():
+def test_micro_batch_waits_at_most_the_maximum_delay_after_the_previous_one():
     patience = Patience(10, 1_000)
     assert not patience.is_over(1, now_ms=5_000)
     assert not patience.is_over(1, now_ms=5_999)
@@ -51,5 +51,5 @@ def test_batch_waits_at_most_the_delay_since_the_previous_batch():
     assert patience.is_over(1, now_ms=7_000)
 
 
-def test_batch_without_a_minimum_does_not_wait():
+def test_micro_batch_without_a_minimum_of_offsets_starts_at_once():
     assert Patience(0, 1_000).is_over(0, now_ms=0)

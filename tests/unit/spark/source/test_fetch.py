@@ -68,14 +68,14 @@ def read(
     return found
 
 
-def test_range_is_read_from_blocks_truncated_anywhere(brokers):
+def test_all_offsets_are_read_when_fetch_responses_end_inside_batches(brokers):
     end = fill(brokers, 40)
     assert read(brokers, end, fetch_bytes=3_333) == list(range(end))
     assert len([api for _, api in brokers.requests if api == FETCH_API]) > 10
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (5, 25), (19, 20), (10, 40), (39, 40)])
-def test_part_of_a_log_is_read_exactly(brokers, start, end):
+def test_read_of_a_part_of_a_log_returns_exactly_the_requested_offsets(brokers, start, end):
     fill(brokers, 4)
     assert read(brokers, end, start=start) == list(range(start, end))
 

@@ -24,7 +24,7 @@ def test_only_server_and_subscription_options_are_required():
     )
 
 
-def test_option_names_and_words_are_case_insensitive():
+def test_option_names_and_keyword_values_are_case_insensitive():
     given = {"KAFKA.Bootstrap.Servers": "one:1", "SUBSCRIBE": "t", "startingoffsets": "Earliest"}
     options = parse(
         given | {"ENDINGOFFSETS": "LATEST", "includeheaders": "TRUE", "failondataloss": "False"}

@@ -80,7 +80,7 @@ def test_offsets_outside_the_log_are_reported_as_lost(options, option, offset):
         plan_batch(options(**given))
 
 
-def test_remaining_records_are_read_without_fail_on_data_loss(options):
+def test_lost_offsets_are_left_out_of_the_plan_if_fail_on_data_loss_is_off(options):
     starting = '{"lines":{"0":1,"1":5,"2":3}}'
     ending = '{"lines":{"0":9,"1":500,"2":9}}'
     given = options(startingOffsets=starting, endingOffsets=ending, failOnDataLoss="false")
@@ -116,7 +116,7 @@ def test_ranges_cover_several_topics(brokers, options):
 
 
 @pytest.mark.parametrize("subscribe", ["nothing,lines", "nothing,lines,zero"])
-def test_missing_topics_are_named_with_advice(options, monkeypatch, subscribe):
+def test_planning_error_names_missing_topics_and_says_what_to_do(options, monkeypatch, subscribe):
     monkeypatch.setattr(leaders, "_NEW_TOPIC_S", 0.1)
     with pytest.raises(KafkaError) as caught:
         plan_batch(options(subscribe=subscribe))
@@ -140,7 +140,7 @@ def test_planning_fails_at_its_deadline_without_brokers(brokers, options):
         plan_batch(options(kafka_default_api_timeout_ms="200"))
 
 
-def test_partition_without_a_live_leader_is_named(brokers, options):
+def test_planning_error_names_a_partition_without_a_live_leader(brokers, options):
     brokers.kill(1)
     with pytest.raises(Unreachable, match="lines-1"):
         plan_batch(options(kafka_default_api_timeout_ms="300"))
@@ -153,11 +153,11 @@ def test_pattern_selects_matching_topics_that_are_not_internal(brokers, options)
     assert [str(wanted.tp) for wanted in found] == ["lines-0", "lines-1", "more-lines-0"]
 
 
-def test_pattern_without_a_topic_reads_nothing(options):
+def test_pattern_that_matches_no_topic_gives_an_empty_plan(options):
     assert plan_batch(options(subscribePattern="nothing")) == []
 
 
-def test_assigned_partitions_are_read_and_missing_ones_named(options, monkeypatch):
+def test_assigned_partitions_are_planned_and_a_missing_one_is_refused(options, monkeypatch):
     assert plan_batch(options(assign='{"lines":[1]}')) == [of(1, 0, 20)]
     monkeypatch.setattr(leaders, "_NEW_TOPIC_S", 0.1)
     with pytest.raises(KafkaError, match="lines-7: no such partition; correct option assign"):
@@ -200,7 +200,7 @@ def test_new_partition_is_read_from_its_start(brokers, options):
     assert planning.plan_stream(stream(options), start, end) == [of(2, 0, 10)]
 
 
-def test_first_records_lost_of_a_new_partition_are_reported(options):
+def test_lost_first_records_of_a_new_partition_are_reported(options):
     start = at(p1=(20, 0), p2=(0, 0))
     with pytest.raises(DataLost, match="new partition lines-0 starts at offset 4 instead of 0"):
         planning.plan_stream(stream(options), start, EMPTY_START)
@@ -208,7 +208,7 @@ def test_first_records_lost_of_a_new_partition_are_reported(options):
     assert planning.plan_stream(given, start, EMPTY_START) == [of(0, 4, 10)]
 
 
-def test_partition_that_is_gone_is_reported(options):
+def test_deleted_partition_of_the_checkpoint_is_reported(options):
     start = EMPTY_START | at(p3=(5, 0))
     with pytest.raises(DataLost, match="lines-3 of the checkpoint were deleted, or this query"):
         planning.plan_stream(stream(options), start, EMPTY_START)
@@ -223,7 +223,9 @@ def test_leader_change_without_loss_is_not_reported(brokers, options):
 
 
 @pytest.mark.parametrize("appended", [0, 1, 2])
-def test_truncation_below_what_was_read_is_explained(brokers, options, monkeypatch, appended):
+def test_data_loss_error_explains_a_truncation_below_records_already_read(
+    brokers, options, monkeypatch, appended
+):
     """After the truncation and the appends, the log ends below, at, or above the offset that was already read."""
     monkeypatch.setattr(planning, "_LATE_END_S", 0.1)
     partition = brokers.topics["lines"][1]
@@ -243,7 +245,7 @@ def test_truncation_below_what_was_read_is_explained(brokers, options, monkeypat
 
 
 @pytest.mark.parametrize("start", [at(p0=(10, 3), p1=(20, 3)), at(p0=(11, 0), p1=(20, 0))])
-def test_topic_created_again_is_recognized(options, start):
+def test_topic_created_again_is_recognized_by_lower_epoch_or_shorter_log(options, start):
     """The new topic has a lower leader epoch, or a shorter log in the same leader epoch."""
     start = EMPTY_START | start
     with pytest.raises(DataLost, match="lines-0 was deleted and created again"):

@@ -22,7 +22,7 @@ def test_positions_are_read_back_from_their_json():
     assert from_json(json.loads(json.dumps(to_json(POSITIONS)))) == POSITIONS
 
 
-def test_position_of_a_checkpoint_without_topic_ids_has_none():
+def test_position_from_a_checkpoint_without_topic_ids_has_an_empty_topic_id():
     tree = {"a": {"0": {"offset": 5, "leaderEpoch": 2}}}
     assert from_json(tree) == {TopicPartition("a", 0): Position(5, 2, "")}
 

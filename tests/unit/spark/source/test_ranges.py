@@ -23,7 +23,7 @@ def test_max_records_bounds_every_range():
     assert split([of(0, 0, 10)], 10, None) == [of(0, 0, 10)]
 
 
-def test_larger_pieces_come_last():
+def test_range_is_split_so_that_larger_pieces_come_last():
     assert [one.end for one in split([of(0, 0, 10)], 3, None)] == [2, 4, 7, 10]
 
 

@@ -6,7 +6,7 @@ from minikafka.spark.wire import deadline as module
 from minikafka.spark.wire.deadline import Deadline
 
 
-def test_pauses_grow_to_one_second_and_end_at_the_deadline(monkeypatch):
+def test_retry_pauses_grow_to_one_second_and_end_at_the_deadline(monkeypatch):
     now, pauses = [100.0], []
 
     def sleep(seconds: float) -> None:

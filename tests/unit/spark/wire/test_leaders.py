@@ -75,10 +75,10 @@ def is_final(code):
 
 
 @pytest.mark.parametrize("code", [29, 999])
-def test_unknown_and_not_retriable_codes_are_final(code):
+def test_unknown_and_not_retriable_error_codes_are_final(code):
     assert is_final(code)
 
 
 @pytest.mark.parametrize("code", [0, 3, 5, 6, 74, 75, 78])
-def test_retriable_codes_are_not_final(code):
+def test_retriable_error_codes_are_not_final(code):
     assert not is_final(code)
