@@ -42,11 +42,11 @@ def plan() -> None:
 @verbose_option
 @json_option
 def kill_broker(broker_id: int, data: str | None, verbose: bool, as_json: bool) -> None:
-    """Show what would follow if broker ID died."""
+    """Show the effects of the death of broker ID."""
     _show({"operation": "kill-broker", "broker": broker_id}, data, verbose, as_json)
 
 
-@plan.command(short_help="Show what moving partitions would cause.")
+@plan.command(short_help="Show the effects of moving partitions.")
 @click.option(
     "--file", metavar="FILE", help="JSON file in the format of Kafka's reassignment tool."
 )
@@ -84,11 +84,11 @@ def reassign(
 @verbose_option
 @json_option
 def delete_topic(topics: tuple[str, ...], data: str | None, verbose: bool, as_json: bool) -> None:
-    """Show what deleting these topics would cause."""
+    """Show the effects of deleting these topics."""
     _show({"operation": "delete-topic", "topics": list(topics)}, data, verbose, as_json)
 
 
-@plan.command(short_help="Show what electing leaders would cause.")
+@plan.command(short_help="Show the effects of electing leaders.")
 @partitions_argument
 @click.option("--preferred", is_flag=True, help="Elect preferred leaders (the default).")
 @click.option("--unclean", is_flag=True, help="Allow leaders outside the ISR.")
@@ -104,7 +104,7 @@ def elect(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Show what electing leaders of these partitions or topics (default: all) would cause."""
+    """Show the effects of an election of leaders for these partitions or topics (default: all)."""
     if preferred and unclean:
         raise click.UsageError("--preferred and --unclean cannot be combined")
     question: dict[str, Any] = {"operation": "elect", "unclean": unclean, "partitions": None}

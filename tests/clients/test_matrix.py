@@ -194,8 +194,7 @@ async def test_no_acknowledged_record_is_lost_when_leader_and_coordinator_die(
     consumer = await driver.start("consume", topic, topic, "eager", "")
     await consumer.until(lambda: len(consumer.values) > BATCH)
     # Every broker leads a partition of the topic, because the topic has more partitions than there are brokers.
-    victim = (await cluster.state()).leader_of(GROUP_TOPIC, partition_of(topic, OFFSETS_PARTITIONS))
-    assert victim is not None
+    victim = await cluster.leader_of(GROUP_TOPIC, partition_of(topic, OFFSETS_PARTITIONS))
     await kill(cluster, victim)
     acked = len(producer.acked)
     await producer.until(lambda: len(producer.acked) > acked + 2 * BATCH)
