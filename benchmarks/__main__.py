@@ -1,4 +1,7 @@
-"""`python -m benchmarks`: runs loads on three brokers. Most produce loads also run on the floor (`floor.py`)."""
+"""`python -m benchmarks`: runs loads on three brokers.
+
+For comparison, most produce loads also run on the minimal replicated log in `floor.py`.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,10 @@ ROWS: Final = (COMMIT, FLOOR, JOINED, SYNCED, THIRD, READ, FAILOVER, QUIET, IDLE
 
 
 class Options(NamedTuple):
-    """The parameters of a round. `scale`: a factor for the number of requests. `floor_port`: the port of `floor.py`."""
+    """The parameters of a round. `scale`: a factor for the number of requests.
+
+    `floor_port`: the port of the minimal log in `floor.py`, with which the broker is compared.
+    """
 
     scale: float
     floor_port: int

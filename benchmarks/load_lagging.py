@@ -55,7 +55,7 @@ class Lagging(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The p99 while the consumer reads from the broker, divided by the p99 while it reads from the stand-in."""
+        """The p99 latency with a consumer of the broker, divided by the p99 latency with a consumer of the stand-in."""
         return self.beside / self.elsewhere
 
     @property
@@ -115,7 +115,7 @@ def _stand_in(topic: str, leader: Leader) -> Iterator[Leader]:
 
 
 def _serve(answer: bytes, port: Any, ready: Any) -> None:
-    """Answer each request of one client from a file, in pieces like a broker."""
+    """Send `answer` for each request of one client. As in a broker, it is read from a file and sent in pieces."""
     with TemporaryFile() as file, socket.create_server(("127.0.0.1", 0)) as listener:
         file.write(answer)
         file.flush()
@@ -166,7 +166,7 @@ def _consumer(topic: str, leader: Leader, end: int) -> Iterator[Any]:
 
 
 def _read(topic: str, leader: Leader, end: int, read: Any, stop: Any, started: Any) -> None:
-    """Read a partition repeatedly until `stop` is set, and add the number of bytes to `read`."""
+    """Read a partition repeatedly until `stop` is set. Add the number of received bytes to the counter `read`."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     offset, began = 0, perf_counter()
     with Session(leader.host, leader.port) as session:

@@ -21,7 +21,8 @@ TOPIC_BYTES = 512 << 20
 class Scenario(NamedTuple):
     """The parameters of a produce load.
 
-    `size`: bytes of a batch; each batch has one record. `floor`: True if the load also runs on the floor (`floor.py`).
+    `size`: bytes of a batch; each batch has one record. `floor`: True if the load also runs on the minimal log in
+    `floor.py`, for comparison.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Measured(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """The median rate divided by the floor's median rate; None without results of the floor."""
+        """The median rate of the cluster divided by the median rate of the floor; None if the floor was not run."""
         if not self.floors:
             return None
         return statistics.median(item.rate for item in self.results) / statistics.median(

@@ -291,7 +291,7 @@ def streams(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
 
 
 def backlog_rate(progress: Sequence[Any]) -> float:
-    """Return the million rows per second of all micro-batches after the first one."""
+    """Return the rate of all micro-batches after the first one, in millions of rows per second."""
     assert len(progress) == MICRO_BATCHES
     rows = sum(one.numInputRows for one in progress[1:])
     spent_ms = sum(one.durationMs["triggerExecution"] for one in progress[1:])
@@ -332,7 +332,7 @@ def rounds(runs: Mapping[str, Callable[[], None]], records: int, count: int) -> 
 
 
 def show(title: str, rates: Rates) -> None:
-    """Print the medians in million rows per second, and minikafka's median divided by each other median."""
+    """Print the medians in million rows per second, and the ratio of minikafka's median to every other median."""
     medians = {name: statistics.median(found) for name, found in rates.items()}
     cells = [f"{OURS} {medians[OURS]:.2f} M/s"]
     for name, median in medians.items():

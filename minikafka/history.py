@@ -237,8 +237,8 @@ class _Comparison:
 def _reordered(history: History) -> int:
     """Return the number of acknowledged sends that are out of order.
 
-    A send is out of order if a send that the producer called before it has the same or a higher offset in the same
-    partition.
+    A send is out of order if an earlier send to the same partition has the same or a higher offset. A send is earlier
+    if the producer was called earlier.
     """
     highest: dict[int, int] = {}
     count = 0
@@ -253,7 +253,7 @@ def _reordered(history: History) -> int:
 
 
 def _count_gaps(offsets: Iterable[int]) -> tuple[int, int]:
-    """Return (number of skipped offsets, number of offsets that did not increase) for one partition's reading."""
+    """Return (skipped offsets, offsets that did not increase): two counts over the offsets read from a partition."""
     skipped = repeated = 0
     last = None
     for offset in offsets:

@@ -21,7 +21,7 @@ SHOWN = 3
 class Origin:
     """The query, micro-batch, task and row number from which a record was written.
 
-    The sink writes the origin as the record's header that the option `originHeader` names.
+    The sink writes the origin into a header of the record. The option `originHeader` is the key of this header.
     """
 
     query: str

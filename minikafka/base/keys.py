@@ -181,7 +181,7 @@ class Key:
 
 
 def key(kind: Kind, default: Any, doc: str, **rest: Any) -> Any:
-    """Return the dataclass field of a configuration key. `rest`: further fields of the `Key` that describes it."""
+    """Return the dataclass field of a configuration key. `rest`: further fields of the `Key`, for example `low`."""
     return field(default=default, metadata={"key": Key(kind, default, doc, **rest)})
 
 

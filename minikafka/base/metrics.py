@@ -158,7 +158,7 @@ class Metrics:
             histogram.rotate()
 
     def all(self) -> tuple[Metric, ...]:
-        """Call the functions of `before_read`; return every metric, in the order of registration."""
+        """Call the functions registered with `before_read`. Return every metric, in the order of registration."""
         for refresh in self._refreshes:
             refresh()
         return tuple(self._metrics.values())

@@ -503,7 +503,7 @@ class Gate(Protocol):
     """
 
     async def reached(self, operation: str, step: str) -> None:
-        """Return at once if the step is not held. Otherwise wait until the step is released."""
+        """Wait until the step is released, if a test or a user holds the step. Otherwise return at once."""
 
 
 class Call(NamedTuple):

@@ -7,8 +7,9 @@ from typing import Final
 
 
 class Traffic:
-    """The counters of Kafka's BrokerTopicMetrics. A flush of a log adds all appends of the flush at once.
+    """The counters of Kafka's BrokerTopicMetrics.
 
+    When a log writes its pending batches to the file, the log adds all these batches to the counters at once.
     `produce_requests` counts appended batches; a refused batch counts in `failed_produce_requests`
     only.
     """

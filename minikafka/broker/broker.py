@@ -283,8 +283,8 @@ class Broker:
     async def _change_state(self, call: Call) -> dict[str, Any]:
         """Carry out a request of the controller.
 
-        A request that arrives before this broker has registered waits for the registration. The request was
-        sent to an earlier process of this broker, but its broker epoch can be checked only after registration.
+        A request that arrives before this broker has registered was sent to an earlier process of this broker.
+        Such a request waits for the registration, because its broker epoch can be checked only afterwards.
         """
         request = messages.decode(call.method, call.body)
         await self._has_registered.wait()

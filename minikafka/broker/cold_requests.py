@@ -62,9 +62,10 @@ class ColdRequests:
     """The cold requests (any API but Produce and Fetch) of one connection, in order of arrival.
 
     `unsupported(correlation)` encodes the response to an ApiVersions request of an unknown version.
-    `is_received(slot)` returns True if the response in the slot was sent and received by the client. If it returns
-    False, the connection later calls `proceed` whenever a response was sent or received. `close()` closes the
-    connection. `begun()` is called when a waiting request that has its own receive buffer is about to be handled.
+    A slot is the place of one response in the response queue. `is_received(slot)` returns True if this response
+    was sent and received by the client. If it returns False, the connection later calls `proceed` whenever a response
+    was sent or received. `close()` closes the connection. `begun()` is called when a waiting request that has its own
+    receive buffer is about to be handled.
     """
 
     __slots__ = (
@@ -147,7 +148,10 @@ class ColdRequests:
         return self.is_full
 
     def proceed(self) -> None:
-        """Ask for a turn, which calls `work`, if the next request may begin or the current one has steps left."""
+        """Ask `ColdTurns` for a turn, which is a time slice in which `work` is called.
+
+        Do nothing if the connection has no request that can begin or continue now.
+        """
         if self._is_queued or self._closed:
             return
         if self._steps is None and (
@@ -161,7 +165,7 @@ class ColdRequests:
             self._turns.ask(self)
 
     def work(self) -> None:
-        """Begin the next request, or take more steps of the current request."""
+        """Begin to handle the next request, or continue the current request for about `TURN_MS`."""
         self._is_queued = False
         if self._closed:
             return

@@ -43,7 +43,10 @@ def take_steps(steps: Generator[None, None, Any], clock: Clock, until: int) -> N
 
 
 class Worker(Protocol):
-    """One kind of work for one connection, such as its cold requests. `used` grows with each call of `work`."""
+    """One kind of work for one connection, such as its cold requests.
+
+    `used`: the cost of the work done so far; grows with each call of `work`.
+    """
 
     used: int
 

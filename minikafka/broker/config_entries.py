@@ -121,7 +121,7 @@ def _topic_synonyms(
 def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
     """Return the synonyms of the broker key `name`, in order of precedence.
 
-    The list begins with the first value of `name` itself. Values of other keys that would precede it are left out.
+    The list begins with the first value of `name` itself. Values of other keys with a higher precedence are left out.
     """
     found = _synonyms(settings, _FAMILIES.get(name, (name,)))
     first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
@@ -129,7 +129,7 @@ def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
 
 
 def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, ...]:
-    """Look up every key in `names` in every source; return the values found as synonyms, in order of precedence."""
+    """Return a synonym for each value that a key in `names` has in any source, in order of precedence."""
     static = settings.static
     layers: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
         (Source.DYNAMIC_BROKER, settings.own.get),

@@ -190,8 +190,9 @@ class Connection(FramedStream):
     def _go_on(self) -> None:
         """Continue after responses were sent, or were received by the client.
 
-        If reading is paused and few enough responses are pending, ask for a turn to parse further requests. The next
-        cold request (any API but Produce and Fetch) begins if it has waited only for these responses.
+        If reading is paused and few enough responses are pending, parse further requests in a later turn of the
+        event loop. If the next cold request (any API but Produce and Fetch) has waited only for these responses,
+        begin this request.
         """
         self.is_waiting = self._is_full()
         if self.paused:
@@ -219,19 +220,19 @@ class Connection(FramedStream):
         )
 
     def _filled(self) -> None:
-        """Note that `fetch.is_full` may have become true: the next `finish` then checks whether reading must stop."""
+        """Make the next `finish` check whether reading must stop, because `fetch.is_full` can now be true."""
         self.is_waiting = True
 
     def work(self) -> None:
-        """Parse the requests that were left in the buffer. Called in a turn of `ColdTurns`."""
+        """Parse the requests that were left in the buffer. `ColdTurns`, which schedules deferred work, calls this."""
         self.paused = False
         self.buffer_updated(0)
 
     def proceed(self) -> None:
-        """Resume reading after a turn of `ColdTurns`, unless the turn has left requests in the buffer again.
+        """Resume reading after a turn (one callback) of `ColdTurns`.
 
-        If requests were left, reading stays paused, and the connection asks for another turn when few enough
-        responses are pending.
+        If the turn has left requests in the buffer, reading stays paused, and the connection asks for another
+        turn when few enough responses are pending.
         """
         self.is_due = False
         if self.paused:

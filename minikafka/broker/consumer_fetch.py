@@ -57,7 +57,8 @@ _Read: TypeAlias = tuple[bytes, RequestRow, PartitionData]
 class ConsumerFetch:
     """One fetch of a consumer, from its arrival until it is answered.
 
-    While the fetch waits, it is a `Waiter` of its partitions or, with a session, the session's `SessionFetch`.
+    A fetch without a session waits as a `Waiter` of its partitions. A fetch of a session waits as the
+    `SessionFetch` of the session.
     """
 
     __slots__ = (
@@ -114,7 +115,10 @@ class ConsumerFetch:
         self.done = self.has_work = self.is_large = self.is_overdue = self.is_updated = False
 
     def begin(self) -> None:
-        """Begin the fetch: answer now, wait for records, or evaluate the fetch in later turns."""
+        """Begin the fetch.
+
+        The fetch is answered now, waits for records, or is evaluated in later turns of the event loop.
+        """
         if self.request.session_id:
             error = self._find_session()
             if error:
@@ -192,7 +196,7 @@ class ConsumerFetch:
             self._take_rows()
 
     def _take_dirty(self, session: ConsumerSession) -> _Steps:
-        """Set `rows` to the partitions of the session that may have changed."""
+        """Set `rows` to the dirty partitions of the session, whose replicas may have something new to send."""
         find = self.fetches.replicas.find
         rows: list[_Named] = []
         for at, item in enumerate(tuple(session.dirty), 1):
@@ -287,7 +291,7 @@ class ConsumerFetch:
         return rows
 
     def work(self, until: int) -> None:
-        """Take steps of `_evaluate` until it returns, or until the time `until` (monotonic ms)."""
+        """Start or continue the evaluation of the fetch, until its end or until the time `until` (monotonic ms)."""
         if self.steps is None:
             self.has_work = False
             self.steps = self._evaluate()
@@ -456,8 +460,8 @@ class ConsumerFetch:
     ) -> bytes | Deferred:
         """Return records, beginning at the fetch offset of `row`. Raises StorageFailed.
 
-        A batch at the fetch offset that exceeds the size limits is returned only while the response has no records
-        yet. After that, no records are returned instead.
+        If the first batch exceeds the size limits and the response already has records, return b"". If the response
+        has no records yet, return this batch whole.
         """
         fetches = self.fetches
         _, _, offset, _, _, max_bytes = row

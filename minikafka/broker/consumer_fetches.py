@@ -47,7 +47,8 @@ class WaitingFetch(Protocol):
 class ConsumerFetches:
     """The fetches of the consumer at the other end of one connection.
 
-    `filled()` is called whenever `is_full` may have become True. `turns` schedules the steps of the large fetch.
+    `filled()` is called whenever `is_full` may have become True. A large fetch is handled in steps, in callbacks
+    that `turns` schedules.
     """
 
     __slots__ = (
@@ -137,7 +138,7 @@ class ConsumerFetches:
         self.refused(ProtocolViolation(reason))
 
     def proceed(self) -> None:
-        """Ask `turns` for a call of `work` if the large fetch has steps to take."""
+        """Let `turns` call `work` soon, if a large fetch is in progress and does not wait for records."""
         if self.large is not None and self.large.has_work and not self.is_queued:
             self.is_queued = True
             self.turns.ask(self)
@@ -151,7 +152,7 @@ class ConsumerFetches:
             self.turns.large.end(self)
 
     def begin_large(self, large: Large) -> None:
-        """Queue a large request. The large requests of all connections begin one after the other, in later turns."""
+        """Queue a large request. The large requests of all connections begin one by one, in later event loop turns."""
         self.large = large
         self.is_queued = True
         self.filled()

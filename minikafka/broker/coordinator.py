@@ -136,7 +136,7 @@ class ConfigChanges(Protocol):
     """The source of changed settings for one listener."""
 
     async def start(self) -> None:
-        """Call the listener for every later change. Return once the listener has this broker's settings."""
+        """Begin to pass changes to the listener; return when the listener has applied the current settings."""
 
     async def apply_now(self) -> None:
         """Call the listener for all changes that were written before this call."""

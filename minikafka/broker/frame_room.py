@@ -65,7 +65,7 @@ class FrameRoom:
         return False
 
     def release(self, receiver: Receiver) -> None:
-        """Release the memory reserved for the connection, or remove the connection from the queue.
+        """Release the memory reserved for the connection. Remove the connection from the queue if it still waits.
 
         Then reserve memory for the next connections in the queue.
         """

@@ -85,7 +85,7 @@ class FramedStream:
         """Called after a frame with a buffer of its own was handled. The buffer may still be in use."""
 
     def received(self) -> int | None:
-        """Return the number of received bytes of the incomplete frame in a buffer of its own; None if there is none."""
+        """Return how many bytes of an incomplete frame with its own buffer have arrived; None without such a frame."""
         return None if self._big is None or self._big_end == self._big_size else self._big_end
 
     def finish(self) -> None:

@@ -20,7 +20,7 @@ PART_ITEMS: Final = 256
 
 
 class GiveWay:
-    """The queue of requests that wait for the turn in which their next part is done."""
+    """A queue of long requests. In each turn of the event loop, the first one does its next part."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -51,7 +51,10 @@ def answer_in_parts(
     encode: Encode,
     context: RequestContext,
 ) -> Steps:
-    """Call `call(part, respond)` for each part, one part per step. Answer when `respond` was called for every part."""
+    """Return the `Steps` that handle a large request, one step for each part. `call(part, respond)` handles a part.
+
+    `call` must call `respond(outcome)` once, now or later. The request is answered when all parts have outcomes.
+    """
     outcomes = _Outcomes()
     for part in parts:
         call(part, outcomes.expect())

@@ -40,9 +40,9 @@ class LargeRequest:
         self._close = close
 
     def work(self, until: int) -> None:
-        """Take steps of the request until its last step, or until the time `until` (monotonic ms).
+        """Continue to decode the request, until the end or until the time `until` (monotonic ms).
 
-        After the last step of a consumer's request, begin the fetch. If the request is malformed, close the
+        When a consumer's request has been decoded, begin the fetch. If the request is malformed, close the
         connection.
         """
         try:

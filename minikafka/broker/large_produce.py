@@ -62,12 +62,12 @@ class LargeProduce:
         self._close(reason)
 
     def proceed(self) -> None:
-        """Ask `ColdTurns` for a turn if the current request has steps left."""
+        """Ask `ColdTurns` for a turn, which is a time slice, if the current request has steps left."""
         if self._steps is not None:
             self._turns.ask(self)
 
     def work(self) -> None:
-        """Take steps until the request is handled or the turn has taken `TURN_MS`."""
+        """Continue the request until it is done or `TURN_MS` have passed."""
         steps = self._steps
         if steps is None:
             return

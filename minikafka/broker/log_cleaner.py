@@ -107,7 +107,7 @@ class LogCleaner:
         self._abort(tp)
 
     def stopped(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Abort the cleaning of the partition, if one is in progress, and remove it from `uncleanable`."""
+        """Remove the partition from `uncleanable`. If the partition is being cleaned, abort the cleaning."""
         self.uncleanable.pop(tp, None)
         self._abort(tp)
 
@@ -136,9 +136,10 @@ class LogCleaner:
                     await self._has_room.wait()
 
     async def _dirtiest(self) -> tuple[Partition, Dirt] | None:
-        """Return the partition to clean next, with its dirty part; None if there is none.
+        """Return the partition to clean next, and the dirty (not yet cleaned) part of its log.
 
         Of the partitions whose cleaning is due, this is the partition with the largest share of dirty bytes.
+        Return None if there is no partition to clean.
         """
         chosen: tuple[Partition, Dirt] | None = None
         largest = 0.0

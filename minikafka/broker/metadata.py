@@ -168,7 +168,8 @@ def _without_remade(
 ) -> Mapping[str, Mapping[int, PartitionState]]:
     """Return the topics of the old snapshot without the topics that were recreated.
 
-    A topic was recreated if `changes` names it and its id in `given` differs from its old id.
+    `given`: the topic ids in the update. `changes`: the partitions in the update. A topic was recreated if the
+    update contains one of its partitions and an id that differs from the topic's id in the old snapshot.
     """
     ids = old.topic_ids
     others = {topic for topic, id_ in given.items() if ids.get(topic, id_) != id_}

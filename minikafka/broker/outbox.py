@@ -97,7 +97,7 @@ class SendTurns:
             self._clock.call_later(0, self._turn)
 
     def turn_bytes(self) -> int:
-        """Return the number of bytes that may be sent to a consumer in this turn."""
+        """Return the maximum number of bytes to send to a consumer in this turn of the event loop."""
         now, produces = self._clock.now(), self._purgatory.finished_produces
         if produces != self._produces:
             self._produces, self._produced_at = produces, now

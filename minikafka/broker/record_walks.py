@@ -85,7 +85,7 @@ class RecordWalks:
             self._clock.call_later(0, self._turn)
 
     def _turn(self) -> None:
-        """Take steps of the active requests in rotation, until `TURN_MS` has passed or one request is finished."""
+        """Check some records of each active request in rotation, until `TURN_MS` has passed or a request is done."""
         self._is_turn_due = False
         end = self._clock.now() + TURN_MS
         for _ in range(STEPS_MAX):

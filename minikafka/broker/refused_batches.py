@@ -61,10 +61,11 @@ class Refusal:
         )
 
     def is_ended_by(self, producer: Producer) -> bool:
-        """True if a batch of `producer` ends the refusal. Called only if the refusal does not apply to the batch.
+        """True if a batch with this producer and first sequence number ends the refusal.
 
-        A batch with the refused producer id ends the refusal. The batch is then the refused batch sent again, a batch
-        with a lower sequence number, or a batch of another producer epoch.
+        A batch ends the refusal if it has the refused producer id. Call this only if `applies_to` is False: the
+        batch is then the refused batch sent again, a batch with a lower sequence number, or a batch of another
+        producer epoch.
         """
         return producer[0] == self.producer[0]
 

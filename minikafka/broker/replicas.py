@@ -179,8 +179,8 @@ class ReplicaManager:
     def before_write(self, append: Callable[[], None]) -> None:
         """Call `append` once, just before the logs are written.
 
-        The logs are written at the end of each tick, in which the requests received from one connection are
-        handled. Outside of a tick, they are written in the next turn of the event loop.
+        A tick is the handling of the requests that were received from one connection. The logs are written at the end
+        of each tick. Outside of a tick, the logs are written in the next turn of the event loop.
         """
         self.purgatory.before_write(append)
 

@@ -58,12 +58,12 @@ class StepGate:
             released.set()
 
     def open(self) -> None:
-        """Release every step."""
+        """Release every held step, and let all blocked operations continue."""
         for step in tuple(self._held):
             self.release(step)
 
     async def reached(self, operation: str, step: str) -> None:
-        """Block the operation that calls this method while the step is held; return at once if it is not held."""
+        """Wait while the step is held, which blocks the calling operation. Return at once if the step is not held."""
         if not self._held:
             return
         name = f"{operation}.{step}"

@@ -26,7 +26,7 @@ def run(
     """Run a coroutine to its end and return its result; Ctrl-C and SIGTERM cancel it.
 
     `limit`: maximum time in seconds (default: the value of `--timeout`). After this time, MinikafkaError is
-    raised. `late`: the first words of its text. Before this call, Ctrl-C kills the process by SIGINT's default
+    raised. `late`: the first words of the error's text. Until this call, Ctrl-C kills the process by SIGINT's default
     action, because Python can lose a KeyboardInterrupt that is raised during an import.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
@@ -81,7 +81,8 @@ def run_with_client(
 ) -> T:
     """Connect a client to the brokers `servers`, run `work` with it, and return the result.
 
-    `limit` and `late`: as in `run`; the limit also replaces the client's own time limits.
+    `limit`: maximum time in seconds (default: the value of `--timeout`), which also replaces the client's own time
+    limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text.
     """
     from minikafka.client import Client
 

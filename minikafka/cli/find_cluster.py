@@ -46,7 +46,10 @@ def bootstrap_servers(bootstrap: str | None, data: str | None) -> str:
 
 
 def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -> str:
-    """Return `zookeeper`, else the ZooKeeper of the cluster in `data`. Raises ClusterError, UsageError."""
+    """Return `zookeeper` if given, else the ZooKeeper address of the cluster in the directory `data`.
+
+    Raises ClusterError, and UsageError if `bootstrap` is given without `zookeeper`.
+    """
     if zookeeper:
         return zookeeper
     if bootstrap:
@@ -59,8 +62,9 @@ def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -
 
 
 def _record_of_running_cluster(data: str | None) -> ClusterRecord:
-    """Return the record of the cluster in `data`, without importing the modules that can start clusters.
+    """Return the content of `cluster.json` in the data directory of a running cluster.
 
+    This function does not import the modules that can start clusters.
     Raises ClusterError if no broker has a process or uses its port. The ports are checked too, because processes
     in another container are invisible.
     """

@@ -131,7 +131,7 @@ def describe(
     data: str | None,
     as_json: bool,
 ) -> None:
-    """Show each GROUP: its partitions with current offset, end of the log and lag, and who reads them.
+    """Show the partitions of each GROUP: committed offset, log end offset, lag, and the member that reads them.
 
     With --json, print one line: an array with an object for each group. With --json and --watch, print such a
     line at each interval.

@@ -112,9 +112,9 @@ def _nothing_answers(
 
 
 async def observe(admin: Admin, faults: Mapping[int, str]) -> Observed:
-    """Return the state of the cluster. Send a client request to every broker that is not in `faults`.
+    """Return the state of the cluster. `faults`: the reason why a broker does not serve clients, by broker id.
 
-    The request asks a broker for the end offsets of the partitions that it leads.
+    Each broker that is not in `faults` gets a client request for the end offsets of the partitions that it leads.
     """
     info, topics = await admin.describe()
     brokers, leaders = await admin.probe(info, topics, info.brokers.keys() - faults.keys())

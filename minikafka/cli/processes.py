@@ -91,7 +91,11 @@ async def _start(wanted: LocalCluster, running: Sequence[int]) -> Differences:
 
 
 class Differences(NamedTuple):
-    """Changed settings, each with the ids of its brokers, and the errors of brokers that were not compared."""
+    """The result of comparing running brokers with their configuration.
+
+    `changes`: changed setting -> ids of the brokers that reported the change. `errors`: broker id -> the error
+    because of which the broker was not compared.
+    """
 
     changes: Mapping[SettingChange, Sequence[int]]
     errors: Mapping[int, Exception]
@@ -157,7 +161,7 @@ def _running(cluster: LocalCluster) -> dict[str, ProcessId]:
 
 
 def started(before: Mapping[str, ProcessId], now: Mapping[str, ProcessId]) -> str:
-    """Return the text that `up` prints: which processes were started, and which were already running."""
+    """Return text for the command `up` to print: which processes were started, and which were already running."""
     new = [name for name, process in now.items() if before.get(name) != process]
     if not new:
         return "already running"

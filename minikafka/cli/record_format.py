@@ -66,7 +66,10 @@ def _constant(data: bytes) -> Writer:
 
 
 def _headers_writer(inner: str) -> Writer:
-    """Return a writer that repeats `inner` for each header, with %k replaced by its name, %v by its value (rpk)."""
+    """Return a writer for the token `%h{inner}`: the text `inner`, repeated for each header as in rpk.
+
+    In `inner`, %k stands for the name of the header, and %v for the value.
+    """
     tokens = {"%k": 0, "%v": 1}
     words = re.split(r"(%.)", inner, flags=re.DOTALL)
     parts = [tokens[word] if word in tokens else unescape(word) for word in words]

@@ -85,7 +85,7 @@ class Shape:
     def item(
         self, key: bytes | None, value: bytes | None, place: str, headers: tuple[Header, ...] = ()
     ) -> Item:
-        """Return a record with this key, value and headers, plus the headers and the partition of this shape."""
+        """Return a record with this key and value, the headers `headers + self.headers`, and the default partition."""
         from minikafka.client import Record
 
         value = None if self.empty_is_null and not value else value

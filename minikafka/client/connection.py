@@ -97,7 +97,7 @@ class Connection:
         self._fail(ConnectionError(f"connection lost: {error or 'closed by the broker'}"))
 
     def drained(self) -> None:
-        """Do nothing: no sender of requests waits until the send queue has become shorter (StreamHandler)."""
+        """Do nothing: no caller waits for the send queue to become shorter (StreamHandler)."""
 
     def _send(self, api: int, version: int, body: codec.Entity) -> int:
         if self._link is None:

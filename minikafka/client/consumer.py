@@ -260,7 +260,7 @@ def consumed_batches(
 
 
 def records_from(data: bytes | None, offset: int) -> tuple[list[Record], int]:
-    """Return the records from `offset` on in the whole batches of a response, and the next fetch offset.
+    """Decode the whole batches of a response; return the records at or above `offset`, and the next fetch offset.
 
     Raises CorruptBatch.
     """

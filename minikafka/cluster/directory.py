@@ -183,7 +183,10 @@ class ClusterDirectory:
             raise ClusterError(f"{self._record_file} is invalid ({error!r}): {hint}") from error
 
     def read_existing(self) -> ClusterRecord:
-        """Return the record. Raises ClusterError if no cluster was ever started in this directory."""
+        """Return the content of `cluster.json`.
+
+        Raises ClusterError if no cluster was ever started in this directory.
+        """
         record = self.read()
         if record is None:
             text = f"there is no cluster in {self.path}"

@@ -170,7 +170,7 @@ class Launcher:
         return Running(ids, bool(ids) or self.running.zookeeper(record) is not None)
 
     def write(self, planned: Plan) -> None:
-        """Write the record, and the configuration files of the brokers."""
+        """Write the cluster record (`cluster.json`) and the configuration files of the brokers."""
         self.postponed.extend(planned.postponed)
         self._save(planned.record)
         self._write_files(planned.record, planned.record.brokers)

@@ -162,7 +162,7 @@ async def call_all(
 async def brokers_know(
     record: ClusterRecord, ids: Collection[int], tp: TopicPartition, clock: Clock
 ) -> bool:
-    """True if the partition may exist: one of the brokers `ids` has it in its metadata, or does not answer.
+    """True if the partition may exist: at least one of the brokers `ids` knows the partition or does not answer.
 
     Also True if `ids` is empty.
     """

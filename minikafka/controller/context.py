@@ -1,10 +1,10 @@
 """The controller's view of the cluster.
 
 Its indexes keep the work for an event proportional to the number of changed partitions (B5).
-Invariants: a partition has an assignment exactly while it is known. `replica_statuses[b]` has the
-partitions with a replica on broker b, `led[b]` has the partitions whose leader is broker b, and
-`unavailable` has the partitions that are New or Offline. `leadership` has only states that ZooKeeper
-accepted or returned.
+Invariants: a partition has an assignment exactly while it is known. `replica_statuses[b]` contains the
+partitions with a replica on broker b, `led[b]` contains the partitions whose leader is broker b, and
+`unavailable` contains the partitions that are New or Offline. `leadership` contains only states that
+ZooKeeper accepted or returned.
 Sets whose order matters are stored as dicts, so that every process iterates in the same order.
 """
 
@@ -199,7 +199,7 @@ class Context:
         return self.partition_statuses.get(tp, PartitionStatus.NON_EXISTENT)
 
     def set_partition_status(self, tp: TopicPartition, status: PartitionStatus) -> None:
-        """Record the partition's state and update `unavailable`."""
+        """Record the partition's state. Add the partition to `unavailable` if it is New or Offline, else remove it."""
         if status is PartitionStatus.NON_EXISTENT:
             self.partition_statuses.pop(tp, None)
         else:

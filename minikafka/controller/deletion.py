@@ -124,7 +124,7 @@ class Deletions:
     # Events during a deletion.
 
     def on_topics_removed(self, topics: Iterable[str]) -> None:
-        """Delete the marks of topics whose nodes another program has deleted (R65)."""
+        """Delete the deletion marks of topics whose nodes another program has deleted (R65)."""
         marked = [topic for topic in topics if topic in self._context.deletions]
         self._started.difference_update(marked)
         if marked:

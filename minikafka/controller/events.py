@@ -216,7 +216,7 @@ ExternalEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrWritten:
-    """Reply to `WriteLeaderAndIsr`; each partition is in exactly one of the three fields.
+    """The reply to `WriteLeaderAndIsr`; each partition is in exactly one of the three fields.
 
     `ok`: partition -> new version of the written node, as ZooKeeper returned it (X23). `conflicts`:
     partitions that were not written, because the node has another version than expected. `failed`:
@@ -230,14 +230,14 @@ class LeaderAndIsrWritten:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrRead:
-    """Reply to `ReadLeaderAndIsr`: the current content of the state nodes that exist."""
+    """The reply to `ReadLeaderAndIsr`: the current content of the state nodes that exist."""
 
     states: Mapping[TopicPartition, LeaderAndIsr]
 
 
 @dataclass(frozen=True, slots=True)
 class UncleanSettingsRead:
-    """Reply to `ReadUncleanSettings`: `unclean.leader.election.enable` of each topic.
+    """The reply to `ReadUncleanSettings`: `unclean.leader.election.enable` of each topic.
 
     A topic without its own setting has the broker's default (A15).
     """
@@ -247,21 +247,21 @@ class UncleanSettingsRead:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentsWritten:
-    """Reply to `WriteAssignments`: the topics that were not written, each with the reason."""
+    """The reply to `WriteAssignments`: the topics that were not written, each with the reason."""
 
     failed: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNodesDeleted:
-    """Reply to `DeleteTopicNodes`: the topics whose nodes were not deleted, each with the reason."""
+    """The reply to `DeleteTopicNodes`: the topics whose nodes were not deleted, each with the reason."""
 
     failed: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicIdsGiven:
-    """Reply to `GiveTopicIds`: the current topic ids; topics without an id are absent."""
+    """The reply to `GiveTopicIds`: the current topic ids; topics without an id are absent."""
 
     ids: Mapping[str, bytes]
 
@@ -352,11 +352,11 @@ class UnwatchStates:
 
 @dataclass(frozen=True, slots=True)
 class TrimReassignments:
-    """Remove these partitions from `/admin/reassign_partitions` (A11).
+    """Remove partitions from `/admin/reassign_partitions` (A11). `finished`: partition -> target replicas.
 
     A partition stays in the node if its target in the node differs from its target in `finished`.
-    The runner deletes the node if no partition is left. The runner always reads the node again
-    afterwards (R60).
+    The runner, which carries out effects, deletes the node if no partition is left. The runner always
+    reads the node again afterwards (R60).
     """
 
     finished: Mapping[TopicPartition, Replicas]

@@ -169,9 +169,9 @@ class ControllerMachine:
     def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
         """Process the event at `now` (monotonic ms) and return its effects in order.
 
-        If the last effect is a question, the next input must be the outcome of the question. `cause`
-        is the id of the external event. An outcome is passed with the `cause` of the event that led to
-        the question.
+        If the last effect is a question (a read or write in ZooKeeper), the next input must be the outcome
+        of the question. `cause`: the id of an external event. With an outcome, pass the `cause` of the event
+        that led to the question.
 
         Raises RuntimeError for an outcome while no question is open, and for an external event while a
         question is open.
@@ -207,8 +207,8 @@ class ControllerMachine:
         """Load the cluster's state, inform all brokers, and resume unfinished work (D5).
 
         Brokers receive the metadata before any LeaderAndIsr (R18). Replicas on dead brokers are moved to
-        Offline only after the elections, so that an election removes all dead replicas of a partition
-        from the ISR in one write, as when a broker dies (X7).
+        Offline only after the elections. Therefore an election removes all dead replicas of a partition
+        from the ISR in one write. The same happens when a broker dies (X7).
         """
         context = self.context
         for broker in event.brokers.values():

@@ -370,7 +370,7 @@ class Reassignments:
             yield from self._complete(complete)
 
     def _start_adding(self, partitions: list[TopicPartition]) -> Procedure[None]:
-        """Steps A1 and A2: raise the leader epochs and start the adding replicas."""
+        """Steps A1 and A2: raise the leader epochs, then start the replicas that the reassignments add."""
         context = self._context
         self._emit_step("A1", partitions)
         yield from self._raise_epochs(partitions)

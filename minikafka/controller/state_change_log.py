@@ -87,7 +87,7 @@ class StateChangeLog:
         self._moved: list[TopicPartition] = []
 
     def record(self, decision: Decision, tp: TopicPartition) -> None:
-        """Keep a decision about the partition for the ledger."""
+        """Keep a decision about the partition until `drain_decisions` returns it."""
         self._decisions.setdefault(decision, []).append(tp)
 
     def record_replica_move(
@@ -142,10 +142,10 @@ class StateChangeLog:
         target: Enum,
         replica: BrokerId | None = None,
     ) -> IllegalTransition:
-        """Log and record a move that the transition table forbids; return the error (F2).
+        """Log and record a state change that the transition table forbids; return the error (F2).
 
-        The error's text includes the lines of `lines_of` about the partition. `replica` is the broker id of
-        the replica that cannot move, or None if the partition itself cannot move.
+        The error's text includes the earlier state changes of the partition (`lines_of`). `replica`: the broker id
+        of the replica whose state cannot change; None if it is the state of the partition itself.
         """
         machine = PARTITION if replica is None else REPLICA
         self.record(Decision(ILLEGAL, machine, replica, previous.value, target.value), tp)

@@ -34,7 +34,7 @@ _MARK_FIELDS: Final = {"ControllerElected": "deletions", "DeletionsChanged": "to
 
 
 class Reference(NamedTuple):
-    """A reference to a ledger line. `cause`: id of the causing event, "" if none. `line`: its name, BROKER#N."""
+    """A reference to a ledger line. `cause`: id of the causing event, "" if none. `line`: the line's name, BROKER#N."""
 
     cause: str
     line: str
@@ -44,7 +44,7 @@ class Reference(NamedTuple):
 
 
 def reference(line: Line) -> Reference:
-    """Return a `Reference` with the name and the cause of a ledger line."""
+    """Return a `Reference` to a ledger line: the line's name, such as 2#417, and the id of the line's cause."""
     return Reference(line["cause"], name_of(line))
 
 

@@ -206,8 +206,8 @@ class Story:
     ) -> Iterator[str]:
         """Yield sentences about the controller's decisions on the leader and the ISR.
 
-        `before`: the partition's state before the chain. `lost`: Unix ms at which the former leader died or
-        stopped, None if unknown.
+        `chain`: the ledger lines about one cause and its effects. `before`: the partition's state before the
+        cause. `lost`: Unix ms at which the former leader died or stopped, None if unknown.
         """
         controller = f"controller {chain.lines[0]['broker']}"
         elected, former = None, before

@@ -278,7 +278,7 @@ def describe(line: Line) -> str:
 
 
 def only_about(line: Line, tp: TopicPartition) -> Line:
-    """Return a copy of the line without the parts about other partitions."""
+    """Return a copy of the ledger line without the parts about partitions other than `tp`."""
     if line["kind"] == WRITE:
         operations = [o for o in line["operations"] if _is_about(o["path"], tp)]
         return {**line, "operations": operations}

@@ -260,7 +260,7 @@ def _under_replicated(picture: Picture) -> list[Finding]:
 
 
 def _members_away(picture: Picture) -> Iterator[Finding]:
-    """Yield a finding for each replica in the ISR that does not work.
+    """Yield a finding for each ISR member whose broker or replica does not work.
 
     Such a replica stays in the ISR until its broker's session expires or the replica lags for too long.
     """

@@ -34,7 +34,7 @@ class Append(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Record a fact about a group in the ledger.
+    """Write a fact about a group to the ledger.
 
     `kind`: one of the constants below. The text under each constant lists the `fields` of this kind.
     """

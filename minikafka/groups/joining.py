@@ -49,7 +49,7 @@ class _Join(NamedTuple):
 
 
 class _Return(NamedTuple):
-    """The return of a static member. `generation` and the later fields have the values before the return."""
+    """A static member that joins again. The fields from `generation` on hold the values from before the JoinGroup."""
 
     join: _Join
     member: Member
@@ -61,7 +61,7 @@ class _Return(NamedTuple):
     rebalance_timeout_ms: int
 
     def is_waiting(self) -> bool:
-        """True if the JoinGroup of this return must still be answered, and no rebalance will answer it.
+        """True if the static member's JoinGroup must still be answered, and no rebalance will answer it.
 
         False also if the JoinGroup was already answered because the member left or returned again.
         """
@@ -171,7 +171,7 @@ class Joining:
             self._add(join, member_id)
 
     def _give_id(self, join: _Join, member_id: str) -> None:
-        """Refuse a JoinGroup with MEMBER_ID_REQUIRED, and send the client this member id.
+        """Answer a JoinGroup request with the error MEMBER_ID_REQUIRED and this new member id.
 
         The client must send JoinGroup again with the member id (KIP-394).
         """

@@ -31,7 +31,7 @@ class Outbox:
         self._commands.append(Answer(caller, response))
 
     def note(self, kind: str, group: Group, **fields: Any) -> None:
-        """Add a command to record a fact about a group."""
+        """Add a `Note`, the command that records a fact about a group in the ledger."""
         self._commands.append(Note(kind, group.group_id, group.generation, fields))
 
     def new_token(self) -> int:

@@ -231,7 +231,7 @@ def _member(fields: _Fields, version: int) -> MemberMetadata:
 def subscribed_topics(subscription: bytes) -> frozenset[str]:
     """Return the topics in a consumer's subscription (ConsumerProtocolSubscription). Raises ValueError.
 
-    Only the fields of version 0 are read, with which every version begins.
+    Every version begins with the fields of version 0. Only these fields are read.
     """
     fields = _Fields(subscription)
     if fields.version < 0:
@@ -245,7 +245,7 @@ def subscribed_topics(subscription: bytes) -> frozenset[str]:
 def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
     """Return the partitions in a consumer's assignment (ConsumerProtocolAssignment). Raises ValueError.
 
-    Only the fields of version 0 are read, with which every version begins.
+    Every version begins with the fields of version 0. Only these fields are read.
     """
     fields = _Fields(assignment)
     fields.is_flexible = False

@@ -1,7 +1,7 @@
 """Requests of clients to the group coordinator, without their encoding. Times are milliseconds.
 
 The broker's APIs create these requests from decoded requests of every version. If a version does not have a
-field, the field has its default value, or the value in its comment.
+field, the field has its default value, or the value that the comment beside the field gives.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Timers:
         heappush(self._heap, (at, next(self._order), timer))
 
     def _drop_first(self) -> None:
-        """Remove the first entry of the heap. The caller has checked that this entry is idle."""
+        """Remove the first entry of the heap. The caller has checked that no timer needs this entry."""
         time, _, timer = heappop(self._heap)
         self._idle -= 1
         if timer.queued_at == time:

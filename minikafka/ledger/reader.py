@@ -37,7 +37,8 @@ _ABOUT_PARTITIONS: Final = tuple(
 def read(directory: str | Path, mentioning: str = "") -> list[Line]:
     """Return the lines in one broker's ledger directory; [] if the directory does not exist.
 
-    `mentioning`: name of a topic. If given, lines of a kind in `_ABOUT_PARTITIONS` that do not name it are skipped.
+    `mentioning`: name of a topic. If given, a line of a kind in `_ABOUT_PARTITIONS` is returned only if the
+    line names the topic.
     """
     mentions = _mentions(mentioning)
 

@@ -11,7 +11,8 @@ One line is one JSON object. Every line has
 A field `partitions` maps topics to partition numbers, for example `{"t": [0, 1]}`. Partitions with the same
 outcome share an entry. A line contains at most `PARTITIONS_MAX` partitions. More partitions are split over
 several lines with the fields `part` (from 1) and `parts`. Invariant: a line is written after the fact that it
-records, except the lines `event`, `step` and a decision `choose`. These lines are written before the fact.
+records. Only three sorts of lines are written before the fact: lines of the kind `event`, lines of the kind `step`,
+and decisions with the verdict `choose`.
 """
 
 from __future__ import annotations

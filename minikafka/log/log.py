@@ -390,7 +390,7 @@ class Log:
         self._activate()
 
     def _replace_empty_segment(self, base_offset: int) -> None:
-        """Replace the empty active segment: the next offset is too far above its base offset (more than 31 bits)."""
+        """Replace the empty active segment, whose base offset is too far below the next offset (more than 31 bits)."""
         with self.failing_for_good():
             self._delete_segment(-1)
             self.segments.append(self._create_segment(base_offset))
@@ -450,7 +450,7 @@ class Log:
 
     @contextmanager
     def failing_for_good(self) -> Iterator[None]:
-        """Return a context manager that refuses further use of the active file if its block raises StorageFailed."""
+        """Return a context manager. If the `with` body raises StorageFailed, the active file refuses further use."""
         try:
             yield
         except StorageFailed as failure:
@@ -633,8 +633,8 @@ class Log:
     def synced(self, end_offset: int, layout_generation: int) -> None:
         """Raise the recovery point to `end_offset` after an fsync of all files.
 
-        `end_offset`, `layout_generation`: the written log end and the layout generation at the start of the fsync.
-        If the layout generation has changed since then, the recovery point does not change.
+        `end_offset`, `layout_generation`: the written log end and `Log.layout_generation` at the start of the fsync.
+        If truncation, deletion or compaction has changed the latter since then, the recovery point stays the same.
         """
         if layout_generation == self.layout_generation:
             self.recovery_point = max(self.recovery_point, end_offset)

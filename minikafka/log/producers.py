@@ -113,7 +113,7 @@ class ProducerState:
         self.seen = True
 
     def holds(self, first: int, last: int) -> bool:
-        """True if the log has the sequence numbers `first` to `last`, and all of them precede those in `batches`."""
+        """True if the log has the sequence numbers `first` to `last`, and `last` precedes every batch in `batches`."""
         if not self.batches:
             return False
         oldest_first, _, _ = self.batches[0]
@@ -379,9 +379,10 @@ def _encode(producer_id: int, state: ProducerState) -> bytes:
 
 
 def _encode_earlier(producer_id: int, state: ProducerState) -> bytes:
-    """Return a producer's entry in a snapshot's extension: `ProducerState.run`, and all batches but the last.
+    """Return the entry of one producer in the extension of a snapshot (the part after Kafka's entries).
 
-    Return b"" if `run` counts only sequence numbers of the last batch, or if the state has no batches.
+    The entry contains `state.run` and all batches except the last, which Kafka's entry contains. Return b"" if the
+    state has no batches, or if `run` counts only sequence numbers of the last batch.
     """
     if not state.batches:
         return b""
@@ -417,8 +418,9 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
 
 
 def _decode_earlier(states: dict[int, ProducerState], data: bytes, position: int) -> None:
-    """Read a snapshot's extension. For each producer, set `run`, and put the earlier batches in front of the last.
+    """Read a snapshot's extension, and add its content to `states`.
 
+    The extension has, for each producer, `ProducerState.run` and all remembered batches but the last.
     `position`: where the extension begins in `data`. Raises ValueError if the extension is invalid.
     """
     try:

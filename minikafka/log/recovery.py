@@ -244,8 +244,8 @@ def _first_to_recover(
 ) -> int:
     """Return the index of the first segment to recover: the one that holds the recovery point.
 
-    After a clean stop, return the number of segments. In both cases, return 0 if there is no epoch file, so that
-    recovery of all segments finds the epochs.
+    After a clean stop, return the number of segments: no segment is recovered. If there is no valid epoch file
+    (`known` is None), always return 0: recovery of all segments finds the epochs.
     """
     if known is None:
         return 0

@@ -365,8 +365,8 @@ class Segment:
         """Choose whole batches to read from `position` on. Return (their size, the offset after their last record).
 
         The size is at most `max_bytes`, unless the first batch is larger. If an index entry lies above `position` and
-        within `max_bytes`, the batches end at the last such entry. `end`: where the batches of the file end, more
-        than `max_bytes` above `position`.
+        within `max_bytes`, the batches end at the last such entry. `end`: the position after the last batch that can
+        be read. The caller ensures that `end` is more than `max_bytes` above `position`.
         """
         entry, base_offset = self.entry_at_or_before(position + max_bytes)
         if entry > position:
@@ -399,8 +399,8 @@ class Segment:
     ) -> tuple[int, int, int] | None:
         """Return (timestamp, offset, leader epoch) of the first record whose timestamp is at least `timestamp`.
 
-        Records below `from_offset`, and records after the byte position `end`, are ignored. Return None if no other
-        record is late enough. Raises CorruptBatch, StorageFailed.
+        Records below `from_offset`, and records after the byte position `end`, are ignored. Return None if
+        every remaining record is older. Raises CorruptBatch, StorageFailed.
         """
         times = self.times
         if self.max_timestamp < timestamp:
@@ -477,7 +477,7 @@ class Segment:
         return end_offset
 
     def _last_indexed(self) -> int:
-        """Return the position in the last entry of the offset index file, 0 without an entry."""
+        """Return the log file position that the last entry of the offset index file contains; 0 without an entry."""
         path = self.path(INDEX)
         if not self.storage.exists(path):
             return 0
@@ -565,7 +565,10 @@ class Segment:
 
 
 def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:
-    """Return (size, offset after them) of the whole batches that lie in the first `limit` bytes of `data`."""
+    """Return (size, next offset) of the whole batches that lie in the first `limit` bytes of `data`.
+
+    The next offset is the offset after the last of these batches; -1 if there is no whole batch.
+    """
     at, next_offset = 0, -1
     limit = min(limit, len(data))
     while limit - at >= HEADER_BYTES:

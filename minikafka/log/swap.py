@@ -33,9 +33,9 @@ def begin(first: Segment) -> None:
 
 
 def undo(first: Segment) -> None:
-    """Rename the copy back to `….cleaned`. The copy is invalid after an fsync of the directory.
+    """Undo `begin`: rename the copy back to `….cleaned`. Raises StorageFailed.
 
-    Raises StorageFailed.
+    After an fsync of the directory, the copy is no longer valid: the next start removes it.
     """
     _rename(first, _KINDS[::-1], SWAP, CLEANED)
 

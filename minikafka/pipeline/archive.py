@@ -53,7 +53,7 @@ class ArchiveSettings:
     """Continue if records were deleted before they were archived; list the lost offsets in `_runs/`."""
 
     def read_options(self) -> ReadOptions:
-        """Return the read options: committed records with headers; lost records are an error."""
+        """Return the options for reading committed records with their headers. Lost records raise an error."""
         options = {
             SERVERS: self.servers,
             SUBSCRIBE: ",".join(self.topics),

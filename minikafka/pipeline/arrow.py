@@ -13,7 +13,7 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def map_in_arrow(table: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
-    """Return the table of the batches that `function` yields. Each task passes its batches to `function`.
+    """Return the table of the batches that `function` yields. Each task calls `function` with the task's input.
 
     Works like `DataFrame.mapInArrow`, but pandas need not be installed.
     """

@@ -132,7 +132,7 @@ def explain(error: BaseException) -> MinikafkaError:
 
 
 def _advised(text: str) -> str | None:
-    """Return the replacement that `_ADVICE` has for the text; None if no pattern matches the whole text."""
+    """Return the text by which `_ADVICE` replaces an error text; None if no pattern matches the whole error text."""
     for pattern, advice in _ADVICE:
         if found := pattern.fullmatch(text):
             return found.expand(advice)

@@ -22,7 +22,11 @@ _OMITTED: Final = ("__pycache__", "tests", "include")
 
 @dataclass(frozen=True)
 class Package:
-    """The archives to submit with a job. `libraries`: None if the executors have pyarrow, numpy and fastcrc."""
+    """The archives to submit with a job.
+
+    `code`: the archive of minikafka's code (`spark/shipping.py`). `libraries`: the archive of pyarrow, numpy and
+    fastcrc; None if the executors already have these packages.
+    """
 
     code: Path
     libraries: Path | None

@@ -93,7 +93,7 @@ class Report:
             self._streams[bar.name] = bar
 
     def stream_ended(self, name: str) -> None:
-        """Remove the bar of a stream."""
+        """Remove the progress bar of a stream that has ended."""
         with self._lock:
             self._streams.pop(name, None)
 

@@ -71,7 +71,7 @@ class TomlTable:
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return the strings in the value of a key, a string or a list. Empty if the key is missing."""
+        """Return the value of a key, which is a string or a list of strings, as a tuple; () if the key is missing."""
         self._read[key] = None
         value = self.values.get(key, [])
         found = [value] if isinstance(value, str) else value

@@ -171,9 +171,10 @@ def _refusal(size: int, header: Header, internal: bool) -> int:
 def valid_run(
     buf: Buffer, view: memoryview, start: int, end: int, offset: int, accept_gaps: bool
 ) -> tuple[list[Header], int, int]:
-    """Return (headers, position after them, offset after them) of the whole, valid batches from `start` on.
+    """Return the headers of the whole, valid batches from `start` on, then the end position and the end offset.
 
-    A batch is valid if it has magic 2 and a correct CRC, lies within [start, end), has no negative last offset
+    The end position is the position after the last of these batches. The end offset is the offset after its last
+    record. A batch is valid if it has magic 2 and a correct CRC, lies within [start, end), has no negative last offset
     delta, and has the expected base offset: `offset` for the first batch (the CRC does not cover the base
     offset). With `accept_gaps` the base offset may also be higher than expected, as in a compacted log.
     """

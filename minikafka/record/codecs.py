@@ -161,7 +161,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Return (number, position after it) of a varint. Raises CorruptBatch if the varint is cut off or too long."""
+    """Return (number, position after the varint). Raises CorruptBatch if the varint is cut off or too long."""
     number = shift = 0
     try:
         while True:

@@ -156,7 +156,7 @@ def _unlz4(data: memoryview) -> Iterator[bytes]:
 
 
 def _lz4_block(block: memoryview, descriptor: bytes, block_max: int) -> bytes:
-    """Return the content of one block. It is decompressed as a separate frame, which verifies the checksum."""
+    """Decompress one block as a separate frame, so that its checksum is verified; return the content."""
     frame = b"".join((LZ4_MAGIC, descriptor, bytes((_checksum_byte(descriptor),)), block, bytes(4)))
     out = bytearray(min(block_max, _LZ4_RATIO_MAX * len(block)))
     try:

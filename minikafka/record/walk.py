@@ -172,7 +172,10 @@ def judge(
 
 
 def _header_is_within(header: Header, span: Span) -> bool:
-    """Return True if the first timestamp and the largest timestamp in the header are within the span."""
+    """True if the header's first timestamp is not before the allowed `span`, and its largest is not after the span.
+
+    A first timestamp of NO_TIMESTAMP is also allowed.
+    """
     base = header[BASE_TIMESTAMP]
     return bool(header[MAX_TIMESTAMP] <= span[1] and (base >= span[0] or base == NO_TIMESTAMP))
 

@@ -4,10 +4,10 @@ A session remembers the partitions that a consumer fetches, so that requests and
 the partitions that changed. The cost of a fetch grows with the number of active partitions, because a
 partition that has not changed since the last response is not read. A partition that may have changed is dirty.
 
-Invariant: a partition of an open session that is not in `ConsumerSession.dirty` is in `Partition.readers`. The
-`Partition` marks its readers dirty when its high watermark, log start offset, role or leader epoch changes.
-While a fetch of the session waits, the dirty partitions are in `Partition.readers` too, so that these changes
-wake the fetch.
+`ConsumerSession.dirty` contains the dirty partitions of a session. `Partition.readers` contains the session
+partitions that become dirty when the replica's high watermark, log start offset, role or leader epoch changes.
+Invariant: in an open session, each partition that is not dirty is in `Partition.readers`. While a fetch of the
+session waits, the dirty partitions are in `Partition.readers` too, so that these changes wake the fetch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CachedPartition:
         self.high_watermark = self.log_start_offset = -1
 
     def mark_dirty(self) -> None:
-        """Add the partition to the session's `dirty`, for the waiting fetch, or the next fetch if no fetch waits."""
+        """Add the partition to the session's `dirty`, and wake the session's waiting fetch, if any."""
         self.partition = None
         session = self.session
         session.dirty[self] = None
@@ -64,7 +64,7 @@ class CachedPartition:
             session.waiting.wake()
 
     def subscribe(self, partition: Partition | None) -> None:
-        """Add this object to the readers of the partition."""
+        """Store `partition`. Unless it is None, also add this `CachedPartition` to `partition.readers`."""
         self.partition = partition
         if partition is not None:
             partition.readers[self] = None
@@ -147,7 +147,7 @@ class ConsumerSession:
             self.dirty.pop(item, None)
 
     def add(self, topic: bytes, row: RequestRow) -> CachedPartition:
-        """Add or change a partition, mark it dirty and return it."""
+        """Add or change a partition; mark the partition dirty, so that it will be read, and return it."""
         item = self.items.get((topic, row[PARTITION]))
         if item is None:
             item = self.items[topic, row[PARTITION]] = CachedPartition(self, topic, row)
@@ -168,11 +168,11 @@ class ConsumerSession:
     def read(
         self, item: CachedPartition, partition: Partition | None, *, has_records: bool
     ) -> None:
-        """Record that a fetch has read a partition that is in `dirty`.
+        """Record that a fetch has read `item`, a partition in `dirty` (the partitions that may have changed).
 
-        If the consumer now has every record that it can read, `partition` is the replica, and the partition is removed
-        from `dirty`. Otherwise `partition` is None, and the partition stays in `dirty`. If the response has records
-        of a partition that stays (`has_records`), the partition moves to the end: other partitions are then read first.
+        `partition`: the replica if the consumer now has every record that it can read, else None. With a replica,
+        `item` is removed from `dirty`. With None, `item` stays in `dirty`, and if the response contains records of
+        `item` (`has_records`), `item` moves to the end of `dirty`. The next fetch then reads other partitions first.
         """
         if partition is not None and self.is_open:
             self.dirty.pop(item, None)

@@ -29,10 +29,11 @@ class _Refused(NamedTuple):
 
 
 class EarlyBatches:
-    """The producers of one partition that sent an early batch, which was refused. Times are monotonic ms.
+    """The producers of one partition whose early batches were refused. Times are monotonic ms.
 
-    `unknown_until`: until this time, a batch of a producer that has no batch in the log also counts as early, unless
-    it is the producer's first batch. The first batch may still arrive.
+    A batch is early if a batch of the same producer with lower sequence numbers is missing. `unknown_until`: until
+    this time, if a producer has no batch in the log, all its batches except its first batch also count as early. The
+    reason is that the first batch may still arrive.
     """
 
     __slots__ = ("_refused", "unknown_until")

@@ -185,9 +185,9 @@ class Follower:
         )
 
     def release_held(self) -> None:
-        """Move partitions that the throttle holds back to the next fetch, as many as the throttle now allows.
+        """Add partitions in `held` (they wait for the throttle) to the next fetch, as many as the throttle now allows.
 
-        Call this before each fetch. Each throttled partition that is moved gets a limit of bytes (`limits`).
+        Call this before each fetch. Each throttled partition that is added gets a limit of bytes (`limits`).
         Partitions that stay in `held` are removed from the session, so that the leader does not send their records.
         """
         granted = 0
@@ -349,8 +349,8 @@ class Follower:
     def _not_fetched(self, key: Key, followed: Followed, error: int, log_start_offset: int) -> None:
         """Process an error or a divergence in a Fetch response.
 
-        An empty log may restart at the leader's log start offset, even if its own offset lies above the
-        leader's log end: no record is lost.
+        After OFFSET_OUT_OF_RANGE, an empty log restarts at the leader's log start offset. This loses no record,
+        even if the empty log's end offset lies above the leader's log end.
         """
         partition = followed.partition
         log = partition.log
@@ -400,7 +400,7 @@ class Follower:
         self.delayed[key] = followed
 
     def get_timer(self, now: int) -> int | None:
-        """Return the time (monotonic ms) at which to call `handle_timer`; None if `delayed` and `held` are empty.
+        """Return the time (monotonic ms) at which to call `handle_timer`; None if no partition waits for that call.
 
         The delay of a partition begins at the first call of this method after `_delay`, which does not know the time.
         """
@@ -413,7 +413,10 @@ class Follower:
         return due
 
     def handle_timer(self, now: int) -> None:
-        """Resume the partitions whose delay is over; they are reconciled again."""
+        """Resume the partitions whose delay is over.
+
+        Before a resumed partition is fetched, its log is compared with the leader's log again.
+        """
         for key, followed in list(self.delayed.items()):
             if 0 < followed.retry_at <= now:
                 del self.delayed[key]

@@ -284,10 +284,10 @@ class Partition:
         self.wake_readers()
 
     def _move_high_watermark(self, offset: int, position: int, generation: int) -> None:
-        """Set the high watermark; its byte position is valid only in layout generation `generation` of the log.
+        """Set the high watermark to `offset`, which is at byte position `position` of the log.
 
-        Set the last stable offset to the start of the first unstable transaction below the high watermark, or to
-        the high watermark if there is no such transaction.
+        The position is valid while `log.layout_generation` is `generation`. The last stable offset becomes the start
+        of the first unstable transaction below the high watermark; without one, it becomes the high watermark.
         """
         self.high_watermark = self.last_stable_offset = offset
         self._high_watermark_position = self._last_stable_position = position
@@ -468,8 +468,9 @@ class Partition:
     def _all_in_sync(self) -> bool:
         """True if every follower is in the ISR.
 
-        Then only a fetch by which a follower passes the high watermark can move the high watermark. Otherwise every
-        fetch must check the high watermark: a follower outside of the ISR may hold it back and then die.
+        If True, the high watermark can move only when a fetch takes a follower's offset above it. If False, every
+        fetch must check the high watermark: a follower outside of the ISR that is about to join holds it back. When
+        this follower dies, the high watermark can move although no follower's offset passes it.
         """
         return len(self.isr_state.isr) > len(self.followers)
 

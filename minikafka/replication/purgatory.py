@@ -47,7 +47,7 @@ class Slot:
         self.answer = answer
 
     def take(self) -> Sequence[Slice] | None:
-        """Return the response and clear the slot, which may be used again; None if there is no response yet."""
+        """Return the response, None if there is none yet. Clear the slot, so that it can be used again."""
         answer, self.answer = self.answer, None
         return answer
 
@@ -217,7 +217,7 @@ class AnswerQueue:
             self.send(out if slots or sent == 1 else (b"".join(out),))  # type: ignore[arg-type]
 
     def _sent(self, sent: int) -> None:
-        """Count `sent` responses as sent. If `measure` selected one of these responses, record its latency."""
+        """Subtract `sent` from `measured`. If the measured response has been sent, record its response time."""
         self.measured -= sent
         if self.measured <= 0:
             self.measured = 0

@@ -1,4 +1,4 @@
-"""A reader of one partition, from which a coordinator loads its state."""
+"""A reader of one partition, which coordinators use to load their state."""
 
 from __future__ import annotations
 

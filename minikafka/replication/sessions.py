@@ -249,7 +249,10 @@ class Session:
         deadline: int,
         now: int,
     ) -> None:
-        """Park a fetch request that lists only `item`, a known partition. This is 0.5 µs faster than `fetch`."""
+        """Do the work of `fetch` for a request that lists only `item`, a partition that is already in the session.
+
+        This method is 0.5 µs faster than `fetch`.
+        """
         self._begin(max_bytes, deadline, now)
         self._fetched(item, leader_epoch, offset, last_epoch, start, now)
         if self.dirty:
@@ -268,7 +271,7 @@ class Session:
     ) -> None:
         """Process one partition of a fetch: the follower has the records from offset `start` up to `offset`.
 
-        If the fetch of the partition is refused, set the item's error or divergence. The code for a follower in the
+        If the fetch of the partition is refused, set `item.error` or `item.diverging`. The code for a follower in the
         ISR is inlined, which saves 0.07 of 4.9 µs per fetch.
         """
         if item.progress is None:
@@ -430,9 +433,10 @@ class Session:
         self.responder.respond(0, topics)
 
     def expire(self, now: int) -> None:
-        """Answer a parked fetch after its deadline with the high watermarks that have moved.
+        """Answer a parked (waiting) fetch whose deadline has passed.
 
-        Also try again to send the partitions that the throttle holds back. Call this every `throttle.RETRY_MS`.
+        If no records can be sent, the response contains only the high watermarks that have moved. Also try again
+        to send the partitions that the throttle holds back. Call this every `throttle.RETRY_MS`.
         """
         if self.held:
             held, self.held = self.held, {}

@@ -20,7 +20,7 @@ _HEAD_START_MS: Final = 100
 
 
 class Throttle:
-    """The number of bytes that throttled replicas may transfer now, and their rate over the last windows.
+    """The number of bytes that throttled replicas may transfer now, and the transfer rate over the last windows.
 
     Bytes are granted continuously, at the limit of the rate. Unused bytes are kept for later. During a transfer
     at most the bytes of one window are kept, to bridge the pauses between two fetches. After an idle window at

@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Waiter(Protocol):
-    """A request that waits for a change of the partition's high watermark, role, or replicas' log start offsets."""
+    """A request that waits until a partition changes: the high watermark, the role, or a replica's log start offset."""
 
     def attempt(self) -> None:
         """Send the response if the request need not wait any longer."""
 
 
 class Reader(Protocol):
-    """A partition in a consumer's fetch session, marked dirty when the replica has something new."""
+    """A partition in a consumer's fetch session. `mark_dirty` is called when the replica has something new to read."""
 
     def mark_dirty(self) -> None:
         """Record that the session must read the partition again.

@@ -50,7 +50,7 @@ class ServedConnection(asyncio.Protocol):
             self.handler.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the open connections and tell aiohttp. This is the event loop's last call."""
+        """Remove the connection from the open connections and tell aiohttp. The event loop calls this method last."""
         self._owner.forget(self)
         self.handler.connection_lost(exc)
 

@@ -202,7 +202,7 @@ def decode_response(body: object) -> ControllerResponse:
 
 
 def encode_controlled_shutdown(broker_id: int, broker_epoch: int) -> Body:
-    """Return the body of a ControlledShutdown: the broker asks the controller to move its leaderships (R23)."""
+    """Return the body of a ControlledShutdown, a broker's request to move its leaderships to other brokers (R23)."""
     return {"broker_id": broker_id, "broker_epoch": broker_epoch}
 
 

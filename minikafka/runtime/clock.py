@@ -54,5 +54,5 @@ class SystemRng:
         return self._random.uniform(low, high)
 
     def shuffled(self, items: Sequence[Any]) -> list[Any]:
-        """Return the same items in random order."""
+        """Return the items in random order."""
         return self._random.sample(items, len(items))

@@ -38,7 +38,7 @@ def compare(sent: Sequence[bytes], read: Sequence[bytes]) -> Difference:
 
 
 def _in_order(sent: Sequence[bytes], read: Sequence[bytes]) -> int:
-    """Return the length of the longest common subsequence of the lists. Fast if few of the lines are out of order."""
+    """Return the length of the longest common subsequence of two lists of lines. Fast if few lines are out of order."""
     first, last = 0, 0
     shorter = min(len(sent), len(read))
     while first < shorter and sent[first] == read[first]:

@@ -106,7 +106,7 @@ class Shape(NamedTuple):
 
 
 def checked(shape: Shape, data: Buffer, pos: int, elements_max: int) -> tuple[Buffer, int]:
-    """Check the value at `pos`; return (buffer, position) from which kio may decode the value.
+    """Check the value at `pos`. Return the buffer and the position from which kio can decode the value.
 
     Raises ProtocolViolation.
     """

@@ -1,4 +1,4 @@
-"""Kafka's tool for consumer groups and `minikafka groups` print the same.
+"""Kafka's tool for consumer groups and `minikafka groups` print the same output.
 
 Java's consumer shares a group with minikafka's consumer.
 
@@ -64,9 +64,9 @@ async def ours(cluster: LocalCluster, *arguments: str) -> list[list[str]]:
 
 
 def words(text: str) -> list[list[str]]:
-    """Return the words of each line of a table, sorted by line and without dashes.
+    """Return the sorted lines of a table, each line as a list of its words without dashes.
 
-    Kafka 3.9 leaves some cells empty where our command prints a dash.
+    Dashes are left out because Kafka 3.9 leaves some cells empty where our command prints a dash.
     """
     lines = [line for line in text.splitlines() if not line.startswith(("Warn:", "Consumer group"))]
     return sorted([word for word in line.split() if word != "-"] for line in lines if line.strip())

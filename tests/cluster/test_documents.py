@@ -90,7 +90,7 @@ def test_blocking_cluster_method_has_the_parameters_of_the_coroutine(name: str) 
 
 @pytest.fixture(scope="module")
 def failed_block(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RuntimeError]:
-    """(data directory, exception) of a cluster whose broker died and whose `with` block raised the exception."""
+    """Return the data directory of a cluster, and the exception that its `with` block raised after a broker died."""
     data = tmp_path_factory.mktemp("failed")
     with pytest.raises(RuntimeError, match="of the test") as caught:
         _fail_after_a_death(data)

@@ -62,7 +62,7 @@ async def client(cluster: LocalCluster):
 
 
 async def fill(client: Client, topic: str, partition: int, first: int, count: int) -> list[tuple]:
-    """Produce the numbers from `first` on as text; return the rows that a reader must get.
+    """Produce `count` numbers as text, beginning with `first`; return the rows that a reader must get.
 
     The rows are right only if `first` is the partition's next offset.
     """

@@ -79,7 +79,8 @@ def varied_log(
 
     The log has updates and delete markers of few keys, every codec, large and small batches, idempotent producers,
     committed and aborted transactions, and batches with LogAppendTime.
-    At step `open_from` of the writing, a transaction that never ends begins; -1: no such transaction.
+    `steps`: the number of steps in which the log is written. `open_from`: the step at which a transaction begins that
+    never ends; -1 for no such transaction.
     """
     log = open_log(storage, directory=directory, segment_bytes=6_000, **settings)
     _Writer(log, rng, now_ms).write(steps, open_from)

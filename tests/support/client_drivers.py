@@ -132,7 +132,7 @@ class Driver:
         return running
 
     async def run(self, verb: str, *arguments: object) -> list[dict[str, Any]]:
-        """Run the program with a verb that ends by itself; return its output lines, decoded from JSON."""
+        """Run one verb (command) of the program to its end; return the output lines, decoded from JSON."""
         running = await self.start(verb, *arguments)
         await running.stop()
         return running.facts

@@ -55,7 +55,10 @@ def catalogue() -> dict[str, Row]:
 
 @cache
 def claims() -> dict[str, tuple[str, ...]]:
-    """Return, by row id, the node ids of the tests that claim the row in their source, in order of path and line."""
+    """Return the node ids of the tests that claim a row (say that they prove the requirement), by row id.
+
+    The claims are read from the source. The node ids are in order of path and line.
+    """
     found: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         module = path.relative_to(TESTS.parent).as_posix()
@@ -112,7 +115,7 @@ def _claims_in_scope() -> dict[str, tuple[str, ...]]:
 
 
 class RowOutcomes:
-    """A pytest plugin that fails the run for each table row of which all tests ran and none passed.
+    """A pytest plugin that fails the run if all tests of a row of the conformance table ran, and none passed.
 
     Only the controlling process, which gets the reports of all workers, makes this check. A run of a part of the suite
     checks only the rows whose tests all belong to that part.
@@ -161,7 +164,10 @@ class RowOutcomes:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Report each unproved row (all tests ran, none passed) as a failed test: pytest counts and prints the row."""
+        """Report each unproved row of the conformance table as a failed test, so that pytest counts and prints the row.
+
+        A row is unproved if all its tests ran and none of them passed.
+        """
         is_worker = hasattr(session.config, "workerinput")
         if is_worker:
             return
@@ -199,7 +205,7 @@ class RowOutcomes:
         row_results.record(self.results(), claiming, today, self._file)
 
     def unproved(self) -> list[str]:
-        """Return the ids of the table rows that no test proved: all tests of the row ran in this session, none passed.
+        """Return the ids of the table rows for which all tests ran in this session but no test passed.
 
         A parametrized test passed if at least one of its cases passed and none of them failed.
         """

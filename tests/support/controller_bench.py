@@ -118,8 +118,8 @@ class RecordingChannels:
 class Candidate:
     """The controller part of one broker: a ZooKeeper session, a broker registration, channels and the service.
 
-    The session is in memory unless `coordination` is given. `tasks` has the tasks of a session that is given.
-    Keys of `config` are Kafka's, with underscores for dots.
+    The session is in memory unless `coordination`, another session, is given. `tasks`: the registry that contains
+    the tasks of the given session. Keys of `config` are Kafka's, with underscores for dots.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class TracedCoordination(MemoryCoordination):
 class ControllerBench(Candidate):
     """The elected controller on broker 1. Brokers 2 and 3 are only registrations of other sessions.
 
-    Brokers answer every StopReplica with success at once; brokers in `refuse` never answer. `trace` has the
+    Brokers answer every StopReplica with success at once; brokers in `refuse` never answer. `trace` contains the
     controller's reads, writes, requests, steps and state transitions, in order.
     """
 
@@ -279,7 +279,7 @@ class ControllerBench(Candidate):
         return state
 
     def join(self, *isr: int, tp: TopicPartition = T0) -> None:
-        """Write these brokers as the ISR to ZooKeeper, as the leader does."""
+        """Write this ISR to the partition's state node, in place of the leader."""
         state = self.state(tp)
         assert state is not None
         grown = LeaderAndIsr(state.leader, state.leader_epoch, isr, state.controller_epoch, 0)
@@ -296,7 +296,7 @@ class ControllerBench(Candidate):
         return path in self.ensemble.nodes
 
     def first(self, what: str, about: str) -> int:
-        """Return the index in `trace` of the first event that equals (what, about)."""
+        """Return the index in `trace` of the first event that is the pair (`what`, `about`)."""
         return next(i for i, event in enumerate(self.trace) if event == (what, about))
 
 

@@ -405,7 +405,7 @@ class World:
     def give_topic_ids(self, topics: Mapping[str, bytes | None]) -> dict[str, bytes]:
         """Write topic ids to the topic nodes; return the ids that were written.
 
-        If a given id is None, a topic with state nodes is skipped. Other topics get their name, padded to 16 bytes.
+        A topic whose id is None gets its name as id, padded to 16 bytes; a topic with state nodes is skipped instead.
         """
         given = {}
         for topic, topic_id in topics.items():

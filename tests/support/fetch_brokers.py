@@ -59,7 +59,7 @@ class _Body:
 
 @dataclass
 class Partition:
-    """A partition with its leader and its log: `batches`: (base offset, last offset, content) of each batch."""
+    """A partition with its leader and its log. `batches`: (base offset, last offset, content) of each batch."""
 
     leader: int = 0
     epoch: int = 0

@@ -36,7 +36,7 @@ class SteppedCluster(MemoryCluster):
         self.at_step: Callable[[int, int, str], None] = lambda broker, number, name: None
 
     def created(self, broker: Broker) -> None:
-        """Wrap the broker's methods named in `STEPS`, so that the begin and end of each call are steps."""
+        """Wrap the broker's methods named in `STEPS`: `at_step` is then called before and after each of their calls."""
         for name in STEPS:
             owner = broker.groups._appends if name.startswith("_") else broker.groups
             method = getattr(owner, name)
@@ -168,7 +168,7 @@ class Life:
 class Faults:
     """The faults of a group's coordinator.
 
-    "kill" and "pause" affect its broker. "move" moves the group's partition to another broker.
+    "kill" and "pause" affect the coordinator's broker. "move" moves the group's partition to another broker.
     """
 
     def __init__(self, cluster: MemoryCluster, away_ms: int = 1_500) -> None:
@@ -177,7 +177,7 @@ class Faults:
 
     @property
     def loop(self) -> SeededLoop:
-        """The running loop."""
+        """The running event loop."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SeededLoop)
         return loop

@@ -12,7 +12,7 @@ from minikafka.wire import codec
 
 
 class GroupRecorder:
-    """Replaces `services.groups`: each method records its request and responds with `answer`."""
+    """A replacement for `services.groups`: each method records its request and responds with `answer`."""
 
     def __init__(self, answer: Any = None) -> None:
         self.answer = answer
@@ -49,7 +49,7 @@ def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) ->
 
 
 class InParts(Protocol):
-    """A coordinator that gets a request in parts, and may delay all its responses until `answer` is called."""
+    """A coordinator that gets a request in parts. `answer` sends the responses that the coordinator has delayed."""
 
     def answer(self) -> None: ...
 

@@ -375,7 +375,7 @@ class GroupStorm:
     # The log.
 
     def finish_appends(self, host: Host) -> None:
-        """Report the outcomes of the broker's oldest pending appends to its coordinator, in log order."""
+        """Complete the broker's oldest pending appends in log order; tell the broker's coordinator each outcome."""
         while host.held and self.rng.random() < 0.9:
             append = host.held.pop(0)
             error = ErrorCode.NONE

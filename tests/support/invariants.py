@@ -8,7 +8,7 @@ Controller epochs never fall, and each epoch has one winner. Every write of a co
 `/controller_epoch` still has the version from the controller's election. For each partition, leader epochs never fall,
 a leader epoch has one leader, the leader is in the ISR, and the ISR is never empty (in decisions, writes and requests).
 A broker that has carried out a request of a newer controller carries out none of an older controller until it restarts.
-A replica in state New is only made a follower, except for the first leader of a new partition.
+A request makes a replica in state New the leader only in leader epoch 0, which is the first epoch of a new partition.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _fences(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _leaderships(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a violation for each line with an empty ISR, or with a leader outside the ISR."""
+    """Yield a violation for each ledger line that states an empty ISR, or a leader outside the ISR."""
     for line in lines:
         for leader, isr in _told(line):
             if not isr:
@@ -135,7 +135,10 @@ def _states(line: Line) -> Iterator[tuple[Tp, dict[str, Any], bool]]:
 
 
 def _written(lines: Sequence[Line]) -> Iterator[tuple[int, Tp, int, int, bool, Line]]:
-    """Yield (zxid, partition, leader, leader epoch, is new, line) for each accepted write of a state."""
+    """Yield one tuple for each accepted write of a partition state.
+
+    The tuple: (zxid, partition, leader, leader epoch, True if the write created the state node, ledger line).
+    """
     for line in lines:
         if line["kind"] == WRITE and line["outcome"] == "ok":
             for tp, data, new in _states(line):

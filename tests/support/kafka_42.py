@@ -47,7 +47,7 @@ class Move:
         await self.stage.write(layout.REASSIGN_PARTITIONS, data)
 
     async def up_to(self, step: str) -> None:
-        """Submit the request, and wait until the controller is held before the step."""
+        """Submit the request, and wait until the controller blocks before this step of the reassignment."""
         await self.stage.hold(f"reassignment.{step}")
         await self.submit()
         assert await self.stage.held(f"reassignment.{step}") == self.cast.controller

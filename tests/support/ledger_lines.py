@@ -57,7 +57,7 @@ class Lines:
         return self.add("decision", cause, **decided, partitions=NAMES)
 
     def isr(self, zxid: int, leader: int, epoch: int, before: list[int], isr: list[int]) -> Any:
-        """Add the leader's write of a smaller ISR."""
+        """Add the ledger line of a leader that has removed a replica from the ISR."""
         fields = {"topic": "t", "partition": 0, "change": "shrink", "leader_epoch": epoch}
         fields |= {"before": before, "isr": isr, "expected": 1, "actual": 2, "zxid": zxid}
         return self.add("isr", "", leader, **fields, outcome="ok", error="")

@@ -84,7 +84,7 @@ class MemoryCoordination:
     without applying the write. "unanswered" applies the write and raises OutcomeUnknown. "lagging" is like
     "unanswered", but reads return the nodes as they were before the write, until the next sync.
     `failures`: exceptions raised by the next calls of any kind, before anything is sent.
-    `multis` has all multis that reached the server. `before_multi(ops)` is called before the server applies a multi.
+    `multis`: all multis that reached the server. `before_multi(ops)` is called before the server applies a multi.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
@@ -216,7 +216,8 @@ class MemoryCoordination:
     async def _turn(self, generation: int | None = None) -> None:
         """Pretend to send a request. Raises NotConnected without a connection.
 
-        Raises StaleSession if `generation` is given and that session is no longer the current one.
+        `generation`: number of the session in which the request must be sent; None for any session. Raises
+        StaleSession if this session is no longer the current one.
         """
         await asyncio.sleep(0)
         if self.failures:

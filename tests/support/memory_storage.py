@@ -107,7 +107,7 @@ class MemoryStorage:
         return next(below, 0)
 
     def check(self, path: str) -> None:
-        """Raise StorageFailed if changes of this path fail."""
+        """Raise StorageFailed if the test has made changes of this path fail."""
         number = self.failure_at(path)
         if number:
             raise _failed(path, number)

@@ -127,7 +127,7 @@ class Ensemble:
         return session
 
     def end_session(self, session: int, *, notify: bool = True) -> None:
-        """End a session, as on its expiry: one transaction deletes the session's ephemeral nodes.
+        """Expire a session: delete the session's ephemeral nodes in one transaction.
 
         With `notify`, the session's connection is closed too, and the client is notified.
         """
@@ -309,7 +309,7 @@ class Ensemble:
 
 
 def _send(change: int, path: str, *tables: Watchers) -> None:
-    """Send the event once to every connection that `tables` list as a watcher of the path; remove these watches."""
+    """Send the event once to every connection that watches the path according to `tables`; remove these watches."""
     connections: dict[Connection, None] = {}
     for watchers in tables:
         connections.update(watchers.pop(path, {}))

@@ -68,7 +68,7 @@ class Operation:
         raise NotImplementedError
 
     async def resume(self) -> None:
-        """Release the broker that `prepare` holds, if any. The controller's step is released by `kill_at_step`."""
+        """Unblock the broker that `prepare` has blocked, if any. The controller is unblocked by `kill_at_step`."""
 
     def missing(self) -> str:
         """Return a part of the documented result that is still missing, "" if nothing is missing."""
@@ -251,10 +251,10 @@ class Superseded(Reassignment):
 
 
 def missing_replicas(stage: Stage, topic: str, target: dict[int, Sequence[int]]) -> str:
-    """Return the first difference between the cluster and the end of an operation, "" if there is none.
+    """Return the first difference between the cluster and the expected result of an operation, "" if none.
 
-    At the end, each partition is assigned to its replicas in `target`. One of these replicas leads, and all replicas on
-    running brokers are in the ISR. No other running broker has a directory of the partition.
+    In the expected result, each partition is assigned to its replicas in `target`. One of these replicas leads, and
+    all replicas on running brokers are in the ISR. No other running broker has a directory of the partition.
     """
     for partition, replicas in target.items():
         tp = TopicPartition(topic, partition)
@@ -278,7 +278,7 @@ OPERATIONS = {kind.name: kind for kind in (Creation, Deletion, ControlledShutdow
 
 
 def staged(stage: Stage, cast: Cast, operation: str, step: str, topic: str) -> Operation:
-    """Return the operation named `operation`, in the variant in which the controller reaches the step."""
+    """Return the named operation. If it has several variants, choose one in which the controller reaches `step`."""
     kind = Superseded if (operation, step) == (REASSIGNMENT, "U3") else OPERATIONS[operation]
     return kind(stage, cast, topic, step)
 

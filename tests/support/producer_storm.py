@@ -59,7 +59,7 @@ class Storm:
 
     @property
     def loop(self) -> SeededLoop:
-        """The running loop."""
+        """The running event loop."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SeededLoop)
         return loop

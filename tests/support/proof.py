@@ -24,7 +24,7 @@ _noted = Level.TABLE
 
 
 def begin() -> None:
-    """Reset the level at the start of a test."""
+    """Reset the recorded level to TABLE. Called at the start of each test."""
     global _noted
     _noted = Level.TABLE
 

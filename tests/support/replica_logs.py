@@ -53,7 +53,7 @@ def marked(encoded: bytes, attributes: int) -> bytes:
 
 
 def with_invalid_record(encoded: bytes) -> bytes:
-    """Return a batch whose first record is too short for its content, with a valid checksum."""
+    """Return the batch with one subtracted from the length field of its first record. The checksum is valid."""
     changed = bytearray(encoded)
     changed[61] -= 2
     return marked(bytes(changed), 0)

@@ -20,7 +20,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one test over all its parameters, and the level of the test."""
+    """The outcome of one test over all its parameters, and the level of the test: table, memory or real."""
 
     outcome: str
     level: Level
@@ -45,7 +45,10 @@ def recorded_on(file: Path = FILE) -> str:
 def record(
     results: Mapping[str, Result], claiming: Collection[str], today: str, file: Path = FILE
 ) -> None:
-    """Merge the results of today's run into the file. Keep only the tests in `claiming`, which claim a table row."""
+    """Merge the results of today's run into the file.
+
+    `claiming`: the tests that claim to prove a row of docs/conformance.md. All other tests are removed from the file.
+    """
     merged = {**read(file), **results}
     kept = {test: str(merged[test]) for test in sorted(merged) if test in claiming}
     file.write_text(json.dumps({"last_run": today, "tests": kept}, indent=1) + "\n")

@@ -1,7 +1,7 @@
 """An admin client without a network. A dictionary holds the partitions; the results are those of a real controller.
 
-A reassignment is listed `looks` times and then completes. A reassignment does not complete while one of its new
-brokers is in `paused`.
+The attribute `looks` is the number of times that a reassignment is listed before it completes. A reassignment
+does not complete while one of its new brokers is in the attribute `paused`.
 """
 
 from __future__ import annotations

@@ -166,7 +166,10 @@ class SeededLoop(asyncio.AbstractEventLoop):
             self._put(*callback)
 
     def _end_tasks(self) -> None:
-        """Cancel all unfinished tasks, including tasks of dead processes, so that none is garbage-collected pending."""
+        """Cancel all unfinished tasks, including tasks of dead processes.
+
+        Otherwise asyncio would report each pending task when the task is garbage-collected.
+        """
         errors = list(self.errors)
         for process in self._processes:
             process.is_dead = process.is_paused = False

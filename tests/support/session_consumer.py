@@ -1,7 +1,7 @@
 """A consumer that fetches in an incremental session (KIP-227), over a connection of the native client.
 
-It handles the session as Kafka's FetchSessionHandler does: the first request is full, later requests have only the
-partitions whose fetch position has changed, and an error starts a new session.
+The consumer handles the session as Kafka's FetchSessionHandler does. The first request lists all partitions. Later
+requests list only the partitions whose fetch position has changed. An error starts a new session.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class SoloConfigChanges:
 
 
 class SoloController:
-    """The Controller that never changes."""
+    """A `Controller` whose operations change nothing."""
 
     controller_id = -1
     is_active = True

@@ -55,7 +55,10 @@ class Formats:
         frame.write.format(name).mode("append").options(**self._servers | given).save()
 
     def copy(self, source: str, sink: str, checkpoint: Path, given: dict, to: str) -> list[int]:
-        """Stream the records that `given` selects to the topic `to`; return the number of rows of each micro-batch."""
+        """Copy records to the topic `to` with a stream; return the number of rows of each micro-batch.
+
+        `given`: the options of the source, which select the records.
+        """
         frame = self.spark.readStream.format(source).options(**self._servers | given).load()
         wanted = "key", "value", "headers"
         writer = frame.select(*wanted).writeStream.format(sink).options(**self._servers, topic=to)

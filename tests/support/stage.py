@@ -60,7 +60,7 @@ class Stage(abc.ABC):
 
     @abc.abstractmethod
     async def held(self, step: str) -> int:
-        """Wait until a broker blocks at the step, and return its id."""
+        """Wait until a broker blocks at the named step; return the id of this broker."""
 
     @abc.abstractmethod
     async def release(self, step: str, brokers: Sequence[int] | None = None) -> None:
@@ -144,7 +144,7 @@ class Stage(abc.ABC):
         return None if found is None else layout.decode_state(*found)
 
     def tree(self) -> dict[str, tuple[bytes, int]]:
-        """Return (data, version) by path of every znode that a controller may write."""
+        """Return (data, version) of each znode that controllers can write, by the path of the znode."""
         found: dict[str, tuple[bytes, int]] = {}
         for root in ("/controller", "/controller_epoch", "/brokers/topics", "/admin", "/config"):
             self._walk(root, found)

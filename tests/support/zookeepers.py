@@ -65,7 +65,7 @@ def shared_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[M
 async def ensemble(
     shared_ensemble: list[ManagedZooKeeper],
 ) -> AsyncIterator[list[ManagedZooKeeper]]:
-    """Yield the three servers of one ensemble. After the test, start servers again that the test has stopped."""
+    """Yield the three servers of one ensemble. After the test, restart the servers that the test has stopped."""
     yield shared_ensemble
     await heal_servers(shared_ensemble)
 
@@ -130,7 +130,7 @@ class Client(ZooKeeperCoordination):
         return [event.state for event in self.seen]
 
     async def until(self, state: SessionState, *, seconds: float = 20) -> None:
-        """Wait until the session enters that state, or has entered it since `seen` was last cleared."""
+        """Wait until an event in `seen` has this state. Return at once if an event already has it."""
         async with asyncio.timeout(seconds):
             while state not in self.states():  # noqa: ASYNC110 - the stream is taken by `seen`
                 await asyncio.sleep(0.005)

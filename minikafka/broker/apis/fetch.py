@@ -15,8 +15,8 @@ of any consumer. The session of a follower ends with its connection.
 
 Reads from followers (KIP-392): from version 11, a follower also answers consumers, up to the high watermark that it
 knows. If `replica.selector.class` is set, the leader returns a preferred read replica: a follower that is in the ISR
-and in the client's rack, and has the offset. It returns none if the leader itself is in the client's rack. A leader
-that has named a follower sends this follower each new high watermark at once.
+and in the client's rack, and has the offset. The leader returns no replica if the leader itself is in the client's
+rack. A leader that has named a follower sends this follower each new high watermark at once.
 
 Records beyond the first 64 KiB of a response are read when the client's socket can take them, in pieces of at most
 256 KiB. All clients of a broker share a budget of 64 MiB for such pieces. As the budget is used up, the pieces get
@@ -29,10 +29,10 @@ connection's next request is handled after such a fetch is answered. While 16 fe
 its next request waits too.
 
 A consumer's request of 8 KiB or more and a follower's request of 16 KiB or more are also decoded in steps. The broker
-handles one such request at a time. A Fetch may have at most 1 MiB, which is enough for 30,000 partitions. A larger one
-closes the connection. So does a follower's session of more than 10,000 partitions. The sessions of all
-consumers together have at most 100,000 partitions; beyond this number, sessions are replaced as when all slots are
-taken. A fetch of more than 4,096 partitions without a session does not wait for records.
+handles one such request at a time. The connection is closed if a Fetch is larger than 1 MiB (enough for 30,000
+partitions), or if a follower's session has more than 10,000 partitions. The sessions of all consumers together have at
+most 100,000 partitions. Beyond this number, sessions are replaced in the same way as when all slots are taken. A fetch
+of more than 4,096 partitions without a session does not wait for records.
 """
 
 from __future__ import annotations

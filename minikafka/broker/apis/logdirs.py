@@ -82,7 +82,7 @@ def _replica(services: Services, replica: Replica) -> dict[str, Any]:
 
 
 def alter_replica_log_dirs(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the response to an AlterReplicaLogDirs request as `Steps`, one step for each replica."""
+    """Return the response to an AlterReplicaLogDirs request, as a generator that yields after each replica."""
     api, version = ALTER_REPLICA_LOG_DIRS, context.version
     directories = {entry.path: entry for entry in services.replicas.log_directories()}
     hosted = {

@@ -141,7 +141,7 @@ def _error_if_not_hosted(services: Services, tp: TopicPartition) -> int:
 
 
 def _repeated(request: Entity) -> Generator[None, None, set[tuple[str, int]]]:
-    """Return the partitions that the request names twice. Yields after each topic and every 64 partitions."""
+    """Return the partitions that the request names twice. Pause (`yield`) after each topic and every 64 partitions."""
     named: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
     for topic in request.topics:

@@ -502,7 +502,7 @@ class ProduceApi:
             self.walked = _WALKED_MAX
 
     def _walk_all(self, view: memoryview, request: ProduceRequest) -> bool:
-        """Check the records of a request, where required. Return False if the checks continue in later turns."""
+        """Check the records of a request, where required. Return False if the checks will be finished later."""
         verdicts: dict[int, int | Walk] = {}
         for topic, parts in request.topics:
             for number, start, end in parts:
@@ -571,7 +571,7 @@ class ProduceApi:
         return PendingPartition(number, error)
 
     def _forget_sent_refusals(self) -> None:
-        """Mark each `Refusal` whose response was sent. Drop each `Refusal` that no longer applies to later batches."""
+        """Mark each `Refusal` (refused batch) whose response was sent; drop each one that affects no later batch."""
         waiting = set(map(id, self.answers.entries))
         for refusal in self.refused.values():
             refusal.is_sent = id(refusal.response) not in waiting
@@ -591,7 +591,7 @@ def _count_refusal(partition: Partition, error: int, size: int) -> None:
 def _outcome(
     walk: Walk, buf: bytearray, view: memoryview, start: int, end: int
 ) -> tuple[bytearray, memoryview, int, int, int]:
-    """Return (buffer, view, start, end, error) of a finished walk: the batch to append, and its records' error code."""
+    """Return (buffer, view, start, end, error code) of the batch to append. `walk` has checked the batch's records."""
     if isinstance(walk.verdict, int):
         return buf, view, start, end, walk.verdict
     return walk.verdict, memoryview(walk.verdict), 0, len(walk.verdict), 0

@@ -75,7 +75,7 @@ def _too_many(replicas: int) -> PartitionResult:
 async def _alter(
     services: Services, named: Sequence[TopicPartition], targets: Targets
 ) -> dict[TopicPartition, PartitionResult]:
-    """Let the controller alter the reassignments of the partitions `named`. Return the result of each partition.
+    """Let the controller alter the reassignment of each partition in `named`; return the result of each partition.
 
     A long list is handled in parts, so that other requests are served between the parts. Raises KafkaError
     NOT_CONTROLLER.

@@ -129,7 +129,7 @@ class Deletion:
         self._waited: list[Partition] = []
 
     def is_complete(self) -> bool:
-        """Return True if every partition has failed or its low watermark has reached the offset."""
+        """Return True if each partition has failed, or has a low watermark at or above the given offset."""
         for row in self._waiting:
             if row.partition is not None:
                 self._check(row, row.partition)
@@ -150,7 +150,7 @@ class Deletion:
         self._timer = self._services.clock.call_later(max(timeout_ms, 1), self._expire)
 
     def attempt(self) -> None:
-        """Answer the request if every partition has failed or its low watermark has reached the offset."""
+        """Answer the request if each partition has failed, or has a low watermark at or above the given offset."""
         if self._timer is not None and self.is_complete():
             self._answer()
 
@@ -169,7 +169,7 @@ class Deletion:
         self._context.answer(self.response())
 
     def response(self) -> Steps:
-        """Return the response with the current results as `Steps`."""
+        """Return a generator that encodes the response, with the current results, in steps."""
         return response_in_steps(
             DELETE_RECORDS,
             self._context.version,

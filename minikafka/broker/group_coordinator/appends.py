@@ -35,8 +35,8 @@ class Log(Protocol):
     def before_write(self, append: Callable[[], None]) -> None:
         """Call `append` once, just before logs are written.
 
-        Logs are written at the end of each tick, in which the requests received from one connection are
-        handled. Outside of a tick, they are written in the next turn of the event loop.
+        A tick is the handling of the requests that were received from one connection. Logs are written at the end
+        of each tick. Outside of a tick, logs are written in the next turn of the event loop.
         """
 
 

@@ -164,8 +164,9 @@ class Election:
     async def _read_back(self, wanted: Won) -> Won | None:
         """Read the nodes after a lost response or a lost race, to find out whether this broker won (S17).
 
-        This broker won if `/controller` belongs to its current session and `/controller_epoch` has the
-        epoch in `wanted`. A node of an earlier session of this broker does not count.
+        `wanted`: the epoch that this broker tried to write to `/controller_epoch`, and the version of that
+        node after the write. This broker won if the node has this epoch and version, and if `/controller`
+        belongs to this broker's current session. A node of an earlier session does not count.
         """
         await self._coordination.connected()
         await self._coordination.sync(election.EPOCH)

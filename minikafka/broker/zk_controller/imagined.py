@@ -247,7 +247,7 @@ class ImaginedChannels:
         return {}
 
     def answer(self) -> bool:
-        """Answer all kept requests with success; return True if there were any requests."""
+        """Answer all unanswered requests with success; return True if there were any requests."""
         requests, self._unanswered = self._unanswered, deque()
         for broker_id, request, on_response in requests:
             named = () if isinstance(request, UpdateMetadataRequest) else request.partitions

@@ -198,7 +198,7 @@ class Planner:
     # Running.
 
     def _twin(self) -> Term:
-        """Return a Term with a copy of the active controller's machine. It writes only to the imagined ZooKeeper."""
+        """Return a Term that runs a copy of the active controller's machine on the imagined ZooKeeper."""
         context = self._machine.context
         machine = _SilentMachine(context.controller_id, context.epoch, self._machine.settings)
         machine.copy_from(self._machine)

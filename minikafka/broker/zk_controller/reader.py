@@ -239,7 +239,10 @@ class Reader:
         return [IsrChanged((), states)] if dirty else []
 
     async def watch_states(self, partitions: Iterable[TopicPartition]) -> None:
-        """Queue a read of the state nodes of partitions being reassigned; the read sets their watches (E10)."""
+        """Queue a read of the state nodes of these partitions, which are being reassigned.
+
+        The read also sets a watch on each node (E10).
+        """
         for tp in partitions:
             self._reassigning[partition_states.path_of(tp)] = tp
             self._dirty_states[tp] = None

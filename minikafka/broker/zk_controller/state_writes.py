@@ -61,7 +61,7 @@ async def write_states(
 
 
 class _Batch:
-    """The states that one multi writes; `pending` has the states without an outcome yet.
+    """The states that one multi writes. `pending`: the states that have no outcome yet.
 
     `parents`: the absent parent nodes, in one set that all batches share. The first batch that needs a parent
     creates it. ZooKeeper carries out later batches afterwards, so they need not create the parent.

@@ -104,13 +104,14 @@ class Channels(Protocol):
         """Return the number of requests that the broker has not answered yet."""
 
     def backlog(self) -> dict[BrokerId, int]:
-        """Return the number of unanswered requests of each broker with a channel (C39)."""
+        """Return the number of requests without a response, by broker id, for every channel (C39)."""
 
 
 class Term:
     """The runner of one `ControllerMachine`, from the election until the controller resigns or `end` is called.
 
-    `holds_node()` sets the watch on `/controller`, reads the node, and returns True if this session still owns it.
+    `holds_node`: a function that sets the watch on `/controller`, reads the node, and returns True if this session
+    still owns the node.
     """
 
     def __init__(
@@ -173,9 +174,9 @@ class Term:
         self._filled.set()
 
     async def ask(self, event: Callable[[int], ExternalEvent]) -> Any:
-        """Queue the event `event(ticket)`; return the machine's answer to this event. Raises KafkaError.
+        """Queue the event `event(ticket)`; return the state machine's answer to this event. Raises KafkaError.
 
-        `ticket` is a new number. The machine's answer repeats this number to show which event it answers.
+        `ticket` is a new number. The answer contains the same number to show which event is answered.
         """
         self._tickets += 1
         ticket = self._tickets

@@ -118,7 +118,10 @@ class TermSession:
         return []
 
     async def write(self, operations: Sequence[MultiOp]) -> list[Stat | None]:
-        """Send one multi; return the Stats of its operations. Raises ControllerMoved when the check fails."""
+        """Send one multi that begins with the check of the controller epoch; return the Stats of `operations`.
+
+        Raises ControllerMoved if this check fails.
+        """
         return await fenced_multi(
             self._coordination,
             self._ledger,

@@ -55,9 +55,10 @@ def _partition(context: Context, tp: TopicPartition) -> dict[str, Any]:
 
 
 def _deletion(context: Context, topic: str) -> dict[str, Any]:
-    """Return why the topic's deletion waits, its remaining replicas, and its partitions being reassigned.
+    """Return the state of the topic's deletion.
 
-    Each replica is a list [broker, partition, state].
+    `waits_for`: the reason why the deletion waits, None if there is none. `replicas`: at most `_REPLICAS_MAX` replicas
+    that are not deleted yet, each as [broker, partition, state]. `reassigning`: the partitions being reassigned.
     """
     left = [
         [broker, tp.partition, status.value]

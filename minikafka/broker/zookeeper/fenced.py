@@ -16,8 +16,8 @@ from minikafka.zk.nodes.reader import get_one
 async def read_back(coordination: Coordination, path: str) -> bytes | None:
     """Return the data of a node after a write whose answer was lost; None if there is no node.
 
-    Sync first, because the server of a new connection may not have the write yet. Raises OutcomeUnknown if the
-    node cannot be read.
+    Sync first, because the server of a new connection possibly has not received the write yet. Raises OutcomeUnknown
+    if the node cannot be read.
     """
     try:
         await coordination.sync(path)

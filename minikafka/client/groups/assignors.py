@@ -68,7 +68,10 @@ class Assignor(NamedTuple):
 
 
 def assign_ranges(members: Members, counts: Counts) -> Shares:
-    """Assign each member consecutive partitions of each topic; if uneven, the first members get one more."""
+    """Assign consecutive partitions of each topic to each member.
+
+    If the numbers cannot be equal, the first members get one partition more.
+    """
     shares: Shares = {member.id: [] for member in members}
     for topic, count in sorted(counts.items()):
         readers = _in_order(m for m in members if topic in m.subscription.topics)

@@ -465,7 +465,7 @@ class GroupConsumer:
     # Positions and offsets
 
     async def _find_positions(self) -> None:
-        """Look up the positions of assigned partitions without a position."""
+        """Look up a start position for each assigned partition that has no position yet."""
         missing = sorted(self._fetching.without_position)
         if not missing:
             return

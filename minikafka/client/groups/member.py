@@ -46,7 +46,7 @@ JOIN_GRACE_MS: Final = 5_000
 
 
 class GroupMember:
-    """The requests of one member. `late`: returns True if the application exceeds `max_poll_interval_ms`."""
+    """The requests of one member. `late()` returns True if the application exceeds `max_poll_interval_ms`."""
 
     def __init__(
         self,

@@ -140,7 +140,7 @@ class Membership:
         self.state = State.STABLE
 
     def abort_join(self) -> None:
-        """Record that the join failed and must be repeated. The next JoinGroup has the `reason` of the failed one."""
+        """Record that the join failed and must be repeated. The next JoinGroup contains the same `reason` again."""
         self.state = State.UNJOINED
         self.must_rejoin = True
 

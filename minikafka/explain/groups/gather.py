@@ -140,7 +140,10 @@ class OffsetsReader:
         self._now = wall_ms
 
     async def lags(self, report: Answer, readable: Collection[TopicPartition]) -> list[Lag] | None:
-        """Return the lags of the partitions in `readable` with a committed offset; None after an error or timeout."""
+        """Return the lag of each partition in `readable` for which the group has committed an offset.
+
+        Return None after an error or timeout.
+        """
         try:
             async with asyncio.timeout(TIMEOUT_MS / 1000):
                 return await self._lags(report, readable)

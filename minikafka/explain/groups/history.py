@@ -44,7 +44,7 @@ class Entry:
 
     @property
     def time(self) -> int:
-        """Time (Unix ms) at which the rebalance started. If no line is about a start, the time of the first line."""
+        """Time (Unix ms) of the rebalance's start; the time of the entry's first line if no line records a start."""
         return int((self.start or self.lines[0])["time"])
 
     @property
@@ -98,7 +98,10 @@ class Entry:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry as JSON-able values. Each ledger line has all its fields, and its name and description."""
+        """Return the entry as a dict for JSON.
+
+        `lines` contains each ledger line with all its fields, a name (`line`) and a description (`text`).
+        """
         stable, joined = self.find(commands.STABLE), self.find(commands.COMPLETING)
         return {
             "time": self.time,

@@ -96,9 +96,10 @@ def _partition(picture: Picture) -> tuple[Finding, ...]:
 
 
 def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
-    """Yield a finding about the current rebalance, if any.
+    """Yield a finding about the current rebalance, if there is one.
 
-    The finding has one cause for each member, or for the write, that the rebalance waits for.
+    The causes in the finding explain why the rebalance is not complete: for example, a member has not joined, or
+    the assignment is still being written.
     """
     if report["state"] not in (_PREPARING, _COMPLETING):
         return

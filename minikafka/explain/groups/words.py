@@ -45,7 +45,7 @@ def count(number: int, noun: str) -> str:
 
 
 def cause_of(line: Line) -> str:
-    """Return a description of the cause in the line about the start of a rebalance."""
+    """Return a description of the cause of a rebalance. `line`: the ledger line about the start of the rebalance."""
     member = member_name(line["member"], line.get("instance"))
     cause: str = line["trigger"]
     words: dict[str, str] = {
@@ -95,7 +95,7 @@ def last_of(line: Line) -> str:
 
 
 def leader_of(line: Line) -> str:
-    """Return the name of the group's leader in the line's generation."""
+    """Return the displayed name of the group leader that the ledger line contains."""
     return member_name(line["leader"], line.get("leader_instance"))
 
 

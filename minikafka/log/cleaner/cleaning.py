@@ -1,8 +1,8 @@
 """The cleaning of one log, as steps that a separate process carries out (`CleaningTask`).
 
-The first pass maps the keys of the dirty records. The second pass copies every group of segments, without the
-records that are obsolete according to the map. After copying a group, the process reports the group, and the
-broker replaces the segments of the group by their copy (`log/swap.py`).
+The first pass maps the keys of the dirty (not yet cleaned) records. The second pass copies every group of segments,
+without the records that are obsolete according to the map. After copying a group, the process reports the group, and
+the broker replaces the segments of the group by their copy (`log/swap.py`).
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ class Dirt(NamedTuple):
 
 
 def dirt_of(log: Log, last_stable_offset: int, wall_ms: int) -> Dirt:
-    """Return the dirty part of the log that may be cleaned at this time (Unix ms). Raises StorageFailed.
+    """Return the dirty part of the log, without records that must not be cleaned yet. Raises StorageFailed.
 
-    The timestamps of segments are read only if a compaction lag is set.
+    `wall_ms`: the current time (Unix ms). The timestamps of segments are read only if a compaction lag is set.
     """
     segments = log.segments
     first_dirty = first_dirty_offset(log)
@@ -62,7 +62,7 @@ def dirt_of(log: Log, last_stable_offset: int, wall_ms: int) -> Dirt:
 
 
 def first_dirty_offset(log: Log) -> int:
-    """Return the offset from which the next cleaning maps keys."""
+    """Return the offset at which the dirty (not yet cleaned) part of the log begins."""
     return max(log.gaps.first_dirty_offset or 0, log.log_start_offset)
 
 

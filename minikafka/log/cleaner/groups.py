@@ -12,7 +12,7 @@ from minikafka.log.segment import RELATIVE_OFFSET_MAX
 
 
 class Size(NamedTuple):
-    """One segment: its base offset, and the bytes of its records and of its two indexes."""
+    """One segment: its base offset, and the sizes (in bytes) of its records and of its two indexes."""
 
     base_offset: int
     records: int

@@ -31,7 +31,7 @@ _OFFSET: Final = Struct(">q")
 
 
 class OffsetMap:
-    """The latest offset of each key. `latest_offset`: the dirty records up to this offset were mapped."""
+    """The latest offset of each key. The dirty (not yet cleaned) records up to `latest_offset` are mapped."""
 
     __slots__ = ("_buckets", "_count", "_dict_max", "_latest", "_mask", "capacity", "latest_offset")
 

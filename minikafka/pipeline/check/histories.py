@@ -235,7 +235,10 @@ def _topic(spark: SparkSession, source: str, servers: str | None) -> DataFrame:
 
 
 def _parsed(lines: DataFrame, schema: str) -> DataFrame:
-    """Return the columns `line` and `place`, then the fields of the JSON object in `line` as columns."""
+    """Return the columns `line` and `place`, and a column for each field of the JSON object in `line`.
+
+    `place`: the URL of the file or, for a topic, the offset of the line.
+    """
     row = f.from_json("line", schema).alias("row")
     return lines.select("line", "place", row).select("line", "place", "row.*")
 

@@ -72,7 +72,10 @@ def _sequence_findings(batches: DataFrame) -> DataFrame:
 
 
 def _of_replicas(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
-    """Return the rows, one per batch, as anomalies. Equal anomalies of several replicas become one row."""
+    """Return the rows of `table` as anomalies of this kind. Equal anomalies of several replicas become one row.
+
+    Each row of `table` is one batch.
+    """
     given = {"offset": f.col("base_offset"), **columns}
     found = finding(table, kind, brokers=f.array("broker"), **given)
     same = found.groupBy("kind", *PARTITION, "offset", "count", "detail")
@@ -112,9 +115,9 @@ def undecodable(faults: DataFrame) -> DataFrame:
 def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
     """Return the offsets below the high watermark at which a record differs or is missing on some replicas.
 
-    `records`: the records of all batches that are not `shared` in `logs.groups`. The column `brokers` of
-    the result lists the brokers without the record. It also lists the brokers whose record differs from the record
-    that the largest group of brokers has.
+    `records`: the records of all batches whose column `shared` in `logs.groups` is false (the batch is not the
+    same on every replica). The column `brokers` of the result lists the brokers without the record. The column also
+    lists the brokers whose record differs from the record that the largest group of brokers has.
     """
     limits = table.select(*_REPLICA, "start", "dense_from", "high_watermark")
     every = limits.groupBy(*PARTITION).agg(
@@ -157,7 +160,7 @@ def _holders(records: DataFrame, limits: DataFrame) -> DataFrame:
 
 
 def _whole() -> Column:
-    """Return a hash of the fields of a record that must be equal on all replicas."""
+    """Return a hash of those record fields that must be equal on all replicas."""
     return f.xxhash64(
         f.col("leader_epoch"),
         f.col("attributes").bitwiseAND(f.lit(~_VARYING)),

@@ -120,9 +120,9 @@ def is_control() -> Column:
 def groups(valid: DataFrame, table: DataFrame) -> DataFrame:
     """Return one row for each distinct batch, with the brokers that have the batch.
 
-    The column `shared` is true if every replica that must hold the batch's offsets has the batch. A replica does not
-    count as having a batch that starts at or above the replica's own high watermark, if the batch ends below the
-    high watermark of another replica.
+    The column `shared` is true if every replica that must hold the batch's offsets has the batch. A batch that
+    starts at or above a replica's own high watermark does not count for that replica, if the whole batch is below
+    the high watermark of another replica.
     """
     own = f.broadcast(table.select("broker", *PARTITION, "start", "high_watermark", "committed"))
     counting = valid.join(own, ["broker", *PARTITION]).where(

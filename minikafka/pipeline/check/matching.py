@@ -91,7 +91,10 @@ class Matched:
 
 
 def match(sends: DataFrame, logs: DataFrame, table: DataFrame) -> Matched:
-    """Return the sends joined with the data records of the logs. `logs`: the result of `present`."""
+    """Match each send of a producer with a data record in the logs; return the result.
+
+    `logs`: the data records, from `present`. `table`: the offset limits of each replica.
+    """
     acked = sends.where("outcome = 'ok' AND offset >= 0").select(
         "producer", "sequence", *_PLACE, f.col("content").alias("sent")
     )
@@ -222,8 +225,9 @@ def _reordered(matched: Matched) -> DataFrame:
     """Return an anomaly for each record whose predecessor in the log was sent after the record.
 
     The predecessor is the same producer's previous record in the partition, by offset. A record that is missing at
-    its acknowledged offset is compared at the offset where its content was found. This is done only if exactly one
-    missing record and one surplus record (it matches no send by offset) of the topic have this content.
+    its acknowledged offset is compared at the offset of the surplus record with the same content. A surplus record
+    is a record in the log that matches no send by offset. The record is not compared if the topic has several
+    missing records or several surplus records with this content.
     """
     columns = ("producer", "sequence", *_PLACE)
     unique = matched.claims.where("found = 1 AND missing = 1").select(

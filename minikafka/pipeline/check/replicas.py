@@ -87,7 +87,7 @@ def running_brokers(directories: Iterable[Path]) -> list[int]:
 
 
 def _is_locked(file: Path) -> bool:
-    """True if a broker holds the lock file. The test briefly takes a shared lock and writes nothing."""
+    """True if a broker holds the lock file. This function briefly takes a shared lock and writes nothing."""
     try:
         with file.open("rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)

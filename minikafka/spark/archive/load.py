@@ -85,7 +85,10 @@ class Runs:
 
 
 def _joined(runs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Join adjacent runs without missing offsets, such as the runs before and after a file border."""
+    """Return the runs of offsets. Two adjacent runs become one run if no offset is missing in them or between them.
+
+    For example, the last run of a file and the first run of the next file can become one run.
+    """
     found: list[tuple[int, int, int, int]] = []
     for start, end, before, records in runs:
         if found:

@@ -1,4 +1,4 @@
-"""Reads the batch headers of one Fetch response: the complete batches, and the next offset to fetch.
+"""The complete batches of one Fetch response and the next offset to fetch, found by reading the batch headers.
 
 The work is proportional to the number of batches, not of records. Invariant: `sections` yields a batch only
 if all its bytes are present and, if a checksum function is given, its CRC-32C is right. A batch that is

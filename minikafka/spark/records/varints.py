@@ -31,7 +31,7 @@ def sizes(raw: npt.NDArray[np.uint64]) -> Numbers:
 
 
 def binary(columns: Sequence[Numbers], between: bytes = b"") -> pa.Array:
-    """Return one binary value per row: the bytes `between`, then the numbers of the row as zigzag varints.
+    """Return one binary value per row: the fixed bytes in `between`, then the row's numbers as zigzag varints.
 
     A row has one number from each column.
     """

@@ -61,7 +61,7 @@ class _Place(NamedTuple):
     last_offset: int
 
     def follows(self, before: _Place) -> bool:
-        """True if this batch can be decoded together with the batch `before`."""
+        """True if this batch can be decoded together with the batch before it (`before`)."""
         is_same = (self.topic, self.partition) == (before.topic, before.partition)
         return is_same and before.last_offset < self.base_offset
 

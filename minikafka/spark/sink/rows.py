@@ -190,9 +190,10 @@ def _check_partitions(
 def _with_origin(
     column: pa.Array | None, origin: Origin, numbers: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """Return the header list of each row, with the header of `origin` as the last header.
+    """Return the header list of each row. The last header of each list states the origin of the row.
 
-    `column`: the rows' own header lists, or None. `numbers`: the number of each row in the task.
+    `column`: the rows' own header lists, or None. `origin`: the origin of the task's rows. `numbers`: the
+    number of each row in the task.
     """
     count = len(numbers)
     values = origin.values(numbers)

@@ -1,4 +1,4 @@
-"""Reports the loss of records that a query should read (option `failOnDataLoss`)."""
+"""The error or warning about lost records that a query should have read (option `failOnDataLoss`)."""
 
 from __future__ import annotations
 

@@ -129,9 +129,9 @@ def _unknown(missing: Sequence[str], option: str) -> KafkaError:
 
 
 def _check_named(bound: Bound, partitions: Mapping[TopicPartition, Position]) -> None:
-    """Raise `ConfigError` if `bound` was set by partition and does not name exactly the existing partitions.
+    """Raise `ConfigError` if `bound` is set by partition, and does not name exactly the existing partitions.
 
-    Spark's own Kafka source has the same rule.
+    `bound`: the start or the end of the range to read. Spark's own Kafka source has the same rule.
     """
     if isinstance(bound.numbers, int):
         return

@@ -237,7 +237,8 @@ def parse_list_offsets(answer: memoryview) -> dict[TopicPartition, OffsetRespons
 def parse_epoch_ends(answer: memoryview) -> dict[TopicPartition, OffsetResponse]:
     """Parse the body of an OffsetForLeaderEpoch v3 response.
 
-    For each partition, the response has the largest epoch up to the requested epoch, and its end offset.
+    For each partition, the response contains the largest epoch up to the requested epoch, and the end offset of
+    this epoch.
     """
     reader = Reader(answer)
     reader.int32()  # throttle time

@@ -1,4 +1,7 @@
-"""Whole brokers on Apache ZooKeeper: effects of the controller in znodes, ledgers, on disks and for clients."""
+"""Tests of the controller with whole brokers on Apache ZooKeeper.
+
+The tests check znodes, the brokers' ledgers and disks, and the responses to clients.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Brokers are killed at every named step of an operation, and the operation still ends as documented.
 
-Every step of creation, reassignment, deletion and controlled shutdown is held in turn. While it is held, the
-controller, or the leader or a follower of the changed partitions, is killed. The brokers are whole brokers in memory,
-in virtual time, under several schedules. `tests/cluster/test_crash_points.py` repeats some cases with real processes.
+Each case blocks the controller at one step of creation, reassignment, deletion or controlled shutdown. Then the case
+kills the controller, or the leader or a follower of the changed partitions. Complete brokers run in memory and in
+virtual time. Every case runs under several schedules. `tests/cluster/test_crash_points.py` repeats some cases
+with real processes.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Side:
         return await client.children(path, watch=True)
 
     def noted(self, session: int, kind: WatchKind, path: str, signal: WatchSignal) -> None:
-        """Record a watch's signal for `signals_so_far`."""
+        """Record a signal that a watch of the session has sent. `signals_so_far` returns the recorded signals."""
         self.signals[session].append((kind.value, path, signal.value))
 
     async def end_session(self, session: int, *, expires: bool) -> None:
@@ -103,7 +103,7 @@ class Side:
         await until(lambda: client.generation > generation)
 
     async def signals_so_far(self) -> list[list[tuple[str, str, str]]]:
-        """Wait for outstanding signals, and return each session's signals since the last call."""
+        """Wait for outstanding watch signals. Return the signals of each session since the last call of this method."""
         await asyncio.gather(*(client.sync("/") for client in self.clients))
         await asyncio.sleep(0)
         taken, self.signals[:] = [list(one) for one in self.signals], [[] for _ in self.signals]
@@ -163,7 +163,7 @@ class Comparison:
 
 
 class Generator:
-    """Random steps drawn from a seed."""
+    """A source of random test steps: ZooKeeper operations, and ends of sessions. Equal seeds give equal steps."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -234,7 +234,7 @@ class Generator:
 
 
 async def apply_write(client: RecordingClient, op: Any) -> object:
-    """Carry out the operation with the client's create, set or delete, not in a multi."""
+    """Carry out one Create, Set or Delete with the client's method for this operation, without a multi."""
     if isinstance(op, Create):
         return await client.create(
             op.path, op.data, ephemeral=op.ephemeral, sequential=op.sequential

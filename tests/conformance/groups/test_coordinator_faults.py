@@ -1,4 +1,7 @@
-"""A group coordinator is killed, paused or moved at each step: no commit is lost, members keep their generation."""
+"""Faults of a group coordinator: the coordinator is killed, paused or moved while it handles requests.
+
+The tests check that no commit is lost and that the members keep their generation.
+"""
 
 from __future__ import annotations
 

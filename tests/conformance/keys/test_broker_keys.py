@@ -1,4 +1,4 @@
-"""Effects of those broker configuration keys that no other test shows, on whole brokers in virtual time."""
+"""The broker configuration keys that no other test covers: their effects on whole brokers in virtual time."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Reader:
 
 
 class Days(days.Days):
-    """Two simulated days. `written` has the (timestamp, value) of each record, by partition and then by offset."""
+    """Two simulated days. `written`: the (timestamp, value) of each record, by partition and then by offset."""
 
     def __init__(self, cluster: MemoryCluster, user: Client, seed: int) -> None:
         super().__init__(cluster, user, seed)

@@ -41,7 +41,10 @@ def every(directory: str, suffix: str) -> str:
 
 
 def fill(log: Log) -> int:
-    """Append batches of all codecs in four epochs, some of two idempotent producers; return the number of batches."""
+    """Append batches with all codecs in four epochs; return the number of batches.
+
+    Two idempotent producers send some of the batches.
+    """
     chance = random.Random(1)
     sequences = {7: 0, 8: 0}
     timestamp = 1_700_000_000_000

@@ -24,7 +24,10 @@ async def create(cluster: LocalCluster, *names: str, partitions: int = 3) -> Non
 
 
 def content(rows: list[dict], *more: str) -> list[str]:
-    """Return each row as text, sorted. A text has the columns that a producer sets, then the columns `more`."""
+    """Return the rows as sorted texts.
+
+    Each text has the values of the columns in `CONTENT`, then the values of the columns that `more` names.
+    """
     return sorted(str([row[name] for name in (*CONTENT, *more)]) for row in rows)
 
 

@@ -22,7 +22,7 @@ START = SystemClock().wall_ms() // (10 * MINUTE) * 10 * MINUTE
 
 
 def at(minute: float, user: str, ms: int = 1) -> Record:
-    """Return a record with a JSON value of `user` and `ms`, at `minute` minutes after `START`."""
+    """Return a record whose time is `minute` minutes after `START`. The JSON value has the fields `user` and `ms`."""
     value = json.dumps({"user": user, "ms": ms}).encode()
     return Record(key=user.encode(), value=value, timestamp=START + int(minute * MINUTE))
 

@@ -179,7 +179,7 @@ async def test_connection_handles_a_limited_number_of_fetched_partitions_per_loo
 
 
 class LongTurns(LoopClock):
-    """A clock that advances by a turn's time limit at each reading, so that a turn handles only one piece of work."""
+    """A clock that advances by `TURN_MS` whenever it is read, so that a turn handles only one piece of work."""
 
     time = 0
 

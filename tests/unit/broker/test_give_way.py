@@ -74,7 +74,7 @@ class Turns:
 
 
 class Watched(tuple[Any, ...]):
-    """The elements of a request. Each read of an element is counted in `turns`."""
+    """The elements of a request. `turns` counts how many elements are read in each turn of the event loop."""
 
     __slots__ = ()
     turns: Turns

@@ -29,7 +29,7 @@ def run(
     settings: dict[str, str] = COMPACT,
     **config: object,
 ) -> None:
-    """Run a scenario on brokers with these configuration keys, and with topic t with these settings."""
+    """Run a scenario on brokers with the configuration `config`, which host a topic t with the settings `settings`."""
 
     async def scene() -> None:
         keys = {"log_cleaner_backoff_ms": SECOND, **config}

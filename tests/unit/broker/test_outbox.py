@@ -142,7 +142,7 @@ def test_waiting_consumers_are_served_one_per_event_loop_turn() -> None:
 
 
 class Turns:
-    """The `SendTurns` under test. `yields`: number of turns that first yielded the processor to other processes."""
+    """The `SendTurns` under test. `yields`: number of times that the processor was yielded to other processes."""
 
     def __init__(self) -> None:
         self.loop = Loop()

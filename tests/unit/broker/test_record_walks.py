@@ -412,7 +412,7 @@ async def test_append_time_is_set_in_a_batch_that_is_recompressed() -> None:
 async def test_record_checks_are_deferred_to_later_turns_when_a_turn_takes_too_long(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock decides, because the size of a batch does not tell how long the check of its records (walk) takes."""
+    """The broker measures the time of a turn, because the size of a batch does not tell how long its check takes."""
     batch = build([Record(0, 1000, None, bytes(20_000), ())])
     begun: list[PendingWalks] = []
     add = RecordWalks.add

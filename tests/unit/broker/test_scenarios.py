@@ -1,4 +1,4 @@
-"""The ledgers of brokers in memory clusters: the lines that they contain, and no violated invariants."""
+"""The ledgers of brokers in a `MemoryCluster`. Every test also checks that no invariant is violated."""
 
 from __future__ import annotations
 

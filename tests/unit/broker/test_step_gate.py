@@ -1,4 +1,4 @@
-"""The step gate, which blocks and reports every operation that reaches a held step."""
+"""The step gate. While a named step is held, every operation that reaches the step is blocked and reported."""
 
 from __future__ import annotations
 

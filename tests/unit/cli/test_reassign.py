@@ -1,4 +1,4 @@
-"""The command `reassign` with scripted partitions: its output and exit codes."""
+"""The output and exit codes of the command `reassign`, with an admin client that only simulates a cluster."""
 
 from __future__ import annotations
 

@@ -271,7 +271,10 @@ def test_cancelling_is_refused_when_it_would_remove_every_replica_in_sync():
 
 
 def test_cancelling_is_refused_when_the_only_replica_in_sync_is_dead():
-    """No replica leads, so no election would prevent the removal of the only replica that has every record."""
+    """The cancellation would delete broker 1's replica, the only replica that has every record.
+
+    With a leader, the election of another leader would fail and thereby stop the cancellation. Here no replica leads.
+    """
     world = World(brokers=3).create("t", [0])
     world.reassign({T0: [1, 2]})
     world.shrink(T0, [0, 1])

@@ -1,4 +1,4 @@
-"""One log directory: the names of logs, and closing it after a disk failure."""
+"""One log directory: names, checkpoints, symbolic links, deletions and disk failures."""
 
 from __future__ import annotations
 

@@ -342,7 +342,7 @@ class TestTimestamps:
 class TestTruncating:
     @pytest.fixture
     def cut(self, storage: MemoryStorage) -> Log:
-        """Return a log of offsets 0 to 24 in segments of ten single records; the epoch of a record is offset // 8."""
+        """Return a log of offsets 0 to 24, with ten records per segment. The epoch of a record is offset // 8."""
         return three_segments(storage)
 
     @pytest.mark.parametrize("offset", [24, 21, 20, 19, 15, 10, 9, 1, 0])

@@ -71,7 +71,7 @@ def test_duplicate_of_one_of_the_last_five_batches_gets_the_original_offset(
 def test_batch_older_than_the_last_five_is_recognized_as_a_duplicate(
     states: ProducerStates,
 ) -> None:
-    """A Java producer may have more than five batches in flight when it changes to the next leader."""
+    """A Java producer can have more than five batches in flight when it changes to the next leader."""
     states.update(header(0), 100)
     for i in range(1, 300):
         states.update(header(i), 100 + i)

@@ -252,7 +252,7 @@ def begun(storage: MemoryStorage) -> tuple[LogDirectory, Replacement]:
 
 
 def contents() -> list[list[Record]]:
-    """Return two lists: the records in a log before and after a replacement of its segments is completed."""
+    """Return two lists: the records of a log before `Replacement.complete`, and its records afterwards."""
     directory, replacement = begun(MemoryStorage())
     log = directory.logs[TP]
     original = list(records(read_all(log)))

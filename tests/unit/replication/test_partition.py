@@ -234,7 +234,7 @@ def test_follower_truncates_records_of_epochs_unknown_to_the_leader() -> None:
 
 
 def test_dead_follower_does_not_hold_the_high_watermark_back() -> None:
-    """The dead follower is not in the ISR: no LeaderAndIsr reports its death, and it never fetches again."""
+    """No LeaderAndIsr reports the death of a follower outside the ISR, and this follower never fetches again."""
     r = Replicas((0, 1, 2), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1")
@@ -444,7 +444,7 @@ class TestPositions:
 
 
 class TestLastStableOffset:
-    """A transaction holds the last stable offset at its first record until its marker is committed."""
+    """The last stable offset stops at the start of an open transaction until the end marker is committed."""
 
     def led(self) -> Replicas:
         r = Replicas((0, 1))

@@ -85,7 +85,7 @@ class Consumer:
     def fetch_in_session(
         self, session: tuple[int, int], offset: int, *, broker: int = 9
     ) -> list[int]:
-        """Fetch partition 0 in a fetch session; return the error code of each response. `broker`: -1 for a consumer."""
+        """Fetch partition 0 in a session; return the received error codes. `broker`: replica id, -1 for a consumer."""
         partition = self.replica.partition
         epochs = (partition.leader_epoch, partition.log.epochs.latest)
         row = (0, epochs[0], offset, epochs[1], 0, 1 << 20)
@@ -102,7 +102,7 @@ class Consumer:
         rows: list[RequestRow],
         forgotten: Sequence[tuple[bytes, Sequence[int]]] = (),
     ) -> None:
-        """Send a fetch of topic t in a fetch session, with a maximum wait of 60 s. `broker`: -1 for a consumer."""
+        """Send a fetch of topic t in a session; maximum wait 60 s. `broker`: replica id, -1 for a consumer."""
         topics, limits = [(b"t", rows)], (60_000, 1, 1 << 20)
         data = encode_follower_request(7, b"", broker, limits, session, topics, forgotten)
         frame, body = bytearray(data), 4 + 8 + 2

@@ -178,7 +178,10 @@ async def test_refused_offset_delete_response_has_no_partitions(cold: Cold) -> N
 
 
 class Coordinator:
-    """A coordinator that answers calls at once, or, if `is_late` is True, in `answer`, the last call first."""
+    """A coordinator that answers each call at once.
+
+    If `is_late` is true, calls are answered only when the test calls `answer`, the last call first.
+    """
 
     def __init__(self, *, is_late: bool = False) -> None:
         self.sizes: list[int] = []

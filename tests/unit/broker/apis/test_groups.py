@@ -321,7 +321,10 @@ def test_delete_groups_answers_each_group_once(version: int) -> None:
 
 
 class Counting:
-    """A coordinator that answers calls with `outcome(request)`: at once, or in `answer` if `is_late` is True."""
+    """A coordinator that answers each call with `outcome(request)`.
+
+    The answer is sent at once. If `is_late` is True, the answer is sent when the test calls `answer`.
+    """
 
     def __init__(self, outcome: Any, *, is_late: bool = False) -> None:
         self.sizes: list[int] = []

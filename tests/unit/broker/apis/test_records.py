@@ -1,4 +1,4 @@
-"""DeleteRecords: its refusals, the log start offsets after it, and the replicas that it waits for."""
+"""DeleteRecords: refused requests, the resulting log start offsets, and the wait for followers."""
 
 from __future__ import annotations
 

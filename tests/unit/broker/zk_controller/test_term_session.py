@@ -1,4 +1,4 @@
-"""The session of a controller term: a later session never continues it."""
+"""The ZooKeeper session of a controller term. No read of the term is repeated in a later session."""
 
 from __future__ import annotations
 

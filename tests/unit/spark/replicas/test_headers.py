@@ -1,4 +1,4 @@
-"""The batches found in the bytes of segment files, valid or not."""
+"""The valid and the invalid batches that are found in the bytes of segment files."""
 
 from __future__ import annotations
 
