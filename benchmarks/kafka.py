@@ -74,7 +74,10 @@ def produce_request(
 
 
 def produce_answer(version: int, topic: str) -> Answer:
-    """Return the expected successful response for one topic and one partition. Offsets are not checked."""
+    """Return the size of a successful response with one partition, and the bytes by which it is recognized.
+
+    Offsets and times in the response may have any value.
+    """
     name = len(topic.encode())
     if version >= FLEXIBLE_PRODUCE:
         # The fields before the error code: length, correlation, tags, topics, name, partitions, index. The fields

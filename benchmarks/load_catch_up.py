@@ -82,7 +82,7 @@ def _read(topic: str, leader: Leader, end: int) -> int:
 
 
 def _receive(session: Session, view: memoryview) -> int:
-    """Read one frame without the length field into the buffer, and return the size of the frame."""
+    """Receive one frame. Write its content after the length field to `view`, and return the content's size."""
     size: int = LENGTH.unpack(session.socket.recv(4, socket.MSG_WAITALL))[0]
     filled = 0
     while filled < size:

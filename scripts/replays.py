@@ -32,7 +32,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Copy:
-    """A record of the copied topic. `source`: partition and offset of the original record in the source topic."""
+    """A record in the copy of the topic. `source`: partition and offset of the original in the source topic."""
 
     partition: int
     source: Place

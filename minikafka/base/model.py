@@ -178,7 +178,7 @@ class LeaderAndIsrRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpdateMetadataRequest:
-    """Request of the controller with all live brokers and the partitions that changed (J3)."""
+    """Request from the controller with all live brokers and the partitions that changed (J3)."""
 
     controller_id: BrokerId
     controller_epoch: Epoch

@@ -1,4 +1,4 @@
-"""A Fetch request of many partitions, which is decoded in steps. A follower's request is also handled in steps."""
+"""A Fetch request of many partitions, decoded in steps. A follower's request is then carried out in steps too."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class HostedReplicas(Protocol):
         """Return every log directory with its replicas."""
 
     def room(self, directory: str) -> tuple[int, int]:
-        """Return (total, usable) bytes of the disk that holds the directory. Raises StorageFailed."""
+        """Return (total, usable) bytes of the disk that holds this log directory. Raises StorageFailed."""
 
 
 @dataclass(slots=True)

@@ -192,7 +192,7 @@ class RequestBatch:
         )
 
     def _metadata_states(self) -> Iterator[PartitionState]:
-        """Yield the client metadata of each collected partition that has a known leader and ISR."""
+        """Yield the state for UpdateMetadata of each collected partition that has a known leader and ISR."""
         context = self._context
         offline: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}
         """Cache: assigned replicas -> offline replicas, because many partitions have the same replicas."""

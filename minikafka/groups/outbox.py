@@ -1,4 +1,4 @@
-"""The commands of the coordinator's current call, and the appends that have not completed yet."""
+"""The commands that the coordinator's current call will return, and the appends that have not completed yet."""
 
 from __future__ import annotations
 

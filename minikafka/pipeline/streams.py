@@ -65,7 +65,7 @@ def parse_trigger(text: str) -> Trigger | None:
 
 @dataclass(frozen=True)
 class StreamTotals:
-    """The counts of one run of a stream."""
+    """The numbers of micro-batches, rows and unread offsets of one run of a stream."""
 
     batches: int
     rows_read: int

@@ -217,7 +217,7 @@ class AnswerQueue:
             self.send(out if slots or sent == 1 else (b"".join(out),))  # type: ignore[arg-type]
 
     def _sent(self, sent: int) -> None:
-        """Subtract `sent` from `measured`. If the measured response has been sent, record its response time."""
+        """Count responses that were sent. If the measured response is among them, record its response time."""
         self.measured -= sent
         if self.measured <= 0:
             self.measured = 0

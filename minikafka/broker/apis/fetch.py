@@ -170,7 +170,7 @@ class FetchApi:
         self.consumers.begin_large(LargeRequest(self.consumers, steps, self.refused))
 
     def _large_steps(self, body: bytearray, version: int, correlation: int) -> Steps:
-        """Decode a request in steps. For a consumer, return the fetch, which the caller must begin.
+        """Decode a request in steps. For a consumer, return a `ConsumerFetch` that has not begun yet.
 
         For a follower, carry out the fetch in further steps and return None. Raises ProtocolViolation.
         """

@@ -1,4 +1,4 @@
-"""Writing partition states in multis of limited size, each state at the node version that the decision used.
+"""Writing partition states in multis of limited size. Each write requires the node version that the controller knew.
 
 Invariants: versions are taken from ZooKeeper's answers, never predicted (X23). If one state of a multi conflicts
 or fails, the other states of the multi are still written (R3).

@@ -180,8 +180,8 @@ def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
     """Return one binary column for each entry of `columns`. The entry has the byte range of each value in `data`.
 
     Byte ranges must not overlap. They must be in the order of the records and, within a record, in the order of
-    `columns`. One Arrow array splits `data` into gap, key, gap, value, gap, and so on. Arrow's `take` then copies,
-    for example, all keys.
+    `columns`. An Arrow array is made whose elements divide `data` into gap, key, gap, value, gap, and so on. Arrow's
+    `take` then copies, for example, all keys.
     """
     count, width = len(columns[0].starts), 2 * len(columns)
     borders = np.zeros(count * width + 1, dtype=np.int32)

@@ -202,7 +202,7 @@ def latest_positions(options: ReadOptions, start: Positions) -> Positions:
 
 
 def _ends_before(latest: Position, start: Position) -> bool:
-    """True if the log end `latest` is below `start`. A recreated topic gives False."""
+    """True if the log end `latest` is below `start`. Always False if the topic was recreated in between."""
     return latest.offset < start.offset and not latest.is_of_another_topic(start)
 
 
