@@ -95,12 +95,12 @@ def test_empty_isr_is_a_violation_in_every_kind_of_ledger_line(ledger: Lines) ->
     assert found(ledger).count("an empty ISR") == 4
 
 
-def test_write_without_an_epoch_check_is_a_violation(ledger: Lines) -> None:
+def test_controller_write_without_an_epoch_check_is_a_violation(ledger: Lines) -> None:
     ledger.state("1-1", 5, 1, 3, 1)["check"] = None
     assert "a write without the check of the controller epoch: 1#2" in found(ledger)
 
 
-def test_write_with_the_check_of_another_epoch_is_a_violation(ledger: Lines) -> None:
+def test_controller_write_with_the_check_of_another_epoch_is_a_violation(ledger: Lines) -> None:
     ledger.state("1-1", 5, 1, 3, 1)["check"] = {"path": "/controller_epoch", "version": 7}
     assert "checked version 7, not 1: 1#2" in found(ledger)
 

@@ -251,7 +251,7 @@ async def test_leaderless_partition_gets_a_leader_when_unclean_election_is_enabl
 
 
 @pytest.mark.row("R61", "H3")
-async def test_unclean_election_on_request_elects_a_leader(
+async def test_elect_leaders_request_of_unclean_type_elects_a_leader_outside_the_isr(
     cluster: LocalCluster, admin: AdminClient
 ) -> None:
     await create(cluster, admin, "confluent-asked", [[2, 3]])

@@ -98,7 +98,7 @@ def test_cleaned_log_has_the_same_batches_as_a_log_cleaned_by_kafka(
     compare(storage, tmp_path)
 
 
-def test_transaction_that_ends_above_the_last_stable_offset_is_cleaned_as_by_kafka(
+def test_transaction_across_the_last_stable_offset_is_cleaned_as_by_kafka(
     tmp_path: Path,
 ) -> None:
     """Each log has one transaction that never ends. Other transactions begin below and end above its first offset."""

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-async def test_batches_are_refused_as_by_kafka(tmp_path: Path) -> None:
+async def test_kafkas_log_validator_and_our_tests_agree_which_produced_batches_are_valid(
+    tmp_path: Path,
+) -> None:
     """The broker also refuses batches that Kafka accepts although Kafka's consumer cannot read them."""
     cases = batches()
     file = tmp_path / "batches"

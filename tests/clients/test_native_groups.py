@@ -299,7 +299,7 @@ async def test_members_keep_their_generation_and_lose_no_record_when_the_coordin
         assert sum(at.offset for at in offsets.values()) == len(first) + len(second)
 
 
-async def test_consumer_joins_its_group_once_although_waits_for_records_are_cut_short(
+async def test_group_consumer_joins_once_although_its_reads_are_cancelled_after_2_ms(
     cluster: LocalCluster,
 ) -> None:
     topic = "native-impatient"

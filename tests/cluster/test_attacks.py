@@ -73,7 +73,7 @@ async def attack(address: str, data: bytes) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("kind", ATTACKS)
-async def test_clients_that_read_no_responses_use_little_memory_and_block_no_client(
+async def test_broker_serves_clients_in_bounded_memory_while_some_never_read_responses(
     cluster: LocalCluster, kind: str
 ) -> None:
     address = cluster.bootstrap.split(",")[BROKER - 1]

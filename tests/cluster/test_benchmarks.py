@@ -34,7 +34,7 @@ def run(
     return ran
 
 
-def test_benchmark_results_have_every_load_and_compare_produce_with_the_floor(tmp_path):
+def test_benchmark_has_results_of_every_load_and_ratios_to_the_minimal_log(tmp_path):
     results = tmp_path / "results.jsonl"
 
     ran = run("--rounds=1", "--scale=0.01", f"--json={results}")

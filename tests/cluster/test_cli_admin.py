@@ -30,7 +30,7 @@ async def partitions(cluster: LocalCluster, topic: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.row("M4")
-async def test_topic_with_manual_placement_is_described_and_extended(
+async def test_topics_command_creates_and_extends_a_topic_with_explicit_replica_lists(
     cluster: LocalCluster,
 ) -> None:
     await ok(
@@ -128,7 +128,7 @@ async def wait_for_isr_of(cluster: LocalCluster, topic: str, isr: list[int]) -> 
 
 
 @pytest.mark.row("M4")
-async def test_topic_name_is_free_after_delete_with_wait(
+async def test_topic_can_be_created_again_when_topics_delete_with_wait_has_returned(
     cluster: LocalCluster,
 ) -> None:
     for _ in range(2):

@@ -221,7 +221,7 @@ async def test_incomplete_reassignment_is_listed_and_cancelled(cluster: LocalClu
 
 
 @pytest.mark.row("K2")
-async def test_reassign_partition_returns_whether_the_target_was_reached(
+async def test_reassign_partition_method_returns_true_only_when_the_replicas_moved(
     cluster: LocalCluster,
 ) -> None:
     await create(cluster, "called", (1, 2))
@@ -270,7 +270,7 @@ async def test_reassign_carries_out_the_plan_that_reassign_generate_printed(
     assert leaders == {1, 2, 3}
 
 
-async def test_reassign_follows_its_move_through_a_controller_failover(
+async def test_reassign_command_reports_completion_after_a_controller_failover(
     cluster: LocalCluster,
 ) -> None:
     slow, controller, stays = await by_role(cluster)

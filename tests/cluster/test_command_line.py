@@ -222,7 +222,7 @@ def test_up_after_down_restores_the_cluster_with_its_data(here: Path) -> None:
     assert ok("consume", "kept", "-e", cwd=here) == "precious\n"
 
 
-def test_up_leaves_a_foreign_process_with_a_recorded_pid_alone(
+def test_up_does_not_kill_a_foreign_process_that_has_the_pid_of_a_dead_broker(
     here: Path,
 ) -> None:
     """The kernel may have given the pid of a dead broker to another process."""
@@ -276,7 +276,7 @@ def test_consume_to_a_full_disk_fails_and_to_a_closed_pipe_ends_by_sigpipe(here:
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
-def test_waiting_for_an_unknown_topic_fails_at_once(here: Path) -> None:
+def test_leader_of_wait_for_isr_and_consume_fail_at_once_for_an_unknown_topic(here: Path) -> None:
     cluster = LocalCluster(data=here / "data", attached=False)
     with pytest.raises(ClusterError, match=r"there is no partition never-made-0$"):
         asyncio.run(cluster.leader_of("never-made", 0, timeout_ms=3_600_000))
@@ -345,7 +345,7 @@ log.retention.ms = {retention}
 """
 
 
-def test_port_of_a_failed_up_is_forgotten_and_port_0_replaces_recorded_ports(
+def test_up_with_port_0_after_a_failed_up_or_a_down_chooses_new_ports(
     tmp_path: Path,
 ) -> None:
     options = ("--data", "D", "--brokers", "1")

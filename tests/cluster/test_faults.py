@@ -205,7 +205,7 @@ async def test_pause_of_a_broker_that_is_not_running_is_refused(cluster: LocalCl
     assert identify(os.getpid()) is not None
 
 
-async def test_cluster_uses_an_existing_zookeeper_below_its_chroot(
+async def test_second_cluster_shares_an_existing_zookeeper_under_another_chroot(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     connect = f"{cluster.zookeeper}/second"

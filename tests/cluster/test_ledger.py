@@ -204,7 +204,7 @@ async def test_ledger_agrees_with_the_brokers_after_a_failover(cluster: LocalClu
         assert (stages[-1].broker, stages[-1].epoch) == (view.leader, view.leader_epoch)
 
 
-async def test_ledger_lines_of_a_broker_death_share_one_cause_from_event_to_effect(
+async def test_ledger_lines_with_the_cause_of_a_broker_death_run_from_event_to_effect(
     cluster: LocalCluster,
 ) -> None:
     cause = await kill_and_wait(cluster, 1 + await controller_of(cluster) % 3)

@@ -135,7 +135,7 @@ async def test_query_listener_is_told_how_many_offsets_each_micro_batch_is_behin
     assert found == [OffsetsBehind(10, 10, 10), OffsetsBehind(0, 0, 0)]
 
 
-async def test_pattern_follows_topics_that_are_created_later(client, stream):
+async def test_stream_with_subscribe_pattern_reads_topics_that_are_created_later(client, stream):
     await client.create_topics(NewTopic("later-a", 1, 3))
     rows = await fill(client, "later-a", 0, 0, 5)
     assert await run(stream, subscribePattern="later-.") == rows

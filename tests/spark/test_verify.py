@@ -45,7 +45,7 @@ def judge(spark, cluster: LocalCluster, tmp_path) -> Callable[..., Awaitable[Ver
     return run
 
 
-async def test_verify_passes_and_writes_the_join_when_the_topic_has_every_source_line(
+async def test_verify_passes_and_writes_each_line_with_its_record_when_none_differs(
     spark, judge, tmp_path
 ):
     assert await judge("complete", LINES) == Verdict(409, 409, 0, 0, 0, 0, 0)

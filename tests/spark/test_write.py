@@ -58,7 +58,7 @@ def write(frame, cluster: LocalCluster, **options: str) -> None:
     writer.option("kafka.bootstrap.servers", cluster.bootstrap).options(**options).save()
 
 
-async def test_table_is_read_back_by_another_client(spark, cluster, client):
+async def test_rows_written_by_spark_are_read_back_by_aiokafka(spark, cluster, client):
     await client.create_topics(NewTopic("written", 3, 3))
     rows = [(f"k{number % 7}", f"v{number}", [("h", b"1")]) for number in range(500)]
     columns = "key string, value string, headers array<struct<key:string,value:binary>>"

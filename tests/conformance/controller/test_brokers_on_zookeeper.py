@@ -350,7 +350,7 @@ async def test_dead_leader_is_replaced_by_the_next_replica_in_sync(cluster: NewC
 
 
 @pytest.mark.row("R20", "X24", "J3")
-async def test_broker_death_that_changes_no_partition_is_sent_to_all_live_brokers(
+async def test_death_of_a_broker_without_replicas_causes_only_update_metadata_requests(
     cluster: NewCluster,
 ) -> None:
     async with cluster() as brokers:
@@ -630,7 +630,7 @@ async def test_reassignment_keeps_a_leader_among_its_targets_and_raises_the_lead
 
 
 @pytest.mark.row("R57", "K17", "X12", "T19")
-async def test_reassignment_is_refused_or_waits_for_a_dead_broker_until_it_is_cancelled(
+async def test_reassignment_to_a_dead_broker_is_refused_by_request_but_waits_by_znode(
     cluster: NewCluster,
 ) -> None:
     async with cluster() as brokers:
@@ -832,7 +832,7 @@ async def test_controlled_shutdown_moves_leaders_and_stops_followers(cluster: Ne
 
 
 @pytest.mark.row("B5", "B6", "D5", "D6", "D16", "D17", "D18", "F7", "G11", "L6", "R18", "X7")
-async def test_next_controller_reads_state_sends_requests_elects_and_resumes(
+async def test_next_controller_holds_elections_and_resumes_deletion_and_reassignment(
     cluster: NewCluster,
 ) -> None:
     async with cluster(4) as brokers:
@@ -943,7 +943,9 @@ async def test_expired_session_is_handled_as_broker_failure_and_broker_start(
 
 
 @pytest.mark.row("D12", "R4")
-async def test_state_of_a_higher_controller_epoch_is_not_changed(cluster: NewCluster) -> None:
+async def test_partition_state_of_a_higher_controller_epoch_is_not_overwritten(
+    cluster: NewCluster,
+) -> None:
     async with cluster() as brokers:
         await brokers.create("t", {0: (3, 2), 1: (3, 2)})
         state = await brokers.state(T0)
@@ -960,7 +962,7 @@ async def test_state_of_a_higher_controller_epoch_is_not_changed(cluster: NewClu
 
 
 @pytest.mark.row("D13", "R3", "T7", "X23")
-async def test_election_is_repeated_for_the_partition_whose_node_changed(
+async def test_election_is_repeated_only_for_the_partition_whose_state_write_conflicts(
     cluster: NewCluster,
 ) -> None:
     async with cluster() as brokers:
@@ -997,7 +999,7 @@ async def test_election_is_repeated_for_the_partition_whose_node_changed(
 
 
 @pytest.mark.row("A15", "D11", "H2", "H3", "H4", "M1", "R63", "T3", "X3")
-async def test_topic_without_live_isr_member_waits_until_unclean_is_allowed(
+async def test_partition_without_live_isr_has_no_leader_until_unclean_election_is_enabled(
     cluster: NewCluster,
 ) -> None:
     async with cluster() as brokers:

@@ -44,7 +44,7 @@ def content(cluster: MemoryCluster, broker: int) -> bytes:
 @pytest.mark.parametrize("has_gaps", [False, True], ids=["", "compacted before"])
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("entries", FALSE, ids=str)
-async def test_follower_with_a_false_checkpoint_joins_the_isr_without_losing_a_record(
+async def test_follower_with_a_wrong_leader_epoch_checkpoint_rejoins_without_record_loss(
     entries: list[tuple[int, int]], is_clean: bool, has_gaps: bool
 ) -> None:
     async with asyncio.timeout(20), MemoryCluster(2) as cluster:

@@ -86,7 +86,7 @@ async def test_malformed_broker_id_is_logged_again_only_after_its_node_was_delet
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_impossible_topic_in_an_isr_notification_is_skipped(
+async def test_invalid_topic_name_in_an_isr_notification_is_skipped(
     bench: ControllerBench, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await bench.elected()
@@ -103,7 +103,7 @@ async def test_impossible_topic_in_an_isr_notification_is_skipped(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_admin_node_entry_of_an_impossible_topic_is_skipped_and_the_rest_is_done(
+async def test_reassignment_and_election_nodes_are_carried_out_except_for_invalid_topics(
     bench: ControllerBench, name: str
 ) -> None:
     """Kafka, too, ignores entries of a request for unknown partitions and carries out the other entries."""

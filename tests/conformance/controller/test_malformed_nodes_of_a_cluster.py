@@ -19,7 +19,7 @@ from minikafka.record.batch import Record
 from minikafka.zk import layout
 
 
-async def test_brokers_serve_despite_malformed_registrations_and_notifications(
+async def test_brokers_serve_clients_despite_malformed_registrations_and_notifications(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with MemoryCluster(2) as cluster:
@@ -60,7 +60,7 @@ def put_garbage(ensemble: Ensemble, chance: random.Random, number: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_brokers_serve_despite_generated_malformed_nodes(seed: int) -> None:
+def test_brokers_serve_clients_despite_generated_malformed_nodes(seed: int) -> None:
     async def scenario() -> None:
         chance = random.Random(seed)
         async with MemoryCluster(2) as cluster, cluster.client() as client:

@@ -273,7 +273,7 @@ async def test_partition_state_node_is_watched_only_during_a_reassignment(
 
 
 @pytest.mark.row("A12", "A13", "E5", "E7", "R65")
-async def test_controller_deletes_election_and_deletion_nodes_after_carrying_them_out(
+async def test_controller_deletes_preferred_election_and_delete_topics_nodes_when_done(
     start: Start, admin: Any
 ) -> None:
     one = await start(1)

@@ -326,7 +326,7 @@ def test_replica_of_a_partition_without_known_leader_goes_offline_with_its_broke
 
 
 @pytest.mark.row("R20", "X24")
-def test_broker_death_that_changes_no_partition_is_sent_to_all_live_brokers() -> None:
+def test_death_of_a_broker_without_replicas_sends_update_metadata_to_live_brokers() -> None:
     world = begun(World().create("t", [0, 1])).kill(2)
     assert world.writes == []
     for number in (0, 1):
@@ -335,7 +335,7 @@ def test_broker_death_that_changes_no_partition_is_sent_to_all_live_brokers() ->
 
 
 @pytest.mark.row("R20")
-def test_controller_forgets_shutdown_and_failed_directories_of_a_dead_broker() -> None:
+def test_controller_forgets_shutdown_state_and_offline_replicas_of_a_dead_broker() -> None:
     world = World().create("t", [0, 1])
     world.shut_down(0)
     world.context.offline_directories[0] = {T0}
@@ -364,7 +364,7 @@ def test_broker_death_causes_as_many_requests_for_40_partitions_as_for_one(count
 
 
 @pytest.mark.row("T10")
-def test_broker_that_shuts_down_gets_the_new_leaders() -> None:
+def test_broker_that_shuts_down_gets_controller_requests_but_no_new_leadership() -> None:
     world = begun(World().create("t", [0, 1], [1, 0]))
     world.shut_down(0)
     assert world.sent_to(0, LeaderAndIsrRequest)
@@ -496,7 +496,7 @@ def test_election_sends_leader_and_isr_to_replicas_and_metadata_to_all_brokers()
 
 
 @pytest.mark.row("R58")
-def test_leader_that_stays_in_a_reassignment_gets_a_new_epoch() -> None:
+def test_reassignment_that_keeps_the_leader_raises_the_leader_epoch() -> None:
     world = World(brokers=4).create("t", [1, 2])
     world.reassign({T0: [1, 2, 3]})
     before = world.nodes[T0].leader_epoch

@@ -53,7 +53,7 @@ async def test_reassignment_writes_the_final_replica_list_after_the_partition_st
 
 
 @pytest.mark.row("A11", "X12")
-async def test_admin_node_loses_finished_partitions_and_is_deleted_with_the_last(
+async def test_reassign_partitions_node_loses_each_finished_partition_and_is_then_deleted(
     bench: ControllerBench,
 ) -> None:
     t1 = TopicPartition("t", 1)
@@ -100,7 +100,7 @@ async def test_reassignment_submitted_right_after_the_admin_node_was_deleted_is_
 
 
 @pytest.mark.row("E7", "A13", "A16", "J5", "L1", "R64", "G8")
-async def test_topic_node_is_deleted_after_all_replicas_and_before_the_deletion_mark(
+async def test_topic_node_is_deleted_after_all_replicas_and_before_its_delete_topics_node(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])

@@ -330,7 +330,7 @@ async def test_controller_that_resigns_drops_its_watches_in_kafkas_order(
 
 
 @pytest.mark.row("R13")
-async def test_waiting_requests_fail_when_the_controller_resigns(
+async def test_waiting_reassignment_request_fails_when_the_controller_resigns(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
@@ -348,7 +348,9 @@ async def test_waiting_requests_fail_when_the_controller_resigns(
 
 
 @pytest.mark.row("D4", "R12")
-async def test_controller_that_crashes_deletes_the_controller_node(bench: ControllerBench) -> None:
+async def test_controller_node_is_deleted_and_created_again_when_event_handling_raises(
+    bench: ControllerBench,
+) -> None:
     session = bench.ensemble.nodes[layout.CONTROLLER].czxid
     term = bench.service._term
     assert term is not None

@@ -66,7 +66,7 @@ def fully_in_sync(cluster: MemoryCluster) -> Callable[[], bool]:
 
 
 @pytest.mark.row("A1", "X22")
-async def test_registration_is_ephemeral_and_ends_with_the_session() -> None:
+async def test_broker_registration_is_ephemeral_and_ends_with_the_session() -> None:
     async with MemoryCluster(2) as cluster:
         node = cluster.ensemble.nodes[layout.broker_path(1)]
         assert node.owner == cluster.sessions[1].session_id != 0
@@ -171,7 +171,7 @@ async def test_partitions_are_added_while_clients_use_the_topic() -> None:
 
 
 @pytest.mark.row("D15", "K2", "I10")
-async def test_reassign_partition_returns_whether_the_replicas_moved() -> None:
+async def test_reassign_partition_method_returns_true_only_when_the_replicas_moved() -> None:
     async with MemoryCluster(4) as cluster, cluster.client() as client:
         await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         await client.produce("t", values(50))
@@ -422,7 +422,7 @@ async def test_topic_settings_apply_at_once_from_requests_and_from_znode_changes
 
 @pytest.mark.row("H2", "H3", "H4", "M1", "R63")
 @pytest.mark.parametrize("whose", ["topic", "cluster"])
-async def test_partition_without_live_isr_has_no_leader_until_unclean_is_allowed(
+async def test_partition_without_live_isr_has_no_leader_until_unclean_election_is_enabled(
     whose: str,
 ) -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:

@@ -43,7 +43,7 @@ async def client(zookeeper: Zookeeper) -> RecordingClient:
     return client
 
 
-async def test_created_node_has_the_returned_path_data_and_stat(
+async def test_create_returns_the_path_and_the_stat_that_get_and_exists_return(
     client: RecordingClient,
 ) -> None:
     path, stat = await client.create("/x", b"data")

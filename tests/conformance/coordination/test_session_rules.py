@@ -41,7 +41,7 @@ async def test_new_connection_keeps_session_and_ephemeral_nodes(
     assert stat.ephemeral_owner == session
 
 
-async def test_write_without_a_connection_is_not_sent(
+async def test_write_without_a_connection_raises_not_connected_and_is_not_sent(
     zookeeper: Zookeeper, client: RecordingClient
 ) -> None:
     zookeeper.refuse()

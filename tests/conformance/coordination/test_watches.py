@@ -145,7 +145,7 @@ async def test_client_gets_its_watch_event_before_the_response_to_its_own_write(
     assert order == ["watch", "answer"]
 
 
-async def test_callback_added_after_the_signal_is_called_at_once(
+async def test_watch_callback_added_after_the_change_is_called_at_once(
     client: RecordingClient, writer: RecordingClient
 ) -> None:
     watch = await armed(client, DATA, "/a")

@@ -75,7 +75,9 @@ def nothing(broker: int, number: int, name: str) -> None:
 
 
 @pytest.mark.parametrize(("fault", "first"), [("kill", 0), ("pause", 1), ("move", 2)])
-def test_no_commit_is_lost_when_the_coordinator_fails_at_a_step(fault: str, first: int) -> None:
+def test_no_offset_commit_is_lost_when_the_coordinator_fails_at_any_commit_step(
+    fault: str, first: int
+) -> None:
     """Each fault is injected at two of every five steps.
 
     A commit has six steps, so over many commits each fault is injected at every step of a commit.

@@ -79,5 +79,5 @@ def leader(cluster: MemoryCluster) -> int:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_static_members_survive_several_faults_at_once(seed: int) -> None:
+def test_no_commit_is_lost_when_two_brokers_fail_while_a_static_member_restarts(seed: int) -> None:
     run_seeded(seed, live_through(seed))

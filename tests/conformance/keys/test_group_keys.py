@@ -127,7 +127,7 @@ def test_offsets_topic_batches_have_the_configured_codec(codec: int) -> None:
 
 
 @pytest.mark.key("offsets.load.buffer.size")
-def test_coordinator_reads_at_most_the_configured_bytes_at_once(
+def test_coordinator_loads_group_offsets_in_reads_of_the_configured_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes: list[int] = []

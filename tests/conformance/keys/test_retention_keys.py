@@ -145,7 +145,7 @@ def test_oldest_records_beyond_the_retention_size_are_deleted(limit: int, offset
     run(scenario, {"retention.bytes": str(limit)})
 
 
-def test_broker_retention_size_applies_to_topics() -> None:
+def test_broker_retention_size_applies_to_a_topic_without_retention_bytes() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 5)
         assert await start_after(cluster, user, 10 * MINUTE) == 3

@@ -166,5 +166,5 @@ async def two_days(seed: int) -> None:
         assert lived.markers_removed > 100
 
 
-def test_compacted_logs_keep_the_required_records_during_two_days() -> None:
+def test_compaction_removes_records_neither_early_nor_late_during_two_days() -> None:
     run_seeded(1, two_days(1))

@@ -85,7 +85,9 @@ async def fill(client: Client, topic: str, partition: int, first: int, count: in
     await client.produce(topic, records, partition=partition)
 
 
-async def test_unusual_records_are_restored_unchanged(spark, client, save, load, tmp_path):
+async def test_null_empty_and_binary_keys_values_and_headers_are_restored_unchanged(
+    spark, client, save, load, tmp_path
+):
     await client.create_topics(NewTopic("odd", 3, 3), NewTopic("odd-again", 3, 3))
     for partition in range(2):
         await client.produce("odd", ODD, partition=partition)
@@ -156,9 +158,7 @@ async def test_archive_without_one_of_its_files_is_not_restored(client, save, lo
         await asyncio.to_thread(load, "holes", "holes-again")
 
 
-async def test_archive_skips_lost_offsets_on_request_and_restore_lists_the_new_offsets(
-    client, save, load, cluster
-):
+async def test_archive_passes_over_deleted_offsets_only_with_skip_lost(client, save, load, cluster):
     await client.create_topics(NewTopic("gaps", 1, 3), NewTopic("gaps-again", 1, 3))
     await fill(client, "gaps", 0, 0, 10)
     await client.admin.delete_records({TopicPartition("gaps", 0): 4})
@@ -178,7 +178,7 @@ async def test_archive_skips_lost_offsets_on_request_and_restore_lists_the_new_o
     assert result.tables[1].rows == ((0, 4, 9, 3, 8, 6), (0, 15, 19, 9, 13, 5))
 
 
-async def test_restore_to_an_unsuitable_topic_is_refused_or_warned_about(
+async def test_restore_refuses_unsuitable_topics_and_warns_of_short_retention(
     client, save, load, tmp_path
 ):
     day_ms = 86_400_000

@@ -220,7 +220,7 @@ def test_check_handles_transactions_torn_tails_and_codecs_by_kafkas_rules(spark,
 
 
 @pytest.mark.usefixtures("interpreted_plans")
-async def test_check_of_a_real_cluster_with_its_history_has_no_anomaly(
+async def test_check_with_client_history_finds_no_anomaly_until_a_replica_is_damaged(
     spark, cluster, client, tmp_path
 ):
     await client.create_topics(NewTopic("checked", 2, 3), NewTopic("history", 1, 3))

@@ -181,7 +181,7 @@ async def test_error_of_an_invalid_query_is_one_line(client, pipeline, wrong):
     assert "SQLSTATE" not in line
 
 
-async def test_error_of_a_missing_topic_is_explained(pipeline):
+async def test_error_of_a_missing_topic_suggests_the_topics_list_command(pipeline):
     text = BATCH.format("", "select * from lines").replace("run-wrong", "run-missing")
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of Spark; the line is checked
         pipeline(text)

@@ -111,7 +111,7 @@ def kafkas_special_values() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("kind", "name", "accepted"), kafkas_special_values())
-def test_special_values_are_accepted_as_in_kafka(kind, name, accepted):
+def test_key_accepts_minus_1_0_1_and_the_largest_integers_as_in_kafka(kind, name, accepted):
     keys = {"broker": BrokerConfig, "topic": TopicConfig}[kind].keys()
     refused_here = NARROWER.get(name, "").split()
 
@@ -124,7 +124,7 @@ def test_special_values_are_accepted_as_in_kafka(kind, name, accepted):
     assert found == "".join(expected)
 
 
-def test_comparison_of_special_values_with_kafka_includes_every_numeric_key():
+def test_file_of_numbers_that_kafka_accepts_has_a_line_for_every_numeric_key():
     compared = {(kind, name) for kind, name, _ in kafkas_special_values()}
 
     for kind, config in (("broker", BrokerConfig), ("topic", TopicConfig)):
@@ -154,7 +154,7 @@ def test_minikafka_adds_three_broker_keys_to_kafkas():
 
 
 @pytest.mark.parametrize("config", [BrokerConfig, TopicConfig])
-def test_every_config_field_is_a_key_with_a_valid_default_except_the_given_keys(config):
+def test_every_config_field_is_a_key_with_a_valid_default_except_the_field_given(config):
     keys = config.keys()
 
     assert {field.name for field in fields(config)} - {key.attribute for key in keys.values()} == {
@@ -171,7 +171,7 @@ def test_topic_defaults_equal_the_broker_defaults():
     assert inherited == TopicConfig()
 
 
-def test_topic_value_takes_precedence_over_the_brokers():
+def test_setting_of_a_topic_takes_precedence_over_the_setting_of_the_broker():
     config = broker(log_segment_bytes=1_000_000, min_insync_replicas=2)
 
     topic = TopicConfig.from_broker(config, {"segment.bytes": "2000"})
@@ -258,12 +258,12 @@ def test_default_listeners_are_reachable_only_from_this_machine():
 
 
 @pytest.mark.key("log.dir")
-def test_log_dir_is_used_without_log_dirs():
+def test_log_dir_is_used_when_log_dirs_is_not_set():
     assert broker(log_dir="/var/a").log_dirs == ("/var/a",)
     assert broker(log_dir="/var/a", log_dirs="/var/b, /var/c").log_dirs == ("/var/b", "/var/c")
 
 
-def test_config_values_have_kafkas_text_form_and_the_secret_is_none():
+def test_text_form_of_config_values_is_kafkas_and_hides_the_cluster_secret():
     config = broker(minikafka_cluster_secret="x" * 16, log_dirs="/a,/b")
 
     assert config.text("log.dirs") == "/a,/b"

@@ -76,7 +76,7 @@ def test_fraction_or_nan_outside_the_bounds_of_a_key_is_refused(value):
         key(Kind.DOUBLE, low=0, high=1).parse(value)
 
 
-def test_bounds_are_inclusive():
+def test_bounds_of_a_key_are_inclusive():
     row = key(Kind.INT, low=-1, high=9)
 
     assert [row.parse(-1), row.parse(9)] == [-1, 9]

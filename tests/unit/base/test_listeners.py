@@ -33,7 +33,7 @@ def test_listeners_are_split_into_control_listener_and_kafka_listeners_in_order(
     assert found.inter_broker == "INSIDE"
 
 
-def test_listeners_are_registered_at_their_own_addresses_unless_advertised() -> None:
+def test_listeners_are_registered_at_bound_addresses_without_advertised_listeners() -> None:
     found = parse("PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:2")
     assert found.registered({"PLAINTEXT": 9, "CONTROLLER": 2}) == (
         Endpoint("PLAINTEXT", "127.0.0.1", 9),
@@ -42,7 +42,7 @@ def test_listeners_are_registered_at_their_own_addresses_unless_advertised() -> 
 
 
 @pytest.mark.key("advertised.listeners")
-def test_only_advertised_listeners_are_registered() -> None:
+def test_kafka_listener_missing_from_advertised_listeners_is_not_registered() -> None:
     found = parse(
         "PLAINTEXT://0.0.0.0:1,INSIDE://0.0.0.0:2,CONTROLLER://h:3", "PLAINTEXT://a.example:11"
     )
@@ -52,12 +52,12 @@ def test_only_advertised_listeners_are_registered() -> None:
     )
 
 
-def test_control_listener_is_advertised_at_the_address_in_the_key() -> None:
+def test_control_listener_is_advertised_at_its_address_in_advertised_listeners() -> None:
     found = parse("PLAINTEXT://h:1,CONTROLLER://h:2", "PLAINTEXT://a:1,CONTROLLER://b:3")
     assert found.advertised == (Endpoint("PLAINTEXT", "a", 1), Endpoint("CONTROLLER", "b", 3))
 
 
-def test_control_listener_takes_a_free_port_next_to_the_inter_broker_one_by_default() -> None:
+def test_default_control_listener_has_the_inter_broker_host_and_a_free_port() -> None:
     found = parse("OUTSIDE://h:1,PLAINTEXT://0.0.0.0:2", "PLAINTEXT://a.example:2")
     assert found.control == Endpoint("CONTROLLER", "0.0.0.0", 0)
     assert found.registered({"CONTROLLER": 7}) == (

@@ -23,14 +23,14 @@ from minikafka.base.toml import read_toml, table_of
         ("[broker]\n[broker]\n", "invalid TOML: .*broker.* twice .*line 2"),
     ],
 )
-def test_invalid_toml_is_reported_in_one_line_with_its_place(text, said):
+def test_invalid_toml_is_reported_in_one_line_with_its_line_number(text, said):
     with pytest.raises(ConfigError, match=said) as caught:
         read_toml(text)
 
     assert "\n" not in str(caught.value)
 
 
-def test_missing_toml_table_is_read_as_empty_and_a_value_in_its_place_is_refused():
+def test_missing_toml_table_is_empty_and_a_plain_value_for_a_table_is_refused():
     document = read_toml("a = 1\n[b]\nc = 2\n")
 
     assert (table_of(document, "b"), table_of(document, "z")) == ({"c": 2}, {})

@@ -28,7 +28,7 @@ def test_benchmark_does_the_same_work_each_time(bench):
     assert first.nanoseconds > 0
 
 
-def test_digest_differs_for_a_different_amount_of_work():
+def test_digests_of_two_benchmark_runs_with_different_results_differ():
     assert timed(1, lambda: 1).digest != timed(1, lambda: 2).digest
 
 

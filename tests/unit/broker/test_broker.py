@@ -288,7 +288,7 @@ async def test_files_of_a_deleted_topic_are_removed_after_the_delay() -> None:
         )
 
 
-async def test_registration_is_retried_when_the_session_ends_while_its_outcome_is_read(
+async def test_registration_is_retried_when_the_session_ends_as_the_node_is_read_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(1) as cluster:
@@ -419,7 +419,7 @@ async def test_directory_goes_offline_when_an_offset_lookup_fails(
         assert cluster.crashes == []
 
 
-async def test_stale_request_that_arrives_before_the_registration_is_refused_after_it(
+async def test_request_to_the_former_process_is_refused_after_the_broker_has_registered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The request was sent to the former broker process at the same address."""

@@ -305,7 +305,7 @@ def handled(bench: Bench) -> int:
     return bench.cluster.brokers[0].requests.times[METADATA].count
 
 
-async def test_requests_are_not_handled_for_a_client_that_receives_no_responses(
+async def test_few_requests_are_handled_for_a_client_that_does_not_read_its_responses(
     wide: Bench,
 ) -> None:
     wide.peer.link.pause_reading()
@@ -323,7 +323,9 @@ async def test_requests_are_not_handled_for_a_client_that_receives_no_responses(
     await wide.answered(*range(600))
 
 
-async def test_next_request_waits_while_a_response_waits_for_an_earlier_fetch(bench: Bench) -> None:
+async def test_requests_behind_a_waiting_fetch_are_answered_in_order_after_the_fetch(
+    bench: Bench,
+) -> None:
     before = handled(bench)
     bench.send(waiting_fetch(1), metadata(2), metadata(3), metadata(4))
     await until(lambda: handled(bench) > before)
@@ -393,7 +395,7 @@ async def test_long_response_yields_to_other_connections(
     await bench.answered(1, 2)
 
 
-async def test_exception_in_a_step_of_a_response_closes_the_connection(
+async def test_exception_in_the_generator_of_a_response_closes_the_connection(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(listener.HANDLERS, FIND_COORDINATOR, _failing_in_steps)
@@ -431,7 +433,7 @@ class Counting:
 
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
-    """Return a `Counting` that handles all Metadata requests, and allow only one of its steps per event loop turn."""
+    """Return a `Counting` that handles all Metadata requests. Each turn of the event loop does one of its steps."""
     made = Counting()
     monkeypatch.setitem(listener.HANDLERS, METADATA, made)
     monkeypatch.setattr(cold_requests, "TURN_MS", 0)

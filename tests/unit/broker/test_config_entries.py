@@ -50,7 +50,7 @@ def test_synonyms_are_listed_in_order_of_precedence() -> None:
     )
 
 
-def test_broker_entries_include_the_keys_that_user_interfaces_need() -> None:
+def test_broker_config_entries_have_the_values_and_flags_that_user_interfaces_read() -> None:
     entries = by_name(broker_entries(SETTINGS))
     assert entries["inter.broker.protocol.version"].value == "3.3-IV3"
     assert entries["delete.topic.enable"].value == "true"
@@ -59,7 +59,7 @@ def test_broker_entries_include_the_keys_that_user_interfaces_need() -> None:
     assert not entries["log.retention.ms"].read_only
 
 
-def test_entries_never_contain_a_secret() -> None:
+def test_config_entry_of_the_cluster_secret_has_no_value() -> None:
     secret = by_name(broker_entries(SETTINGS))["minikafka.cluster.secret"]
     assert secret.key.sensitive
     assert secret.source == Source.STATIC_BROKER

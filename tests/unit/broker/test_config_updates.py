@@ -44,7 +44,7 @@ def test_changed_settings_that_need_no_restart_are_applied() -> None:
     assert {(c.log_retention_ms, c.num_partitions) for c in replicas.applied} == {(5, 3)}
 
 
-def test_unchanged_file_has_no_changes_although_the_secret_is_left_out() -> None:
+def test_unchanged_config_file_that_is_sent_without_secrets_changes_nothing() -> None:
     replicas = Replicas()
     assert updates(replicas).file_changed(FILE) == []
     assert replicas.applied == []

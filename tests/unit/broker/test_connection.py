@@ -120,7 +120,7 @@ async def join(cluster: MemoryCluster) -> Reader:
     return reader
 
 
-async def test_records_are_not_read_for_a_client_that_receives_no_responses(
+async def test_at_most_two_fetches_are_handled_for_a_client_that_reads_no_responses(
     stored: MemoryCluster,
 ) -> None:
     silent = await join(stored)
@@ -135,7 +135,9 @@ async def test_records_are_not_read_for_a_client_that_receives_no_responses(
     assert read.fetch_requests < 3  # the other requests are not even parsed
 
 
-async def test_response_is_complete_when_the_client_receives_it(stored: MemoryCluster) -> None:
+async def test_client_that_reads_late_gets_complete_responses_in_order(
+    stored: MemoryCluster,
+) -> None:
     reader = await join(stored)
     log = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)].log
     first, offset, position = log.read(0, log.written_position, 1 << 30)
@@ -251,7 +253,7 @@ async def test_log_directory_goes_offline_when_records_for_a_response_cannot_be_
     assert partition.offline
 
 
-async def test_clients_that_receive_nothing_share_one_budget_of_queued_bytes(
+async def test_clients_that_read_no_responses_share_one_budget_of_queued_bytes(
     stored: MemoryCluster,
 ) -> None:
     silent = [await join(stored) for _ in range(60)]

@@ -204,7 +204,7 @@ async def test_new_connection_is_closed_when_the_last_partition_was_removed_mean
     await tasks.close()
 
 
-async def test_fetcher_reports_a_leader_once_when_the_connection_to_it_is_lost() -> None:
+async def test_lost_connection_to_a_leader_is_reported_exactly_once() -> None:
     transport: Any = Slow()
     transport.made.set()
     tasks = TaskRegistry()

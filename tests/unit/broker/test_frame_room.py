@@ -93,7 +93,7 @@ def test_connection_with_a_complete_request_is_not_closed_as_slow(
     assert (whole.reason, waiting.reason) == ("", "")
 
 
-def test_connection_that_waits_for_memory_for_more_than_30_sweeps_is_closed(
+def test_connection_that_still_waits_for_memory_at_the_31st_check_is_closed(
     receivers: list[Receiver],
 ) -> None:
     whole, waiting, *_ = receivers

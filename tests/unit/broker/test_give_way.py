@@ -178,7 +178,7 @@ def _elements(request: Any, name: str) -> Any:
     return value if isinstance(value, tuple) else ()
 
 
-async def test_later_parts_of_all_requests_are_handled_in_separate_event_loop_turns() -> None:
+async def test_every_part_after_the_first_of_each_request_has_a_separate_loop_turn() -> None:
     give_way = GiveWay(LoopClock())
     async with counted() as turns:
         done: list[tuple[int, int]] = []

@@ -159,7 +159,7 @@ async def connections_after_idling(limit: int, *, seconds: int) -> int:
         return 1 + listener._last_id - before
 
 
-def test_client_that_receives_nothing_is_idle_even_with_waiting_requests() -> None:
+def test_client_that_reads_no_responses_is_disconnected_at_the_idle_limit() -> None:
     body = request(METADATA, 9, topics=None)
     asked = [encode_request(METADATA, 9, number, "silent", body) for number in range(3_000)]
 

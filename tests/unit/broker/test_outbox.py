@@ -64,7 +64,7 @@ def waiting(ahead: ReadAhead, *slices: Any) -> tuple[Outbox, Client]:
     return outbox, client
 
 
-def test_only_one_piece_of_a_response_is_read_for_a_client_that_receives_nothing() -> None:
+def test_at_most_piece_max_bytes_are_read_for_a_client_that_reads_no_responses() -> None:
     ahead = ReadAhead()
     outbox, client = waiting(ahead, b"head", Records(50 << 20), b"tail")
     for _ in range(5):
@@ -72,7 +72,7 @@ def test_only_one_piece_of_a_response_is_read_for_a_client_that_receives_nothing
     assert ahead.used == len(client.queue) == PIECE_MAX
 
 
-def test_response_is_sent_in_order_as_the_client_receives_it() -> None:
+def test_parts_of_a_response_reach_the_client_complete_and_in_order() -> None:
     ahead = ReadAhead()
     outbox, client = waiting(ahead, b"head", Records(1 << 20), b"middle", Records(7), b"tail")
     data = client.receive()
@@ -161,7 +161,7 @@ class Turns:
         self.loop.turn()
 
 
-def test_consumers_are_sent_less_per_turn_after_a_produce_request_was_answered() -> None:
+def test_consumer_gets_fewer_bytes_per_turn_just_after_a_produce_was_answered() -> None:
     turns = Turns()
     assert turns.turns.turn_bytes() == CONSUMER_TURN_BYTES
     turns.purgatory.finished_produces += 1
@@ -202,7 +202,7 @@ def test_less_of_each_response_is_read_as_the_memory_budget_is_used_up() -> None
     assert sum(sizes) == ahead.used < BUDGET_BYTES + 1_000 * least
 
 
-def test_client_that_receives_gets_its_response_although_the_budget_is_exceeded() -> None:
+def test_client_that_keeps_reading_gets_its_response_when_the_budget_is_exceeded() -> None:
     ahead = ReadAhead()
     ahead.used = 2 * BUDGET_BYTES
     outbox, client = waiting(ahead, Records(1 << 20))

@@ -103,7 +103,9 @@ async def test_group_report_of_a_broker_that_is_not_the_coordinator_is_an_error(
         await broker.on_call(Call(EXPLAIN_GROUP, {"group": 7}))
 
 
-async def test_group_report_contains_the_leaders_of_its_partitions(cluster: MemoryCluster) -> None:
+async def test_group_report_names_the_leaders_of_subscribed_or_committed_partitions(
+    cluster: MemoryCluster,
+) -> None:
     broker = leader(cluster)
     mine = [["t", 0, broker.config.broker_id]]
     for topics, offsets in ((["t"], []), (None, [["t", 0, 5, 1]]), ([], [["t", 0, 5, 1]])):

@@ -49,7 +49,7 @@ async def test_ids_of_a_prepared_block_need_no_zookeeper(ensemble: Ensemble) -> 
     assert [await ids.next() for _ in range(3)] == [0, 1, 2]
 
 
-async def test_next_claims_a_block_of_ids_when_the_claim_by_prepare_failed(
+async def test_producer_id_block_is_claimed_on_demand_when_prepare_failed(
     ensemble: Ensemble,
 ) -> None:
     session = session_of(ensemble)
@@ -67,7 +67,7 @@ async def test_concurrent_claims_of_two_brokers_get_successive_blocks_of_ids(
     assert await asyncio.gather(first.next(), second.next()) == [0, 1000]
 
 
-async def test_block_is_not_used_when_the_response_to_its_claim_was_lost(
+async def test_producer_id_block_is_skipped_when_the_response_to_its_claim_was_lost(
     ensemble: Ensemble,
 ) -> None:
     session = session_of(ensemble)
@@ -78,7 +78,9 @@ async def test_block_is_not_used_when_the_response_to_its_claim_was_lost(
     assert await ids.next() == 1000
 
 
-async def test_unreadable_block_is_an_error_in_next_but_not_in_prepare(ensemble: Ensemble) -> None:
+async def test_unreadable_producer_id_block_raises_on_demand_but_not_in_prepare(
+    ensemble: Ensemble,
+) -> None:
     ensemble.put(PRODUCER_ID_BLOCK, b"no block")
     ids = producer_ids(session_of(ensemble), 1)
     await ids.prepare()

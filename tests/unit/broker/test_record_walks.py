@@ -86,7 +86,7 @@ def test_record_check_does_not_begin_before_the_next_event_loop_turn(turns: Turn
     assert (one.is_done, one.verdict) == (True, 0)
 
 
-def test_request_is_done_when_the_records_of_all_its_batches_are_checked(turns: Turns) -> None:
+def test_record_check_of_a_request_ends_when_all_its_batches_are_checked(turns: Turns) -> None:
     good, bad = walk(), walk(count=2)
     turns.add("a", good, bad)
     assert [*turns.all()][-1] == ["a"]

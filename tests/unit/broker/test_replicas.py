@@ -416,7 +416,9 @@ async def test_lowering_min_insync_replicas_commits_waiting_records(hosted: Host
 
 
 @pytest.mark.row("J7", "D11")
-async def test_gauges_have_kafkas_names_and_count_led_partitions(hosted: Hosted) -> None:
+async def test_gauges_named_as_in_kafka_count_the_partitions_and_leaders_of_the_broker(
+    hosted: Hosted,
+) -> None:
     assert await hosted.tell(state(), state(T1, leader=9, replicas=(0, 9))) == [0, 0]
     metrics = hosted.broker.describe()["metrics"]
     assert (metrics["PartitionCount"], metrics["LeaderCount"]) == (2, 1)

@@ -96,7 +96,7 @@ async def test_refused_role_changes_are_not_reported(hosted: Listening) -> None:
     assert hosted.heard == [("leader", T0, 2)]
 
 
-async def test_stop_of_a_replica_is_reported_once_when_its_deletion_follows(
+async def test_replica_that_is_stopped_and_then_deleted_is_reported_as_stopped_once(
     hosted: Listening,
 ) -> None:
     await hosted.tell(state(T0, 0, 1))
@@ -187,7 +187,7 @@ class Registries(MemoryCluster):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_example_in_the_documentation_keeps_its_values_when_its_broker_dies(seed: int) -> None:
+def test_documented_registry_example_keeps_its_values_when_its_leader_dies(seed: int) -> None:
     async def scenario() -> None:
         async with Registries(3) as cluster:
             async with cluster.client() as client:

@@ -23,7 +23,7 @@ async def test_results_are_in_the_order_of_the_calls():
     assert await all_of([late(), early()]) == ["late", "early"]
 
 
-async def test_error_is_raised_after_the_other_calls_have_ended():
+async def test_error_of_one_call_is_raised_after_all_other_calls_have_ended():
     failed, ended = asyncio.Event(), []
 
     async def fails() -> None:

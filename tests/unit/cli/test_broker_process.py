@@ -23,7 +23,7 @@ def write(directory: Path, *keys: str) -> Path:
     return file
 
 
-def test_config_needs_only_id_zookeeper_and_secret(tmp_path: Path) -> None:
+def test_broker_config_needs_only_broker_id_zookeeper_and_cluster_secret(tmp_path: Path) -> None:
     assert load(write(tmp_path, *KEYS)).broker_id == 1
 
 

@@ -20,7 +20,9 @@ def test_console_prints_text_unchanged(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == f"{ODD}\n"
 
 
-def test_status_prints_brackets_in_a_log_directory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_prints_a_log_directory_name_that_contains_brackets_unchanged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     broker: dict[str, Any] = {"id": 1, "host": "h", "port": 1, "state": "up", "log_dir": ODD}
     shown = {
         "bootstrap": "b",
@@ -37,7 +39,7 @@ def test_status_prints_brackets_in_a_log_directory(capsys: pytest.CaptureFixture
     assert "z[x]" in out
 
 
-def test_cluster_describe_prints_brackets_in_a_rack_and_a_path(
+def test_cluster_describe_prints_rack_and_path_that_contain_brackets_unchanged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     directory = {"path": ODD, "error": None, "partitions": 1, "size": 1}

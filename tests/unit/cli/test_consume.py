@@ -113,7 +113,7 @@ def test_key_and_print_options_give_the_columns_of_kafkas_console_consumer() -> 
 
 
 @pytest.mark.usefixtures("topic")
-def test_consume_json_has_strings_or_null_and_base64_in_separate_fields() -> None:
+def test_consume_json_has_bytes_that_are_not_text_as_base64_in_a_separate_field() -> None:
     text, binary = (json.loads(call("--json", "-n", "1", "-p", p).stdout) for p in "01")
     assert text == {
         "topic": "t",

@@ -98,7 +98,7 @@ def test_command_time_limit_replaces_the_default_timeouts_of_the_client(
     assert made == [{}, {"api_timeout_ms": 300_000, "delivery_timeout_ms": 300_000}]
 
 
-def test_timeout_error_of_the_command_itself_is_raised_unchanged() -> None:
+def test_timeout_error_raised_by_the_work_of_a_command_keeps_its_message() -> None:
     async def work() -> None:
         raise TimeoutError("of the work")
 

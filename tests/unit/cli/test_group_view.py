@@ -69,7 +69,7 @@ def test_group_state_is_shown_with_coordinator_and_assignor() -> None:
     assert "-                    Empty" in list(state_lines(group("Empty")))[1]
 
 
-def test_group_partitions_are_shown_by_topic() -> None:
+def test_assigned_partitions_are_printed_sorted_and_grouped_by_topic() -> None:
     assert assignment_text([T1, TopicPartition("a", 3), T0]) == "a(3), t(0,1)"
 
 

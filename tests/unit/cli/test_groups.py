@@ -38,7 +38,7 @@ def refused(*arguments: str) -> str:
         (("describ", "g"), "Did you mean describe?"),
     ],
 )
-def test_contradictory_group_options_are_refused_with_the_allowed_ones(
+def test_groups_command_refuses_invalid_arguments_with_an_error_that_says_why(
     arguments: tuple[str, ...], problem: str
 ) -> None:
     assert problem in refused(*arguments)

@@ -58,7 +58,7 @@ def test_logs_of_all_processes_are_in_order_of_time(directory: ClusterDirectory)
     ]
 
 
-def test_logs_follow_prints_whole_new_lines_of_old_and_new_brokers(
+def test_logs_with_option_follow_prints_complete_lines_also_of_added_brokers(
     directory: ClusterDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(directory, "broker-1", "old\n", "unfin")

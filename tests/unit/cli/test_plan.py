@@ -47,7 +47,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     return found
 
 
-def test_plan_command_prints_the_lines_of_the_controller_in_order(cluster: Scripted) -> None:
+def test_plan_command_prints_plan_lines_received_from_the_controller_in_order(
+    cluster: Scripted,
+) -> None:
     done = CliRunner().invoke(plan, ["kill-broker", "2", "-v"])
     assert done.exit_code == 0
     summary = ["assumed: broker 2 dies, its session expires", "1 write to ZooKeeper, 0 requests"]
@@ -59,7 +61,7 @@ def test_plan_command_prints_the_lines_of_the_controller_in_order(cluster: Scrip
     assert cluster.asked == [{"operation": "kill-broker", "broker": 2}] * 2
 
 
-def test_plan_json_contains_every_line_of_the_controller(cluster: Scripted) -> None:
+def test_plan_json_contains_every_plan_line_received_from_the_controller(cluster: Scripted) -> None:
     done = CliRunner().invoke(plan, ["kill-broker", "2", "--json"])
     shown = json.loads(done.output)
     assert shown["question"] == {"operation": "kill-broker", "broker": 2}

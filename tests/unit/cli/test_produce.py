@@ -59,7 +59,7 @@ def test_line_is_split_at_the_first_delimiter(
     assert (found.key, found.value) == (key, value)
 
 
-def test_options_give_produced_lines_headers_a_partition_and_null_values(
+def test_produce_options_set_headers_and_partition_and_make_empty_values_null(
     there: StubCluster,
 ) -> None:
     headers = ["-H", "a=1", "-H", "b=x=y", "-H", "c="]

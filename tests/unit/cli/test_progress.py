@@ -30,7 +30,7 @@ def test_progress_names_a_limited_number_of_tasks(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.endswith("t-15 0 %, and 4 more\n")
 
 
-def test_progress_line_names_the_counted_unit_and_is_not_repeated(
+def test_progress_line_names_the_counted_unit_and_is_printed_only_after_a_change(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = ManualClock()

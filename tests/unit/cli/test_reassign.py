@@ -116,7 +116,9 @@ def test_reassign_reads_the_target_replicas_from_a_file(
     assert call("--verify", "--file", str(file)).exit_code == 0
 
 
-def test_no_wait_prints_the_commands_to_verify_and_cancel(admin: ScriptedAdmin) -> None:
+def test_reassign_with_option_no_wait_prints_the_command_that_verifies_the_move(
+    admin: ScriptedAdmin,
+) -> None:
     done = call(*MOVE, "--no-wait")
     assert done.exit_code == 0
     assert "Successfully started partition reassignment for t-0" in done.stdout

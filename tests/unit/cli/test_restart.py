@@ -18,7 +18,10 @@ from minikafka.cluster import local as module
 
 
 class Recorded(LocalCluster):
-    """A cluster that only records restarts and waits. `late`: which wait fails (1: the first), 0 if none fails."""
+    """A cluster without processes: it records in `done` which brokers are restarted or waited for, in order.
+
+    `late`: the number of the wait that fails, counted from 1; 0 if no wait fails.
+    """
 
     done: list[Any]
     late = 0
@@ -85,7 +88,9 @@ def test_rolling_restart_does_not_call_replicas_on_a_dead_broker_in_sync(
     assert done.stderr.splitlines()[-1] == last
 
 
-def test_rolling_restart_ends_when_replicas_do_not_get_in_sync(cluster: type[Recorded]) -> None:
+def test_rolling_restart_fails_before_the_timeout_when_replicas_stay_out_of_sync(
+    cluster: type[Recorded],
+) -> None:
     cluster.late = 2
     done = call("1", "2", "--rolling", "--timeout", "5")
     assert isinstance(done.exception, ClusterError)
@@ -111,7 +116,7 @@ def test_interrupted_restart_names_the_brokers_that_it_leaves_stopped(
     assert done.stderr.startswith("broker 2 is stopped; to start it: minikafka start 2\n")
 
 
-def test_restart_without_option_rolling_restarts_brokers_together(cluster: type[Recorded]) -> None:
+def test_brokers_restart_together_when_option_rolling_is_not_given(cluster: type[Recorded]) -> None:
     assert call("3", "1", "3").stderr == "restarted: 3, 1\n"
     assert call().exit_code == 0
     assert cluster.done == [(3, 1), (1, 2, 3)]

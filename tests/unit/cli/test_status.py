@@ -97,7 +97,7 @@ def test_status_table_shows_size_age_and_dirty_ratio_of_each_partition() -> None
     assert lines[3][-2:] == ["70", "none"]
 
 
-def test_status_table_only_counts_internal_partitions_that_are_in_sync() -> None:
+def test_status_table_shows_internal_partitions_in_sync_only_as_a_count() -> None:
     row = {
         "topic": "__consumer_offsets",
         "leader": 1,

@@ -266,7 +266,7 @@ async def test_alter_configs_sets_and_deletes_keys(cluster: Scripted, client: Cl
     assert str(outcomes[TOPIC]) == "INVALID_CONFIG: b is no key"
 
 
-async def test_create_partitions_works_with_and_without_an_assignment(
+async def test_create_partitions_sends_the_new_count_and_an_assignment_only_if_given(
     cluster: Scripted, client: Client
 ) -> None:
     seen = []

@@ -405,7 +405,7 @@ async def test_list_offsets_follows_the_leader(cluster: StubCluster, client: Cli
     assert await client.list_offsets("t", "latest") == {0: 0}
 
 
-async def test_fetch_returns_records_from_the_offset_and_the_next_offset(
+async def test_fetch_returns_the_next_offset_and_the_records_from_the_requested_offset(
     cluster: StubCluster, client: Client
 ) -> None:
     cluster.create("t", [1])

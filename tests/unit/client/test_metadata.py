@@ -101,7 +101,7 @@ async def test_recreated_topic_replaces_the_known_one_despite_a_lower_epoch(
         ("t", 0, ErrorCode.LEADER_NOT_AVAILABLE),
     ],
 )
-async def test_lookup_of_a_partition_without_leader_raises_its_error(
+async def test_leader_lookup_raises_an_error_for_an_unknown_or_leaderless_partition(
     cluster: StubCluster, metadata: Metadata, topic: str, partition: int, code: ErrorCode
 ) -> None:
     cluster.create("t", [-1])

@@ -49,7 +49,9 @@ def test_cluster_record_that_is_read_equals_the_one_written(tmp_path: Path) -> N
     assert mode(tmp_path / "cluster.json") == 0o600
 
 
-def test_cluster_record_without_a_retired_key_has_no_retired_brokers(tmp_path: Path) -> None:
+def test_cluster_record_has_no_retired_brokers_if_its_file_lacks_the_key_retired(
+    tmp_path: Path,
+) -> None:
     ClusterDirectory(tmp_path).write(RECORD)
     file = tmp_path / "cluster.json"
     former = json.loads(file.read_text())
@@ -129,7 +131,7 @@ def test_broker_config_file_is_private_and_contains_the_settings_written_to_it(
     assert BrokerConfig.parse(file.read_text()).broker_id == 3
 
 
-def test_free_ports_are_distinct_and_free() -> None:
+def test_free_ports_returns_distinct_ports_that_are_not_in_use() -> None:
     ports = free_ports(20, SystemRng())
     assert len(set(ports)) == 20
     assert all(map(is_free, ports))

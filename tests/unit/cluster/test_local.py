@@ -54,13 +54,15 @@ def test_first_port_passed_to_a_later_start_replaces_the_recorded_ports(tmp_path
     assert [b.control_port for b in moved.brokers] == [b.control_port for b in first.brokers]
 
 
-def test_added_broker_leaves_the_other_brokers_unchanged(tmp_path: Path) -> None:
+def test_added_broker_leaves_the_records_of_existing_brokers_unchanged(tmp_path: Path) -> None:
     two = planned(LocalCluster(2, data=tmp_path))
     three = planned(LocalCluster(3, data=tmp_path))
     assert three.brokers[:2] == two.brokers
 
 
-def test_broker_files_have_their_own_keys_and_the_same_secret(tmp_path: Path) -> None:
+def test_each_broker_config_file_has_the_keys_of_its_broker_and_the_cluster_secret(
+    tmp_path: Path,
+) -> None:
     config = ClusterConfig.parse(
         '[broker]\nlog.segment.bytes = 1048576\n[broker.2]\nbroker.rack = "b"\n'
     )
@@ -87,7 +89,7 @@ def test_config_keys_that_the_cluster_sets_for_each_broker_are_refused(
 
 
 @pytest.mark.key("zookeeper.connect")
-def test_external_zookeeper_is_not_managed(tmp_path: Path) -> None:
+def test_cluster_record_marks_a_zookeeper_given_by_the_user_as_not_managed(tmp_path: Path) -> None:
     record = planned(LocalCluster(1, data=tmp_path, zookeeper="host:2181/chroot"))
     assert (record.zookeeper, record.managed) == ("host:2181/chroot", False)
 

@@ -54,7 +54,7 @@ def test_replicas_pass_all_deletion_states_before_the_nodes_are_deleted():
     assert not any(world.context.replica_statuses.values())
 
 
-def test_topic_deletion_reaches_every_defined_step_in_order():
+def test_controller_announces_every_step_of_a_topic_deletion_in_order():
     world = two().mark("t")
     finish(world)
     seen = list(dict.fromkeys(world.steps))
@@ -158,7 +158,7 @@ def test_topic_marked_for_deletion_is_deleted_only_after_its_reassignment():
 
 
 @pytest.mark.row("R59", "L6")
-def test_new_controller_elects_a_leader_for_a_reassigning_topic_to_be_deleted():
+def test_new_controller_elects_a_leader_when_topic_deletion_awaits_a_reassignment():
     world = World(brokers=4).create("t", [3])
     former = world.brokers[3]
     world.kill(3).reassign({T0: [1]})
@@ -172,7 +172,7 @@ def test_new_controller_elects_a_leader_for_a_reassigning_topic_to_be_deleted():
 
 
 @pytest.mark.row("R59")
-def test_new_controller_keeps_a_reassigning_topic_to_be_deleted_in_the_metadata():
+def test_new_controller_sends_no_leader_minus_2_while_deletion_awaits_reassignment():
     world = World(brokers=4).create("t", [3])
     world.reassign({T0: [1]})
     world.mark("t").clear()

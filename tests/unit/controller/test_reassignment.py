@@ -62,7 +62,7 @@ def test_reassignment_from_1_2_3_to_4_5_6_passes_the_states_of_kip_455():
 
 
 @pytest.mark.row("K4", "R56")
-def test_new_reassignment_reaches_its_defined_steps_in_order():
+def test_controller_announces_the_steps_of_a_new_reassignment_in_order():
     world = six()
     world.reassign({T0: [4, 5, 6]})
     world.expand(T0, [1, 2, 3, 4, 5, 6])
@@ -232,7 +232,7 @@ def test_replacing_a_reassignment_deletes_unwanted_replicas_at_once():
 @pytest.mark.row("R56", "R57", "I6")
 @pytest.mark.parametrize("step", ["U3", "U1", "U2"])
 @pytest.mark.parametrize("target", [None, [0, 5, 6]])
-def test_topic_node_lists_all_replicas_after_a_crash_in_replacing_a_reassignment(
+def test_topic_node_lists_all_replicas_after_a_crash_during_a_reassignment_change(
     step: str, target: list[int] | None
 ):
     """The topic node names every broker that may hold a replica until that broker is told to delete the replica."""
@@ -299,7 +299,7 @@ def test_reassignment_keeps_waiting_when_its_target_died_before_it_could_lead():
     assert T0 in world.context.reassigning
 
 
-def test_reassignment_does_not_raise_the_leader_epoch_of_a_newer_controller():
+def test_reassignment_keeps_the_leader_epoch_written_by_a_newer_controller():
     world = World(brokers=3).create("t", [0])
     world.context.set_leadership(T0, replace(world.context.leadership[T0], controller_epoch=9))
     world.reassign({T0: [1, 2]})

@@ -197,7 +197,7 @@ def test_replica_of_a_topic_being_deleted_goes_offline_without_leader_and_isr() 
 
 
 @pytest.mark.row("G7", "G8", "G10", "J2")
-def test_replica_is_removed_after_its_broker_has_deleted_it() -> None:
+def test_replica_leaves_the_assignment_in_memory_after_its_broker_has_deleted_it() -> None:
     bench = Bench()
     bench.move(2, OFFLINE, STARTED)
     assert bench.sent(StopReplicaRequest)[2].partitions[0].delete

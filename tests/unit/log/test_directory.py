@@ -137,7 +137,7 @@ DELETED = f"t-0.{7:032x}-delete"
 
 
 def of_disk(path: Path) -> LogDirectory:
-    """Return a locked log directory on the disk of this machine, without a clean stop file."""
+    """Return a locked log directory on the disk of this machine, without the file that a clean stop writes."""
     directory = LogDirectory(DiskStorage(), str(path / "d"))
     directory.lock()
     return directory

@@ -236,7 +236,7 @@ def test_invalid_records_raise_only_corrupt_batch(body: bytes, count: int) -> No
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_batches_are_compatible_with_those_of_another_client(codec: int) -> None:
+def test_batches_are_read_by_aiokafka_and_aiokafkas_batches_are_read(codec: int) -> None:
     rows = [Record(i, 100 + i, b"k%d" % i, b"v" * i, (("h", b"x"),)) for i in range(5)]
     read = MemoryRecords(build(rows, codec=codec)).next_batch()
     assert read is not None

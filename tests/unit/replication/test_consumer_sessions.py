@@ -183,7 +183,7 @@ def test_partition_that_sent_records_moves_to_the_end_of_the_session() -> None:
     ],
     ids=["nothing", "hw", "log start", "records", "error", "diverging", "preferred", "stable"],
 )
-def test_partition_is_sent_only_when_it_has_changed(
+def test_session_response_contains_only_partitions_with_records_or_changes(
     change: dict[int, object], is_sent: bool
 ) -> None:
     (item,) = opened(new_cache(1), 1).items.values()

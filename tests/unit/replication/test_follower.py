@@ -118,7 +118,7 @@ class TestGaps:
         assert world[1].entries() == [(0, b"a"), (2, b"c")]
         assert world[1].log.gaps.first_dirty_offset == 0
 
-    def test_follower_reconciles_at_a_gap_in_a_topic_that_is_not_compacted(self) -> None:
+    def test_follower_asks_for_the_epoch_end_offset_at_a_gap_in_an_uncompacted_topic(self) -> None:
         world = self.leader_with_a_gap()
         world.fetch(1, 0)
         assert world[1].entries() == [(0, b"a")]
@@ -158,7 +158,7 @@ class TestGaps:
         assert failed == [world[1].partition]
         assert world[1].follower.followed[KEY].state == STOPPED
 
-    def test_follower_truncates_to_the_first_record_that_it_lost(self) -> None:
+    def test_follower_truncates_where_its_log_lost_a_record_and_copies_from_there(self) -> None:
         world = Replicas((0, 1))
         world.elect(0)
         for value in (b"a", b"b", b"c"):
@@ -188,7 +188,7 @@ def test_response_to_a_fetch_from_before_a_truncation_is_ignored() -> None:
     assert world[1].entries() == [(0, b"a")]
 
 
-def test_replicas_agree_when_the_start_of_an_epoch_was_compacted_away() -> None:
+def test_logs_of_replicas_are_equal_if_the_start_of_an_epoch_was_compacted_away() -> None:
     """Replica 2 has uncommitted records of epoch 0 at the offsets at which epoch 1 began.
 
     The records of epoch 1 at these offsets are compacted away. The new leader has copied the compacted log,
@@ -303,7 +303,7 @@ class TestRequests:
         machine.session_id = 0
         assert machine.next_fetch() == ({}, {})
 
-    def test_next_row_is_none_unless_the_next_fetch_contains_exactly_one_partition(self) -> None:
+    def test_next_fetch_row_is_none_without_a_partition_or_with_a_forgotten_partition(self) -> None:
         world, machine = self.following()
         assert machine.next_row() is None
         world.ask(1, 0)
@@ -381,7 +381,7 @@ class TestStaleResponses:
         machine.on_partition(KEY, 0, 3, 0, self.records(2), None)
         assert world[1].log.log_end_offset == 2
 
-    def test_records_for_a_partition_that_must_be_reconciled_are_ignored(self) -> None:
+    def test_follower_ignores_records_before_it_has_compared_its_log_with_the_leaders(self) -> None:
         world, machine = self.follower_with_records()
         machine.add(world[1].partition)
         machine.followed[KEY].sent_offset = 2

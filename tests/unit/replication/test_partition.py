@@ -101,7 +101,7 @@ def test_high_watermark_waits_for_a_follower_that_is_about_to_join_the_isr() -> 
 
 
 @pytest.mark.row("T13")
-def test_lagging_follower_does_not_hold_the_high_watermark_back() -> None:
+def test_lagging_follower_outside_the_isr_does_not_delay_the_high_watermark() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)
     r.now += LAG_MS + 1
@@ -233,7 +233,7 @@ def test_follower_truncates_records_of_epochs_unknown_to_the_leader() -> None:
     assert r[1].values() == [b"m1"]
 
 
-def test_dead_follower_does_not_hold_the_high_watermark_back() -> None:
+def test_dead_follower_outside_the_isr_does_not_delay_the_high_watermark() -> None:
     """No LeaderAndIsr reports the death of a follower outside the ISR, and this follower never fetches again."""
     r = Replicas((0, 1, 2), isr=(0,))
     r.elect(0)
@@ -306,7 +306,7 @@ def test_fetch_session_of_an_old_leader_epoch_gets_no_records_of_a_new_epoch() -
     assert r[0].entries() == r[1].entries() == r[2].entries() == [(0, b"C"), (1, b"D")]
 
 
-def test_high_watermark_is_sent_again_in_a_new_leader_epoch() -> None:
+def test_high_watermark_is_sent_to_the_follower_again_in_a_new_leader_epoch() -> None:
     """The response with the new high watermark is lost, and without new records the leader would not send it again."""
     r = Replicas((0, 1))
     r.elect(0)
@@ -393,7 +393,7 @@ class TestPositions:
         assert r[0].hw == 6
         return r
 
-    def test_read_limit_has_the_new_file_position_of_its_offset_after_a_compaction(self) -> None:
+    def test_end_of_consumer_reads_has_its_new_file_position_after_a_compaction(self) -> None:
         r = self.compacted()
         partition, log = r[0].partition, r[0].log
         partition.restore_high_watermark(2)

@@ -83,7 +83,7 @@ def test_reader_of_a_new_leader_is_not_at_end_before_its_first_records_commit() 
     assert reader.at_end()
 
 
-def test_at_end_raises_when_the_leader_epoch_of_the_reader_has_ended() -> None:
+def test_end_check_of_a_reader_raises_when_its_leader_epoch_has_ended() -> None:
     replicas = committed(2)
     reader = reader_of(replicas[0])
     read_to_end(reader, 1 << 20)

@@ -112,7 +112,7 @@ def test_s05_follower_truncates_to_the_end_of_the_leaders_largest_smaller_epoch(
 
 
 @pytest.mark.row("C16", "R45")
-def test_s06_follower_reconciles_in_every_new_epoch_of_the_same_leader() -> None:
+def test_s06_follower_removes_a_record_that_its_reelected_leader_has_truncated() -> None:
     r = Replicas((1, 2, 3), isr=(1,))
     r.elect(1)
     r.produce(1, b"x", acks=1)
@@ -358,7 +358,7 @@ def test_unknown_producer_is_accepted_at_any_sequence_a_minute_after_election() 
     assert r.produce(1, b"m7", producer=(9, 0, 6)) == 1
 
 
-def test_later_batch_of_an_unknown_producer_is_accepted_after_five_seconds() -> None:
+def test_unknown_producer_is_accepted_at_sequence_6_five_seconds_after_its_refusal() -> None:
     """The topic was recreated, then its leader changed. The producer never sends its first batch again.
 
     A refusal for `FIRST_BATCHES_MS` (one minute) could last longer than the producer's delivery timeout.

@@ -106,7 +106,7 @@ def test_request_to_the_controller_decodes_to_what_was_encoded() -> None:
     assert messages.decode_created(created) == {"orders": 0, "old": 36}
 
 
-def test_call_to_hold_a_broker_at_a_step_decodes_to_what_was_encoded() -> None:
+def test_calls_that_block_an_operation_at_a_named_step_decode_to_what_was_encoded() -> None:
     step = "controlled-shutdown.leaders-moved"
     assert messages.decode_step(over_the_wire(messages.encode_step(step))) == step
     asked = over_the_wire(messages.encode_steps(step, 2_000))
@@ -141,7 +141,7 @@ def test_malformed_broker_configuration_is_refused(body: object) -> None:
     "body",
     [{"step": "a.b", "wait_ms": 60_001}, {"step": "a b", "wait_ms": 1}, {"step": "a.b"}, None],
 )
-def test_malformed_call_for_the_blocked_steps_of_a_broker_is_refused(body: object) -> None:
+def test_malformed_call_for_the_steps_at_which_operations_block_is_refused(body: object) -> None:
     with pytest.raises(KafkaError):
         messages.decode_steps(body)
 

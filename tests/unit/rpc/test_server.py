@@ -494,7 +494,9 @@ async def test_state_changes_reach_the_handler_one_at_a_time_in_order(world: Wor
     assert began == ended == [1, 2, 3]
 
 
-async def test_state_change_is_refused_after_a_later_one(world: World) -> None:
+async def test_update_metadata_call_is_refused_when_it_arrives_after_a_later_one(
+    world: World,
+) -> None:
     path = f"/{messages.UPDATE_METADATA}"
     late, later = msgpack.packb({"n": 1}), msgpack.packb({"n": 2})
     late_headers, later_headers = world.headers(path, late), world.headers(path, later)
@@ -521,7 +523,7 @@ async def test_calls_of_a_restarted_sender_are_accepted_from_number_one(world: W
     assert len(world.calls) == 3
 
 
-async def test_close_ends_the_handlers_and_the_listener(world: World) -> None:
+async def test_closing_the_server_ends_its_handlers_and_its_listener(world: World) -> None:
     asked = asyncio.Event()
     ended: list[str] = []
 

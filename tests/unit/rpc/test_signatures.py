@@ -24,7 +24,7 @@ def signed(wall_ms: int = WALL) -> dict[str, str]:
     return signer().headers(OWN_ID, "POST", "/m", b"body", wall_ms)
 
 
-def test_verified_call_holds_incarnation_number_and_body_hash() -> None:
+def test_verification_returns_the_senders_incarnation_call_number_and_body_hash() -> None:
     sealed = verify(Verifier(SECRET, "c", OWN_ID), signed())
     assert sealed == Sealed(b"12345678".hex(), 1, body_hash(b"body"))
 

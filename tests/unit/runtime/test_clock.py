@@ -49,7 +49,7 @@ def test_random_bytes_have_the_requested_length_and_differ_each_time() -> None:
     assert rng.bytes(16) != rng.bytes(16)
 
 
-def test_uniform_stays_between_its_bounds() -> None:
+def test_uniform_random_number_stays_between_its_bounds() -> None:
     rng = SystemRng()
     assert all(0.5 <= rng.uniform(0.5, 1.0) <= 1.0 for _ in range(100))
 

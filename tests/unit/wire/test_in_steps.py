@@ -90,7 +90,7 @@ def test_request_decoded_in_steps_equals_the_request_decoded_at_once(
 
 
 @pytest.mark.parametrize(("api", "version"), COLD)
-def test_malformed_request_fails_in_steps_with_the_same_error_as_at_once(
+def test_damaged_request_has_the_same_outcome_decoded_in_steps_as_decoded_at_once(
     api: int, version: int
 ) -> None:
     rng = random.Random(f"{api} {version}")
@@ -113,7 +113,7 @@ def outcome(decode: Any, api: int, version: int, body: bytes) -> Any:
         return "refused"
 
 
-def test_unknown_tagged_fields_of_elements_are_skipped_in_steps() -> None:
+def test_unknown_tagged_fields_of_topics_are_skipped_by_the_stepwise_decoder() -> None:
     name = uvarint(2) + b"a"
     tag = b"\x01\x07\x02xy"  # one field, number 7, of two bytes
     body = memoryview(b"\x00" + uvarint(3) + name + tag + name + b"\x00" + b"\x01\x01\x01" + tag)
@@ -136,7 +136,7 @@ def test_response_encoded_in_steps_equals_the_response_encoded_at_once(
     assert finished(in_steps.response_in_steps(api, version))[0] == nothing
 
 
-def test_response_in_steps_refuses_a_field_that_no_version_has() -> None:
+def test_stepwise_response_encoder_refuses_a_field_that_no_version_has() -> None:
     with pytest.raises(TypeError, match="no_such_field"):
         finished(in_steps.response_in_steps(versions.LIST_GROUPS, 4, no_such_field=1))
     groups = [{"group_id": "g", "no_such_field": 1}]
@@ -153,7 +153,7 @@ def test_step_decodes_at_most_64_elements() -> None:
     assert finished(steps)[1] == 100
 
 
-def test_long_array_of_strings_in_one_element_is_decoded_in_steps() -> None:
+def test_decoder_yields_100_times_for_an_array_of_6400_strings_in_one_element() -> None:
     names = [f"key-{number}" for number in range(6_400)]
     resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": names}
     body = codec.request(versions.DESCRIBE_CONFIGS, 4, resources=[resource])

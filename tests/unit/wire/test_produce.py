@@ -66,7 +66,7 @@ def test_partition_with_null_records_is_decoded_without_positions(version: int) 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [1, 126, 127, 128, 20_000])
-def test_position_of_records_is_found_without_decoding_a_known_request_head(
+def test_records_are_located_without_decoding_the_request_fields_before_them(
     version: int, size: int
 ) -> None:
     buf = frame(version, [("topic", [(5, b"r" * size)])])

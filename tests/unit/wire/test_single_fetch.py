@@ -80,7 +80,7 @@ def test_request_outside_the_one_partition_form_is_left_to_the_general_decoder(
     assert single_request(request_bytes, BODY, len(request_bytes)) is None
 
 
-def test_request_with_a_changed_constant_or_length_is_left_to_the_general_decoder() -> None:
+def test_truncated_request_or_wrong_fixed_byte_is_left_to_the_general_decoder() -> None:
     whole = general_request(b"topic")
     for end in range(BODY, len(whole)):
         assert single_request(whole, BODY, end) is None

@@ -44,7 +44,7 @@ def test_read_request_is_encoded_as_opcode_path_and_watch_flag() -> None:
     assert codec.get_children("/a", watch=True).body == struct.pack("!i", 12) + text("/a") + b"\x01"
 
 
-def test_create_requests_a_stat_and_sets_an_open_acl() -> None:
+def test_create_request_asks_for_the_stat_and_sets_an_acl_open_to_anyone() -> None:
     acl = struct.pack("!ii", 1, 31) + text("world") + text("anyone")
     for ephemeral, sequential, flags in ((False, False, 0), (True, False, 1), (True, True, 3)):
         body = codec.create(Create("/a", b"x", ephemeral, sequential)).body
@@ -194,7 +194,7 @@ def test_malformed_response_raises_valueerror(call: codec.Call[Any], payload: by
         call.decode(payload)
 
 
-def test_response_with_another_number_of_results_raises_valueerror() -> None:
+def test_multi_response_with_too_few_results_raises_valueerror() -> None:
     for call in (CALLS[5], CALLS[6]):
         with pytest.raises(ValueError, match="not a response"):
             call.decode(END)

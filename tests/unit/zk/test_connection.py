@@ -187,7 +187,7 @@ async def test_response_to_a_cancelled_request_is_ignored() -> None:
     assert waiting.result() == STAT
 
 
-async def test_only_requests_sent_up_to_a_time_fail_and_late_responses_are_ignored() -> None:
+async def test_requests_sent_up_to_a_chosen_time_fail_and_a_later_request_is_answered() -> None:
     bench = await Bench().attach()
     bench.now = 1000
     old = bench.ask()

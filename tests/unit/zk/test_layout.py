@@ -214,7 +214,7 @@ def test_malformed_znode_data_raises_value_error(data: bytes) -> None:
 
 @pytest.mark.row("A11")
 @pytest.mark.parametrize("broker", [2**31, -(2**31), 10**30])
-def test_broker_id_beyond_the_protocol_is_refused_as_replica(broker: int) -> None:
+def test_broker_id_out_of_range_is_refused_in_reassignments_and_registrations(broker: int) -> None:
     """If a topic's node had a replica with this broker id, no broker could encode a Metadata response."""
     asked = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,%d]}]}' % broker
     with pytest.raises(ValueError, match="32 bits"):

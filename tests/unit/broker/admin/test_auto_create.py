@@ -10,7 +10,7 @@ from minikafka.broker.admin import auto_create
 from minikafka.zk import layout
 
 
-async def test_broker_asks_the_controller_to_create_a_topic() -> None:
+async def test_repeated_auto_creation_sends_one_create_topics_call_to_the_controller() -> None:
     ruler = Cold()
     cold = Cold(broker_id=2, controller_id=1, config={"num.partitions": 3}, ensemble=ruler.ensemble)
     cold.calls.handler = ruler.admin.auto_create.handle_create_topics
@@ -23,7 +23,7 @@ async def test_broker_asks_the_controller_to_create_a_topic() -> None:
     assert len(ruler.metadata.topics["t"]) == 3
 
 
-async def test_controller_creates_a_topic_and_can_try_again_after_a_failure() -> None:
+async def test_controller_creates_a_topic_at_the_second_attempt_when_the_first_failed() -> None:
     cold = Cold()
     cold.session.failures = [NotConnected()]
     cold.admin.auto_create.start("t")

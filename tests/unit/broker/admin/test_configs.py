@@ -77,7 +77,7 @@ async def test_settings_and_notification_are_written_in_one_fenced_multi() -> No
     )
 
 
-async def test_append_and_subtract_change_a_list_that_starts_as_the_default_value() -> None:
+async def test_append_and_subtract_change_the_current_or_default_value_of_a_list_setting() -> None:
     world = World()
     append, subtract = Operation.APPEND, Operation.SUBTRACT
     await world.topic(Change("cleanup.policy", "compact", append))

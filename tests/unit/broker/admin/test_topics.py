@@ -112,7 +112,7 @@ async def test_valid_topics_are_created_next_to_an_invalid_one() -> None:
 
 
 @pytest.mark.row("C20")
-async def test_only_the_first_valid_one_of_two_colliding_topic_names_is_created() -> None:
+async def test_topic_is_refused_if_its_name_collides_with_an_earlier_accepted_name() -> None:
     cold = Cold()
     results = await create(cold, NewTopic("a.b", 0), NewTopic("a_b"), NewTopic("a.b_c"))
     results += await create(cold, NewTopic("t.u"), NewTopic("t_u"))

@@ -41,7 +41,7 @@ async def ask(
     return codec.decode_response(DESCRIBE_CONFIGS, version, frame[4:]).results[0]
 
 
-async def test_describe_configs_takes_one_step_for_each_distinct_resource() -> None:
+async def test_describe_configs_yields_to_the_event_loop_for_each_distinct_resource() -> None:
     cold = with_topic()
     names = ["1", "", "1", "2"]
     resources = [
@@ -104,7 +104,7 @@ async def test_empty_list_of_keys_requests_every_setting() -> None:
     assert one.value == "1"
 
 
-async def test_settings_of_all_brokers_are_described_as_an_empty_list() -> None:
+async def test_describe_configs_of_all_brokers_returns_no_settings_when_none_is_stored() -> None:
     got = await ask(with_topic(), BROKER, "")
     assert (got.error_code, got.configs) == (0, ())
 

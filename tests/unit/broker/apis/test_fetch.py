@@ -467,7 +467,7 @@ def test_large_fetch_is_answered_after_its_maximum_wait_time(replicas: Replicas)
 
 
 @pytest.mark.row("R49")
-def test_large_fetch_notices_records_that_are_appended_between_its_steps(
+def test_large_fetch_is_answered_when_a_record_is_appended_while_it_is_handled(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
@@ -590,7 +590,7 @@ class TestLargeFetchesOfFollowers:
         assert [row.partition_index for row in answer.responses[0].partitions] == [5]
         assert follower.api.replicas.fetch_sessions.partition_count() == 1
 
-    def test_follower_fetch_that_exceeds_the_session_partition_limit_is_a_violation(
+    def test_follower_fetch_above_the_session_partition_limit_violates_the_protocol(
         self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sessions, "PARTITIONS_MAX", 5)
@@ -600,7 +600,7 @@ class TestLargeFetchesOfFollowers:
             follower.send_in_session(9, (1, 1), absent(6))
 
 
-def test_long_list_of_forgotten_partitions_is_decoded_in_steps() -> None:
+def test_decoding_of_many_forgotten_partitions_yields_to_the_event_loop() -> None:
     data = bytearray(
         encode_follower_request(7, b"", 9, (0, 1, 1), (0, 0), (), [(b"t", range(4 * STEP_ROWS))])
     )

@@ -347,7 +347,7 @@ class Counting:
             respond(self.outcome(request))
 
 
-def test_thousands_of_members_leave_in_steps() -> None:
+def test_leave_group_of_2000_members_reaches_the_coordinator_64_at_a_time() -> None:
     members = [{"member_id": f"m{n}", "group_instance_id": None} for n in range(2_000)]
     coordinator = Counting(
         lambda asked: LeaveResponse(0, [LeftMember(m.member_id, None, 25) for m in asked.members])
@@ -357,7 +357,7 @@ def test_thousands_of_members_leave_in_steps() -> None:
     assert [row.member_id for row in answer.members] == [f"m{n}" for n in range(2_000)]
 
 
-def test_thousands_of_groups_are_described_in_steps() -> None:
+def test_describe_groups_of_1000_groups_reaches_the_coordinator_64_at_a_time() -> None:
     names = [f"g{n}" for n in range(1_000)]
     coordinator = Counting(
         lambda asked: DescribeResponse([DescribedGroup(name, 16) for name in asked.group_ids])
@@ -368,7 +368,7 @@ def test_thousands_of_groups_are_described_in_steps() -> None:
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_thousands_of_groups_are_deleted_in_steps(is_late: bool) -> None:
+def test_delete_groups_of_1000_groups_reaches_the_coordinator_64_at_a_time(is_late: bool) -> None:
     names = [f"g{n}" for n in range(1_000)]
     coordinator = Counting(
         lambda asked: DeleteGroupsResponse([(name, 69) for name in asked.group_ids]),

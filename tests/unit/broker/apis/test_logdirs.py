@@ -62,7 +62,7 @@ def test_only_requested_replicas_are_described() -> None:
     assert [row.partition_index for row in got["/b"].topics[0].partitions] == [1]
 
 
-def test_replicas_are_described_in_steps_of_at_most_64() -> None:
+def test_describe_log_dirs_yields_to_the_event_loop_after_at_most_64_replicas() -> None:
     cold = Cold()
     replicas = (Replica(TopicPartition("t", number), 1, 1) for number in range(640))
     cold.replicas.directories = [Directory("/a", tuple(replicas))]

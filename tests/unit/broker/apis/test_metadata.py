@@ -203,7 +203,7 @@ def told_nothing() -> Cold:
 
 
 @pytest.mark.parametrize("topics", [None, [{"name": "a"}, {"name": "b"}, {"name": "none"}]])
-def test_long_metadata_response_is_made_in_steps_from_one_snapshot(topics: Any) -> None:
+def test_long_metadata_response_shows_no_update_that_arrives_while_it_is_made(topics: Any) -> None:
     cold = with_topics()
     asked = codec.request(METADATA, 9, topics=topics, allow_auto_topic_creation=False)
     steps = metadata(cold.services, asked, context(9))

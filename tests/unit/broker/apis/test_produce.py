@@ -226,7 +226,7 @@ async def test_truncated_record_is_not_acknowledged_by_the_record_that_replaces_
     assert connected.answered == [{T0: 0}, {T1: 0}, refused]
 
 
-async def test_produce_request_behind_an_unsent_response_counts_as_waiting_and_can_fail(
+async def test_partition_counts_and_fails_a_waiting_produce_behind_an_unsent_response(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0, 9)
@@ -247,7 +247,7 @@ async def test_produce_request_behind_an_unsent_response_counts_as_waiting_and_c
     assert connected.answered[1:] == [{T1: 0}, {T1: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}]
 
 
-async def test_produce_waiters_are_removed_after_a_commit_or_a_closed_connection(
+async def test_produce_waiter_is_removed_when_its_records_commit_or_its_connection_closes(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0, 9)
@@ -263,7 +263,7 @@ async def test_produce_waiters_are_removed_after_a_commit_or_a_closed_connection
     assert connected.answered == []
 
 
-async def test_append_time_is_returned_once_the_topic_uses_log_append_time(
+async def test_append_time_is_returned_only_after_the_topic_changes_to_log_append_time(
     connected: Connected,
 ) -> None:
     await connected.lead(T0, 0, 1, 0)

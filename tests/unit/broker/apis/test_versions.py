@@ -41,7 +41,7 @@ def test_client_software_is_remembered_for_the_connection() -> None:
     assert asked.connection.software == "sarama v1.61.1"
 
 
-def test_unserved_api_versions_version_gets_the_list_of_apis_in_version_0() -> None:
+def test_unsupported_api_versions_request_is_answered_in_version_0_with_all_apis() -> None:
     frame = api.unsupported(77)
     assert frame[4:8] == b"\0\0\0\x4d"
     answer = codec.decode_response(API_VERSIONS, 0, frame[4:])

@@ -74,7 +74,7 @@ def records(*values: str) -> bytes:
     return build([Record(timestamp=0, key=b"k", value=value.encode()) for value in values])
 
 
-async def test_partition_load_continues_until_the_end_of_the_log_is_certain() -> None:
+async def test_partition_load_reads_on_until_the_reader_confirms_the_end_of_the_log() -> None:
     bench = Bench(p3=Log(records("a", "b"), records("c"), is_certain=False))
     bench.loader.start(3, 7)
     await bench.clock.sleep(30)

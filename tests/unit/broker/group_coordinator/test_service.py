@@ -157,7 +157,7 @@ def test_group_of_200_members_becomes_stable() -> None:
     )
 
 
-def test_group_commits_and_fetches_1000_partitions_at_once() -> None:
+def test_offsets_of_1000_partitions_are_committed_and_fetched_in_one_request() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.admin.create_topics([NewTopic("wide", 1000, 1)])
         client = GroupClient(cluster, "g")
@@ -172,7 +172,7 @@ def test_group_commits_and_fetches_1000_partitions_at_once() -> None:
     run(scenario, brokers=1, offsets_topic_replication_factor=1)
 
 
-def test_broker_coordinates_1000_groups_and_loads_them_again() -> None:
+def test_broker_with_1000_groups_keeps_their_members_and_offsets_after_a_restart() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         members = [Member(cluster, f"group-{number}") for number in range(1000)]
         await asyncio.gather(*(member.join() for member in members))

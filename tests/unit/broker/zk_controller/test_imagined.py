@@ -125,7 +125,9 @@ async def seen(coordination: Coordination, paths: list[str]) -> object:
     return data, await coordination.children_many(paths)
 
 
-async def test_imagined_store_puts_and_removes_nodes(store: ImaginedStore) -> None:
+async def test_imagined_store_returns_a_put_node_and_no_longer_lists_a_removed_child(
+    store: ImaginedStore,
+) -> None:
     store.put("/a", b"theirs", 5)
     store.remove("/a/x")
     data, stat = await store.get("/a")

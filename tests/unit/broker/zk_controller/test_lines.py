@@ -66,7 +66,7 @@ EVENTS: list[Any] = [
 ]
 
 
-def test_every_event_has_a_json_line_with_its_name() -> None:
+def test_every_controller_event_has_one_json_ledger_line_with_the_event_name() -> None:
     assert {type(event) for event in EVENTS} == set(events.ExternalEvent.__args__)
     for event in EVENTS:
         (line,) = event_lines(event)
@@ -172,7 +172,7 @@ def decided(world: World) -> list[dict[str, Any]]:
     return list(decision_lines(world.machine.drain_decisions()))
 
 
-def test_ledger_line_of_a_decision_groups_partitions_created_together() -> None:
+def test_decisions_about_partitions_created_together_share_a_ledger_line() -> None:
     world = World(brokers=2)
     decided(world)
     world.create("t", [0, 1], [0, 1])

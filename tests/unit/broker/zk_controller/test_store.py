@@ -102,7 +102,7 @@ async def test_existing_topic_id_is_kept(bench: Bench) -> None:
 
 
 @pytest.mark.row("R69")
-async def test_topic_with_existing_partitions_gets_back_only_its_former_id(bench: Bench) -> None:
+async def test_topic_with_partitions_but_no_id_is_given_its_former_id_or_none(bench: Bench) -> None:
     bench.topic("t", 1)
     by_hand(bench, "t")
     assert (await bench.store.give_topic_ids({"t": None})).ids == {}
@@ -123,7 +123,7 @@ async def test_version_of_a_written_partition_state_is_that_returned_by_zookeepe
 
 
 @pytest.mark.row("R3")
-async def test_stale_partition_states_are_left_out_of_the_second_multi(
+async def test_conflicting_partition_states_are_left_out_when_a_failed_multi_is_repeated(
     bench: Bench,
 ) -> None:
     tps = bench.topic("t", 6)

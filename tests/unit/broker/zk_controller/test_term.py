@@ -33,7 +33,7 @@ async def bench() -> AsyncIterator[ControllerBench]:
 
 
 @pytest.mark.row("E2", "R5")
-async def test_created_topic_gets_leaders_and_its_replicas_are_informed(
+async def test_created_topic_gets_leaders_and_its_replicas_receive_leaderandisr(
     bench: ControllerBench,
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3], [3, 1])
@@ -135,7 +135,7 @@ async def test_isr_change_is_sent_to_every_broker_and_its_notification_deleted(
 
 
 @pytest.mark.row("T9")
-async def test_failover_deletes_old_notifications() -> None:
+async def test_failover_deletes_old_isr_change_and_log_dir_event_notifications() -> None:
     bench = ControllerBench()
     bench.ensemble.put(layout.ISR_CHANGE_PREFIX + "0000000001", layout.encode_isr_change([T0]))
     bench.ensemble.put(layout.LOG_DIR_EVENT_PREFIX + "0000000001", layout.encode_log_dir_event(1))
@@ -180,7 +180,7 @@ async def test_controlled_shutdown_returns_the_partitions_that_could_not_be_move
 
 
 @pytest.mark.row("R23")
-async def test_controlled_shutdown_of_an_earlier_registration_is_refused(
+async def test_controlled_shutdown_request_with_an_earlier_broker_epoch_is_refused(
     bench: ControllerBench,
 ) -> None:
     with pytest.raises(KafkaError) as error:

@@ -15,7 +15,7 @@ TP = TopicPartition("t", 0)
 STATE = LeaderAndIsr(0, 3, (0, 1), 1, zk_version=0)
 
 
-async def test_isr_change_that_is_no_longer_wanted_is_not_written() -> None:
+async def test_isr_change_is_abandoned_without_a_write_if_its_caller_no_longer_wants_it() -> None:
     ensemble, tasks = Ensemble(), TaskRegistry()
     ensemble.put(layout.state_path(TP), b"{}")
     session = MemoryCoordination(ensemble)

@@ -93,7 +93,7 @@ async def test_refused_partition_of_a_group_request_has_its_error_code(
     assert outcomes == {T0: Outcome(ErrorCode.UNKNOWN_MEMBER_ID)}
 
 
-async def test_deleting_offsets_of_an_unknown_group_fails_with_its_code(
+async def test_deleting_offsets_of_an_unknown_group_raises_group_id_not_found(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.failures[versions.OFFSET_DELETE].append(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -103,7 +103,7 @@ async def test_deleting_offsets_of_an_unknown_group_fails_with_its_code(
     assert await client.groups.delete_offsets("g", [T0]) == {T0: DONE}
 
 
-async def test_group_without_a_coordinator_fails_at_the_time_limit(
+async def test_group_request_fails_at_the_api_timeout_when_no_coordinator_is_found(
     cluster: StubGroups, client: Client
 ) -> None:
     cluster.failures[versions.FIND_COORDINATOR] += [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 20

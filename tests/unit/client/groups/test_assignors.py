@@ -196,7 +196,7 @@ def test_sticky_user_data_equals_aiokafkas() -> None:
     assert ASSIGNORS["sticky"].user_data(Owned((T("t", 1), T("t", 2)), 4)) == theirs
 
 
-def test_sticky_member_with_the_higher_generation_keeps_a_partition() -> None:
+def test_partition_claimed_by_two_sticky_members_goes_to_the_higher_generation() -> None:
     old = ASSIGNORS["sticky"].user_data(Owned((T("t", 0), T("t", 1)), 3))
     new = ASSIGNORS["sticky"].user_data(Owned((T("t", 0),), 5))
     members = [member("a", "t", data=old), member("b", "t", data=new)]
@@ -204,7 +204,7 @@ def test_sticky_member_with_the_higher_generation_keeps_a_partition() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\0", b"\0\0\0\1\0\1t\0\0\0\5", b"\x7f\xff\xff\xff"])
-def test_sticky_member_with_strange_user_data_begins_without_partitions(data: bytes) -> None:
+def test_sticky_assignor_treats_malformed_user_data_as_no_owned_partitions(data: bytes) -> None:
     found = ASSIGNORS["sticky"].assign([member("a", "t", data=data), member("b", "t")], {"t": 4})
     assert sorted(map(len, found.values())) == [2, 2]
 
@@ -236,7 +236,7 @@ def test_cooperative_assignor_reads_the_generation_from_old_user_data() -> None:
     assert ASSIGNORS["cooperative-sticky"].user_data(Owned((), 5)) == b"\0\0\0\5"
 
 
-def test_two_hundred_members_share_a_thousand_partitions() -> None:
+def test_sticky_assignor_gives_each_of_200_members_5_of_1000_partitions() -> None:
     counts = {"t": 1000}
     shares: Shares = {"m000": [T("t", n) for n in range(1000)]}
     members = [

@@ -102,7 +102,7 @@ def test_member_rejoins_without_an_id_after_unknown_member_id() -> None:
     assert not member.has_lost_generation
 
 
-def test_member_that_left_has_lost_its_partitions() -> None:
+def test_member_forgets_its_generation_and_must_rejoin_after_leaving_the_group() -> None:
     member = stable()
     member.leave("slow")
     assert (member.state, member.identity) == (State.UNJOINED, Generation(-1, ""))
@@ -120,7 +120,7 @@ def test_first_reason_for_a_rejoin_is_kept() -> None:
     assert member.reason == "first"
 
 
-def test_rejoin_requested_while_syncing_is_kept() -> None:
+def test_rebalance_in_progress_error_while_syncing_makes_the_member_rejoin() -> None:
     member = Membership()
     member.begin_join()
     member.joined("m", 1)

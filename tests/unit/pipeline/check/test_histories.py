@@ -5,7 +5,7 @@ from pathlib import Path
 from minikafka.pipeline.check.histories import _Line
 
 
-def test_history_line_is_named_by_its_path_alone_if_the_file_cannot_be_read(
+def test_name_of_a_history_line_is_only_its_path_if_the_file_does_not_exist(
     tmp_path: Path,
 ) -> None:
     line = _Line((tmp_path / "history.jsonl").as_uri(), "{}")
@@ -13,7 +13,7 @@ def test_history_line_is_named_by_its_path_alone_if_the_file_cannot_be_read(
     assert not line.is_cut_off()
 
 
-def test_history_line_is_named_by_its_path_and_line_number(tmp_path: Path) -> None:
+def test_name_of_a_history_line_is_its_path_and_line_number(tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     file.write_text('{"producer": "a"}\n{"producer"')
     line = _Line(file.as_uri(), '{"producer"')

@@ -24,7 +24,7 @@ def test_truncated_last_batch_is_ignored(cut):
     assert extent(memoryview(data)) == (3, len(THREE))
 
 
-def test_extent_of_truncated_data_has_the_full_size_of_the_first_batch():
+def test_full_size_of_a_truncated_batch_is_known_once_its_length_field_is_present():
     assert extent(memoryview(THREE[:20])) == (-1, len(THREE))
     assert extent(memoryview(THREE[:5])) == (-1, 0)
     assert extent(memoryview(b"")) == (-1, 0)
@@ -110,7 +110,7 @@ def test_compressed_records_are_decompressed(codec):
     assert section.records == plain.records
 
 
-def test_sections_are_grouped_up_to_a_byte_limit_and_a_larger_one_is_alone():
+def test_decompressed_batches_are_grouped_to_30_bytes_and_a_larger_one_is_alone():
     stream = [Section(0, 0, False, 1, 0, memoryview(bytes(size))) for size in (10, 20, 100, 5, 5)]
     sizes = [[len(section.records) for section in group] for group in grouped(iter(stream), 30)]
     assert sizes == [[10, 20], [100], [5, 5]]

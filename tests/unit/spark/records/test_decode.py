@@ -210,7 +210,7 @@ def test_random_damage_raises_only_the_documented_errors():
             batch.validate(full=True)
 
 
-def test_records_of_plain_text_are_decoded_without_testing_every_byte(monkeypatch):
+def test_records_of_plain_text_are_found_without_trying_every_byte_as_a_start(monkeypatch):
     """The fast search for record starts must suffice for ordinary text: testing every byte takes 30 times as long."""
     monkeypatch.setattr(
         "minikafka.spark.records.starts._all", lambda data: pytest.fail("fell back")

@@ -23,7 +23,7 @@ def at(*offsets: int) -> Positions:
         ((1_000, 1, 1), 2, (1, 1, 1)),
     ],
 )
-def test_offset_limit_is_shared_by_unread_offsets_and_starves_no_partition(end, most, expected):
+def test_unread_partitions_get_a_proportional_share_of_at_least_one_offset(end, most, expected):
     assert limited(at(0, 0, 0), at(*end), most) == at(*expected)
 
 

@@ -35,7 +35,7 @@ def test_equal_positions_give_equal_json_text():
 
 
 @pytest.mark.parametrize("tree", [{"t": {"0": 5}}, {"t": 5}, {"t": {"x": {"offset": 1}}}])
-def test_offsets_of_another_source_are_refused(tree):
+def test_checkpoint_offsets_that_this_source_did_not_write_are_refused(tree):
     with pytest.raises(ConfigError, match="use a new checkpoint"):
         from_json(tree)
 
