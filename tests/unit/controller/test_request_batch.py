@@ -68,7 +68,7 @@ def test_controller_requests_contain_epochs_live_leaders_and_topic_ids(bench) ->
 
 @pytest.mark.row("R14", "T1")
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
-def test_flags_of_a_partition_added_twice_to_a_request_batch_are_combined(
+def test_partition_added_twice_to_a_batch_has_each_flag_that_either_addition_sets(
     bench, order: tuple[bool, bool]
 ) -> None:  # type: ignore[no-untyped-def]
     batch, effects, _ = bench
@@ -111,7 +111,7 @@ def test_metadata_has_offline_replicas_and_no_leader_for_a_topic_being_deleted(
 
 
 @pytest.mark.row("R8")
-def test_stop_replica_request_has_the_leader_epoch_or_a_sentinel_value(bench) -> None:  # type: ignore[no-untyped-def]
+def test_stop_replica_leader_epoch_is_minus_1_if_unknown_and_minus_2_for_a_deletion(bench) -> None:  # type: ignore[no-untyped-def]
     batch, effects, context = bench
     context.add_topic("u", bytes(16), image([2]).assignment)
     batch.add_stop_replica(2, T0, delete=False)

@@ -52,7 +52,9 @@ def test_history_finds_the_event_in_which_a_broker_first_disappears(ledger: Line
     assert past(ledger).broker_lost(3) == []
 
 
-def test_replicas_are_derived_from_the_decisions_of_the_controller(ledger: Lines) -> None:
+def test_partition_replicas_are_derived_from_replica_state_changes_in_the_ledger(
+    ledger: Lines,
+) -> None:
     for broker, to in ((3, "NewReplica"), (1, "OnlineReplica"), (2, "NonExistentReplica")):
         fields = {"verdict": "move", "machine": "replica", "replica": broker, "to": to}
         ledger.add("decision", "4-1", **fields, partitions=NAMES)
@@ -88,7 +90,9 @@ def test_deletion_marks_spread_over_several_ledger_lines_are_all_read(ledger: Li
     assert past(ledger).is_marked()
 
 
-def test_history_finds_the_last_event_that_lists_the_deletion_mark(ledger: Lines) -> None:
+def test_history_finds_the_last_event_that_lists_the_topic_as_marked_for_deletion(
+    ledger: Lines,
+) -> None:
     ledger.event("DeletionsChanged", "4-1", topics=["t"])
     ledger.event("ControllerElected", "5-1", deletions=["t", "u"])
     ledger.event("DeletionsChanged", "5-2", topics=["u"])
@@ -119,7 +123,7 @@ def test_unanswered_requests_of_former_controllers_are_ignored(ledger: Lines) ->
     assert past(ledger).oldest_unanswered(2) == []
 
 
-def test_last_refused_transition_is_forgotten_after_a_later_decision(ledger: Lines) -> None:
+def test_refused_partition_state_change_is_forgotten_after_an_accepted_one(ledger: Lines) -> None:
     head = {"machine": "partition", "partitions": NAMES}
     ledger.add("decision", "4-1", verdict="refuse", reason="x", **head)
     assert len(past(ledger).last_refusal()) == 1

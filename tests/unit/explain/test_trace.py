@@ -85,7 +85,7 @@ def test_event_without_effect_on_the_partition_has_no_chain(ledger: Lines) -> No
     assert kinds(ledger) == []
 
 
-def test_write_to_the_topic_node_concerns_each_partition(ledger: Lines) -> None:
+def test_chains_of_a_partition_include_a_write_to_the_node_of_its_topic(ledger: Lines) -> None:
     operation = {"op": "set", "path": "/brokers/topics/t", "expected": 3, "actual": 4, "data": "{}"}
     other = operation | {"path": "/brokers/topics/t/partitions/1/state"}
     fields = {"check": {}, "outcome": "ok", "zxid": 4}
@@ -106,7 +106,9 @@ def test_ledger_line_reduced_to_one_partition_does_not_describe_other_partitions
 
 
 @pytest.mark.row("C39")
-def test_description_of_a_request_contains_the_queue_size(ledger: Lines) -> None:
+def test_description_of_a_request_has_the_number_of_requests_queued_for_the_broker(
+    ledger: Lines,
+) -> None:
     line = ledger.request("4-2", 2) | {"queued": 3}
     assert describe(line) == "LeaderAndIsr to broker 2 (3 queued): t-0 (leader 1, epoch 1, ISR 1)"
 

@@ -143,7 +143,9 @@ def test_leader_that_was_elected_but_not_informed_is_reported(scene: Scene) -> N
     )
 
 
-def test_former_leader_that_was_not_informed_is_not_the_leader(scene: Scene) -> None:
+def test_elected_leader_is_reported_as_not_leading_while_the_former_one_still_leads(
+    scene: Scene,
+) -> None:
     scene.view["partition"].update(leader=2, leader_epoch=2)
     assert "does not lead yet" in report(scene)
 
@@ -233,7 +235,7 @@ def test_invisible_offset_is_explained_by_a_small_isr(scene: Scene) -> None:
         (1, "offset 1 was deleted: the log begins at 2"),
     ],
 )
-def test_visible_deleted_and_unwritten_offsets_are_reported(
+def test_explanation_of_an_offset_says_if_it_is_visible_deleted_or_never_written(
     scene: Scene, offset: int, words: str
 ) -> None:
     scene.leader["log_start_offset"] = 2
@@ -286,7 +288,7 @@ def test_waiting_deletion_is_explained_by_a_silent_broker(scene: Scene) -> None:
     ]
 
 
-def test_failed_deletion_on_a_broker_is_reported(scene: Scene) -> None:
+def test_broker_that_could_not_delete_its_replicas_is_reported(scene: Scene) -> None:
     deletion(scene, replicas=[[2, 0, "ReplicaDeletionIneligible"]])
     assert "broker 2 could not delete its replicas" in report(scene)
 

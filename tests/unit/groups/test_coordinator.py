@@ -91,7 +91,7 @@ def test_waiting_members_get_not_coordinator_when_the_partition_moves():
 
 
 @pytest.mark.parametrize("error", [0, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_commit_that_is_written_after_the_partition_moved_is_answered(error):
+def test_commit_returns_the_result_of_its_write_although_the_partition_moved(error):
     world = GroupWorld()
     [member] = world.stable()
     world.holds = True
@@ -103,7 +103,7 @@ def test_commit_that_is_written_after_the_partition_moved_is_answered(error):
     assert world.answers[caller].topics == [("t", [(0, MOVED if error else 0)])]
 
 
-def test_sync_is_answered_once_when_the_partition_moves_before_its_write_ends():
+def test_sync_returns_not_coordinator_when_the_partition_moves_during_the_write():
     world = GroupWorld()
     member = world.join().member_id
     world.holds = True

@@ -158,7 +158,7 @@ def join_all(world, members, **changes):
 
 
 @pytest.mark.parametrize("requires_member_id", [True, False])
-def test_members_above_the_maximum_size_are_refused(requires_member_id):
+def test_joins_above_the_maximum_group_size_are_refused(requires_member_id):
     world = GroupWorld(group_max_size=3, group_initial_rebalance_delay_ms=3_000)
     members = [""] * 4
     if requires_member_id:
@@ -180,7 +180,7 @@ def test_static_member_that_returns_to_a_full_group_is_refused():
     assert world.join(instance_id="a").error == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_last_members_to_rejoin_are_removed_when_the_maximum_size_was_lowered():
+def test_last_members_to_rejoin_are_removed_if_the_maximum_group_size_was_lowered():
     world = GroupWorld()
     members = world.stable(4)
     world.unload()

@@ -309,7 +309,7 @@ def test_waiting_request_of_a_member_that_leaves_is_answered():
 # A full group.
 
 
-def test_two_hundred_members_rebalance_and_heartbeat():
+def test_group_of_two_hundred_members_accepts_heartbeats_and_completes_a_rebalance():
     world = GroupWorld()
     members = world.stable(200)
 

@@ -335,7 +335,7 @@ def test_common_protocol_with_the_most_votes_is_chosen():
 # The ledger.
 
 
-def test_group_notes_have_the_duration_of_each_phase_of_a_rebalance():
+def test_ledger_notes_of_a_group_have_the_duration_of_each_rebalance_phase():
     world = GroupWorld()
     leader, follower = world.stable(2)
     world.send_join(leader)

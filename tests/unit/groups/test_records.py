@@ -144,7 +144,7 @@ def test_group_record_value_of_every_version_is_read(version):
     )
 
 
-def test_group_with_tagged_fields_is_read():
+def test_group_record_with_tagged_fields_is_read():
     def compact(value: str | None) -> bytes:
         return b"\0" if value is None else bytes((len(value) + 1,)) + value.encode()
 

@@ -22,7 +22,7 @@ def explained(world: GroupWorld) -> dict[str, Any]:
     return found["group"]  # type: ignore[no-any-return]
 
 
-def test_report_shows_members_with_assignment_and_commits():
+def test_report_shows_each_member_with_its_assignment_and_the_committed_offsets():
     world = GroupWorld()
     member = world.join(instance_id=None).member_id
     world.sync(member, 1, assignments={member: assignment("t", 0, 2)})
@@ -67,7 +67,7 @@ def test_report_shows_members_that_have_not_fetched_their_assignment():
     assert report["due_ms"] == REBALANCE
 
 
-def test_report_of_a_group_with_another_protocol_type_has_no_topics():
+def test_report_of_a_connect_group_has_no_topics_and_no_assigned_partitions():
     world = GroupWorld()
     world.stable(protocol_type="connect", protocols=(("default", b"\0\0"),))
 

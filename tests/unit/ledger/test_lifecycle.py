@@ -90,7 +90,7 @@ def test_state_change_without_its_request_line_is_shown_with_an_unknown_epoch() 
     assert str(stage).endswith("at epoch unknown")
 
 
-def test_state_changes_of_a_partition_omit_other_partitions_and_update_metadata() -> None:
+def test_update_metadata_and_other_partitions_are_omitted_from_state_changes() -> None:
     metadata = request(1) | {"request": "UpdateMetadata"}
     assert texts([metadata, {"kind": "event", "cause": "4-2"}]) == []
     assert list(lifecycle([request(1)], "foo", 1)) == []

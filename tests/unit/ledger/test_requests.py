@@ -66,7 +66,7 @@ def test_partitions_with_the_same_leader_and_isr_share_an_entry_of_the_ledger_li
     }
 
 
-def test_ledger_line_of_a_new_replica_has_is_new_set() -> None:
+def test_ledger_line_of_a_request_for_a_new_replica_has_is_new_true() -> None:
     (line,) = request_lines(leader_and_isr(state(0, is_new=True)))
     assert line["states"][0]["is_new"] is True
 
@@ -92,7 +92,9 @@ def test_stop_replica_says_whether_the_replica_is_deleted() -> None:
 
 
 @pytest.mark.parametrize("make", [leader_and_isr, update_metadata])
-def test_large_request_is_split_into_parts_without_loss(make: object) -> None:
+def test_ledger_lines_of_a_large_request_are_numbered_and_name_every_partition(
+    make: object,
+) -> None:
     states = [state(i) for i in range(PARTITIONS_MAX + 10)]
     lines = list(request_lines(make(*states)))  # type: ignore[operator]
     assert [(line["part"], line["parts"]) for line in lines] == [(1, 2), (2, 2)]

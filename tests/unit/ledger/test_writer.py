@@ -172,6 +172,6 @@ def test_lines_before_open_and_after_close_are_discarded(storage: MemoryStorage)
 
 
 @pytest.mark.parametrize("name", ["ledger-1.jsonl", "ledger-000001.json", "x", "ledger-.jsonl"])
-def test_file_with_another_name_is_not_a_ledger_file(name: str) -> None:
+def test_ledger_file_name_has_a_number_of_at_least_six_digits_and_ends_in_jsonl(name: str) -> None:
     assert number_of(name) is None
     assert number_of(file_name(7)) == 7

@@ -71,6 +71,6 @@ def test_a_topic_id_is_written_as_kafka_prints_it() -> None:
         b"\xff",
     ],
 )
-def test_file_without_a_topic_id_is_refused(data: bytes) -> None:
+def test_malformed_partition_metadata_file_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         decode_topic_id(data)

@@ -127,7 +127,7 @@ def _close(log: Log) -> None:
 
 
 @pytest.mark.parametrize("change", [_delete, _truncate, _close])
-def test_deferred_read_fails_with_records_gone_after_deletion_truncation_or_close(
+def test_deferred_read_raises_records_gone_after_a_deletion_truncation_or_log_close(
     change: object,
 ) -> None:
     log = three_segments(MemoryStorage())

@@ -65,13 +65,13 @@ def test_epoch_of_an_offset_is_the_latest_that_starts_at_or_below_it() -> None:
     assert [cache.epoch_of(offset) for offset in (4, 5, 8, 9, 100)] == [-1, 2, 2, 4, 4]
 
 
-def test_epoch_without_a_record_is_replaced_at_the_same_offset() -> None:
+def test_epoch_without_a_record_is_replaced_by_a_later_epoch_at_the_same_offset() -> None:
     cache = epochs((1, 0), (2, 10))
     cache.assign(3, 10)
     assert cache.entries == [(1, 0), (3, 10)]
 
 
-def test_assigning_the_latest_epoch_again_changes_nothing_unless_it_began_earlier() -> None:
+def test_latest_epoch_keeps_its_start_offset_unless_assigned_at_a_lower_offset() -> None:
     cache = epochs((1, 0), (2, 10))
     cache.assign(2, 15)
     assert cache.entries == [(1, 0), (2, 10)]

@@ -241,7 +241,7 @@ class TestReplacingASegment:
             produce(log, 1, size=40, epoch=offset // 8, timestamp=1000 + offset)
         return log
 
-    def test_kept_records_and_later_file_positions_stay_valid_after_a_cleaning(
+    def test_cleaning_keeps_remaining_records_readable_and_later_file_positions_valid(
         self, log: Log
     ) -> None:
         position, end = log.locate(20), log.written_position
@@ -261,7 +261,9 @@ class TestReplacingASegment:
         assert log.layout_generation > before
 
     @pytest.mark.parametrize("is_clean", [True, False])
-    def test_compacted_log_is_unchanged_after_a_restart(self, log: Log, is_clean: bool) -> None:
+    def test_records_of_a_compacted_log_are_the_same_after_a_restart(
+        self, log: Log, is_clean: bool
+    ) -> None:
         clean(log, 0, lambda offset: offset > 7)
         clean(log, 1, lambda offset: offset < 12)
         before = read_all(log)

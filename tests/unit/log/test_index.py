@@ -31,7 +31,7 @@ def test_offset_index_file_holds_last_offset_and_position_of_each_entry() -> Non
 @pytest.mark.parametrize(
     ("offset", "slot"), [(0, -1), (8, -1), (9, 0), (18, 0), (19, 1), (10_000, 2)]
 )
-def test_lookup_returns_no_position_after_the_batch_that_holds_the_offset(
+def test_offset_lookup_returns_the_last_entry_that_ends_at_or_below_the_offset(
     offset: int, slot: int
 ) -> None:
     assert filled().slot_before(offset) == slot

@@ -158,7 +158,7 @@ class TestRolling:
         assert len(set(ages)) > 10
 
     @pytest.mark.parametrize(("policy", "segments"), [("compact", 2), ("delete", 1)])
-    def test_segment_of_a_compacted_log_rolls_after_the_maximum_lag(
+    def test_segment_of_a_compacted_log_rolls_after_the_maximum_compaction_lag(
         self, storage: MemoryStorage, policy: str, segments: int
     ) -> None:
         log = open_log(storage, cleanup_policy=(policy,), max_compaction_lag_ms=1000)

@@ -449,7 +449,9 @@ async def test_log_is_fsynced_when_its_records_have_waited_for_flush_ms(
     assert (log.recovery_point, other.recovery_point) == (3, 0)
 
 
-async def test_truncation_during_an_fsync_keeps_the_recovery_point(storage: MemoryStorage) -> None:
+async def test_fsync_does_not_raise_the_recovery_point_if_the_log_was_truncated_meanwhile(
+    storage: MemoryStorage,
+) -> None:
     logs = await started(storage)
     log = logs.create(A0, ID, config(flush_ms=0), is_new=True)
     produce(log, 2, 2)

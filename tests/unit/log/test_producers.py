@@ -296,7 +296,7 @@ class TestTransactions:
             states.expire(10**9, 1)
         assert len(states) == 0
 
-    def test_snapshot_keeps_the_open_transaction_and_the_coordinator(
+    def test_snapshot_keeps_the_open_transaction_and_the_coordinator_epoch(
         self, states: ProducerStates
     ) -> None:
         states.update(transactional(0), 50)
@@ -309,7 +309,7 @@ class TestTransactions:
         assert again.first_unstable_offset(51) == 50
         assert again.active() == states.active()
 
-    def test_open_transaction_is_forgotten_after_a_restore_at_offset_0_or_a_clear(
+    def test_open_transaction_is_forgotten_by_a_restore_at_offset_0_and_by_clear(
         self, states: ProducerStates
     ) -> None:
         states.update(transactional(0), 50)

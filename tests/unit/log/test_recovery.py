@@ -54,7 +54,9 @@ def test_start_after_a_clean_stop_restores_the_log_without_a_scan(storage: Memor
 
 @pytest.mark.row("R25")
 @pytest.mark.parametrize("recovery_point", [0, 10, 13, 25])
-def test_recovery_restores_a_killed_log(storage: MemoryStorage, recovery_point: int) -> None:
+def test_recovery_after_a_kill_restores_all_written_records(
+    storage: MemoryStorage, recovery_point: int
+) -> None:
     log = three_segments(storage)
     before = state_of(log)
     append(log, epoch=4)  # pending: never written

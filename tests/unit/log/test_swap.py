@@ -326,7 +326,7 @@ def test_segment_replacement_cannot_be_completed_after_the_first_segment_is_remo
     assert opened(log.storage.clone()).logs[TP].log_start_offset == start
 
 
-def test_restarted_log_is_unchanged_after_an_aborted_segment_replacement() -> None:
+def test_restarted_log_has_all_its_records_after_an_aborted_segment_replacement() -> None:
     directory, replacement = begun(MemoryStorage())
     log = directory.logs[TP]
     before = read_all(log)

@@ -86,7 +86,7 @@ def test_cause_of_a_previous_rebalance_is_not_reported_for_the_current_one():
     assert found.events == ()
 
 
-def test_cause_is_found_for_a_rebalance_that_ended_after_the_brokers_answered():
+def test_explanation_of_a_rebalance_has_its_cause_even_if_the_ledger_shows_its_end():
     world = GroupLedgerWorld()
     world.advance(5_000)
     member = world.join().member_id

@@ -42,7 +42,7 @@ def test_offset_map_keeps_the_latest_offsets_after_it_changes_from_dict_to_bucke
     assert offsets.latest([b"key-%d" % i for i in (0, 4_999, 5_000)]) == [15_000, 19_999, 5_000]
 
 
-def test_keys_of_zero_bytes_are_not_confused_with_each_other() -> None:
+def test_keys_of_null_bytes_that_differ_only_in_length_are_not_confused() -> None:
     keys: list[bytes | None] = [bytes(size) for size in range(20)]
     keys += [b"%d" % i for i in range(MANY)]
     offsets = filled(keys)
