@@ -76,7 +76,7 @@ def run_directory() -> Iterator[Path]:
 
 
 async def quickstart(display: Display, directory: Path) -> bool:
-    """Run all steps of quickstart. Return True if the verdict is good and both readers agree."""
+    """Run all steps of quickstart. Return True if no record was lost and two readings of the topic are equal."""
     config = ClusterConfig.parse((ROOT / "cluster.toml").read_text())
     with display.step("source") as step:
         lines = await asyncio.to_thread(source_lines.read)
@@ -123,7 +123,7 @@ async def running_cluster(
 async def stream_with_failure(
     display: Display, cluster: LocalCluster, stream: Stream, total: int
 ) -> None:
-    """Steps 3 and 4: stream, kill the broker that leads most partitions, restart it, wait for full ISRs."""
+    """Steps 3 and 4: stream, kill the broker that leads the most partitions, restart it, wait for full ISRs."""
     stream.start()
     with display.step("stream") as step:
         await show_progress(step, stream, total, lambda: stream.acked >= KILL_AT * total)
@@ -131,7 +131,7 @@ async def stream_with_failure(
         moment = time.monotonic()
         await cluster.kill(victim)
         stream.mark(moment)
-        display.say(f"kill: SIGKILL to broker {victim}, which leads most partitions")
+        display.say(f"kill: SIGKILL to broker {victim}, which leads the most partitions")
         await show_progress(step, stream, total, lambda: len(stream.first_ack_after) == PARTITIONS)
         show_recovery(display, stream)
         async with in_background(restart_broker(display, cluster, victim)) as back:

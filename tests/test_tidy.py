@@ -179,7 +179,7 @@ def test_every_served_api_is_listed_with_its_number_on_the_protocol_page():
 
 
 def prose_of(path: Path) -> Iterator[str]:
-    """Yield the texts of a source file that may cite ids: comments, docstrings and test names."""
+    """Yield the texts of a source file that may contain ids such as R71: comments, docstrings and test names."""
     with path.open("rb") as source:
         for token in tokenize.tokenize(source.readline):
             if token.type == tokenize.COMMENT:

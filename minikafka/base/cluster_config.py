@@ -29,8 +29,9 @@ class ClusterConfig:
 
     `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys
     of single brokers by id, from `[broker.N]`. `given`: names of the keys in `[cluster]` and `[zookeeper]`
-    that the file sets. `was_named`: True if the user has named the file. The number of brokers and the port
-    in the file then override the values of the existing cluster, even if the file has not changed.
+    that the file sets. `was_named`: True if the user gave the path of the file. The number of brokers and the port
+    in such a file always override those of the existing cluster. Those in another file override them only after
+    the file was edited.
     `replicates_topics`: True if there is no configuration file. New topics are then replicated (`topic_defaults`).
     """
 

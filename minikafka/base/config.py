@@ -437,7 +437,7 @@ class BrokerConfig:
 
     @property
     def endpoints(self) -> Listeners:
-        """The listeners of the broker, and the endpoints that it registers."""
+        """The addresses at which the broker listens, and the endpoints that it registers for them."""
         return parse_listeners(
             self.listeners,
             self.advertised_listeners,

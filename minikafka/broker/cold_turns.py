@@ -106,7 +106,7 @@ class OneAtATime:
 
 
 class ColdTurns:
-    """The connections that wait for a turn. Connections that have caused the least work are served first.
+    """The connections that wait for a turn to handle their requests. Those with the least work so far come first.
 
     `Worker.used` counts this work. A connection with few requests has a smaller `used` than connections that
     keep the broker busy, so it is served earlier. After a long pause, the `used` of a connection is raised to

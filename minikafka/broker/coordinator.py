@@ -252,7 +252,7 @@ class Controller(Protocol):
         """
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the actions that the controller would take for `question`, as ledger lines. Changes nothing.
+        """Return the actions that an operation would cause, as ledger lines. `question`: operation and arguments.
 
         Raises KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT if the controller stays busy, INVALID_REQUEST.
         """

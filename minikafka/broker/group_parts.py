@@ -78,7 +78,7 @@ class _Outcomes:
         self.complete: Callable[[], None] | None = None
 
     def expect(self) -> Callable[[Any], None]:
-        """Add a part. Return the function that must be called with the outcome of the part."""
+        """Add a part of the request. Return the function that must be called with the outcome of this part."""
         number = len(self.found)
         self.found.append(None)
         self.left += 1

@@ -63,9 +63,8 @@ class Refusal:
     def is_ended_by(self, producer: Producer) -> bool:
         """True if a batch with this producer and first sequence number ends the refusal.
 
-        A batch ends the refusal if it has the refused producer id. Call this only if `applies_to` is False: the
-        batch is then the refused batch sent again, a batch with a lower sequence number, or a batch of another
-        producer epoch.
+        Call this only if `applies_to` is False. Then every batch with the refused producer id ends the refusal: it is
+        the refused batch sent again, a batch with a lower sequence number, or a batch of another producer epoch.
         """
         return producer[0] == self.producer[0]
 

@@ -93,8 +93,8 @@ async def _start(wanted: LocalCluster, running: Sequence[int]) -> Differences:
 class Differences(NamedTuple):
     """The result of comparing running brokers with their configuration.
 
-    `changes`: changed setting -> ids of the brokers that reported the change. `errors`: broker id -> the error
-    because of which the broker was not compared.
+    `changes`: changed setting -> ids of the brokers whose answers contained the change. `errors`: broker id -> the
+    error because of which the broker was not compared.
     """
 
     changes: Mapping[SettingChange, Sequence[int]]

@@ -2,7 +2,7 @@
 
 The loop writes the states that its caller proposes. If another program has written a state node in the
 meantime, the loop reads the node, and the caller proposes a new state for the partition. The loop retries
-only the partitions of these nodes; Kafka's old loop retried every partition.
+only partitions with such a node; Kafka's old loop retried every partition.
 Invariant: the known leadership changes only to states that ZooKeeper accepted or returned.
 """
 

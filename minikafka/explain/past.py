@@ -44,7 +44,7 @@ class Reference(NamedTuple):
 
 
 def reference(line: Line) -> Reference:
-    """Return a `Reference` to a ledger line: the line's name, such as 2#417, and the id of the line's cause."""
+    """Return a `Reference` to a ledger line: its name (broker#number, such as 2#417) and the id of its cause."""
     return Reference(line["cause"], name_of(line))
 
 

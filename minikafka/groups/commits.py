@@ -287,7 +287,7 @@ class Commits:
     # ---- expiry
 
     def begin_sweep(self, groups: Iterable[Group]) -> None:
-        """Begin a sweep, which removes expired offsets, and groups without offsets and members."""
+        """Begin a sweep. A sweep removes expired offsets, and groups that have neither offsets nor members."""
         self._unswept = deque(groups)
 
     def is_sweeping(self) -> bool:

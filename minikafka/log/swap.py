@@ -60,7 +60,7 @@ def _rename(segment: Segment, kinds: Sequence[str], old: str, new: str) -> None:
 
 
 def finish_swaps(storage: Storage, directory: str, interval: int) -> None:
-    """Complete the swaps that a crash interrupted; delete copies that had not become valid. Raises StorageFailed."""
+    """Complete the swaps that a crash interrupted, and delete incomplete copies. Raises StorageFailed."""
     names = storage.names(directory)
     cleaned = _offsets(names, CLEANED)
     swapped = _offsets(names, SWAP)

@@ -264,8 +264,9 @@ class FetchSessionCache:
         """Evict a session, for a new session of `size` partitions; return False if no session may be evicted.
 
         The least recently used session is evicted if it was unused for more than EVICTION_MS. Otherwise a
-        follower's new session evicts the smallest session. A consumer's new session evicts the smallest session
-        that was in use for more than EVICTION_MS, but only if that session is smaller than the new session.
+        follower's new session evicts the smallest session. A consumer's new session evicts the smallest of the
+        sessions whose last use is more than EVICTION_MS after their creation, but only if this session is smaller
+        than the new session.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:

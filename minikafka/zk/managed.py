@@ -170,8 +170,9 @@ class ManagedZooKeeper:
         return self.pid
 
     def spawn(self) -> None:
-        """Start the server without waiting. Start all servers of an ensemble before waiting for any of them.
+        """Start the process of the server; do not wait until the server answers.
 
+        Callers spawn all servers of an ensemble before they wait for one, because one server alone does not answer.
         Raises ConfigError, OSError, ServerFailed.
         """
         if not _is_free(self.port):

@@ -176,7 +176,7 @@ def _granted(claims: DataFrame) -> DataFrame:
 
 
 def findings(matched: Matched) -> Iterator[DataFrame]:
-    """Yield tables of the anomalies that the producers' histories show."""
+    """Yield the anomalies that the producers' histories show, as one table per kind of anomaly."""
     yield from _lost(matched)
     held = f.filter("variants", lambda one: one.content == f.col("sent"))
     absent = f.array_except("expected", f.flatten(f.transform(held, lambda one: one.brokers)))

@@ -121,7 +121,7 @@ async def test_watch_gives_one_signal_until_it_is_armed_again(
     assert second.fired()
 
 
-async def test_every_watch_on_a_node_completes_with_one_event(
+async def test_one_event_of_the_server_completes_all_watches_on_a_node(
     client: RecordingClient, writer: RecordingClient, zookeeper: Zookeeper
 ) -> None:
     watches = [await armed(client, DATA, "/a") for _ in range(3)]

@@ -94,7 +94,7 @@ class Recorder:
 
 
 async def pair(transport: Transport, *, buffer_bytes: int = 64 * 1024) -> tuple[Recorder, Recorder]:
-    """Connect a client to a server and close the listener; return both handlers."""
+    """Connect a client to a server and close the listener; return the handlers of the client and the server."""
     accepted: list[Recorder] = []
 
     def accept() -> Recorder:

@@ -419,10 +419,10 @@ async def test_directory_goes_offline_when_an_offset_lookup_fails(
         assert cluster.crashes == []
 
 
-async def test_request_to_the_former_process_is_refused_after_the_broker_has_registered(
+async def test_registered_broker_refuses_a_request_that_was_sent_to_its_former_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The request was sent to the former broker process at the same address."""
+    """The former process had the same address and an older broker epoch."""
     answers: list[asyncio.Future[dict[str, Any]]] = []
     register = Registration.start
 

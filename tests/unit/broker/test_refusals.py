@@ -75,7 +75,7 @@ def test_refused_requests_more_than_five_seconds_apart_are_not_logged(
     assert caplog.messages == []
 
 
-def test_refusals_with_a_permanent_error_are_not_logged(
+def test_requests_refused_with_a_permanent_error_are_not_logged(
     refused: Refused, caplog: pytest.LogCaptureFixture
 ) -> None:
     for now in range(0, 3 * LASTS_MS, 500):

@@ -40,7 +40,7 @@ async def test_error_of_one_call_is_raised_after_all_other_calls_have_ended():
     assert ended == ["the other"]
 
 
-async def test_cancellation_waits_until_the_calls_have_ended():
+async def test_cancelling_all_of_waits_until_all_its_calls_have_ended():
     begun, ended = asyncio.Event(), []
 
     async def call() -> None:

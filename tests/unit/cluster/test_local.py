@@ -135,7 +135,7 @@ def test_typeerror_for_an_argument_that_is_not_a_whole_number_names_the_argument
             LocalCluster(**{name: value})
 
 
-def test_empty_data_directory_is_refused() -> None:
+def test_empty_string_as_data_directory_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^data must not be '': name a directory, or None for a"):
         LocalCluster(data="")
 

@@ -188,7 +188,7 @@ def test_replica_goes_offline_when_its_partition_has_no_leader_and_isr_yet() -> 
 
 
 @pytest.mark.row("L4", "G6")
-def test_replica_of_a_topic_being_deleted_goes_offline_without_leader_and_isr() -> None:
+def test_leader_and_isr_is_not_sent_when_a_replica_being_deleted_goes_offline() -> None:
     bench = Bench()
     bench.context.deletions = frozenset({"t"})
     bench.move(1, ONLINE, OFFLINE)

@@ -218,7 +218,7 @@ def test_invisible_offset_is_explained_by_a_pending_isr_change(scene: Scene, cha
     assert f"leader 1 is writing the ISR {','.join(map(str, isr))} ({change})" in text
 
 
-def test_invisible_offset_is_explained_by_a_small_isr(scene: Scene) -> None:
+def test_invisible_offset_is_explained_by_an_isr_below_min_insync_replicas(scene: Scene) -> None:
     scene.in_sync(1).down(3)
     scene.leader.update(min_isr=2, high_watermark=7)
     text = report(scene, offset=8)

@@ -63,7 +63,7 @@ def test_deferred_records_equal_the_records_of_an_immediate_read(interval: int) 
         assert len(found) == len(data)
 
 
-def test_few_records_are_read_at_once_and_many_are_deferred() -> None:
+def test_few_records_are_read_immediately_and_many_only_when_they_are_sent() -> None:
     log = open_log(MemoryStorage())
     for _ in range(3):
         produce(log, 1, size=EAGER_BYTES - 1_000)

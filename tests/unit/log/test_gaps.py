@@ -181,7 +181,7 @@ class TestRecovery:
         assert again.gaps.lost_from is None
         assert again.epochs.entries == log.epochs.entries
 
-    def test_restart_truncates_a_log_not_marked_as_compacted_at_a_gap_inside_a_segment(
+    def test_log_without_the_compaction_mark_is_truncated_at_a_gap_inside_a_segment(
         self, storage: MemoryStorage
     ) -> None:
         log = compacted(storage, 0, 1, 5)
@@ -271,7 +271,7 @@ class TestReplacingASegment:
         assert read_all(again) == before
 
     def test_recovered_epoch_does_not_start_later_than_the_original_epoch(self, log: Log) -> None:
-        """A later start would let another replica keep records that this log never had."""
+        """With a later start, another replica would keep records that this log does not have when it truncates."""
         clean(log, 0, lambda offset: offset > 8)
         clean(log, 1, lambda offset: offset < 12)
         recovered = reopened(log, clean=False).epochs.entries

@@ -139,7 +139,9 @@ def test_missing_segment_is_reported_and_later_segments_are_kept(
     assert offsets(read_all(log)) == list(range(10))
 
 
-def test_missing_segment_is_found_without_index_files(storage: MemoryStorage) -> None:
+def test_recovery_notices_a_missing_segment_also_without_index_files(
+    storage: MemoryStorage,
+) -> None:
     three_segments(storage)
     del storage.files[path(10)]
     for base in (0, 20):

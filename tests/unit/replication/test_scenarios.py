@@ -431,7 +431,7 @@ def test_idle_follower_joins_the_isr_after_another_follower_has_joined() -> None
     assert r.isr == (0, 1, 2)
 
 
-def test_idle_follower_may_join_the_isr_without_a_further_fetch() -> None:
+def test_second_follower_is_proposed_for_the_isr_once_the_first_one_has_joined() -> None:
     r = Replicas((0, 1, 2), isr=(0,))
     r.elect(0)
     r.produce(0, b"m1", acks=1)

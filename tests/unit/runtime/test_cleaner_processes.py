@@ -115,7 +115,7 @@ async def test_cleaning_with_a_missing_file_raises_storage_failed(
         await cleaners.clean(given.encode(), no_group)
 
 
-async def test_error_of_the_segment_group_callback_is_raised_and_the_process_is_not_kept(
+async def test_cleaner_process_is_not_reused_after_the_broker_failed_to_use_its_copy(
     cleaners: CleanerProcesses, given: CleaningTask
 ) -> None:
     async def refuse(group: Any) -> None:

@@ -65,7 +65,7 @@ def test_topic_is_decoded_with_its_id_and_reassignment() -> None:
 
 
 @pytest.mark.row("X22")
-def test_topic_has_the_fields_of_kafkas_version_3() -> None:
+def test_topic_node_has_the_json_fields_of_format_version_3() -> None:
     assignment = {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((2, 1), (2,), (1,))}
     assert json.loads(layout.encode_topic(bytes(16), assignment)) == {
         "version": 3,

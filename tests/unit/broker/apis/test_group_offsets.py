@@ -124,7 +124,7 @@ async def test_offset_fetch_without_topics_requests_every_offset_of_the_group(
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-async def test_group_error_is_repeated_in_each_partition_only_in_version_1(
+async def test_offset_fetch_repeats_a_group_error_in_each_partition_only_in_version_1(
     cold: Cold, version: int
 ) -> None:
     code = int(ErrorCode.NOT_COORDINATOR)

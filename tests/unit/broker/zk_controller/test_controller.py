@@ -299,7 +299,7 @@ async def test_overwriting_the_controller_node_with_the_same_broker_id_changes_n
 
 
 @pytest.mark.row("D8", "E8")
-async def test_controller_node_that_names_the_former_controller_causes_an_election(
+async def test_replaced_controller_is_elected_again_when_the_controller_node_names_it(
     ensemble: Ensemble, start: Start
 ) -> None:
     one = await start(1)

@@ -102,7 +102,9 @@ async def test_existing_topic_id_is_kept(bench: Bench) -> None:
 
 
 @pytest.mark.row("R69")
-async def test_topic_with_partitions_but_no_id_is_given_its_former_id_or_none(bench: Bench) -> None:
+async def test_topic_without_an_id_gets_its_known_former_id_but_never_a_new_id(
+    bench: Bench,
+) -> None:
     bench.topic("t", 1)
     by_hand(bench, "t")
     assert (await bench.store.give_topic_ids({"t": None})).ids == {}

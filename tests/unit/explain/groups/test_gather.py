@@ -95,7 +95,7 @@ class Scene:
         return await collect(sources, "g")
 
     async def why(self) -> list[Finding]:
-        """Return the problems among the findings about the group."""
+        """Return those findings about the group that are problems."""
         return [each for each in explain_group(await self.picture()) if each.is_problem]
 
     def kill(self, number: int) -> None:

@@ -301,7 +301,7 @@ def test_explanation_of_a_commit_of_an_old_generation_names_the_current_one():
     assert texts(found)[1:] == ["the group was in generation 1: the member missed a rebalance"]
 
 
-def test_commit_during_a_rebalance_is_no_problem():
+def test_commit_refused_during_a_rebalance_is_not_reported_as_a_problem():
     world = GroupLedgerWorld()
     member = world.join().member_id
     world.commit({("t", 0): 5}, member, 1)
