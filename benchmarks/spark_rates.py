@@ -118,7 +118,7 @@ def _read_options(bootstrap: str, name: str) -> source_options.ReadOptions:
 
 
 def responses(bootstrap: str, name: str) -> list[memoryview]:
-    """Return the record batches in all Fetch responses for a topic with one partition."""
+    """Fetch a topic with one partition from start to end. Return the bytes of the record batches, per response."""
     options = _read_options(bootstrap, name)
     (wanted,) = plan_batch(options)
     leaders = connect(options)

@@ -135,10 +135,10 @@ def _pick(
     rack_count: int,
     replication_factor: int,
 ) -> tuple[BrokerId, ...]:
-    """Return the `replication_factor` best candidates.
+    """Return the first `replication_factor` candidates, in an order that spreads them over the racks.
 
-    A candidate on a rack that is already used moves to the end while another rack is unused. Otherwise the
-    order of the candidates is kept.
+    Until every rack is used, a candidate on a used rack moves to the end. Otherwise the order of the candidates
+    is kept.
     """
     picked: list[BrokerId] = []
     used: set[str | None] = set()

@@ -1,4 +1,4 @@
-"""The Coordinator port: the protocols through which a broker takes part in its cluster.
+"""The Coordinator port: the `Protocol` classes through which a broker takes part in its cluster.
 
 A coordination mode implements these protocols for one service that stores the cluster's state. `broker/zookeeper/`
 is the only mode. A broker joins its cluster with a `CoordinationMode`, which then returns a `Coordinator`. (The

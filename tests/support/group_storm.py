@@ -426,7 +426,7 @@ class GroupStorm:
     # Invariants.
 
     def check_assignment(self, client: Client, assignment: bytes) -> None:
-        """Check that a member got its own part of the assignment, and that its generation has only one assignment."""
+        """Check that a member got its own part, and that all members of a generation got parts of one assignment."""
         nonce, generation, owner = assignment.decode().split()
         assert int(generation) == client.generation
         assert owner == client.instance or owner == client.member
