@@ -443,7 +443,7 @@ class Segment:
         return index.positions[slot], self.base_offset + index.bases[slot]
 
     def _sound_slot(self, choose: Callable[[OffsetIndex], int]) -> int:
-        """Return the list index of the entry that `choose` selects from the offset index, -1 if there is none.
+        """Return the list index of the entry that `choose` selects from the offset index; -1 if it selects none.
 
         At its first use, an entry from an index file is compared with its batch in the log file. If both agree, the
         base offset of the batch is stored in `bases`, and the entry is not compared again. If they differ, the index

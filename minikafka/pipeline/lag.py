@@ -127,7 +127,9 @@ async def _samples(settings: LagSettings, report: Report, name: str) -> list[dic
     report.stream_ended(name)
     if not found:
         if not settings.groups:
-            raise PipelineError("no group has a committed offset")
+            raise PipelineError(
+                "no group has a committed offset; let a consumer group commit first"
+            )
         named = f"{', '.join(settings.groups)}: no committed offset"
         raise PipelineError(f"{named}; name groups that `minikafka groups list` lists")
     return found

@@ -47,7 +47,7 @@ class Slot:
         self.answer = answer
 
     def take(self) -> Sequence[Slice] | None:
-        """Return the response, None if there is none yet. Clear the slot, so that it can be used again."""
+        """Return the response and empty the slot, which can then be used again; None if no response is set."""
         answer, self.answer = self.answer, None
         return answer
 

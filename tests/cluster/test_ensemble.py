@@ -66,7 +66,7 @@ async def cluster(brokers: LocalCluster, members: Ensemble) -> AsyncIterator[Loc
 
 
 async def member_of(broker: int, members: Ensemble) -> ManagedZooKeeper | None:
-    """Return the ZooKeeper server of `members` to which the broker's session is connected, None if there is none.
+    """Return the ZooKeeper server of `members` to which the broker's session is connected; None without a session.
 
     After its session has expired, the broker has no session until it registers again.
     """

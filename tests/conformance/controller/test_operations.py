@@ -221,7 +221,7 @@ def reassign(world: World) -> None:
 
 
 def reassign_from_a_dead_leader(world: World) -> None:
-    """Reassign a partition whose leader is a target replica. The leader is shutting down: it cannot be elected."""
+    """Reassign a partition whose leader is a target replica, but shuts down and so must not be elected again."""
     world.shrink(T0, [0])
     world.context.set_leadership(T0, world.nodes[T0])
     world.shut_down(0)
