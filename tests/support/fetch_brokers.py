@@ -122,8 +122,11 @@ class FetchBrokers:
         """Apply the byte limit even to the first batch, as very old brokers did."""
         self.requests: list[tuple[int, int]] = []
         """(broker id, API key) of every request."""
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        """Held while a request is answered, and while a broker joins, moves a partition or dies."""
         self.threads: list[threading.Thread] = []
+        self.live: set[int] = set()
+        """The brokers in the metadata."""
         self.listeners: dict[int, socket.socket] = {}
         self.connections: dict[int, list[socket.socket]] = {index: [] for index in range(count)}
         for index in range(count):
@@ -150,12 +153,28 @@ class FetchBrokers:
 
     def start(self, index: int) -> None:
         listener = socket.create_server(("127.0.0.1", getattr(self, "ports", {}).get(index, 0)))
-        self.listeners[index] = listener
+        with self.lock:
+            self.listeners[index] = listener
+            self.live.add(index)
         self._spawn(self._accept, index, listener)
 
+    def fail_over(self, index: int) -> None:
+        """Remove the broker from the metadata, and move its partitions to a live broker.
+
+        This is one step: of two brokers that die at the same time, neither takes the other's partitions.
+        """
+        with self.lock:
+            self.live.discard(index)
+            for topic, partitions in self.topics.items():
+                for number, partition in enumerate(partitions):
+                    if partition.leader == index:
+                        self.move(topic, number, min(self.live))
+
     def kill(self, index: int) -> None:
-        """Close the broker's listener and all its connections."""
-        listener = self.listeners.pop(index, None)
+        """Remove the broker from the metadata, and close its listener and all its connections."""
+        with self.lock:
+            self.live.discard(index)
+            listener = self.listeners.pop(index, None)
         if listener is not None:
             listener.shutdown(socket.SHUT_RDWR)
             listener.close()
@@ -207,6 +226,7 @@ class FetchBrokers:
                     answer = NO_TAGS + answer
                 frame = struct.pack(">ii", len(answer) + 4, correlation) + answer
                 if api == 1 and self._dies_now(index):
+                    self.fail_over(index)
                     connection.sendall(frame[: len(frame) // 2])
                     self.kill(index)
                     return
@@ -218,24 +238,18 @@ class FetchBrokers:
             connection.close()
 
     def _dies_now(self, index: int) -> bool:
-        if index not in self.answers_before_kill:
-            return False
-        self.answers_before_kill[index] -= 1
-        if self.answers_before_kill[index] >= 0:
-            return False
-        survivor = next(other for other in self.listeners if other != index)
-        for topic, partitions in self.topics.items():
-            for number, partition in enumerate(partitions):
-                if partition.leader == index:
-                    self.move(topic, number, survivor)
-        return True
+        with self.lock:
+            if index not in self.answers_before_kill:
+                return False
+            self.answers_before_kill[index] -= 1
+            return self.answers_before_kill[index] < 0
 
     def _metadata(self, index: int, body: _Body) -> bytes:
         _, size = body.take("BB")  # tags of the header, length of the topic array + 1
         asked = [self._asked_topic(body) for _ in range(size - 1)] if size else list(self.topics)
         assert body.take("BB") == (0, 0)  # neither auto-creation nor authorized operations
-        out = [struct.pack(">iB", 0, len(self.listeners) + 1)]
-        for broker in self.listeners:
+        out = [struct.pack(">iB", 0, len(self.live) + 1)]
+        for broker in sorted(self.live):
             out.append(struct.pack(">i", broker) + _compact("127.0.0.1"))
             out.append(struct.pack(">i", self.ports[broker]) + _compact(None) + NO_TAGS)
         out.append(_compact("cluster") + struct.pack(">iB", 0, len(asked) + 1))

@@ -125,6 +125,14 @@ def test_reader_follows_the_new_leader_after_a_truncated_response(brokers):
     assert list(dict.fromkeys(served)) == [0, 1, 2]
 
 
+def test_partitions_of_two_brokers_that_die_at_the_same_time_move_to_the_third(brokers):
+    lines = brokers.create("lines", 2)
+    lines[1].leader = 1
+    for dying in (0, 1):
+        brokers.fail_over(dying)
+    assert [partition.leader for partition in lines] == [2, 2]
+
+
 def test_reader_waits_for_a_leader_that_restarts(brokers):
     end = fill(brokers, 5)
     brokers.kill(0)
