@@ -15,6 +15,8 @@ from minikafka.base.errors import MinikafkaError
 from minikafka.cli.options import time_limit
 
 if TYPE_CHECKING:
+    import asyncio
+
     from minikafka.client import Client
 
 T = TypeVar("T")
@@ -37,26 +39,54 @@ def run(
 def run_cancellable(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end; Ctrl-C and SIGTERM cancel it. SIGTERM works even if SIGINT is ignored.
 
-    asyncio's SIGINT handler is used for SIGTERM too: it cancels the coroutine, and the event loop runs until
-    the coroutine has cleaned up. Without this handler, a KeyboardInterrupt would stop the loop in the middle of a
-    task.
+    The event loop runs until the coroutine has cleaned up. Then KeyboardInterrupt is raised, unless the coroutine
+    had already ended. A second signal raises KeyboardInterrupt immediately.
     """
     import asyncio
 
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if ignored:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    async def cancellable() -> T:
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
-        if ignored:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return await work
-
+    interrupts = _Interrupts()
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGTERM, interrupts.handle)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, interrupts.handle)
     try:
-        return asyncio.run(cancellable())
+        return asyncio.run(interrupts.cancelling(work))
+    except asyncio.CancelledError:
+        if interrupts.signalled:
+            raise KeyboardInterrupt from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, interrupt)
+        signal.signal(signal.SIGINT, before)
+
+
+class _Interrupts:
+    """Cancels a task after the first signal.
+
+    The event loop calls `cancel` between two callbacks. asyncio's own handler calls it in the middle of a callback,
+    which can then find its future cancelled after it has checked the future (InvalidStateError).
+    """
+
+    def __init__(self) -> None:
+        self.signalled = False
+        self._task: asyncio.Task[Any] | None = None
+
+    def handle(self, *_: object) -> None:
+        """Handle a signal. Raises KeyboardInterrupt for a second signal, and if the task has ended."""
+        if self.signalled or (self._task is not None and self._task.done()):
+            raise KeyboardInterrupt
+        self.signalled = True
+        if self._task is not None:
+            self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+
+    async def cancelling(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` in the current task. After an earlier signal, `work` is cancelled where it first waits."""
+        import asyncio
+
+        self._task = asyncio.current_task()
+        if self.signalled and self._task is not None:
+            self._task.cancel()
+        return await work
 
 
 async def _within(limit: float | None, work: Coroutine[Any, Any, T], late: str) -> T:

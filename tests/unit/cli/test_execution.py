@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import click
 import pytest
@@ -156,3 +157,66 @@ def test_sigterm_lets_background_tasks_run_until_the_command_has_cleaned_up(
         run_cancellable(work())
     assert helper_ran == [True]
     assert signal.getsignal(signal.SIGINT) is on_ctrl_c
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_does_not_cancel_a_future_in_the_middle_of_a_callback(number: int) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    errors: list[dict[str, object]] = []
+
+    def answer(question: asyncio.Future[None]) -> None:
+        if not question.done():
+            os.kill(os.getpid(), number)
+            question.set_result(None)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        question = loop.create_future()
+        loop.call_soon(answer, question)
+        await question
+        await asyncio.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cancellable(work())
+    assert errors == []
+
+
+@pytest.mark.usefixtures("handlers")
+def test_second_signal_ends_a_command_that_hangs_while_it_cleans_up() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cancellable(work())
+
+
+@pytest.mark.usefixtures("handlers")
+def test_signal_before_the_first_step_of_a_command_cancels_it_where_it_first_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    reached: list[str] = []
+
+    async def work() -> None:
+        reached.append("begin")
+        await asyncio.sleep(0)
+        reached.append("end")
+
+    def interrupted(main: Coroutine[Any, Any, None]) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        run_loop(main)
+
+    run_loop = asyncio.run
+    monkeypatch.setattr(asyncio, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_cancellable(work())
+    assert reached == ["begin"]
