@@ -29,6 +29,7 @@ from minikafka.cluster.processes import ProcessId, end, identify, kill
 from minikafka.cluster.running import RunningProcesses
 from minikafka.cluster.state import (
     CALL_TIMEOUT_MS,
+    STATE_TIMEOUT_MS,
     ClusterState,
     brokers_know,
     call_all,
@@ -350,7 +351,8 @@ class LocalCluster:
 
     async def _call_gates(self, method: str, step: str, brokers: Collection[int] | None) -> None:
         chosen = self._running.answering_ids(self.record) if brokers is None else brokers
-        for broker, answer in (await self.ask(method, encode_step(step), brokers=chosen)).items():
+        answers = await self.ask(method, encode_step(step), STATE_TIMEOUT_MS, chosen)
+        for broker, answer in answers.items():
             if isinstance(answer, Exception) and self.process(broker) is not None:
                 raise ClusterError(f"broker {broker} did not {method.replace('_', ' ')}: {answer}")
 

@@ -32,6 +32,7 @@ START_TIMEOUT_MS: Final = 60_000
 STOP_TIMEOUT_MS: Final = 10_000
 """Maximum time for the server to end after SIGTERM (it usually takes a third of a second)."""
 POLL_MS: Final = 20
+_ANSWER_MS: Final = 1_000
 SIGTERM_EXIT: Final = 143
 """Exit code of a JVM that ended cleanly after SIGTERM."""
 
@@ -222,10 +223,10 @@ class ManagedZooKeeper:
         rows = (line.partition(":") for line in answer.splitlines())
         return {name.strip().lower(): value.strip() for name, _, value in rows}
 
-    async def four_letter_word(self, word: str) -> str:
+    async def four_letter_word(self, word: str, timeout_ms: int = _ANSWER_MS) -> str:
         """Return the server's answer to a four-letter command such as `mntr`; "" if there is no answer."""
         try:
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(timeout_ms / 1000):
                 reader, writer = await asyncio.open_connection(HOST, self.port)
                 try:
                     writer.write(word.encode())

@@ -277,7 +277,8 @@ async def _shows_no_leader(admin: AdminClient, topic: str) -> bool:
 
 async def _isr_is(cluster: LocalCluster, topic: str, isr: tuple[int, ...]) -> bool:
     views = (await cluster.state()).partitions
-    return all(tuple(view.isr) == isr for tp, view in views.items() if tp.topic == topic)
+    found = [tuple(view.isr) for tp, view in views.items() if tp.topic == topic]
+    return bool(found) and all(each == isr for each in found)
 
 
 @pytest.mark.row("L1")

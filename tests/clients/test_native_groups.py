@@ -180,6 +180,7 @@ async def aio(bootstrap: str, topic: str, assignor: str) -> AsyncIterator[Member
         group_id=f"{topic}-group",
         auto_offset_reset="earliest",
         heartbeat_interval_ms=200,
+        session_timeout_ms=45_000,  # as the other libraries
         partition_assignment_strategy=(AIOKAFKA[assignor],),
     )
     await consumer.start()

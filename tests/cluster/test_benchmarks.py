@@ -146,7 +146,7 @@ def processes_in(directory: Path) -> list[str]:
         (["benchmarks", "--scale=0.2", "--only=16 KiB"], "machine"),
         (["benchmarks", "controller", "--scale=0.02"], "failover"),
         (["benchmarks.cleaner", "--records=200000"], "100 updates"),
-        (["benchmarks.bench_log", "500000"], "append and flush"),
+        (["benchmarks.bench_log", "2000000"], "append and flush"),
     ],
 )
 def test_ended_benchmark_leaves_no_process_and_no_file(tmp_path, arguments, begun):

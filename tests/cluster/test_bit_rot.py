@@ -56,7 +56,7 @@ def read_by_kafka_python(cluster: LocalCluster, topic: str) -> None:
     try:
         consumer.assign([kafka.TopicPartition(topic, 0)])
         consumer.seek_to_beginning()
-        while consumer.poll(timeout_ms=10_000):
+        while consumer.poll(timeout_ms=30_000):
             pass
     finally:
         consumer.close()

@@ -155,6 +155,13 @@ def test_broker_started_by_hand_keeps_its_id_and_port(here: Path) -> None:
     assert status(here)["brokers"][0]["state"] == "up"
 
 
+def wait_until_healthy(cwd: Path) -> None:
+    deadline = time.monotonic() + 60
+    while (done := run("cluster", "health", cwd=cwd)).returncode:
+        assert time.monotonic() < deadline, done.stdout + done.stderr
+        time.sleep(POLL_SECONDS)
+
+
 @pytest.mark.parametrize(
     ("fault", "heal", "why"),
     [
@@ -166,6 +173,7 @@ def test_health_names_a_broker_right_after_its_fault(
     here: Path, fault: str, heal: str, why: str
 ) -> None:
     name, cluster = f"hurt-{fault}", LocalCluster(data=here / "data", attached=False)
+    wait_until_healthy(here)
     ok("topics", "create", name, "--partitions", "1", "--replication-factor", "3", cwd=here)
     asyncio.run(cluster.wait_for_isr(name))
     assert ok("cluster", "health", cwd=here).startswith("healthy\n")

@@ -85,7 +85,7 @@ async def member_of(broker: int, members: Ensemble) -> ManagedZooKeeper | None:
     owner = await asyncio.to_thread(session)
     if owner is not None:
         for member in members:
-            if f"sid={owner:#x}," in await member.four_letter_word("cons"):
+            if f"sid={owner:#x}," in await member.four_letter_word("cons", 20_000):
                 return member
     return None
 
@@ -107,6 +107,15 @@ async def wait_for_move(broker: int, members: Ensemble, away: ManagedZooKeeper) 
     await eventually(is_on_another)
 
 
+async def wait_until_all_serve(cluster: LocalCluster) -> None:
+    """Wait until every broker is registered again: the creation of a topic counts the registered brokers."""
+
+    async def all_serve() -> bool:
+        return not (await cluster.state()).not_serving(BROKERS)
+
+    await eventually(all_serve)
+
+
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 @pytest.mark.parametrize("whose", ["the controller", "another broker"])
 async def test_cluster_survives_the_loss_of_the_zookeeper_server_that_a_broker_uses(
@@ -117,10 +126,11 @@ async def test_cluster_survives_the_loss_of_the_zookeeper_server_that_a_broker_u
         controller = (await cluster.state()).controller
         assert controller is not None
         broker = controller if whose == "the controller" else controller % len(BROKERS) + 1
-        away = await member_of(broker, members)
-        assert away is not None
+        while (away := await member_of(broker, members)) is None:  # noqa: ASYNC110 - its session moves
+            await asyncio.sleep(0.05)
         await fail(away, fault)
         await wait_for_move(broker, members, away)
+        await wait_until_all_serve(cluster)
         await create_topic(cluster, f"{topic}-meanwhile")
         victim = await busiest(cluster)
         await cluster.kill(victim)
@@ -136,6 +146,7 @@ async def test_cluster_recovers_when_the_quorum_returns(
             await member.kill()
         await asyncio.sleep(TIMES["replica.lag.time.max.ms"] / 1000)
         await heal_servers(members)
+        await wait_until_all_serve(cluster)
         await create_topic(cluster, "no-quorum-after")
         await cluster.kill(await busiest(cluster))
 

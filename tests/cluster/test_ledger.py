@@ -93,7 +93,7 @@ def written_and_sent(lines: list[Any]) -> list[Any]:
 
 
 async def planned(cluster: LocalCluster, **question: Any) -> list[Any]:
-    answers = await cluster.ask(PLAN, question)
+    answers = await cluster.ask(PLAN, question, 30_000)
     (lines,) = [answer["lines"] for answer in answers.values() if isinstance(answer, dict)]
     return list(lines)
 

@@ -101,7 +101,7 @@ async def assert_refused(stage: RealStage, former_epoch: int) -> None:
         "topic_ids": [],
         "cause": "",
     }
-    answers = await stage.cluster.ask(UPDATE_METADATA, request)
+    answers = await stage.cluster.ask(UPDATE_METADATA, request, 30_000)
     assert set(answers) == set(BROKERS)
     for answer in answers.values():
         assert not isinstance(answer, Exception), answer

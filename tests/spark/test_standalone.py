@@ -40,7 +40,9 @@ def submit(master: str, archive: Path, python: Path, arguments: list[str]) -> No
         *[str(SPARK_HOME / "bin" / "spark-submit"), "--master", master],
         *["--py-files", str(archive), "--conf", "spark.ui.enabled=false"],
         *["--executor-memory", "512m", "--conf", "spark.sql.shuffle.partitions=2"],
+        *["--conf", "spark.cores.max=2"],
         *["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"],
+        *["--conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=120s"],
         *["--conf", "spark.sql.codegen.wholeStage=false", "--driver-java-options", SMALL],
         *["--conf", f"spark.executor.extraJavaOptions={SMALL}", str(JOB), *arguments],
     ]
@@ -51,6 +53,7 @@ def submit(master: str, archive: Path, python: Path, arguments: list[str]) -> No
     assert submitted.returncode == 0, (submitted.stdout + submitted.stderr)[-4_000:]
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.row("N7")
 async def test_submitted_job_reads_and_writes_on_the_executors(cluster, tmp_path, bare_python):
     async with Client(cluster.bootstrap) as client:

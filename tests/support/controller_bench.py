@@ -317,7 +317,7 @@ def state_of(ensemble: Ensemble, tp: TopicPartition) -> LeaderAndIsr | None:
     return layout.decode_state(node.data, node.version) if node else None
 
 
-async def until(predicate: Callable[[], Any], seconds: float = 5) -> Any:
+async def until(predicate: Callable[[], Any], seconds: float = 60) -> Any:
     """Poll until the predicate returns a true value, and return that value. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
         while not (value := predicate()):  # noqa: ASYNC110  (what it waits for has no event)

@@ -124,7 +124,7 @@ class Apache:
         return bool(await in_thread(lambda kazoo: kazoo.exists(client.root + path), self.server))
 
     async def watched_paths(self, client: Client) -> int:
-        return (await self.server.four_letter_word("wchp")).count(client.root)
+        return (await self.server.four_letter_word("wchp", 20_000)).count(client.root)
 
 
 class MemoryClient(MemoryCoordination):

@@ -33,7 +33,7 @@ from minikafka.zk.coordination import close_session
 
 BROKERS = (1, 2, 3, 4)
 KEYS = {
-    "zookeeper.session.timeout.ms": 4_000,
+    "zookeeper.session.timeout.ms": 20_000,
     "replica.lag.time.max.ms": 10_000,
     "controlled.shutdown.max.retries": 40,
     "controlled.shutdown.retry.backoff.ms": 100,
@@ -41,6 +41,7 @@ KEYS = {
     "log.segment.delete.delay.ms": 100,
 }
 WAIT_SECONDS = 60
+CALL_MS = 30_000
 POLL_SECONDS = 0.02
 
 
@@ -236,9 +237,9 @@ class RealStage(Stage):
     async def open_gates(self) -> None:
         """Stop holding brokers at any step, and let the held brokers continue."""
         asked = encode_steps("reassignment.A1", 0)
-        for broker, answer in (await self.cluster.ask(STEPS, asked)).items():
+        for broker, answer in (await self.cluster.ask(STEPS, asked, CALL_MS)).items():
             for step in () if isinstance(answer, Exception) else answer["held"]:
-                await self.cluster.ask(RELEASE_STEP, encode_step(step), brokers=[broker])
+                await self.cluster.ask(RELEASE_STEP, encode_step(step), CALL_MS, [broker])
 
     async def write(self, path: str, data: bytes) -> None:
         await asyncio.to_thread(self.zookeeper.create, path, data)

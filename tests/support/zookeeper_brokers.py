@@ -72,6 +72,7 @@ class ZooKeeperBrokers:
         await self.observer.start()
         for number in self.ports:
             await self.start(number)
+        await eventually(self._brokers_know_each_other, "every broker knows all brokers")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -81,6 +82,10 @@ class ZooKeeperBrokers:
         await self._tasks.close()
         assert self.crashes == []
         assert violations(self.history()) == []
+
+    async def _brokers_know_each_other(self) -> bool:
+        known = [broker.metadata.brokers.keys() for broker in self.brokers.values()]
+        return all(self.brokers.keys() <= ids for ids in known)
 
     async def start(self, number: int) -> Broker:
         """Start a broker, for the first time or again with the same port and data."""
@@ -151,7 +156,7 @@ class ZooKeeperBrokers:
 
     async def watched(self, server: ManagedZooKeeper) -> list[str]:
         """Return all watched paths of this cluster at the server, including the chroot."""
-        answer = await server.four_letter_word("wchp")
+        answer = await server.four_letter_word("wchp", 20_000)
         return [line for line in answer.splitlines() if line.startswith(self.root + "/")]
 
     async def data_watches_of_a_term(self, server: ManagedZooKeeper) -> list[str]:

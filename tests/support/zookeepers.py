@@ -25,6 +25,8 @@ from minikafka.zk.managed import ManagedZooKeeper, Member
 
 TICK_MS = 100
 """ZooKeeper's tick time. The minimum session timeout is two ticks, 200 ms."""
+ENSEMBLE_TICK_MS = 500
+"""A member that does not answer for five ticks leaves the quorum, and all its clients lose their connections."""
 SESSION_MS = 6_000
 MEMBERS = (1, 2, 3)
 
@@ -52,7 +54,7 @@ async def server(shared_server: ManagedZooKeeper) -> AsyncIterator[ManagedZooKee
 @pytest.fixture(scope="session")
 def shared_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ManagedZooKeeper]]:
     data = tmp_path_factory.mktemp("ensemble")
-    running = make_ensemble(data)
+    running = make_ensemble(data, tick_time_ms=ENSEMBLE_TICK_MS)
     try:
         asyncio.run(heal_servers(running))
         yield running

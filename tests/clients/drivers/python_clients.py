@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
-SESSION_MS: Final = 6_000
+SESSION_MS: Final = 30_000
 HEARTBEAT_MS: Final = 300
 SECONDS: Final = 60
 POLL_MS: Final = 3_600_000

@@ -481,7 +481,11 @@ async def test_elect_leaders_returns_an_outcome_per_partition_from_the_controlle
             ErrorCode.ELECTION_NOT_NEEDED,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
-        assert brokers.brokers[3].replicas.partitions[T0].is_leader
+
+        async def leads() -> bool:
+            return brokers.brokers[3].replicas.partitions[T0].is_leader
+
+        await eventually(leads, "broker 3 has its LeaderAndIsr request")
 
 
 @pytest.mark.row("C29", "D7", "M2", "R62", "X20")
@@ -490,14 +494,13 @@ async def test_preferred_leader_takes_over_only_when_auto_leader_rebalance_is_en
 ) -> None:
     keys = {"leader_imbalance_check_interval_seconds": 1}
     balanced = cluster(2, auto_leader_rebalance_enable=True, **keys)
-    unbalanced = cluster(2, auto_leader_rebalance_enable=False, **keys)
-    async with balanced as on, unbalanced as off:
+    async with balanced as on, cluster(2, auto_leader_rebalance_enable=False, **keys) as off:
         for brokers in (on, off):
             await brokers.create("t", {0: (2, 1)})
             await brokers.die(2)
             await brokers.has_state(T0, 1, 1)
             await brokers.start(2)
-            await brokers.has_state(T0, 1, 1, 2)
+        await off.has_state(T0, 1, 1, 2)
         await on.has_state(T0, 2, 1, 2)
         events = [line["event"] for line in Story(on.history()).of("event")]
         assert "RebalanceDue" in events
@@ -636,6 +639,11 @@ async def test_reassignment_to_a_dead_broker_is_refused_by_request_but_waits_by_
     async with cluster() as brokers:
         await brokers.create("t", {0: (1,), 1: (2,)})
         await brokers.die(3)
+
+        async def is_noticed() -> bool:
+            return "3" not in brokers.controller.controller.summary()["brokers"]
+
+        await eventually(is_noticed, "the controller knows that broker 3 is dead")
         async with brokers.client() as client:
             wrong = await client.admin.alter_reassignments(
                 {T0: (3,), T1: None, TopicPartition("t", 9): (1,)}
@@ -819,7 +827,10 @@ async def test_controlled_shutdown_moves_leaders_and_stops_followers(cluster: Ne
         assert (moved["leader"], set(moved["isr"])) == (one, {one, two})
         assert f"{going} Online > Offline" in story.about(T1).moves()
         stopped = [became for broker, became in story.became() if broker == going]
-        assert "stopped" in stopped
+        assert (
+            "StopReplica",
+            going,
+        ) in story.requests()  # `going` may end before this request arrives
         assert "deleted" not in stopped
         kinds = [kind for kind, to in story.requests() if to == one]
         first = kinds.index("LeaderAndIsr")

@@ -106,7 +106,7 @@ def idle(candidate: Candidate) -> bool:
 
 async def start_again(zookeeper: ManagedZooKeeper) -> None:
     """Start a killed server; retry, because its port may stay in use for a moment after the kill."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await zookeeper.start()
@@ -229,13 +229,13 @@ async def test_controller_that_resigns_keeps_only_the_watch_of_a_candidate(
     await create_topic(admin, "t", [1])
     await led_by(admin, 1)
     await until(lambda: idle(one))
-    assert layout.topic_path("t") in await zookeeper.four_letter_word("wchp")
+    assert layout.topic_path("t") in await zookeeper.four_letter_word("wchp", 20_000)
     await admin.set(layout.CONTROLLER, layout.encode_controller(7, 0), -1)
     await until(lambda: one.service.controller_id == 7)
     watched = layout.broker_path(1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while layout.broker_path(1) in watched:  # the last watch that the broker removes
-            watched = await zookeeper.four_letter_word("wchp")
+            watched = await zookeeper.four_letter_word("wchp", 20_000)
     assert layout.topic_path("t") not in watched
 
 
@@ -251,12 +251,12 @@ async def test_partition_state_node_is_watched_only_during_a_reassignment(
     state = await led_by(admin, 1)
     path = layout.state_path(T0)
     await until(lambda: idle(one))
-    assert path not in await zookeeper.four_letter_word("wchp")
+    assert path not in await zookeeper.four_letter_word("wchp", 20_000)
     asked = layout.encode_reassignments({T0: [2]})
     await admin.create(layout.REASSIGN_PARTITIONS, asked)
 
     async def watched() -> bool:
-        return path in await zookeeper.four_letter_word("wchp")
+        return path in await zookeeper.four_letter_word("wchp", 20_000)
 
     await eventually(watched)
     data, stat = await admin.get(path)

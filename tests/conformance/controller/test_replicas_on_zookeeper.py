@@ -97,7 +97,7 @@ async def test_records_are_acknowledged_when_every_isr_member_has_them(cluster: 
 async def test_lagging_follower_leaves_the_isr_after_the_configured_time(
     cluster: NewCluster,
 ) -> None:
-    lag_ms = 1_500
+    lag_ms = 4_000
     async with cluster(2, replica_lag_time_max_ms=lag_ms) as brokers, brokers.client() as client:
         await brokers.create("t", {0: (1, 2)})
         clock = brokers.brokers[1].clock
@@ -171,8 +171,12 @@ async def test_elected_leader_refuses_clients_until_it_gets_leader_and_isr(
                     await hasty.produce("t", [Record(value=b"a")], partition=0)
             other = await client.admin.create_topics([NewTopic("u", assignment={0: (first,)})])
             assert other["u"].ok, "the controller does not wait for the held broker"
-            waiting = brokers.controller.describe()["backlog"]
-            assert (waiting[str(first)], waiting[str(held)] > 0) == (0, True)
+
+            async def waits_for_held_only() -> bool:
+                waiting = brokers.controller.describe()["backlog"]
+                return waiting[str(first)] == 0 < waiting[str(held)]
+
+            await eventually(waits_for_held_only, "only the held broker has requests to answer")
             brokers.brokers[held].gate.release("broker.leader_and_isr")
             assert (await creating)["t"].ok
             (produced,) = await client.produce("t", [Record(value=b"b")], partition=0)
@@ -184,7 +188,7 @@ async def test_produce_times_out_although_its_records_are_in_the_log(cluster: Ne
     async with cluster(2, replica_lag_time_max_ms=60_000) as brokers:
         await brokers.create("t", {0: (1, 2)})
         stop_fetching(brokers, 2)
-        async with brokers.client(request_timeout_ms=300, delivery_timeout_ms=400) as hasty:
+        async with brokers.client(request_timeout_ms=1_000, delivery_timeout_ms=1_400) as hasty:
             with pytest.raises(NotProduced, match="REQUEST_TIMED_OUT"):
                 await hasty.produce("t", [Record(value=b"a")], partition=0)
         assert (row_of(brokers, 1)["log_end_offset"], row_of(brokers, 1)["high_watermark"]) == (
@@ -314,8 +318,12 @@ async def test_partitions_with_too_few_replicas_in_sync_are_counted(cluster: New
         await client.admin.alter_reassignments({T0: (first, other, third)})
         assert (await brokers.assignment(T0)).adding == (third,)  # type: ignore[union-attr]
         assert counts()[0] == 0, "a replica that is being added is not missing"
-        metrics = brokers.brokers[first].describe()["metrics"]
-        assert metrics["ReassigningPartitions"] == 1
+
+        async def is_reassigning() -> bool:
+            return brokers.brokers[first].describe()["metrics"]["ReassigningPartitions"] == 1
+
+        await eventually(is_reassigning, "the leader knows of the reassignment")
+        assert counts()[0] == 0, "a replica that is being added is not missing"
         brokers.brokers[third].gate.release("broker.leader_and_isr")
         await brokers.has_state(T0, first, first, other, third)
         await brokers.die(other)
@@ -349,6 +357,9 @@ async def test_high_watermarks_are_kept_in_a_file_across_a_restart(cluster: NewC
         await brokers.die(going)
         await brokers.has_state(T0, other, other)
         await brokers.die(other)
+        await (
+            brokers.settled()
+        )  # otherwise the next controller's first request may still name `other` as the leader
         for checkpoint, restored in ((2, 2), (99, 3)):
             if going in brokers.brokers:
                 await brokers.die(going)

@@ -27,7 +27,7 @@ async def client(ensemble: list[ManagedZooKeeper], connect: Connect) -> Client:
 async def server_of(client: Client, ensemble: list[ManagedZooKeeper]) -> ManagedZooKeeper:
     """Return the server that the client is connected to."""
     for one in ensemble:
-        if f"sid=0x{client.session_id:x}," in await one.four_letter_word("cons"):
+        if f"sid=0x{client.session_id:x}," in await one.four_letter_word("cons", 20_000):
             return one
     raise AssertionError("no server knows the connection")
 

@@ -9,6 +9,7 @@ import asyncio
 
 import pytest
 from support.coordination_servers import RecordingClient, Zookeeper
+from support.until import until
 
 from minikafka.base.errors import NodeExists, NotConnected, StaleSession
 from minikafka.base.ports import Create, SessionState
@@ -73,9 +74,13 @@ async def test_session_ended_by_another_client_is_followed_by_a_new_session(
     await client.until(EXPIRED)
     assert await client.connected() == generation + 1
     assert client.session_id != first
-    await client.until(CONNECTED)  # the recorded states may lag behind `connected`
-    assert client.states()[:3] == [SUSPENDED, EXPIRED, CONNECTED]
-    assert [(await anext(events)).generation for _ in range(3)] == [1, 1, 2]
+    await until(lambda: client.states()[-2:] == [EXPIRED, CONNECTED])  # may lag behind `connected`
+    # The client may have resumed its session for a moment before the server ended it.
+    ended = client.states().index(EXPIRED)
+    assert set(client.states()[:ended]) <= {SUSPENDED, CONNECTED}
+    assert client.states()[ended - 1 : ended + 2] == [SUSPENDED, EXPIRED, CONNECTED]
+    expected = [generation] * (ended + 1) + [generation + 1]
+    assert [(await anext(events)).generation for _ in expected] == expected
     assert await client.exists("/e") is None
 
 

@@ -35,17 +35,14 @@ async def test_group_that_catches_up_has_a_falling_trend(spark, cluster, client,
         output=str(tmp_path / "lag.parquet"),
         plot=str(tmp_path / "lag.png"),
     )
-    sampled = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    class Watching(Report):
+    class CommittingAfterTheFirstSample(Report):
         def stream(self, bar) -> None:
-            loop.call_soon_threadsafe(sampled.set)
+            if bar.done == 1:
+                asyncio.run_coroutine_threadsafe(commit(100), loop).result(60)
 
-    running = asyncio.create_task(asyncio.to_thread(run, spark, settings, Watching()))
-    await sampled.wait()
-    await commit(100)
-    found = await running
+    found = await asyncio.to_thread(run, spark, settings, CommittingAfterTheFirstSample())
     by_group, by_partition = found.tables
     assert len(by_partition.rows) == 2
     [(group, samples, _, most, last, trend)] = by_group.rows

@@ -177,7 +177,7 @@ async def test_find_misplaced_waits_for_metadata_that_lags_behind_the_controller
 ) -> None:
     cluster.create("t", [1])
     del cluster.ports[3]
-    task = asyncio.ensure_future(client.admin.find_misplaced({T0: (1, 2, 3)}))
+    task = asyncio.ensure_future(client.admin.find_misplaced({T0: (1, 2, 3)}, 60_000))
     await until(lambda: len(cluster.asked(versions.METADATA)) >= 4)
     cluster.ports[3] = cluster.listeners[3].port
     assert await task == {}

@@ -15,8 +15,8 @@ from minikafka.wire import versions
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
-def client_of(cluster: StubCluster) -> Client:
-    return Client(cluster.bootstrap, transport=cluster.transport, api_timeout_ms=500)
+def client_of(cluster: StubCluster, api_timeout_ms: int = 60_000) -> Client:
+    return Client(cluster.bootstrap, transport=cluster.transport, api_timeout_ms=api_timeout_ms)
 
 
 def fill(cluster: StubCluster) -> None:
@@ -49,7 +49,7 @@ async def test_offset_lookup_error_names_the_partition_without_a_leader(
 ) -> None:
     fill(cluster)
     cluster.lead("t", 0, -1)
-    async with client_of(cluster) as client:
+    async with client_of(cluster, api_timeout_ms=500) as client:
         offsets, errors = await client.log_offsets.look_up_once({T0: LATEST, T1: LATEST})
         assert offsets == {T1: 2}
         assert errors[T0].code is ErrorCode.LEADER_NOT_AVAILABLE

@@ -91,7 +91,7 @@ class World:
         self.responses.append((broker_id, sent.controller_epoch, response.error))
 
     async def attempt(self) -> Attempt:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await self.plane.attempts.get()
 
     async def turn_loop(self) -> None:

@@ -26,7 +26,7 @@ async def test_scheduled_callback_runs_exactly_once() -> None:
     clock.call_later(1, lambda: ran.append(clock.now()))
     later = asyncio.Event()
     clock.call_later(20, later.set)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await later.wait()
     [at] = ran
     assert at >= begun
@@ -38,7 +38,7 @@ async def test_cancelled_callback_does_not_run() -> None:
     clock.call_later(1, lambda: ran.append("cancelled")).cancel()
     later = asyncio.Event()
     clock.call_later(10, later.set)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await later.wait()
     assert ran == []
 

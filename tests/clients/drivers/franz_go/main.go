@@ -96,7 +96,7 @@ func consume(bootstrap, topic, group, assignor, instance string) {
 	options := []kgo.Opt{
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(300 * time.Millisecond),
+		kgo.SessionTimeout(30 * time.Second), kgo.HeartbeatInterval(300 * time.Millisecond),
 		kgo.FetchMaxWait(200 * time.Millisecond),
 		kgo.OnPartitionsAssigned(partitions("assigned")), kgo.OnPartitionsRevoked(partitions("revoked")),
 		kgo.OnPartitionsLost(partitions("revoked")),

@@ -93,7 +93,7 @@ public class Driver {
     private static void consume(String bootstrap, String topic, String group, String assignor, String instance) {
         Map<String, String> settings = new HashMap<>(Map.of(
             "group.id", group, "auto.offset.reset", "earliest", "enable.auto.commit", "false",
-            "session.timeout.ms", "6000", "heartbeat.interval.ms", "300", "metadata.max.age.ms", "1000",
+            "session.timeout.ms", "30000", "heartbeat.interval.ms", "300", "metadata.max.age.ms", "1000",
             "partition.assignment.strategy", "org.apache.kafka.clients.consumer."
                 + (assignor.equals("cooperative") ? "CooperativeStickyAssignor" : "RangeAssignor")));
         if (!instance.isEmpty()) {

@@ -36,7 +36,7 @@ async function stream(bootstrap, topic) {
 
 async function consume(bootstrap, topic, groupId) {
   const consumer = clientOf(bootstrap).consumer({
-    groupId, sessionTimeout: 6000, heartbeatInterval: 300, rebalanceTimeout: 6000,
+    groupId, sessionTimeout: 30000, heartbeatInterval: 300, rebalanceTimeout: 30000,
     metadataMaxAge: 1000, maxWaitTimeInMs: 200,
   })
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) =>

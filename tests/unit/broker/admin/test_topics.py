@@ -261,7 +261,7 @@ async def test_deletion_of_a_topic_not_yet_in_the_metadata_waits_until_it_is_del
         cold.lead_what_is_created()
         cold.forget_what_is_marked()
     cold.ensemble.delete(layout.topic_path("t"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert (await deleting)["t"].error == ErrorCode.NONE
 
 

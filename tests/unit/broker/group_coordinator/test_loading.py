@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from support.cold import Tasks
 from support.loop_clock import LoopClock
+from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
@@ -91,7 +92,7 @@ async def test_load_that_waits_for_the_log_end_does_not_delay_another_partitions
     bench = Bench(p0=Log(records("a"), is_certain=False), p1=Log(records("b")))
     bench.loader.start(0, 1)
     bench.loader.start(1, 1)
-    await bench.clock.sleep(30)
+    await until(lambda: bench.loaded)
     assert bench.loaded == [(1, 1)]
     bench.loader.cancel(0)
     await bench.tasks.settle()

@@ -144,7 +144,7 @@ async def test_controller_refuses_to_list_reassignments_while_it_loads(
     ensemble.put(layout.state_path(T0), layout.encode_state(LeaderAndIsr(1, 0, (1,), 0, 0)))
     one = await start(1)
     refusals = set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not settled(one):
             await turn()
             try:

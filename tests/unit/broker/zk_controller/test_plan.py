@@ -35,7 +35,7 @@ class Obeyed(ControllerBench):
     """A controller, four brokers that carry out every request, and a topic of two partitions."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(auto_leader_rebalance_enable=False)
         self.register_broker(4)
         self.channels.answer = obedient
 

@@ -29,7 +29,7 @@ async def cluster() -> AsyncIterator[StubGroups]:
 
 @pytest.fixture
 async def client(cluster: StubGroups) -> AsyncIterator[Client]:
-    async with Client(cluster.bootstrap, transport=cluster.transport, api_timeout_ms=800) as client:
+    async with Client(cluster.bootstrap, transport=cluster.transport) as client:
         yield client
 
 
@@ -104,8 +104,9 @@ async def test_deleting_offsets_of_an_unknown_group_raises_group_id_not_found(
 
 
 async def test_group_request_fails_at_the_api_timeout_when_no_coordinator_is_found(
-    cluster: StubGroups, client: Client
+    cluster: StubGroups,
 ) -> None:
     cluster.failures[versions.FIND_COORDINATOR] += [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 20
-    with pytest.raises(KafkaError, match="group g: no broker is its coordinator at the moment"):
-        await client.groups.offsets("g")
+    async with Client(cluster.bootstrap, transport=cluster.transport, api_timeout_ms=800) as client:
+        with pytest.raises(KafkaError, match="group g: no broker is its coordinator at the moment"):
+            await client.groups.offsets("g")
