@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from minikafka.cluster.directory import free_ports
 from minikafka.cluster.processes import die_with
@@ -61,7 +63,7 @@ async def apache_kafka(directory: Path, **keys: object) -> AsyncIterator[ApacheK
                 *command, stdout=log, stderr=log, preexec_fn=partial(die_with, os.getpid())
             )
         try:
-            await _wait_until_open(own, process)
+            await _wait_until_registered(f"{HOST}:{own}", process)
             yield ApacheKafka(f"{HOST}:{own}", directory / "logs")
         finally:
             if process.returncode is None:
@@ -71,18 +73,20 @@ async def apache_kafka(directory: Path, **keys: object) -> AsyncIterator[ApacheK
         await zookeeper.kill()
 
 
-async def _wait_until_open(port: int, process: asyncio.subprocess.Process) -> None:
+async def _wait_until_registered(bootstrap: str, process: asyncio.subprocess.Process) -> None:
     async with asyncio.timeout(START_SECONDS):
-        while True:
+        while not await asyncio.to_thread(_lists_a_broker, bootstrap):
             assert process.returncode is None, "the broker ended"
-            try:
-                _, writer = await asyncio.open_connection(HOST, port)
-            except OSError:
-                await asyncio.sleep(0.05)
-            else:
-                writer.close()
-                await writer.wait_closed()
-                return
+            await asyncio.sleep(0.05)
+
+
+def _lists_a_broker(bootstrap: str) -> bool:
+    """True if a new client gets a list of brokers. A client that gets an empty list waits long before it asks again."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        return bool(admin.list_topics(timeout=1).brokers)
+    except KafkaException:
+        return False
 
 
 async def run_java(program: Path | str, *arguments: str) -> str:
