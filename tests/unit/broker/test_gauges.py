@@ -96,7 +96,7 @@ async def test_metrics_describe_each_partition_and_its_log() -> None:
 
 @pytest.mark.key("replica.lag.time.max.ms")
 async def test_metrics_count_isr_changes_and_under_replicated_partitions() -> None:
-    async with MemoryCluster(2, replica_lag_time_max_ms=500) as cluster, cluster.client() as user:
+    async with MemoryCluster(2, replica_lag_time_max_ms=2_000) as cluster, cluster.client() as user:
         await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         leader = cluster.brokers[0]
         await cluster.stop(1, controlled=False)

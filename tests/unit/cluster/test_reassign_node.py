@@ -150,7 +150,7 @@ async def test_reassign_command_that_ends_early_withdraws_only_partitions_not_ye
         bench = Bench(cluster)
         await bench.begin()
         bench.hold(step)
-        job = bench.job(timeout=0.2 if how == "timed out" else None, as_json=True)
+        job = bench.job(timeout=1.0 if how == "timed out" else None, as_json=True)
         moving = asyncio.ensure_future(job.move(bench.request))
         await bench.held()
         if how == "interrupted":

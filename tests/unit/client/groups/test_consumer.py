@@ -422,7 +422,7 @@ async def test_member_of_a_too_slow_application_leaves_and_joins_again(
     settings = GroupSettings(
         auto_offset_reset="earliest",
         heartbeat_interval_ms=10,
-        max_poll_interval_ms=100,
+        max_poll_interval_ms=500,
         enable_auto_commit=False,
     )
     async with client.group_consumer("g", ["t"], settings, **calls.hooks()) as consumer:
