@@ -1,6 +1,6 @@
 """One broker of Apache Kafka 3.9 with its own ZooKeeper, and Java programs with Kafka's jars, for comparisons.
 
-MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13 and its dependencies).
+MINIKAFKA_KAFKA_JARS names a directory with Kafka's jars (kafka_2.13, kafka-tools and their dependencies).
 """
 
 from __future__ import annotations
