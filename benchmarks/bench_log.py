@@ -23,7 +23,7 @@ EPOCH = 3
 
 @contextmanager
 def fresh_log() -> Iterator[Log]:
-    """Yield an empty log in a new directory."""
+    """Yield an empty log in a new directory. A signal can interrupt an append, so nothing is written at the end."""
     with tempfile.TemporaryDirectory() as directory:
         log = Log.open(
             DiskStorage(), f"{directory}/t-0", TopicPartition("t", 0), TopicConfig(), clean=True
@@ -31,7 +31,7 @@ def fresh_log() -> Iterator[Log]:
         try:
             yield log
         finally:
-            log.close()
+            log.abandon()
 
 
 def after_ticks(operations: int, tick: Callable[[], None], log: Log) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.micro import timed
+from minikafka.log.segment import Segment
 
 SUBJECTS = sorted(
     path.stem for path in (Path(__file__).parents[3] / "benchmarks").glob("bench_*.py")
@@ -30,6 +31,23 @@ def test_benchmark_does_the_same_work_each_time(bench):
 
 def test_digests_of_two_benchmark_runs_with_different_results_differ():
     assert timed(1, lambda: 1).digest != timed(1, lambda: 2).digest
+
+
+def test_benchmark_ends_with_the_exit_of_a_signal_that_interrupts_an_append(monkeypatch):
+    from benchmarks.bench_log import append_replicated
+
+    note = Segment.note
+
+    def interrupted_after_the_first_entry(segment, *batch):
+        if not segment.index.positions:
+            return note(segment, *batch)
+        monkeypatch.undo()
+        segment.index.lasts.append(0)
+        sys.exit(143)
+
+    monkeypatch.setattr(Segment, "note", interrupted_after_the_first_entry)
+    with pytest.raises(SystemExit):
+        append_replicated(256)
 
 
 @pytest.mark.row("N4")
