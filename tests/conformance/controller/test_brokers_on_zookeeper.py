@@ -827,10 +827,8 @@ async def test_controlled_shutdown_moves_leaders_and_stops_followers(cluster: Ne
         assert (moved["leader"], set(moved["isr"])) == (one, {one, two})
         assert f"{going} Online > Offline" in story.about(T1).moves()
         stopped = [became for broker, became in story.became() if broker == going]
-        assert (
-            "StopReplica",
-            going,
-        ) in story.requests()  # `going` may end before this request arrives
+        # The broker may end before this request arrives.
+        assert ("StopReplica", going) in story.requests()
         assert "deleted" not in stopped
         kinds = [kind for kind, to in story.requests() if to == one]
         first = kinds.index("LeaderAndIsr")

@@ -357,9 +357,8 @@ async def test_high_watermarks_are_kept_in_a_file_across_a_restart(cluster: NewC
         await brokers.die(going)
         await brokers.has_state(T0, other, other)
         await brokers.die(other)
-        await (
-            brokers.settled()
-        )  # otherwise the next controller's first request may still name `other` as the leader
+        # Otherwise the first request of the next controller may still name `other` as the leader.
+        await brokers.settled()
         for checkpoint, restored in ((2, 2), (99, 3)):
             if going in brokers.brokers:
                 await brokers.die(going)
