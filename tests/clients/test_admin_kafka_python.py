@@ -117,7 +117,11 @@ async def test_records_are_deleted_from_the_start_of_partitions(
         first: 4,
         second: 10,
     }
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, consumer_timeout_ms=60_000)
+    consumer = KafkaConsumer(
+        bootstrap_servers=cluster.bootstrap,
+        consumer_timeout_ms=60_000,
+        metadata_max_age_ms=1_000,  # otherwise kafka-python asks a former leader until its timeout of 30 s
+    )
     assert consumer.beginning_offsets([first, second]) == {first: 4, second: 10}
     consumer.assign([first])
     consumer.seek_to_beginning(first)

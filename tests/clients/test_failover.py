@@ -6,8 +6,9 @@ import asyncio
 from contextlib import ExitStack
 from itertools import count
 
+import kafka
 import pytest
-from support.real_clients import CLIENTS, Client, ConfluentKafka, Writing
+from support.real_clients import CLIENTS, Client, ConfluentKafka, KafkaPython, Writing
 from support.running_cluster import (
     BROKERS,
     busiest,
@@ -113,3 +114,28 @@ async def read_until(over: asyncio.Event, bootstrap: str, topic: str) -> int:
             return times
         await asyncio.to_thread(ConfluentKafka().read, bootstrap, topic, PARTITIONS)
     raise AssertionError
+
+
+async def test_kafka_python_consumer_gets_end_offsets_from_the_new_leader_after_an_election(
+    cluster: LocalCluster,
+) -> None:
+    await create_topic(cluster, "one-election", 1)
+    partition = TopicPartition("one-election", 0)
+    consumer = KafkaPython().consumer(cluster.bootstrap)
+    try:
+        wanted = [kafka.TopicPartition(*partition)]
+        consumer.assign(wanted)
+        before = await asyncio.to_thread(consumer.end_offsets, wanted)
+        await move_leader(cluster, partition)
+        assert await asyncio.to_thread(consumer.end_offsets, wanted) == before
+    finally:
+        consumer.close()
+
+
+async def move_leader(cluster: LocalCluster, partition: TopicPartition) -> None:
+    """Make another replica the preferred leader, and elect it."""
+    former = (await cluster.state()).leader_of(*partition)
+    order = sorted(BROKERS, key=lambda broker: broker == former)
+    async with NativeClient(cluster.bootstrap) as operator:
+        await operator.admin.alter_reassignments({partition: tuple(order)})
+        await operator.admin.elect_leaders([partition])

@@ -200,8 +200,17 @@ class KafkaPython:
                 history.acked(ticket, future.value.partition, future.value.offset)
         return history
 
+    def consumer(self, bootstrap: str) -> kafka.KafkaConsumer:
+        """Return a consumer that reads the metadata again every second.
+
+        Otherwise, after an election, `end_offsets` asks the former leader again and again until its timeout of 30 s.
+        """
+        return kafka.KafkaConsumer(
+            bootstrap_servers=bootstrap, auto_offset_reset="earliest", metadata_max_age_ms=1_000
+        )
+
     def read(self, bootstrap: str, topic: str, partitions: int) -> Reading:
-        consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        consumer = self.consumer(bootstrap)
         try:
             everything = [kafka.TopicPartition(topic, p) for p in range(partitions)]
             consumer.assign(everything)

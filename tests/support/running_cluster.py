@@ -63,11 +63,7 @@ async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
 
 
 async def heal(cluster: LocalCluster) -> None:
-    """Resume and start every process; wait until all replicas are in sync and every broker knows all leaders.
-
-    The brokers must know all leaders because kafka-python repeats a request for end offsets until its timeout without
-    reading the metadata again.
-    """
+    """Resume and start every process; wait until all replicas are in sync and every broker knows all leaders."""
     for broker in BROKERS:
         process = cluster.process(broker)
         if process is not None and is_paused(process):

@@ -400,7 +400,8 @@ class KafkaPython:
     def time(self, bootstrap: str, topic: str, partitions: int, timestamp: int) -> dict[int, int]:
         from kafka import KafkaConsumer, TopicPartition
 
-        consumer = KafkaConsumer(bootstrap_servers=bootstrap.split(","))
+        # Without a short age of the metadata, kafka-python asks a former leader until its timeout of 30 s.
+        consumer = KafkaConsumer(bootstrap_servers=bootstrap.split(","), metadata_max_age_ms=1_000)
         found = consumer.offsets_for_times(
             {TopicPartition(topic, p): timestamp for p in range(partitions)}
         )
