@@ -1,7 +1,7 @@
 """The effects of `conftest.py`.
 
 A test fails if it leaks a task or if the exception of a background task is lost. Tests and their processes write
-compiled modules, whatever PYTHONDONTWRITEBYTECODE is. Test files that share a Spark session run first.
+compiled modules, whatever PYTHONDONTWRITEBYTECODE is. Test files that start Spark run first.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_tests_and_subprocesses_write_bytecode_despite_pythondontwritebytecode(t
     assert list((tmp_path / "__pycache__").glob("test_sample*.pyc"))
 
 
-def test_pytest_runs_the_files_that_share_a_spark_session_first(tmp_path):
+def test_pytest_runs_the_files_that_start_spark_first(tmp_path):
     for file in ("clients/test_a", "spark/test_connect", "spark/test_write", "unit/test_b"):
         path = tmp_path / "tests" / f"{file}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,8 +92,8 @@ def test_pytest_runs_the_files_that_share_a_spark_session_first(tmp_path):
 
     assert re.findall(r"^tests/(.+)\.py::", shown, re.MULTILINE) == [
         "spark/test_write",
-        "clients/test_a",
         "spark/test_connect",
+        "clients/test_a",
         "unit/test_b",
     ]
 

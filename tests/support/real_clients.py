@@ -23,7 +23,8 @@ from minikafka.history import History, Reading
 from scripts.load import high_watermark
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-PAUSE_SECONDS = 0.005
+PAUSE_SECONDS = 0.02
+"""Time between two records of a writer: up to 20 writers share the processors with the brokers."""
 END_SECONDS = 60.0
 """Maximum time in seconds for a writer to end, and for a reader to get its next records."""
 
