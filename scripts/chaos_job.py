@@ -24,6 +24,7 @@ import broker_faults
 import endings
 from display import Display, Step
 from load import Stream, create_topic, read_back
+from threads import in_thread
 from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.cli.execution import run_cancellable
@@ -73,7 +74,7 @@ async def chaos(display: Display, seconds: float, seed: int, keep: str | None = 
     """Inject faults under load, read all records back, and show the verdict. True if the verdict is good."""
     display.say(f"seed {seed}")
     async with LocalCluster(BROKERS, data=keep) as cluster:
-        await asyncio.to_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
+        await in_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
         watch = IsrWatch(cluster, TOPIC)
         stream = Stream(cluster.bootstrap, TOPIC, records(), RATE)
         async with in_background(watch.run()):
@@ -82,7 +83,7 @@ async def chaos(display: Display, seconds: float, seed: int, keep: str | None = 
             finally:
                 await asyncio.to_thread(stream.abandon)
             with display.step("read") as step:
-                reading = await asyncio.to_thread(
+                reading = await in_thread(
                     read_back, cluster.bootstrap, TOPIC, PARTITIONS, step.advance
                 )
                 step.done(f"{sum(map(len, reading.values())):,} records")

@@ -27,6 +27,7 @@ import source_lines
 from display import Display, Step
 from load import Stream, create_topic, read_back
 from source_lines import Lines
+from threads import in_thread
 from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.cluster_config import ClusterConfig
@@ -83,7 +84,7 @@ async def quickstart(display: Display, directory: Path) -> bool:
         total = sum(map(len, lines.values()))
         step.done(f"{total:,} lines of {len(lines):,} files of the standard library")
     async with running_cluster(display, config, directory) as cluster:
-        await asyncio.to_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
+        await in_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
         watch = IsrWatch(cluster, TOPIC)
         stream = Stream(cluster.bootstrap, TOPIC, source_lines.interleaved(lines), RATE)
         async with (
@@ -186,9 +187,7 @@ async def restart_broker(display: Display, cluster: LocalCluster, victim: int) -
 async def read_by_client(display: Display, cluster: LocalCluster, lines: Lines) -> Reading:
     """Step 5, first reader: read with an unmodified consumer, and compare every file with the source."""
     with display.step("client") as step:
-        reading = await asyncio.to_thread(
-            read_back, cluster.bootstrap, TOPIC, PARTITIONS, step.advance
-        )
+        reading = await in_thread(read_back, cluster.bootstrap, TOPIC, PARTITIONS, step.advance)
         count = sum(map(len, reading.values()))
         same = len(lines) - len(different_files(reading, lines))
         step.done(f"{count:,} records read, {same:,} of {len(lines):,} files equal in order")

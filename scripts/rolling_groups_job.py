@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import endings
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from load import create_topic
+from threads import in_thread
 
 from minikafka.cli.execution import run_cancellable
 from minikafka.cluster import LocalCluster
@@ -148,7 +149,7 @@ def main() -> bool:
 async def roll(rounds: int, count: int) -> bool:
     """Restart every broker `rounds` times while the groups commit, and print the verdict."""
     async with LocalCluster(BROKERS) as cluster:
-        await asyncio.to_thread(create_topic, cluster.bootstrap, TOPIC, 1, {})
+        await in_thread(create_topic, cluster.bootstrap, TOPIC, 1, {})
         groups = [Group(cluster.bootstrap, number) for number in range(count)]
         stop = threading.Event()
         producing = asyncio.create_task(asyncio.to_thread(produce, cluster.bootstrap, stop))

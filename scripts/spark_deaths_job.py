@@ -42,6 +42,7 @@ from display import Display, Step
 from load import Stream, create_topic, read_back
 from spark_deaths_driver import COPY, COPY_CHECKPOINT, ORIGIN, SOURCE
 from standalone_spark import StandaloneSpark
+from threads import in_thread
 
 from minikafka.cli.execution import run_cancellable
 from minikafka.cluster import LocalCluster
@@ -204,7 +205,7 @@ async def deaths(
     master = "local[2]" if standalone is None else standalone.master
     async with LocalCluster(BROKERS) as cluster:
         for topic, count in ((SOURCE, PARTITIONS), (COPY, COPY_PARTITIONS)):
-            await asyncio.to_thread(create_topic, cluster.bootstrap, topic, count, TOPIC_CONFIG)
+            await in_thread(create_topic, cluster.bootstrap, topic, count, TOPIC_CONFIG)
         stream = Stream(cluster.bootstrap, SOURCE, records(), RATE)
         async with running_driver(cluster.bootstrap, master, directory) as driver:
             try:
@@ -215,7 +216,7 @@ async def deaths(
             with display.step("finish") as step:
                 step.done(f"{await driver.finish():,} rows in the Parquet table")
             with display.step("read") as step:
-                reading, copies = await asyncio.to_thread(read, step, cluster.bootstrap)
+                reading, copies = await in_thread(read, step, cluster.bootstrap)
             with display.step("check") as step:
                 wanted = await asyncio.to_thread(settings, cluster, directory, stream, reading)
                 document = await driver.check(wanted)

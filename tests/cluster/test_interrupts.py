@@ -59,9 +59,19 @@ def test_script_ends_quietly_when_interrupted_at_once(project: Path) -> None:
     assert_ends_quietly(running, project)
 
 
-def test_script_ends_quietly_when_interrupted_with_its_cluster_running(project: Path) -> None:
+HANGING = """
+
+def create_topic(*_):
+    print("create_topic hangs", flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_interrupted_script_ends_although_a_call_of_its_client_hangs(project: Path) -> None:
+    with (project / "scripts" / "load.py").open("a") as load:
+        load.write(HANGING)
     running = start([str(project / "scripts" / "quickstart")], project)
-    wait_for_line(running, b"broker")
+    wait_for_line(running, b"create_topic hangs")
     os.killpg(running.pid, signal.SIGINT)
     assert_ends_quietly(running, project)
 
