@@ -159,10 +159,10 @@ def wait_for_log(directory: Path, benchmark: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "begun"),
     [
-        (["benchmarks", "--scale=0.2"], "end to end"),
+        (["benchmarks", "--scale=0.02"], "end to end"),
         (["benchmarks", "--scale=0.2", "--only=16 KiB"], "machine"),
         (["benchmarks", "controller", "--scale=0.02"], "failover"),
-        (["benchmarks.cleaner", "--records=200000"], "100 updates"),
+        (["benchmarks.cleaner", "--records=50000"], "100 updates"),
         (["benchmarks.bench_log", "2000000"], None),
     ],
 )
