@@ -70,6 +70,8 @@ def create_topic(*_):
 def test_interrupted_script_ends_although_a_call_of_its_client_hangs(project: Path) -> None:
     with (project / "scripts" / "load.py").open("a") as load:
         load.write(HANGING)
+    # Another worker's test starts quickstart with the usual ports.
+    (project / "cluster.toml").write_text("[cluster]\nport = 0\n")
     running = start([str(project / "scripts" / "quickstart")], project)
     wait_for_line(running, b"create_topic hangs")
     os.killpg(running.pid, signal.SIGINT)
