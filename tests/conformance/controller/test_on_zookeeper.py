@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +20,6 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import SessionState
-from minikafka.cluster.directory import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
@@ -29,28 +28,32 @@ from minikafka.zk.managed import ManagedZooKeeper, ServerFailed
 
 T0 = TopicPartition("t", 0)
 SESSION_MS = 6_000
+ROOTS = itertools.count()
 Start = Callable[[int], Awaitable[Candidate]]
 
 
 @pytest.fixture
-async def zookeeper(tmp_path: Path) -> AsyncIterator[ManagedZooKeeper]:
-    [port] = free_ports(1, SystemRng())
-    server = ManagedZooKeeper(tmp_path, port, clock=SystemClock())
-    await server.start()
-    yield server
-    await server.stop()
+def address(server: ManagedZooKeeper) -> str:
+    """Return the connect string of a new chroot on the shared server."""
+    return f"{server.connect}/candidates-{next(ROOTS)}"
 
 
-def connect(zookeeper: ManagedZooKeeper) -> tuple[ZooKeeperCoordination, TaskRegistry]:
+def connect(address: str) -> tuple[ZooKeeperCoordination, TaskRegistry]:
     tasks = TaskRegistry()
-    address = f"{zookeeper.connect}/chroot"
     return ZooKeeperCoordination(address, SESSION_MS, SystemClock(), SystemRng(), tasks), tasks
 
 
+async def watched_paths(server: ManagedZooKeeper, address: str) -> set[str]:
+    """Return the paths in the chroot of `address` that any session watches."""
+    root = address.removeprefix(server.connect)
+    lines = (await server.four_letter_word("wchp", 20_000)).splitlines()
+    return {line.removeprefix(root) for line in lines if line.startswith(f"{root}/")}
+
+
 @pytest.fixture
-async def admin(zookeeper: ManagedZooKeeper) -> AsyncIterator[ZooKeeperCoordination]:
+async def admin(address: str) -> AsyncIterator[ZooKeeperCoordination]:
     """A ZooKeeper session with which the test itself reads and changes nodes."""
-    coordination, tasks = connect(zookeeper)
+    coordination, tasks = connect(address)
     await coordination.start()
     for path in layout.PERSISTENT:
         await coordination.ensure(path)
@@ -60,11 +63,11 @@ async def admin(zookeeper: ManagedZooKeeper) -> AsyncIterator[ZooKeeperCoordinat
 
 
 @pytest.fixture
-async def start(zookeeper: ManagedZooKeeper, admin: ZooKeeperCoordination) -> AsyncIterator[Start]:
+async def start(address: str, admin: ZooKeeperCoordination) -> AsyncIterator[Start]:
     started: list[Candidate] = []
 
     async def start_one(broker_id: int) -> Candidate:
-        coordination, tasks = connect(zookeeper)
+        coordination, tasks = connect(address)
         candidate = Candidate(None, broker_id, coordination, tasks)  # type: ignore[arg-type]
         started.append(candidate)
         await coordination.start()
@@ -104,12 +107,12 @@ def idle(candidate: Candidate) -> bool:
     return picture.get("state") == "Idle" and picture.get("queue_size") == 0
 
 
-async def start_again(zookeeper: ManagedZooKeeper) -> None:
+async def start_again(server: ManagedZooKeeper) -> None:
     """Start a killed server; retry, because its port may stay in use for a moment after the kill."""
     async with asyncio.timeout(60):
         while True:
             try:
-                await zookeeper.start()
+                await server.start()
                 return
             except ServerFailed:
                 await asyncio.sleep(0.05)
@@ -162,7 +165,7 @@ async def test_exactly_one_of_several_candidates_wins_every_controller_election(
 
 
 async def test_next_controller_moves_leaders_away_from_the_dead_controllers_broker(
-    start: Start, admin: Any, zookeeper: ManagedZooKeeper
+    start: Start, admin: Any, server: ManagedZooKeeper
 ) -> None:
     one = await start(1)
     await until(lambda: active([one]))
@@ -173,7 +176,7 @@ async def test_next_controller_moves_leaders_away_from_the_dead_controllers_brok
     await until(lambda: idle(one))
     await one.tasks.close()
     session = one.coordination.session_id, one.coordination.session_password
-    await close_session(zookeeper.connect, *session, SystemClock())
+    await close_session(server.connect, *session, SystemClock())
     for partition in (0, 250, 499):
         state = await led_by(admin, 2, TopicPartition("t", partition))
         assert (state.isr, state.leader_epoch, state.controller_epoch) == ((2,), 1, 2)
@@ -182,14 +185,14 @@ async def test_next_controller_moves_leaders_away_from_the_dead_controllers_brok
 
 @pytest.mark.row("E9", "R9")
 async def test_controller_with_an_expired_session_is_elected_again_in_a_higher_epoch(
-    start: Start, admin: Any, zookeeper: ManagedZooKeeper
+    start: Start, admin: Any, server: ManagedZooKeeper
 ) -> None:
     one = await start(1)
     await until(lambda: active([one]) and idle(one))
     session = one.coordination.session_id, one.coordination.session_password
     await asyncio.gather(
         create_topic(admin, "t", *([1] for _ in range(300))),
-        end_live_session(zookeeper.connect, *session),
+        end_live_session(server.connect, *session),
     )
     state = await led_by(admin, 1, TopicPartition("t", 299))
     await until(lambda: one.service.is_active and one.service.epoch == 2, seconds=15)
@@ -198,12 +201,12 @@ async def test_controller_with_an_expired_session_is_elected_again_in_a_higher_e
 
 
 async def test_controller_keeps_its_term_when_zookeeper_restarts(
-    start: Start, admin: Any, zookeeper: ManagedZooKeeper
+    start: Start, admin: Any, server: ManagedZooKeeper
 ) -> None:
     one = await start(1)
     await until(lambda: active([one]) and idle(one))
-    await zookeeper.kill()
-    await start_again(zookeeper)
+    await server.kill()
+    await start_again(server)
     await admin.connected()
     await create_topic(admin, "t", [1])
     assert (await led_by(admin, 1)).isr == (1,)
@@ -223,25 +226,25 @@ async def test_zookeeper_refuses_writes_of_an_older_controller_epoch(
 
 @pytest.mark.row("D10")
 async def test_controller_that_resigns_keeps_only_the_watch_of_a_candidate(
-    start: Start, admin: Any, zookeeper: ManagedZooKeeper
+    start: Start, admin: Any, server: ManagedZooKeeper, address: str
 ) -> None:
     one = await start(1)
     await create_topic(admin, "t", [1])
     await led_by(admin, 1)
     await until(lambda: idle(one))
-    assert layout.topic_path("t") in await zookeeper.four_letter_word("wchp", 20_000)
+    assert layout.topic_path("t") in await watched_paths(server, address)
     await admin.set(layout.CONTROLLER, layout.encode_controller(7, 0), -1)
     await until(lambda: one.service.controller_id == 7)
     watched = layout.broker_path(1)
     async with asyncio.timeout(60):
         while layout.broker_path(1) in watched:  # the last watch that the broker removes
-            watched = await zookeeper.four_letter_word("wchp", 20_000)
+            watched = await watched_paths(server, address)
     assert layout.topic_path("t") not in watched
 
 
 @pytest.mark.row("A9", "A11", "E4", "E10", "X14")
 async def test_partition_state_node_is_watched_only_during_a_reassignment(
-    start: Start, admin: Any, zookeeper: ManagedZooKeeper
+    start: Start, admin: Any, server: ManagedZooKeeper, address: str
 ) -> None:
     one = await start(1)
     await until(lambda: active([one]) and idle(one))
@@ -251,12 +254,12 @@ async def test_partition_state_node_is_watched_only_during_a_reassignment(
     state = await led_by(admin, 1)
     path = layout.state_path(T0)
     await until(lambda: idle(one))
-    assert path not in await zookeeper.four_letter_word("wchp", 20_000)
+    assert path not in await watched_paths(server, address)
     asked = layout.encode_reassignments({T0: [2]})
     await admin.create(layout.REASSIGN_PARTITIONS, asked)
 
     async def watched() -> bool:
-        return path in await zookeeper.four_letter_word("wchp", 20_000)
+        return path in await watched_paths(server, address)
 
     await eventually(watched)
     data, stat = await admin.get(path)
