@@ -137,5 +137,5 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LAUNCHER_OPTS": small,
-        "SPARK_DAEMON_JAVA_OPTS": small,
+        "SPARK_DAEMON_JAVA_OPTS": os.environ.get("SPARK_DAEMON_JAVA_OPTS", small),
     }

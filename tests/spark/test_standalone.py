@@ -18,7 +18,6 @@ from minikafka.spark import shipping
 from scripts.standalone_spark import SPARK_HOME, StandaloneSpark, environment
 
 JOB = Path(__file__).parents[1] / "support" / "standalone_job.py"
-SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture
@@ -36,6 +35,7 @@ def bare_python(tmp_path) -> Path:
 
 
 def submit(master: str, archive: Path, python: Path, arguments: list[str]) -> None:
+    java = os.environ["SPARK_DAEMON_JAVA_OPTS"]
     command = [
         *[str(SPARK_HOME / "bin" / "spark-submit"), "--master", master],
         *["--py-files", str(archive), "--conf", "spark.ui.enabled=false"],
@@ -43,8 +43,8 @@ def submit(master: str, archive: Path, python: Path, arguments: list[str]) -> No
         *["--conf", "spark.cores.max=2"],
         *["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"],
         *["--conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=120s"],
-        *["--conf", "spark.sql.codegen.wholeStage=false", "--driver-java-options", SMALL],
-        *["--conf", f"spark.executor.extraJavaOptions={SMALL}", str(JOB), *arguments],
+        *["--conf", "spark.sql.codegen.wholeStage=false", "--driver-java-options", java],
+        *["--conf", f"spark.executor.extraJavaOptions={java}", str(JOB), *arguments],
     ]
     variables = environment() | {"PYTHONPATH": str(archive), "PYSPARK_PYTHON": str(python)}
     submitted = subprocess.run(
