@@ -1,4 +1,4 @@
-"""Settings of the whole suite: marks by folder, ports of the workers, and a check for lost tasks.
+"""Settings of the whole suite: marks by folder, ports of the workers, a shared cluster, a check for lost tasks.
 
 pytest does not notice a background task that fails, or a task that still runs after the test. The fixture
 `watched_loop` turns both into test failures. The tiers (conformance, cluster, clients, spark) are marked by path.
@@ -21,9 +21,12 @@ import pytest
 from support import proof
 from support.client_outcomes import MatrixOutcomes
 from support.conformance_rows import RowOutcomes
+from support.running_cluster import cluster, shared_cluster
 from xdist.scheduler import LoadFileScheduling
 
 from minikafka.cluster import directory
+
+__all__ = ["cluster", "shared_cluster"]
 
 TESTS = Path(__file__).parent
 TIERS = ("conformance", "cluster", "clients", "spark")

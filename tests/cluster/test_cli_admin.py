@@ -108,24 +108,24 @@ async def test_unclean_election_elects_a_leader_when_the_isr_is_down(
 ) -> None:
     await ok(
         cluster,
-        *("topics", "create", "lost", "--replica-assignment", "2:3"),
+        *("topics", "create", "leaderless", "--replica-assignment", "2:3"),
         *("--config", "min.insync.replicas=1"),
     )
     await kill(cluster, 3)
-    await wait_for_isr_of(cluster, "lost", [2])
+    await wait_for_isr_of(cluster, "leaderless", [2])
     await kill(cluster, 2)
 
     async def offline() -> bool:
-        return (await partitions(cluster, "lost"))[0]["leader"] is None
+        return (await partitions(cluster, "leaderless"))[0]["leader"] is None
 
     await eventually(offline)
     await cluster.start(3)
-    refused = await run(cluster, "elect", "--preferred", "--topic", "lost")
+    refused = await run(cluster, "elect", "--preferred", "--topic", "leaderless")
     assert refused.code == 1
     assert "Successfully" in await ok(
-        cluster, "elect", "--unclean", "--topic", "lost", "--partition", "0"
+        cluster, "elect", "--unclean", "--topic", "leaderless", "--partition", "0"
     )
-    assert (await partitions(cluster, "lost"))[0]["leader"] == 3
+    assert (await partitions(cluster, "leaderless"))[0]["leader"] == 3
     await cluster.start(2)
 
 

@@ -7,12 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.logger import PySparkLogger
-from support.running_cluster import cluster, shared_cluster
 from support.spark_connector import with_connector
 
 from minikafka.spark.session import session
-
-__all__ = ["cluster", "shared_cluster", "spark"]
 
 
 @pytest.fixture(scope="session", autouse=True)

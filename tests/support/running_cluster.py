@@ -1,6 +1,7 @@
-"""A real cluster shared by all tests of a folder. It is healed after each test; ledgers are checked at the end.
+"""A real cluster shared by all tests of a worker. It is healed after each test; ledgers are checked at the end.
 
-from support.running_cluster import cluster, shared_cluster
+`tests/conftest.py` imports the fixtures `cluster` and `shared_cluster`, so that each worker starts only one such
+cluster. Topics and groups of all tests in `cluster`, `clients` and `spark` need distinct names.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 BROKERS = (1, 2, 3)
 KEYS = {
+    "auto.leader.rebalance.enable": False,  # leaders move only when a test moves them
     "zookeeper.session.timeout.ms": 3_000,
     "replica.lag.time.max.ms": 10_000,
     "default.replication.factor": 3,
