@@ -285,13 +285,15 @@ class LocalCluster:
     ) -> None:
         """Wait until these brokers know each other and the controller. Raises ClusterError."""
         deadline = self._clock.now() + timeout_ms
+        silent = set(ids) if launcher.spawned else set()
         while True:
             for broker_id in ids:
                 if self.process(broker_id) is None:
-                    raise ClusterError(
-                        f"broker {broker_id} ended: {launcher.last_output(broker_id)}"
-                    )
-            waiting = (await self.state()).not_serving(ids)
+                    last = launcher.last_output(broker_id)
+                    raise ClusterError(f"broker {broker_id} ended: {last}")
+            if silent:  # Others are not asked meanwhile: each answer takes processor time.
+                silent -= (await self._state_of(silent)).answers.keys()
+            waiting = sorted(silent) or (await self.state()).not_serving(ids)
             if not waiting:
                 return
             if self._clock.now() >= deadline:
@@ -423,9 +425,12 @@ class LocalCluster:
 
     async def state(self) -> ClusterState:
         """Return the current state of the cluster, as reported by the brokers that answer."""
-        record = self.record
-        ids = self._running.answering_ids(record)
-        return await read_state(self.directory, record, ids, self._clock, self._rng)
+        return await self._state_of(self._running.running_ids(self.record))
+
+    async def _state_of(self, brokers: Collection[int]) -> ClusterState:
+        """Return the state that these brokers report. Paused brokers are not asked."""
+        ids = [id_ for id_ in self._running.answering_ids(self.record) if id_ in brokers]
+        return await read_state(self.directory, self.record, ids, self._clock, self._rng)
 
     async def ask(
         self,
