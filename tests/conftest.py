@@ -21,7 +21,7 @@ import pytest
 from support import proof
 from support.client_outcomes import MatrixOutcomes
 from support.conformance_rows import RowOutcomes
-from support.running_cluster import cluster, shared_cluster
+from support.running_cluster import cluster, shared_cluster, stop_shared_cluster
 from xdist.scheduler import LoadFileScheduling
 
 from minikafka.cluster import directory
@@ -140,9 +140,15 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Record that tests in `cluster` and `clients` run on broker processes and Apache ZooKeeper (level REAL)."""
-    if item.path.relative_to(TESTS).parts[0] in ("cluster", "clients"):
+    """Record that tests in `cluster` and `clients` run on broker processes and Apache ZooKeeper (level REAL).
+
+    Before a test of a folder that does not use the shared cluster, stop this cluster.
+    """
+    tier = item.path.relative_to(TESTS).parts[0]
+    if tier in ("cluster", "clients"):
         proof.note(proof.Level.REAL)
+    elif tier != "spark":
+        stop_shared_cluster()
 
 
 @pytest.fixture(autouse=True)
