@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from minikafka.pipeline.check.anomalies import finding
+from minikafka.pipeline.check.anomalies import COLUMNS, Rule, findings, rule
 from minikafka.pipeline.check.logs import PARTITION, Limits
 
 _REPLICA: Final = ("broker", *PARTITION)
@@ -18,72 +18,82 @@ _VARYING: Final = 0x47
 """Attribute bits that may differ on a compacted replica: the codec, and the delete horizon flag."""
 
 
-def batch_findings(found: DataFrame, table: DataFrame) -> Iterator[DataFrame]:
-    """Yield tables of the anomalies in batch headers. An anomaly on several replicas is one row."""
+def batch_findings(found: DataFrame, table: DataFrame) -> DataFrame:
+    """Return the anomalies in batch headers. An anomaly on several replicas is one row."""
     limits = f.broadcast(table.select(*_REPLICA, "dense_from", "start", "end", "torn_from"))
     joined = found.join(limits, list(_REPLICA))
     is_torn = f.col("fault").isNotNull() & (f.col("base_offset") >= f.greatest("torn_from", "end"))
     is_torn &= f.col("torn_from").isNotNull()
     whole = joined.where(~f.coalesce(is_torn, f.lit(False)))
-    faulty = whole.where(f.col("fault").isNotNull())
-    yield _of_replicas(faulty, "corrupt", detail=f.col("fault"))
-    before = Window.partitionBy(*_REPLICA).orderBy("position_of_segment", "position")
-    in_order = whole.withColumn(
-        "position_of_segment", f.regexp_extract("path", r"(\d{20})\.log$", 1)
-    )
-    in_order = in_order.withColumn("previous_end", f.lag("last_offset").over(before) + 1)
-    in_order = in_order.withColumn("previous_epoch", f.lag("leader_epoch").over(before))
-    yield from _order_findings(in_order)
-    yield _sequence_findings(whole.where("fault IS NULL AND base_sequence >= 0"))
+    in_order = findings(_with_batch_before(whole), *_order_rules())
+    again = findings(_with_sequence_before(whole), _sequence_rule())
+    return _of_all_replicas(in_order.union(again))
 
 
-def _order_findings(in_order: DataFrame) -> Iterator[DataFrame]:
-    base, end = f.col("base_offset"), f.col("last_offset") + 1
-    expected = f.greatest(f.coalesce("previous_end", "start"), f.col("dense_from"))
-    missing = base - expected
-    yield _of_replicas(
-        in_order.where(missing > 0), "gaps", offset=expected, count=missing, detail=_until(base)
-    )
-    inside = end - base - f.col("record_count")
-    hollow = (inside > 0) & (base >= f.col("dense_from")) & f.col("fault").isNull()
-    yield _of_replicas(in_order.where(hollow), "gaps", count=inside, detail=f.lit("within a batch"))
-    yield _of_replicas(in_order.where(base < f.col("previous_end")), "overlapping")
-    lower = in_order.where("fault IS NULL AND leader_epoch < previous_epoch")
-    text = f.format_string("epoch %d after epoch %d", "leader_epoch", "previous_epoch")
-    yield _of_replicas(lower, "epochs_decreasing", detail=text)
+def _with_batch_before(batches: DataFrame) -> DataFrame:
+    """Return the batches with three more columns.
 
-
-def _until(end: Column) -> Column:
-    return f.format_string("none until %d", end)
-
-
-def _sequence_findings(batches: DataFrame) -> DataFrame:
-    before = Window.partitionBy(*_REPLICA, "producer_id", "producer_epoch").orderBy("base_offset")
-    last = f.lag(f.col("base_sequence") + f.col("last_offset") - f.col("base_offset")).over(before)
-    back = batches.withColumn("back", last - f.col("base_sequence"))
-    text = f.format_string(
-        "producer id %d, epoch %d: sequence %d again",
-        "producer_id",
-        "producer_epoch",
-        "base_sequence",
-    )
-    wrong = back.where((f.col("back") >= 0) & (f.col("back") < _HALF_SEQUENCES))
-    return _of_replicas(wrong, "sequence_back", detail=text)
-
-
-def _of_replicas(table: DataFrame, kind: str, **columns: Column) -> DataFrame:
-    """Return the rows of `table` as anomalies of this kind. Equal anomalies of several replicas become one row.
-
-    Each row of `table` is one batch.
+    `previous_end`, `previous_epoch`: the offset after the batch before in the replica's log, and its leader epoch.
+    `expected`: the offset at which the batch begins if no record is missing before it.
     """
-    given = {"offset": f.col("base_offset"), **columns}
-    found = finding(table, kind, brokers=f.array("broker"), **given)
-    same = found.groupBy("kind", *PARTITION, "offset", "count", "detail")
-    return finding(
-        same.agg(f.array_sort(f.flatten(f.collect_set("brokers"))).alias("brokers")),
-        kind,
-        count=f.col("count"),
+    before = Window.partitionBy(*_REPLICA).orderBy("position_of_segment", "position")
+    segment = f.regexp_extract("path", r"(\d{20})\.log$", 1)
+    return (
+        batches.withColumn("position_of_segment", segment)
+        .withColumn("previous_end", f.lag("last_offset").over(before) + 1)
+        .withColumn("previous_epoch", f.lag("leader_epoch").over(before))
+        .selectExpr("*", "greatest(coalesce(previous_end, start), dense_from) AS expected")
     )
+
+
+def _order_rules() -> Iterator[Rule]:
+    yield _batch_rule("corrupt", "fault IS NOT NULL", detail="fault")
+    yield _batch_rule(
+        "gaps",
+        "base_offset > expected",
+        offset="expected",
+        count="base_offset - expected",
+        detail="format_string('none until %d', base_offset)",
+    )
+    inside = "(last_offset + 1 - base_offset - record_count)"
+    hollow = f"fault IS NULL AND base_offset >= dense_from AND {inside} > 0"
+    yield _batch_rule("gaps", hollow, count=inside, detail="'within a batch'")
+    yield _batch_rule("overlapping", "base_offset < previous_end")
+    text = "format_string('epoch %d after epoch %d', leader_epoch, previous_epoch)"
+    lower = "fault IS NULL AND leader_epoch < previous_epoch"
+    yield _batch_rule("epochs_decreasing", lower, detail=text)
+
+
+def _with_sequence_before(batches: DataFrame) -> DataFrame:
+    """Return the valid batches of idempotent producers, with the last sequence of the producer's batch before."""
+    before = Window.partitionBy(*_REPLICA, "producer_id", "producer_epoch").orderBy("base_offset")
+    last = f.col("base_sequence") + f.col("last_offset") - f.col("base_offset")
+    numbered = batches.where("fault IS NULL AND base_sequence >= 0")
+    return numbered.withColumn("previous_sequence", f.lag(last).over(before))
+
+
+def _sequence_rule() -> Rule:
+    back = "previous_sequence - base_sequence"
+    text = (
+        "'producer id %d, epoch %d: sequence %d again', producer_id, producer_epoch, base_sequence"
+    )
+    return _batch_rule(
+        "sequence_back",
+        f"{back} >= 0 AND {back} < {_HALF_SEQUENCES}",
+        detail=f"format_string({text})",
+    )
+
+
+def _batch_rule(kind: str, where: str, **columns: str) -> Rule:
+    """Return a rule for a table with one row per batch and replica."""
+    return rule(kind, where, **{"offset": "base_offset", "brokers": "array(broker)", **columns})
+
+
+def _of_all_replicas(found: DataFrame) -> DataFrame:
+    """Return the anomalies `found`, with equal anomalies of several replicas as one row that lists all brokers."""
+    same = found.groupBy(*(name for name in COLUMNS if name != "brokers"))
+    brokers = f.array_sort(f.flatten(f.collect_set("brokers"))).alias("brokers")
+    return same.agg(brokers).select(*COLUMNS)
 
 
 def short_logs(spark: SparkSession, known: Sequence[Limits]) -> DataFrame | None:
@@ -102,14 +112,13 @@ def short_logs(spark: SparkSession, known: Sequence[Limits]) -> DataFrame | None
     if not rows:
         return None
     schema = "topic string, partition int, offset long, count long, brokers array<int>"
-    text = f.lit("the log ends below its high watermark")
-    return finding(spark.createDataFrame(rows, schema), "gaps", count=f.col("count"), detail=text)
+    short = rule("gaps", count="count", detail="'the log ends below its high watermark'")
+    return findings(spark.createDataFrame(rows, schema), short)
 
 
 def undecodable(faults: DataFrame) -> DataFrame:
     """Return anomalies for batches whose checksum is valid but whose records cannot be decoded."""
-    text = f.concat(f.lit("the records do not decode: "), "fault")
-    return finding(faults, "corrupt", detail=text)
+    return findings(faults, rule("corrupt", detail="concat('the records do not decode: ', fault)"))
 
 
 def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
@@ -127,14 +136,15 @@ def divergences(records: DataFrame, table: DataFrame) -> DataFrame:
     judged = joined.withColumn("absent", f.array_except(_expected(), "holding")).withColumn(
         "differing", f.array_except("holding", "agreeing")
     )
-    wrong = judged.where((f.size("absent") > 0) | (f.size("differing") > 0))
-    text = f.concat_ws(
-        ", ",
-        f.when(f.size("differing") > 0, f.concat(f.lit("differs from "), _words("agreeing"))),
-        f.when(f.size("absent") > 0, f.concat(f.lit("absent on "), _words("absent"))),
+    differs = f"if(size(differing) > 0, concat('differs from ', {_words('agreeing')}), NULL)"
+    absent = f"if(size(absent) > 0, concat('absent on ', {_words('absent')}), NULL)"
+    wrong = rule(
+        "diverging",
+        "size(absent) > 0 OR size(differing) > 0",
+        brokers="array_sort(concat(absent, differing))",
+        detail=f"concat_ws(', ', {differs}, {absent})",
     )
-    brokers = f.array_sort(f.concat("absent", "differing"))
-    return finding(wrong, "diverging", brokers=brokers, detail=text)
+    return findings(judged, wrong)
 
 
 def _holders(records: DataFrame, limits: DataFrame) -> DataFrame:
@@ -185,5 +195,5 @@ def _expected() -> Column:
     return f.transform(must_hold, lambda one: one.broker)
 
 
-def _words(brokers: str) -> Column:
-    return f.array_join(f.array_sort(f.col(brokers).cast("array<string>")), " ")
+def _words(brokers: str) -> str:
+    return f"array_join(array_sort(CAST({brokers} AS array<string>)), ' ')"

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from minikafka.pipeline.check.anomalies import finding
+from minikafka.pipeline.check.anomalies import Rule, findings, rule
 from minikafka.pipeline.check.histories import content_of
 from minikafka.pipeline.check.kept import kept
 from minikafka.pipeline.check.logs import ABORTED, PARTITION, VISIBLE, is_control
@@ -23,6 +23,10 @@ from minikafka.pipeline.check.logs import ABORTED, PARTITION, VISIBLE, is_contro
 _PLACE: Final = (*PARTITION, "offset")
 _CLAIMS: Final = ("somewhere", "missing", "unknown", "aborted", "failed")
 """Kinds of sends that may claim a surplus record, in the order of their claims."""
+_IS_THERE: Final = (
+    "(sent = content OR coalesce(exists(variants, one -> one.content = sent), false))"
+)
+"""SQL condition: the content in the row's column `sent` is on at least one replica at the row's offset."""
 _BROADCAST_MAX: Final = 100_000
 """Maximum number of distinct contents to broadcast to all tasks. A broadcast avoids a shuffle of the sends."""
 
@@ -83,7 +87,11 @@ class Matched:
     """The sends and the logs, joined by offset."""
 
     joined: DataFrame
-    """The acknowledged sends and the records, joined by offset. `matched`: a replica has the sent content."""
+    """The acknowledged sends and the records, joined by offset.
+
+    `matched`: a replica has the sent content. `is_removed`: no replica has a record, but retention or the cleaner may
+    have removed it. `is_missing`: a send that is neither matched nor removed.
+    """
     surplus: DataFrame
     """Visible records that match no send by offset."""
     claims: DataFrame
@@ -102,25 +110,18 @@ def match(sends: DataFrame, logs: DataFrame, table: DataFrame) -> Matched:
     both = acked.join(logs, list(_PLACE), "full_outer").join(
         f.broadcast(floors), list(PARTITION), "left"
     )
-    matched = f.coalesce(_is_there() & (f.col("state") != ABORTED), f.lit(False))
-    joined = kept(both.withColumn("matched", matched))
-    surplus = joined.where(~f.col("matched") & (f.col("state") == VISIBLE))
+    compared = both.selectExpr(
+        "*",
+        f"coalesce({_IS_THERE} AND state != {ABORTED}, false) AS matched",
+        "content IS NULL AND coalesce(offset < floor, false) AS is_removed",
+    )
+    joined = kept(
+        compared.selectExpr(
+            "*", "sent IS NOT NULL AND NOT matched AND NOT is_removed AS is_missing"
+        )
+    )
+    surplus = joined.where(f"NOT matched AND state = {VISIBLE}")
     return Matched(joined, surplus, kept(_claims(sends, joined, surplus)))
-
-
-def _is_there() -> Column:
-    """True if the content in the row's column `sent` is on at least one replica at the row's offset."""
-    other = f.exists("variants", lambda one: one.content == f.col("sent"))
-    return (f.col("sent") == f.col("content")) | f.coalesce(other, f.lit(False))
-
-
-def _is_missing() -> Column:
-    """True for an acknowledged send whose record is not in the log at the acknowledged offset.
-
-    False if retention or the cleaner may have removed the record.
-    """
-    is_removed = f.col("content").isNull() & (f.col("offset") < f.col("floor"))
-    return f.col("sent").isNotNull() & ~f.col("matched") & ~f.coalesce(is_removed, f.lit(False))
 
 
 def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFrame:
@@ -135,7 +136,7 @@ def _claims(sends: DataFrame, joined: DataFrame, surplus: DataFrame) -> DataFram
     found = surplus.groupBy(*key).agg(
         f.count(f.lit(1)).alias("found"), f.min(f.struct(*PARTITION[1:], "offset")).alias("first")
     )
-    missing = joined.where(_is_missing()).groupBy("topic", f.col("sent").alias("content"))
+    missing = joined.where("is_missing").groupBy("topic", f.col("sent").alias("content"))
     misses = missing.agg(f.count(f.lit(1)).alias("missing"))
     is_somewhere = (f.col("outcome") == "ok") & (f.coalesce("offset", f.lit(-1)) < 0)
     others = sends.where(is_somewhere).select(*key).unionByName(found.select(*key))
@@ -175,29 +176,34 @@ def _granted(claims: DataFrame) -> DataFrame:
     return claims
 
 
-def findings(matched: Matched) -> Iterator[DataFrame]:
-    """Yield the anomalies that the producers' histories show, as one table per kind of anomaly."""
-    yield from _lost(matched)
+def send_findings(matched: Matched) -> Iterator[DataFrame]:
+    """Yield tables of the anomalies that the producers' histories show."""
     held = f.filter("variants", lambda one: one.content == f.col("sent"))
     absent = f.array_except("expected", f.flatten(f.transform(held, lambda one: one.brokers)))
     seen = matched.joined.where("matched AND variants IS NOT NULL").withColumn("absent", absent)
-    yield finding(seen.where(f.size("absent") > 0), "missing", brokers=f.array_sort("absent"))
-    for kind, column in (
-        ("aborted_visible", "aborted_granted"),
-        ("failed_present", "failed_granted"),
-    ):
-        yield _of_content(matched.claims.where(f.col(column) > 0), kind, f.col(column))
-    again = matched.claims.where((f.col("left") > 0) & (f.col("sent") > 0))
-    yield _of_content(again, "duplicated", f.col("left"))
+    yield findings(seen, rule("missing", "size(absent) > 0", brokers="array_sort(absent)"))
+    yield findings(matched.claims.select("*", "first.*"), *_claim_rules())
+    yield _lost_or_moved(matched)
     yield _reordered(matched)
 
 
-def _of_content(claims: DataFrame, kind: str, count: Column) -> DataFrame:
-    return finding(claims.select("*", "first.*"), kind, count=count)
+def _claim_rules() -> Iterator[Rule]:
+    """Yield the rules for the rows of `Matched.claims`."""
+    yield rule("aborted_visible", "aborted_granted > 0", count="aborted_granted")
+    yield rule("failed_present", "failed_granted > 0", count="failed_granted")
+    yield rule("duplicated", "left > 0 AND sent > 0", count="left")
+    yield rule(
+        "lost",
+        "somewhere > somewhere_granted",
+        partition="NULL",
+        offset="NULL",
+        count="somewhere - somewhere_granted",
+        detail="'acknowledged without an offset'",
+    )
 
 
-def _lost(matched: Matched) -> Iterator[DataFrame]:
-    """Yield the anomalies `lost` and `moved` of acknowledged sends.
+def _lost_or_moved(matched: Matched) -> DataFrame:
+    """Return the anomalies `lost` and `moved` of sends that were acknowledged with an offset.
 
     A send is lost if its record is not in the logs. A send is moved if its record is only at another offset.
     """
@@ -205,20 +211,18 @@ def _lost(matched: Matched) -> Iterator[DataFrame]:
         "topic", f.col("content").alias("sent"), "missing_granted", "first"
     )
     rank = f.row_number().over(Window.partitionBy("topic", "sent").orderBy("partition", "offset"))
-    missing = matched.joined.where(_is_missing()).select(
+    missing = matched.joined.where("is_missing").select(
         "producer", "sequence", *_PLACE, "sent", "content"
     )
     joined = missing.join(granted, ["topic", "sent"], "left").withColumn("rank", rank)
     is_moved = f.coalesce(f.col("rank") <= f.col("missing_granted"), f.lit(False))
-    there = f.when(f.col("content").isNull(), "no record is there").otherwise(
-        "another record is there"
+    there = "if(content IS NULL, 'no record is there', 'another record is there')"
+    found = "format_string('found at offset %d of partition %d', first.offset, first.partition)"
+    return findings(
+        joined.withColumn("is_moved", is_moved),
+        rule("lost", "NOT is_moved", detail=there),
+        rule("moved", "is_moved", detail=found),
     )
-    yield finding(joined.where(~is_moved), "lost", detail=there)
-    found = f.format_string("found at offset %d of partition %d", "first.offset", "first.partition")
-    yield finding(joined.where(is_moved), "moved", detail=found)
-    nowhere = matched.claims.where("somewhere > somewhere_granted").drop("first")
-    count = f.col("somewhere") - f.col("somewhere_granted")
-    yield finding(nowhere, "lost", count=count, detail=f.lit("acknowledged without an offset"))
 
 
 def _reordered(matched: Matched) -> DataFrame:
@@ -233,15 +237,15 @@ def _reordered(matched: Matched) -> DataFrame:
     unique = matched.claims.where("found = 1 AND missing = 1").select(
         "topic", f.col("content").alias("sent"), "first"
     )
-    missing = matched.joined.where(_is_missing()).select("producer", "sequence", "topic", "sent")
+    missing = matched.joined.where("is_missing").select("producer", "sequence", "topic", "sent")
     moved = missing.join(unique, ["topic", "sent"]).select(
         "producer", "sequence", "topic", "first.*"
     )
     there = matched.joined.where("matched").select(*columns).unionByName(moved.select(*columns))
     before = Window.partitionBy("producer", *PARTITION).orderBy("offset")
     ordered = there.withColumn("before", f.lag("sequence").over(before))
-    text = f.format_string("after sequence %d", "before")
-    return finding(ordered.where("before > sequence"), "reordered", detail=text)
+    text = "format_string('after sequence %d', before)"
+    return findings(ordered, rule("reordered", "before > sequence", detail=text))
 
 
 def read_findings(reads: DataFrame, logs: DataFrame, table: DataFrame) -> Iterator[DataFrame]:
@@ -251,11 +255,17 @@ def read_findings(reads: DataFrame, logs: DataFrame, table: DataFrame) -> Iterat
     joined = read.join(logs, list(_PLACE), "left").join(
         f.broadcast(floors), list(PARTITION), "left"
     )
-    who = {"producer": f.col("consumer"), "sequence": f.col("position")}
-    is_removed = f.col("content").isNull() & (f.col("offset") < f.coalesce("floor", f.lit(0)))
-    wrong = joined.where(~f.coalesce(_is_there(), f.lit(False)) & ~is_removed)
-    yield finding(wrong, "read_differs", **who)
-    yield finding(joined.where(_is_there() & (f.col("state") == ABORTED)), "aborted_visible", **who)
+    who = {"producer": "consumer", "sequence": "position"}
+    is_removed = "(content IS NULL AND offset < coalesce(floor, 0))"
+    differs = f"NOT coalesce({_IS_THERE}, false) AND NOT {is_removed}"
+    yield findings(
+        joined,
+        rule("read_differs", differs, **who),
+        rule("aborted_visible", f"{_IS_THERE} AND state = {ABORTED}", **who),
+    )
     before = Window.partitionBy("consumer", *PARTITION).orderBy("position")
-    back = reads.withColumn("before", f.lag("offset").over(before)).where("offset <= before")
-    yield finding(back, "read_back", **who, detail=f.format_string("after offset %d", "before"))
+    text = "format_string('after offset %d', before)"
+    yield findings(
+        reads.withColumn("before", f.lag("offset").over(before)),
+        rule("read_back", "offset <= before", **who, detail=text),
+    )

@@ -141,7 +141,7 @@ class _Check:
         sends: DataFrame | None,
         reads: DataFrame | None,
     ) -> list[DataFrame]:
-        findings = list(log_checks.batch_findings(found, table))
+        findings = [log_checks.batch_findings(found, table)]
         short = log_checks.short_logs(self.spark, known)
         findings += [short] if short is not None else []
         with self.report.stage("compare replicas"):
@@ -177,17 +177,16 @@ class _Check:
         if sends is not None:
             matched = matching.match(sends, present, table)
             self.facts |= self._totals(matched)
-            findings += matching.findings(matched)
+            findings += matching.send_findings(matched)
         if reads is not None:
             findings += matching.read_findings(reads, present, table)
         return findings
 
     def _totals(self, matched: matching.Matched) -> dict[str, Fact]:
-        removed = f.col("sent").isNotNull() & f.col("content").isNull() & f.expr("offset < floor")
-        [row] = matched.joined.agg(
-            f.count("content").alias("records"),
-            f.count_if("matched").alias("acknowledged_and_there"),
-            f.count_if(removed).alias("removed"),
+        [row] = matched.joined.selectExpr(
+            "count(content) AS records",
+            "count_if(matched) AS acknowledged_and_there",
+            "count_if(sent IS NOT NULL AND is_removed) AS removed",
         ).collect()
         [other] = matched.claims.agg(
             f.sum(f.when(f.col("sent") == 0, f.col("left"))).alias("left")
