@@ -22,6 +22,7 @@ from support import proof
 from support.client_outcomes import MatrixOutcomes
 from support.conformance_rows import RowOutcomes
 from support.running_cluster import cluster, shared_cluster, stop_shared_cluster
+from support.zookeeper_cache import ZooKeeperCache
 from xdist.scheduler import LoadFileScheduling
 
 from minikafka.cluster import directory
@@ -60,6 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(MatrixOutcomes())
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         give_own_ports(int(worker.removeprefix("gw")))
+    elif config.getoption("numprocesses", None):
+        config.pluginmanager.register(ZooKeeperCache())
 
 
 def accept_interrupts() -> None:

