@@ -10,7 +10,9 @@ import asyncio
 import gc
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import pytest
 from support import proof
@@ -20,7 +22,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.zookeeper.session_file import SESSION_FILE
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
-from minikafka.cluster.processes import is_paused
+from minikafka.cluster.processes import ProcessId, is_paused
 from minikafka.cluster.state import brokers_know
 from minikafka.runtime.clock import SystemClock
 from minikafka.zk.coordination import close_session
@@ -78,24 +80,54 @@ async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
         gc.collect()  # objects that this test leaked must warn in this test, not in a later one
 
 
+class Settled(NamedTuple):
+    """The brokers' processes and each partition's (leader, leader epoch), when every broker last knew all leaders."""
+
+    processes: list[ProcessId | None]
+    leaders: dict[TopicPartition, tuple[int | None, int]]
+
+
+SETTLED: WeakKeyDictionary[LocalCluster, Settled] = WeakKeyDictionary()
+
+
 async def heal(cluster: LocalCluster) -> None:
-    """Resume and start every process; wait until all replicas are in sync and every broker knows all leaders."""
+    """Resume and start every process; wait until all replicas are in sync and every broker knows all leaders.
+
+    The brokers' metadata is not read if no process and no leader has changed since the last call.
+    """
     for broker in BROKERS:
         process = cluster.process(broker)
         if process is not None and is_paused(process):
             await cluster.resume(broker)
-    await cluster.start()
+    if not cluster.is_running():
+        await cluster.start()
+    processes = [cluster.process(broker) for broker in BROKERS]
 
     async def is_whole() -> bool:
         state = await cluster.state()
-        topics = {tp.topic for tp in state.partitions}
-        if state.not_serving(BROKERS) or not all(state.has_isr(t, None) for t in topics):
+        if state.not_serving(BROKERS) or state.not_in_sync(BROKERS):
             return False
-        known = await asyncio.gather(*(leaders_known_to(cluster, broker) for broker in BROKERS))
-        partitions = state.partitions.items()
-        return all(leaders.get(tp) == view.leader for leaders in known for tp, view in partitions)
+        leaders = {tp: (view.leader, view.leader_epoch) for tp, view in state.partitions.items()}
+        last = SETTLED.get(cluster)
+        unchanged = (
+            last is not None
+            and last.processes == processes
+            and not any(last.leaders.get(tp, leader) != leader for tp, leader in leaders.items())
+        )
+        if not unchanged and not await every_broker_knows(cluster, leaders):
+            return False
+        SETTLED[cluster] = Settled(processes, leaders)
+        return True
 
     await eventually(is_whole)
+
+
+async def every_broker_knows(
+    cluster: LocalCluster, leaders: Mapping[TopicPartition, tuple[int | None, int]]
+) -> bool:
+    """True if the metadata of every broker has these leaders."""
+    known = await asyncio.gather(*(leaders_known_to(cluster, broker) for broker in BROKERS))
+    return all(seen.get(tp) == leader for seen in known for tp, (leader, _) in leaders.items())
 
 
 async def leaders_known_to(cluster: LocalCluster, broker: int) -> dict[TopicPartition, int]:
