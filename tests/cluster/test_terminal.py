@@ -76,16 +76,17 @@ def run(program: str, project: Path, terminal: Terminal, *words: str) -> subproc
 def test_chaos_script_reports_acknowledged_records_and_leaves_no_process(
     project: Path, terminal: Terminal
 ) -> None:
-    running = run("chaos", project, terminal, "--seconds", "3")
+    running = run("chaos", project, terminal, "--seconds", "1.5", "--seed", "39303")
     assert running.wait(180) == 0, terminal.text
     terminal.wait_for("acked")
+    assert "1 × kill" in terminal.text
     assert "Traceback" not in terminal.text
     assert processes_of(project) == []
 
 
 def test_quickstart_ends_quietly_when_it_is_interrupted(project: Path, terminal: Terminal) -> None:
     running = run("quickstart", project, terminal)
-    terminal.wait_for("records")
+    terminal.wait_for("kill: SIGKILL to broker")
     os.killpg(running.pid, signal.SIGINT)
     assert running.wait(60) == 130, terminal.text
     assert "Traceback" not in terminal.text
