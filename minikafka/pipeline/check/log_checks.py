@@ -31,8 +31,9 @@ def batch_findings(found: DataFrame, table: DataFrame) -> DataFrame:
 
 
 def _with_batch_before(batches: DataFrame) -> DataFrame:
-    """Return the batches with three more columns.
+    """Return the batches with four more columns.
 
+    `position_of_segment`: the first offset of the segment, as in its file name; batches are sorted by it.
     `previous_end`, `previous_epoch`: the offset after the batch before in the replica's log, and its leader epoch.
     `expected`: the offset at which the batch begins if no record is missing before it.
     """
