@@ -9,7 +9,7 @@ import gc
 import signal
 
 # The imports of a broker create 110,000 objects that stay. Garbage collections at Python's default threshold would
-# free nothing, but take a fifth of the time.
+# free nothing, but take a tenth of the time.
 gc.set_threshold(200_000)
 
 

@@ -29,7 +29,10 @@ END_SECONDS = 10
 
 
 class Daemon:
-    """One process of the Spark cluster. `memory`: its memory limit. Its output is written to a log file."""
+    """One process of the Spark cluster. Its output is written to a log file.
+
+    `home`: its SPARK_HOME. `memory`: its memory limit.
+    """
 
     def __init__(
         self, home: Path, directory: Path, name: str, arguments: list[str], memory: str = "256m"

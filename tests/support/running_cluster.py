@@ -81,7 +81,7 @@ async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
 
 
 class Settled(NamedTuple):
-    """The brokers' processes and each partition's (leader, leader epoch), when every broker last knew all leaders."""
+    """The brokers' processes and each partition's (leader, leader epoch) at the end of the last `heal`."""
 
     processes: list[ProcessId | None]
     leaders: dict[TopicPartition, tuple[int | None, int]]
@@ -93,7 +93,8 @@ SETTLED: WeakKeyDictionary[LocalCluster, Settled] = WeakKeyDictionary()
 async def heal(cluster: LocalCluster) -> None:
     """Resume and start every process; wait until all replicas are in sync and every broker knows all leaders.
 
-    The brokers' metadata is not read if no process and no leader has changed since the last call.
+    If no process and no leader has changed since the last call, the brokers' metadata is not read. Then a broker may
+    not know a new topic yet: see `known_everywhere`.
     """
     for broker in BROKERS:
         process = cluster.process(broker)

@@ -1,4 +1,4 @@
-"""A cache of ZooKeeper's loaded classes (JEP 514), which halves the processor time that a server needs to start.
+"""A cache of ZooKeeper's loaded classes (JEP 514), which saves 0.3 of 0.75 s of processor time per server.
 
     python -m support.zookeeper_cache FILE
 
