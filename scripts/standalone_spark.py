@@ -15,7 +15,7 @@ import pyspark
 
 from minikafka.spark.session import java_home
 
-PYSPARK = Path(pyspark.__file__).parent
+SPARK_HOME = Path(pyspark.__file__).parent
 CLASSES = "org.apache.spark.deploy"
 TIED = """
 import os, sys
@@ -29,21 +29,18 @@ END_SECONDS = 10
 
 
 class Daemon:
-    """One process of the Spark cluster. Its output is written to a log file.
-
-    `home`: its SPARK_HOME. `memory`: its memory limit.
-    """
+    """One process of the Spark cluster. `memory`: its memory limit. Its output is written to a log file."""
 
     def __init__(
-        self, home: Path, directory: Path, name: str, arguments: list[str], memory: str = "256m"
+        self, directory: Path, name: str, arguments: list[str], memory: str = "256m"
     ) -> None:
         self.lines: Queue[str] = Queue()
         self._log = directory / f"{name}.log"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", TIED, str(home / "bin" / "spark-class"), *arguments],
+            [sys.executable, "-c", TIED, str(SPARK_HOME / "bin" / "spark-class"), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | environment(home) | {"SPARK_DAEMON_MEMORY": memory},
+            env=os.environ | environment() | {"SPARK_DAEMON_MEMORY": memory},
             cwd=directory,
             text=True,
         )
@@ -82,21 +79,16 @@ class Daemon:
 
 
 class StandaloneSpark:
-    """A context manager for a master and `workers` workers with one core each.
-
-    `master`: the master's URL. `home`: the cluster's SPARK_HOME.
-    """
+    """A context manager for a master and `workers` workers with one core each. `master`: the master's URL."""
 
     def __init__(self, directory: Path, workers: int = 2) -> None:
         self.directory = directory
-        self.home = directory / "home"
         self.master = ""
         self._workers = workers
         self._daemons: list[Daemon] = []
 
     def __enter__(self) -> StandaloneSpark:
         ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        make_home(self.home)
         try:
             master = self._start("master", [f"{CLASSES}.master.Master", *ports])
             self.master = master.wait_for(r"Starting Spark master at (\S+)")[1]
@@ -121,7 +113,7 @@ class StandaloneSpark:
         directory.mkdir(parents=True)
         if name != "master":
             arguments = [*arguments[:-1], "--work-dir", str(directory / "work"), arguments[-1]]
-        self._daemons.append(Daemon(self.home, directory, name, arguments))
+        self._daemons.append(Daemon(directory, name, arguments))
         return self._daemons[-1]
 
     def executors(self) -> list[int]:
@@ -137,24 +129,12 @@ class StandaloneSpark:
         return False
 
 
-def make_home(home: Path) -> None:
-    """Make a SPARK_HOME with links to the files of the pyspark package, but without its zipped Python modules.
-
-    Every Python process would compile the modules of the zip file again, which takes a third of a second.
-    Without the zip file, Python imports the installed package.
-    """
-    home.mkdir(parents=True)
-    for path in PYSPARK.iterdir():
-        if path.name != "python":
-            (home / path.name).symlink_to(path)
-
-
-def environment(home: Path) -> dict[str, str]:
-    """Return environment variables that select Java, Spark, this Python and the address 127.0.0.1 for Spark."""
+def environment() -> dict[str, str]:
+    """Return environment variables that select Java, this Python, its pyspark and 127.0.0.1 for Spark."""
     small = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     return {
         "JAVA_HOME": str(java_home()),
-        "SPARK_HOME": str(home),
+        "MINIKAFKA_INSTALLED_PYSPARK": "1",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LAUNCHER_OPTS": small,

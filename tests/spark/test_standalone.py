@@ -15,7 +15,7 @@ import pytest
 from minikafka.client import Client, NewTopic
 from minikafka.record.batch import Record
 from minikafka.spark import shipping
-from scripts.standalone_spark import StandaloneSpark, environment
+from scripts.standalone_spark import SPARK_HOME, StandaloneSpark, environment
 
 JOB = Path(__file__).parents[1] / "support" / "standalone_job.py"
 
@@ -34,10 +34,10 @@ def bare_python(tmp_path) -> Path:
     return python
 
 
-def submit(spark: StandaloneSpark, archive: Path, python: Path, arguments: list[str]) -> None:
+def submit(master: str, archive: Path, python: Path, arguments: list[str]) -> None:
     java = os.environ["SPARK_DAEMON_JAVA_OPTS"]
     command = [
-        *[str(spark.home / "bin" / "spark-submit"), "--master", spark.master],
+        *[str(SPARK_HOME / "bin" / "spark-submit"), "--master", master],
         *["--py-files", str(archive), "--conf", "spark.ui.enabled=false"],
         *["--executor-memory", "512m", "--conf", "spark.sql.shuffle.partitions=2"],
         *["--conf", "spark.cores.max=2"],
@@ -46,10 +46,7 @@ def submit(spark: StandaloneSpark, archive: Path, python: Path, arguments: list[
         *["--conf", "spark.sql.codegen.wholeStage=false", "--driver-java-options", java],
         *["--conf", f"spark.executor.extraJavaOptions={java}", str(JOB), *arguments],
     ]
-    variables = environment(spark.home) | {
-        "PYTHONPATH": str(archive),
-        "PYSPARK_PYTHON": str(python),
-    }
+    variables = environment() | {"PYTHONPATH": str(archive), "PYSPARK_PYTHON": str(python)}
     submitted = subprocess.run(
         command, env=os.environ | variables, cwd=archive.parent, capture_output=True, text=True
     )
@@ -70,7 +67,7 @@ async def test_submitted_job_reads_and_writes_on_the_executors(cluster, tmp_path
 
         def run() -> None:
             with StandaloneSpark(tmp_path / "standalone") as standalone:
-                submit(standalone, archive, bare_python, arguments)
+                submit(standalone.master, archive, bare_python, arguments)
 
         await asyncio.to_thread(run)
         copies = [
