@@ -6,6 +6,7 @@ import pytest
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError
+from minikafka.base.keys import LONG_MAX
 from minikafka.broker.dynamic_config import DYNAMIC, DynamicConfig
 from minikafka.rpc.messages import SettingChange
 
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.row("R71")
 
 UNCLEAN = "unclean.leader.election.enable"
 RATE = "leader.replication.throttled.rate"
+FOLLOWERS = "follower.replication.throttled.rate"
 
 
 def settings(**static: object) -> DynamicConfig:
@@ -29,6 +31,24 @@ def test_broker_setting_precedes_the_cluster_setting_which_precedes_the_file() -
     assert dynamic.current.min_insync_replicas == 4
     assert dynamic.load({}, {})
     assert dynamic.current == dynamic.static
+
+
+@pytest.mark.parametrize(
+    ("cluster", "own", "rates"),
+    [
+        ({}, {}, (LONG_MAX, LONG_MAX)),
+        ({RATE: "5", FOLLOWERS: "6"}, {}, (5, 6)),
+        ({}, {RATE: "7", FOLLOWERS: "8"}, (7, 8)),
+        ({RATE: "5", FOLLOWERS: "6"}, {RATE: "7"}, (7, 6)),
+        ({RATE: "5", FOLLOWERS: "6"}, {FOLLOWERS: "0"}, (5, 0)),
+    ],
+)
+def test_throttle_of_one_broker_precedes_the_throttle_of_all_brokers(
+    cluster: dict[str, str], own: dict[str, str], rates: tuple[int, int]
+) -> None:
+    dynamic = settings()
+    dynamic.load(cluster, own)
+    assert dynamic.replication_rates == rates
 
 
 def test_load_returns_false_when_the_effective_config_does_not_change() -> None:

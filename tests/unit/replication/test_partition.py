@@ -9,7 +9,7 @@ from support.replication import KEY, LAG_MS, TP, Replicas
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import PartitionState
 from minikafka.record.batch import Record, build
-from minikafka.replication.isr import PendingExpand
+from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
 from minikafka.replication.progress import FollowerProgress
 
 NO_RECORDS = (bytearray(), memoryview(b""), 0, 0)
@@ -263,6 +263,46 @@ def test_follower_without_a_fetch_in_the_current_leader_epoch_leaves_the_isr() -
     session.seen = r.now  # the follower fetched another partition in the same session
     r.produce(0, b"m2")
     assert r[0].partition.maybe_shrink_isr(r.now)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_high_watermark_waits_for_a_leaving_follower_until_the_shrink_is_written(
+    is_written: bool,
+) -> None:
+    """Until then the committed ISR may elect the leaving follower, which lacks the record (R27)."""
+    r = Replicas((0, 1, 2))
+    r.elect(0)
+    partition = r[0].partition
+    r.now += LAG_MS + 1
+    r.sync(0, 1)
+    r.produce(0, b"m1")
+    assert partition.maybe_shrink_isr(r.now)
+    r.sync(0, 1)
+    assert (partition.isr_state, r[0].hw) == (PendingShrink((0, 1, 2), frozenset({2})), 0)
+    if is_written:
+        assert partition.isr_committed(2, r.now)
+        assert (partition.isr_state, r[0].hw) == (Committed((0, 1)), 1)
+    else:
+        partition.isr_not_written()
+        r.sync(0, 1)
+        assert (partition.isr_state, r[0].hw) == (Committed((0, 1, 2)), 0)
+
+
+@pytest.mark.parametrize(
+    "pending", [PendingExpand((0, 1), 2), PendingShrink((0, 1), frozenset({1}))]
+)
+def test_leader_proposes_no_isr_change_while_another_is_pending(pending: IsrState) -> None:
+    """A second proposal would forget replicas that the first write may have added or kept (R27)."""
+    r = Replicas((0, 1, 2), isr=(0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.sync(0, 2)
+    partition = r[0].partition
+    partition.isr_state = pending
+    r.now += LAG_MS + 1
+    assert not partition.maybe_shrink_isr(r.now)
+    assert not partition.may_expand_isr(partition.followers[2])
+    assert partition.isr_state is pending
 
 
 def test_leader_with_a_failed_disk_does_not_change_the_isr() -> None:

@@ -222,6 +222,20 @@ async def test_resource_named_twice_is_refused_and_a_resource_named_once_is_alte
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "applied"), [("t", "no", 1), ("no", "t", 1), ("no", "none", 0)]
+)
+async def test_written_settings_are_applied_once_although_another_resource_is_refused(
+    first: str, second: str, applied: int
+) -> None:
+    world = World()
+    retention = (Change("retention.ms", "5"),)
+    await world.cold.admin.configs.alter(
+        [Alteration(TOPIC, first, retention), Alteration(TOPIC, second, retention)]
+    )
+    assert world.cold.applied == applied
+
+
+@pytest.mark.parametrize(
     ("name", "node", "entity"), [("1", "1", "brokers/1"), ("", "<default>", "brokers/<default>")]
 )
 async def test_settings_of_one_broker_and_of_all_brokers_are_stored_in_different_nodes(

@@ -102,6 +102,8 @@ async def test_topic_recreated_after_its_deletion_was_seen_is_a_new_topic(
         bench.ensemble.delete(path)
     bench.ensemble.delete(layout.topic_path("t"))
     await bench.led(3)
+    create_topic(bench.ensemble, "t", [3, 1], [1, 2])
+    await bench.led(1, T1)
 
 
 @pytest.mark.row("R69")
