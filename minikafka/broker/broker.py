@@ -356,6 +356,7 @@ class Broker:
         if self._is_stopping:
             return
         self._is_stopping = True
+        self._note("stopping", controlled=controlled)
         if controlled and self.config.controlled_shutdown_enable:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             await self._controlled_shutdown()

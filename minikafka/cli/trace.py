@@ -100,7 +100,7 @@ def _trace_partition(
         return
     for chain in shown:
         _print_chain(chain, tp, verbose)
-    for sentence in story.losses(read_ms):
+    for sentence in story.endings(read_ms, state.answers.keys()):
         click.echo(f"now: {sentence}")
     unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
     click.echo(f"now: {_as_text(current_state(state, tp)) or unknown}")

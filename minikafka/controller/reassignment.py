@@ -43,7 +43,13 @@ from minikafka.controller.leadership import Proposals, change_leadership
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.state_change_log import PARTITION, StateChangeLog, ids
+from minikafka.controller.state_change_log import (
+    PARTITION,
+    REFUSE,
+    Decision,
+    StateChangeLog,
+    ids,
+)
 from minikafka.controller.steps import REASSIGNMENT
 
 logger = logging.getLogger(__name__)
@@ -211,6 +217,7 @@ class Reassignments:
     def _log_refusal(self, tp: TopicPartition, refusal: PartitionResult) -> None:
         message = "Refused to reassign partition %s: %s"
         self._state_changes.log(logging.ERROR, tp, message, tp, refusal.message)
+        self._state_changes.record(Decision(REFUSE, REASSIGNMENT, reason=refusal.message), tp)
 
     # Events during a reassignment.
 

@@ -36,7 +36,7 @@ class Decision(NamedTuple):
 
     verdict: str
     machine: str
-    """`partition` or `replica`."""
+    """`partition` or `replica`; `reassignment` for a refused target in `/admin/reassign_partitions`."""
     replica: BrokerId | None = None
     source: str = ""
     target: str = ""

@@ -11,12 +11,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.explain.trace import Line, ids, join_names
-from minikafka.ledger.record import DECISION, REQUEST, WRITE, partitions_of
+from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, WRITE, partitions_of
 
 _STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 _TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
+
+_UNNEEDED: Final = (ErrorCode.NONE.name, ErrorCode.ELECTION_NOT_NEEDED.name)
+"""Codes of answers that refuse nothing."""
 
 Leadership = tuple[int, tuple[int, ...]]
 
@@ -30,6 +34,7 @@ def forecast(lines: Sequence[Line]) -> list[str]:
     kept = {tp: state for tp, state in states.items() if tp not in elected and tp not in refused}
     offline = _offline(lines)
     left = {tp: (tp in offline, r) for tp, r in refused.items() if tp not in elected}
+    rejected = {tp: why for tp, why in _rejected(lines).items() if tp not in refused}
     return [
         *(
             f"{names} would be led by broker {to}, ISR {ids(isr)}"
@@ -38,6 +43,7 @@ def forecast(lines: Sequence[Line]) -> list[str]:
         *(f"{names} would keep leader {to}, ISR {ids(isr)}" for (to, isr), names in _grouped(kept)),
         *(f"{names} would have the replicas {ids(to)}" for to, names in _grouped(assigned)),
         *(_without_election(names, *why) for why, names in _grouped(left)),
+        *(f"the request for {names} would be rejected: {why}" for why, names in _grouped(rejected)),
         *(f"topic {topic} would be deleted" for topic in sorted(deleted)),
         _cost(lines),
     ]
@@ -84,6 +90,16 @@ def _refused(lines: Sequence[Line]) -> dict[TopicPartition, str]:
     }
 
 
+def _rejected(lines: Sequence[Line]) -> dict[TopicPartition, str]:
+    """Return, by partition, the error with which the controller would answer the request."""
+    found = {}
+    for result in (r for line in lines if line["kind"] == ANSWER for r in line["results"]):
+        for tp in partitions_of(result["partitions"]):
+            if result["code"] not in _UNNEEDED:
+                found[tp] = f"{result['code']}: {result['message']}"
+    return found
+
+
 def _offline(lines: Sequence[Line]) -> set[TopicPartition]:
     """Return the partitions that the plan takes offline."""
     moves = (line for line in _decisions(lines, "move") if line.get("to") == "OfflinePartition")
@@ -110,7 +126,8 @@ def _states(lines: Sequence[Line]) -> dict[TopicPartition, Leadership]:
 
 def _assigned(lines: Sequence[Line]) -> dict[TopicPartition, tuple[int, ...]]:
     """Return, by partition, the replicas after the plan; only for partitions that the plan reassigns."""
-    moving: set[TopicPartition] = set()
+    events = (line for line in lines if line["kind"] == EVENT)
+    moving = {TopicPartition(*t[:2]) for line in events for t in line.get("targets") or ()}
     found: dict[TopicPartition, tuple[int, ...]] = {}
     for operation in _writes(lines):
         match = _TOPIC.fullmatch(operation["path"])

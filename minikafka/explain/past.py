@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.explain.trace import names_partition
+from minikafka.explain.trace import names_partition, refusal_of
 from minikafka.ledger.reader import name_of
 from minikafka.ledger.record import (
     BROKER,
@@ -74,6 +74,7 @@ class Past:
             for line in lines
             if line["kind"] in (DECISION, ISR, REQUEST, STEP, WRITE) and names_partition(line, tp)
         ]
+        self._refused = {line["cause"] for line in lines if refusal_of(line, tp)}
         self._responses = [line for line in lines if line["kind"] == RESPONSE]
         self.states = sorted(written_states(self._own, tp), key=attrgetter("zxid"))
         """The written states of the partition, in the order of ZooKeeper's transactions."""
@@ -184,10 +185,13 @@ class Past:
         return field is not None and self._tp.topic in line[field]
 
     def reassignment_requested(self) -> list[Reference]:
-        """Return the last event that requested a reassignment of the partition."""
+        """Return the last event that requested a reassignment of the partition and was not refused."""
         mine = list(self._tp)
         return self._last_event(
-            lambda line: any(target[:2] == mine for target in line.get("targets") or ())
+            lambda line: (
+                line["cause"] not in self._refused
+                and any(target[:2] == mine for target in line.get("targets") or ())
+            )
         )
 
     def _last_event(self, matches: Any) -> list[Reference]:

@@ -7,13 +7,13 @@ the ledger. If no line shows when a broker died, the sentence states only the en
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
 from minikafka.explain.past import Written, written_states
-from minikafka.explain.trace import Chain, Line, ids
+from minikafka.explain.trace import Chain, Line, ids, refusal_of
 from minikafka.ledger.record import BROKER, DECISION, EFFECT, EVENT, ISR, STEP, WRITE
 
 _NOBODY: Final = -1
@@ -47,8 +47,6 @@ class Story:
             "TopicsChanged": self._topics_changed,
             "AssignmentChanged": lambda line: ["partitions were added to the topic"],
             "DeletionsChanged": lambda line: ["the topic was marked for deletion"],
-            "ReassignmentsRequested": self._reassigned,
-            "ReassignmentsSubmitted": self._reassigned,
             "ElectionRequested": self._election_requested,
             "PreferredElectionSubmitted": lambda line: [
                 "a preferred leader election was requested"
@@ -69,29 +67,60 @@ class Story:
             chain.summary = self._sentence(chain, state, states)
             state = states[-1] if states else state
 
-    def losses(self, read_ms: int) -> list[str]:
-        """Return a sentence for each lost broker whose session, according to the ledgers, has not ended yet.
+    def endings(self, read_ms: int, answering: Collection[int]) -> list[str]:
+        """Return sentences about brokers that have ended, but were alive at the last event in the ledgers.
 
-        A broker is lost if it was alive at the last event, and another broker has since lost the connection to it.
-        `read_ms`: time (Unix ms) at which the ledgers were read.
+        `read_ms`: time (Unix ms) at which the ledgers were read. `answering`: the brokers that answer now.
         """
-        if not self._events:
-            return []
-        last, found = self._events[-1], []
-        for broker in map(int, last["brokers"]):
-            since = max(last["time"], self._last_words.before(broker, _FOREVER))
-            times = [
-                line["time"]
-                for line in self._facts
-                if line["fact"] == "connection lost"
-                and line["to"] == broker
-                and line["time"] > since - _CLOCK_SLACK_MS
-            ]
-            if times:
-                lost = _clock(min(times))
-                lives = f"the ledgers up to {_clock(read_ms)} do not show that its session ended"
-                found.append(f"broker {broker} was lost at {lost}; {lives}")
+        last = self._events[-1]["brokers"] if self._events else {}
+        away = [broker for broker in map(int, last) if broker not in answering]
+        ends = {broker: self._end_since_start(broker) for broker in away}
+        stopped = {broker: end["stopped"] for broker, end in ends.items() if "stopped" in end}
+        found = []
+        if stopped:
+            controlled = [broker for broker, line in stopped.items() if line["controlled"]]
+            at_once = [broker for broker in stopped if broker not in controlled]
+            times = {broker: line["time"] for broker, line in stopped.items()}
+            found += _stopped(controlled, times, "by a controlled shutdown")
+            found += _stopped(at_once, times, "cleanly, without handing over leaderships")
+        for broker in away:
+            if broker in stopped:
+                continue
+            if "stopping" in ends[broker]:
+                began = _clock(ends[broker]["stopping"]["time"])
+                found.append(
+                    f"broker {broker} began to stop at {began}; no line shows that it finished"
+                )
+            else:
+                found.append(self._loss(broker, read_ms))
         return found
+
+    def _end_since_start(self, broker: int) -> dict[str, Line]:
+        """Return the lines `stopping` and `stopped` that the broker has written since its last start."""
+        found: dict[str, Line] = {}
+        for line in self._facts:
+            if line["broker"] == broker and line["fact"] in ("started", "registered"):
+                found.clear()
+            elif line["broker"] == broker and line["fact"] in ("stopping", "stopped"):
+                found[line["fact"]] = line
+        return found
+
+    def _loss(self, broker: int, read_ms: int) -> str:
+        """Return the sentence about a broker that ended without a line about its end."""
+        spoke = self._last_words.before(broker, _FOREVER)
+        since = max(self._events[-1]["time"], spoke) - _CLOCK_SLACK_MS
+        times = [
+            line["time"]
+            for line in self._facts
+            if line["fact"] == "connection lost" and line["to"] == broker and line["time"] > since
+        ]
+        if times:
+            lives = f"the ledgers up to {_clock(read_ms)} do not show that its session ended"
+            return f"broker {broker} was lost at {_clock(min(times))}; {lives}"
+        if not spoke:
+            return f"broker {broker} does not answer, and there is no line in its ledger"
+        wrote = f"its last line in the ledger is from {_clock(spoke)}"
+        return f"broker {broker} does not answer; {wrote}, and no line shows that it stopped"
 
     def _sentence(self, chain: Chain, before: Written | None, states: list[Written]) -> str:
         first = chain.lines[0]
@@ -105,12 +134,18 @@ class Story:
         leader = before.leader if before is not None else _NOBODY
         lost = ends[leader].time if leader in ends else None
         outcome = [*self._outcome(chain, before, states, lost), *_results(chain, self._tp)]
-        describe_cause = self._causes.get(first["event"])
-        cause = describe_cause(first) if describe_cause is not None else []
+        cause = self._cause(chain)
         has_news = bool(outcome) or first["event"] in _ALWAYS_TOLD
         return "; ".join([*cause, *outcome]) if has_news else ""
 
     # Causes.
+
+    def _cause(self, chain: Chain) -> list[str]:
+        event = chain.lines[0]
+        if event["event"] in _REASSIGNMENTS:
+            return self._reassigned(chain)
+        describe_cause = self._causes.get(event["event"])
+        return describe_cause(event) if describe_cause is not None else []
 
     def _brokers_changed(self, line: Line) -> list[str]:
         before, now = self._before.get(line["cause"], {}), line["brokers"]
@@ -127,11 +162,20 @@ class Story:
             return ["the topic was created"]
         return ["the topic was removed"] if self._tp.topic in line.get("removed", ()) else []
 
-    def _reassigned(self, line: Line) -> list[str]:
-        for topic, number, replicas in line.get("targets", ()):
-            if (topic, number) == self._tp:
-                to = "cancelled" if replicas is None else f"requested: replicas {ids(replicas)}"
-                return [f"a reassignment was {to}"]
+    def _reassigned(self, chain: Chain) -> list[str]:
+        refusals = (refusal_of(line, self._tp) for line in chain.lines)
+        refusal = next(filter(None, refusals), "")
+        for topic, number, replicas in chain.lines[0].get("targets", ()):
+            if (topic, number) != self._tp:
+                continue
+            if replicas is None:
+                what = "a request to cancel a reassignment"
+                return [
+                    f"{what} was rejected: {refusal}" if refusal else "a reassignment was cancelled"
+                ]
+            if refusal:
+                return [f"a reassignment to the replicas {ids(replicas)} was rejected: {refusal}"]
+            return [f"a reassignment was requested: replicas {ids(replicas)}"]
         return []
 
     def _election_requested(self, line: Line) -> list[str]:
@@ -153,9 +197,10 @@ class Story:
         restart, cut = facts.get("started"), facts.get("session lost")
         has_restarted = restart is not None and restart <= event["time"] + _CLOCK_SLACK_MS
         until = restart if restart is not None and has_restarted else event["time"]
-        stopped = facts.get("stopped")
-        if stopped is not None and stopped <= until + _CLOCK_SLACK_MS:
-            return _End(f"stopped at {_clock(stopped)}", stopped)
+        stopping = facts.get("stopping", facts.get("stopped"))
+        if stopping is not None and stopping <= until + _CLOCK_SLACK_MS:
+            verb = "stopped" if "stopped" in facts else "began to stop"
+            return _End(f"{verb} at {_clock(stopping)}", stopping)
         died = self._died_at(broker, until)
         verb = "was paused or cut off" if cut is not None else "died"
         at = "" if died is None else f" at {_clock(died)}"
@@ -244,9 +289,8 @@ class Story:
                     return
 
 
-_ALWAYS_TOLD: Final = frozenset(
-    {"TopicsChanged", "ReassignmentsRequested", "ReassignmentsSubmitted", "DeletionsChanged"}
-)
+_REASSIGNMENTS: Final = frozenset({"ReassignmentsRequested", "ReassignmentsSubmitted"})
+_ALWAYS_TOLD: Final = _REASSIGNMENTS | {"TopicsChanged", "DeletionsChanged"}
 """Events that get a sentence even if they changed neither leader nor ISR."""
 _CLOCK_SLACK_MS: Final = 50
 """Maximum time between two lines of different brokers that may have been written in the reverse order."""
@@ -274,6 +318,16 @@ def _live_before(events: Sequence[Line]) -> dict[str, Mapping[str, int]]:
         found[line["cause"]] = live
         live = line["brokers"]
     return found
+
+
+def _stopped(brokers: Sequence[int], times: Mapping[int, int], how: str) -> list[str]:
+    """Return the sentence about brokers that were stopped in the same way; [] without such brokers."""
+    if not brokers:
+        return []
+    end = _clock(max(times[broker] for broker in brokers))
+    if len(brokers) == 1:
+        return [f"broker {brokers[0]} was stopped {how} at {end}"]
+    return [f"brokers {ids(sorted(brokers))} were stopped {how}, the last one at {end}"]
 
 
 def _isr_change(line: Line) -> str:

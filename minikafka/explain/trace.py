@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from minikafka.base.errors import code_name
+from minikafka.base.errors import ErrorCode, code_name
 from minikafka.base.model import TopicPartition
 from minikafka.ledger.reader import name_of
 from minikafka.ledger.record import (
@@ -32,6 +32,9 @@ from minikafka.ledger.record import (
 
 Line = Mapping[str, Any]
 _UPDATE_METADATA: Final = "UpdateMetadata"
+REASSIGNMENT: Final = "reassignment"
+"""The `machine` of a decision that refuses a target in `/admin/reassign_partitions`; also an operation's name."""
+_GRANTED: Final = ErrorCode.NONE.name
 _NAMES_MAX: Final = 5
 """Maximum number of partitions in one sentence."""
 
@@ -107,12 +110,29 @@ def names_partition(line: Line, tp: TopicPartition) -> bool:
 
 
 def names_number(line: Line, tp: TopicPartition) -> bool:
-    """True if the line names this partition with its number, and not only the topic as a whole."""
+    """True if the line shows that this partition exists or existed.
+
+    A refused request names a partition that may not exist.
+    """
+    if refusal_of(line, tp):
+        return False
     if line["kind"] == WRITE:
         node = f"/{tp.topic}/partitions/{tp.partition}"
         paths = [f"{operation['path']}/" for operation in line["operations"]]
         return any(f"{node}/" in path for path in paths)
     return line["kind"] not in (EVENT, ELECTION) and names_partition(line, tp)
+
+
+def refusal_of(line: Line, tp: TopicPartition) -> str:
+    """Return why the controller refused an administrator's request about this partition; "" if it did not."""
+    if not names_partition(line, tp):
+        return ""
+    if line["kind"] == DECISION and line["machine"] == REASSIGNMENT:
+        return str(line["reason"])
+    for result in line["results"] if line["kind"] == ANSWER else ():
+        if tp.partition in result["partitions"].get(tp.topic, ()) and result["code"] != _GRANTED:
+            return ": ".join(filter(None, (result["code"], result["message"])))
+    return ""
 
 
 def _is_about(path: str, tp: TopicPartition) -> bool:
@@ -178,6 +198,8 @@ def _leadership(fields: Line) -> str:
 
 
 def _describe_decision(line: Line) -> str:
+    if line["machine"] == REASSIGNMENT:
+        return f"refused the reassignment: {line['reason']}"
     subject = f"replica {line['replica']}" if "replica" in line else "partition"
     moved = f" {line['from']} -> {line['to']}" if "from" in line else ""
     election = f" by {line['election']}" if "election" in line else ""

@@ -28,9 +28,10 @@ EVENT: Final = "event"
 STEP: Final = "step"
 """An operation reached a named step (`controller/steps.py`): `operation`, `step`, `partitions`."""
 DECISION: Final = "decision"
-"""A state machine made a decision: `verdict` (choose, move, refuse, illegal), `machine` (partition, replica),
-`replica` (id of the broker that holds the replicas), `from`, `to`, `election`, `leader`, `leader_epoch`,
-`isr`, `reason`, `partitions`. Fields that do not apply are omitted."""
+"""A state machine made a decision: `verdict` (choose, move, refuse, illegal), `machine` (partition, replica, or
+reassignment for a refused target in `/admin/reassign_partitions`), `replica` (id of the broker that holds the
+replicas), `from`, `to`, `election`, `leader`, `leader_epoch`, `isr`, `reason`, `partitions`. Fields that do not
+apply are omitted."""
 WRITE: Final = "write"
 """ZooKeeper answered a multi of the controller, or of an administrator's request (then `cause` is empty).
 
@@ -68,8 +69,8 @@ ELECTION: Final = "election"
 `zk_version` (of `/controller_epoch`), `controller` (id of the active controller, if known), `reason`."""
 BROKER: Final = "broker"
 """An event of a broker: `fact` (started, registered, session lost, log directory failed, controlled shutdown
-asked, controlled shutdown answered, stopped, connection lost), and the fields of this fact. For `connection
-lost`, `to` is the leader from which the broker was fetching."""
+asked, controlled shutdown answered, stopping, stopped, connection lost), and the fields of this fact. For
+`connection lost`, `to` is the leader from which the broker was fetching."""
 GROUP: Final = "group"
 """An event of a consumer group, written by the group's coordinator: `fact` (a kind of `groups/commands.py`),
 `group`, `generation`, and the fields of this fact."""

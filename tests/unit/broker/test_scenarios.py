@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,6 +14,7 @@ from support.until import until
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
+from minikafka.explain.summary import Story
 from minikafka.ledger.reader import Line
 from minikafka.record.batch import Record
 
@@ -47,6 +49,7 @@ async def test_ledger_of_a_broker_has_its_start_its_registration_and_its_shutdow
     assert facts(cluster, 2) == [
         "started",
         "registered",
+        "stopping",
         "controlled shutdown asked",
         "controlled shutdown answered",
         "stopped",
@@ -54,6 +57,15 @@ async def test_ledger_of_a_broker_has_its_start_its_registration_and_its_shutdow
     (event,) = of_kind(cluster.history(), "event", event="ControlledShutdownRequested")
     answers = of_kind(cluster.history(), "answer", cause=event["cause"])
     assert [answer["results"][0]["code"] for answer in answers] == ["NONE"]
+
+
+async def test_brokers_that_were_stopped_all_at_once_are_not_shown_as_lost(
+    cluster: MemoryCluster,
+) -> None:
+    await asyncio.gather(*(cluster.stop(number, controlled=False) for number in range(3)))
+    lines = cluster.history()
+    [sentence] = Story(lines, T0).endings(lines[-1]["time"], ())
+    assert sentence.startswith("brokers 0,1,2 were stopped cleanly")
 
 
 async def test_line_numbers_of_a_ledger_continue_after_a_restart(cluster: MemoryCluster) -> None:

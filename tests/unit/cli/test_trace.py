@@ -15,6 +15,12 @@ from minikafka.cli import trace as module
 from minikafka.cli.trace import trace
 from minikafka.cluster.state import ClusterState, combine
 
+SILENT = (
+    "now: broker 1 does not answer; its last line in the ledger is from 00:00:01.004, "
+    "and no line shows that it stopped",
+    "now: broker 2 does not answer, and there is no line in its ledger",
+)
+
 
 @pytest.fixture
 def ledger(monkeypatch: pytest.MonkeyPatch) -> Lines:
@@ -44,6 +50,7 @@ def test_verbose_trace_shows_an_event_with_the_ledger_lines_it_caused(ledger: Li
         "    00:00:01.001  1#1      event     BrokersChanged (live brokers 1,2)",
         "    00:00:01.002  1#2      write     ok: set /brokers/topics/t/partitions/0/state "
         "at version 9 -> 10, zxid 0x9",
+        *(line.replace("01.004", "01.002") for line in SILENT),
         "now: no broker answers",
     ]
 
@@ -64,8 +71,17 @@ def test_trace_summary_has_one_sentence_per_event_that_changed_the_partition(led
     assert code == 0
     assert output == [
         "1#4  1970-01-01 00:00:01.004  leader 1 removed 2 from the ISR, which is 1 now",
+        *SILENT,
         "now: no broker answers",
     ]
+
+
+def test_partition_that_only_a_refused_request_names_is_unknown(ledger: Lines) -> None:
+    ledger.event("ReassignmentsRequested", "4-2", targets=[["t", 0, [1]]])
+    code = "UNKNOWN_TOPIC_OR_PARTITION"
+    refused = {"code": code, "message": "The partition does not exist.", "partitions": {"t": [0]}}
+    ledger.add("answer", "4-2", ticket=1, results=[refused])
+    assert run()[0] == 1
 
 
 def test_brokers_without_the_partition_are_not_shown_as_down(

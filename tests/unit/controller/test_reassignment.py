@@ -23,6 +23,7 @@ from minikafka.controller.events import (
     UnwatchStates,
     WatchStates,
 )
+from minikafka.controller.state_change_log import REFUSE, Decision
 from minikafka.controller.steps import REASSIGNMENT, STEPS
 
 T0 = TopicPartition("t", 0)
@@ -188,6 +189,15 @@ def test_impossible_reassignments_are_removed_from_the_admin_node():
     world = World(brokers=3).create("t", [0, 1]).clear()
     world.submit({TopicPartition("none", 3): [1], T0: [1, 2]})
     assert world.submitted == {T0: (1, 2)}
+
+
+def test_refused_target_in_the_admin_node_is_a_decision_for_the_ledger():
+    world = World(brokers=3).create("t", [0, 1])
+    world.machine.drain_decisions()
+    world.submit({T0: [1, 1]})
+    decisions = world.machine.drain_decisions()
+    reason = "Duplicate replica ids in partition reassignment replica list: 1,1"
+    assert decisions == {Decision(REFUSE, REASSIGNMENT, reason=reason): [T0]}
 
 
 def test_second_read_of_the_admin_node_does_not_restart_its_reassignment():

@@ -68,6 +68,28 @@ def test_forecast_of_a_refused_election_says_that_the_leader_stays() -> None:
     ]
 
 
+def test_forecast_of_a_rejected_reassignment_has_the_error_of_the_request() -> None:
+    ledger = Lines()
+    ledger.event("ReassignmentsRequested", "4-2", targets=[["t", 0, [9]]])
+    refused = {"code": "INVALID_REPLICA_ASSIGNMENT", "message": "9 is away", "partitions": NAMES}
+    granted = {"code": "ELECTION_NOT_NEEDED", "message": "", "partitions": {"t": [1]}}
+    ledger.add("answer", "4-2", ticket=1, results=[refused, granted])
+    assert forecast(ledger.lines) == [
+        "the request for t-0 would be rejected: INVALID_REPLICA_ASSIGNMENT: 9 is away",
+        "nothing would change",
+    ]
+
+
+def test_forecast_of_a_new_order_of_replicas_names_the_replicas() -> None:
+    ledger = Lines()
+    ledger.event("ReassignmentsRequested", "4-2", targets=[["t", 0, [2, 1]]])
+    ledger.assignment("4-2", 12, partitions=[2, 1])
+    assert forecast(ledger.lines) == [
+        "t-0 would have the replicas 2,1",
+        "1 write to ZooKeeper, 0 requests",
+    ]
+
+
 def test_forecast_of_a_deletion_names_the_topic_and_not_its_partitions() -> None:
     ledger = Lines()
     ledger.state("4-2", 9, -1, 5, 1)

@@ -131,6 +131,14 @@ def test_refused_partition_state_change_is_forgotten_after_an_accepted_one(ledge
     assert past(ledger).last_refusal() == []
 
 
+def test_refused_request_is_not_the_last_reassignment(ledger: Lines) -> None:
+    accepted = ledger.event("ReassignmentsRequested", "4-1", targets=[["t", 0, [2]]])
+    ledger.event("ReassignmentsRequested", "4-2", targets=[["t", 0, [9]]])
+    refused = {"code": "INVALID_REPLICA_ASSIGNMENT", "message": "", "partitions": NAMES}
+    ledger.add("answer", "4-2", ticket=1, results=[refused])
+    assert past(ledger).reassignment_requested() == [Reference("4-1", f"1#{accepted['n']}")]
+
+
 def test_history_of_a_partition_from_an_empty_ledger_is_empty(ledger: Lines) -> None:
     nothing = past(ledger)
     assert nothing.is_empty

@@ -64,19 +64,61 @@ def test_summary_of_a_dead_leader_has_time_of_death_new_leader_and_outage_length
     )
 
 
+def ends(ledger: Lines, *answering: int, read_ms: int = 5_500) -> list[str]:
+    return Story(ledger.lines, TP).endings(read_ms, answering)
+
+
 def test_lost_broker_is_shown_while_its_session_has_not_ended(ledger: Lines) -> None:
-    assert Story(ledger.lines, TP).losses(5_500) == []
+    assert ends(ledger, 1, 2, 3) == []
     fact(ledger, 5_000, 3, "connection lost", to=2)
-    story = Story(ledger.lines, TP)
-    assert story.losses(5_500) == [
+    assert ends(ledger, 1, 3) == [
         "broker 2 was lost at 00:00:05.000; the ledgers up to 00:00:05.500 do not show that its session ended"
     ]
-    fact(ledger, 6_000, 2, "registered")
-    assert Story(ledger.lines, TP).losses(5_500) == []
+    assert ends(ledger, 1, 2, 3) == []
     fact(ledger, 7_000, 3, "connection lost", to=2)
     fail_over(ledger)
-    assert Story(ledger.lines, TP).losses(5_500) == []
-    assert Story([], TP).losses(5_500) == []
+    assert ends(ledger, 1, 3) == []
+    assert Story([], TP).endings(5_500, ()) == []
+
+
+def test_broker_that_was_stopped_is_never_shown_as_lost(ledger: Lines) -> None:
+    fact(ledger, 5_000, 3, "connection lost", to=2)
+    fact(ledger, 5_010, 2, "stopping", controlled=True)
+    fact(ledger, 5_020, 1, "connection lost", to=2)
+    fact(ledger, 5_030, 2, "stopped", controlled=True)
+    fact(ledger, 5_040, 3, "connection lost", to=2)
+    assert ends(ledger, 1, 3) == [
+        "broker 2 was stopped by a controlled shutdown at 00:00:05.030",
+    ]
+
+
+def test_end_of_all_brokers_says_that_they_were_stopped_cleanly(ledger: Lines) -> None:
+    for broker in (1, 2, 3):
+        fact(ledger, 5_000, broker, "connection lost", to=2)
+        fact(ledger, 5_000 + broker, broker, "stopped", controlled=broker == 1)
+    assert ends(ledger) == [
+        "broker 1 was stopped by a controlled shutdown at 00:00:05.001",
+        "brokers 2,3 were stopped cleanly, without handing over leaderships, the last one at 00:00:05.003",
+    ]
+
+
+def test_broker_killed_after_it_was_stopped_and_started_again_is_lost(ledger: Lines) -> None:
+    fact(ledger, 5_000, 2, "stopped", controlled=True)
+    fact(ledger, 6_000, 2, "started")
+    fact(ledger, 7_000, 3, "connection lost", to=2)
+    assert ends(ledger, 1, 3, read_ms=7_500) == [
+        "broker 2 was lost at 00:00:07.000; the ledgers up to 00:00:07.500 do not show that its session ended"
+    ]
+
+
+def test_broker_without_a_line_about_its_end_is_said_not_to_answer(ledger: Lines) -> None:
+    fact(ledger, 5_000, 2, "registered")
+    fact(ledger, 6_000, 1, "stopping", controlled=False)
+    assert ends(ledger, 3) == [
+        "broker 1 began to stop at 00:00:06.000; no line shows that it finished",
+        "broker 2 does not answer; its last line in the ledger is from 00:00:05.000, "
+        "and no line shows that it stopped",
+    ]
 
 
 def test_connection_lost_before_a_brokers_last_sign_of_life_is_not_its_death(ledger: Lines) -> None:
@@ -195,6 +237,35 @@ def test_summary_tells_the_request_and_the_completion_of_a_reassignment(ledger: 
     assert told(ledger, "4-4") == (
         "controller 1 elected leader 1 from the ISR, which is 1,3 now; "
         "the reassignment is complete: replicas 1,3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("replicas", "said"),
+    [
+        ([1, 99], "a reassignment to the replicas 1,99 was rejected: INVALID_REQUEST: not now"),
+        (None, "a request to cancel a reassignment was rejected: INVALID_REQUEST: not now"),
+    ],
+)
+def test_refused_reassignment_is_told_as_rejected_with_the_reason(
+    ledger: Lines, replicas: list[int] | None, said: str
+) -> None:
+    targets = [["t", 0, replicas], ["t", 1, [2]]]
+    ledger.event("ReassignmentsRequested", "4-3", targets=targets)
+    refused = {"code": "INVALID_REQUEST", "message": "not now", "partitions": NAMES}
+    granted = {"code": "NONE", "message": "", "partitions": {"t": [1]}}
+    ledger.add("answer", "4-3", ticket=1, results=[granted, refused])
+    assert told(ledger, "4-3") == said
+
+
+def test_target_in_zookeeper_that_the_controller_refused_is_told_as_rejected(
+    ledger: Lines,
+) -> None:
+    ledger.event("ReassignmentsSubmitted", "4-3", targets=[["t", 0, [3, 3]]])
+    refusal = {"verdict": "refuse", "machine": "reassignment", "reason": "Duplicate replica ids"}
+    ledger.add("decision", "4-3", **refusal, partitions=NAMES)
+    assert told(ledger, "4-3") == (
+        "a reassignment to the replicas 3,3 was rejected: Duplicate replica ids"
     )
 
 
