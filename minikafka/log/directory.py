@@ -204,15 +204,16 @@ class LogDirectory:
         log.topic_id = topic_id
 
     def _adopt(self, log: Log) -> None:
-        log.before_truncation = partial(self._before_truncation, log.tp)
+        log.write_checkpoints = partial(self._write_checkpoints_of, log)
         log.retired = self.retired
         log.gaps.on_marked = self.write_first_dirty_offsets
         self.logs[log.tp] = log
 
-    def _before_truncation(self, tp: TopicPartition) -> None:
-        """Persist the recovery points, and the log start offsets if their checkpoint has an entry for the partition."""
+    def _write_checkpoints_of(self, log: Log) -> None:
+        """Make the recovery points durable, and the log start offsets if the log has an entry or needs one."""
         self.write_recovery_points(sync=True)
-        if tp in self._named.get(checkpoints.LOG_START_OFFSETS, ()):
+        has_entry = log.tp in self._named.get(checkpoints.LOG_START_OFFSETS, ())
+        if has_entry or _starts_inside(log):
             self.write_log_starts(sync=True)
 
     def sync(self) -> None:
@@ -255,11 +256,7 @@ class LogDirectory:
 
     def write_log_starts(self, *, sync: bool = False) -> None:
         """Write log-start-offset-checkpoint for the logs whose start lies inside the first segment, as in Kafka."""
-        starts = {
-            tp: log.log_start_offset
-            for tp, log in self.logs.items()
-            if log.log_start_offset > log.segments[0].base_offset
-        }
+        starts = {tp: log.log_start_offset for tp, log in self.logs.items() if _starts_inside(log)}
         self._write_offsets(checkpoints.LOG_START_OFFSETS, starts, sync=sync)
 
     def first_dirty_offsets(self) -> dict[TopicPartition, int]:
@@ -336,6 +333,11 @@ class LogDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def _starts_inside(log: Log) -> bool:
+    """True if the log start offset lies above the first offset of the first segment."""
+    return log.log_start_offset > log.segments[0].base_offset
 
 
 def _ignoring_failure(action: Callable[[], None]) -> None:

@@ -38,6 +38,7 @@ from minikafka.record.batch import (
     OVERHEAD,
     PRODUCER_ID,
     Header,
+    base_offset_below,
     has_gap,
     marker_coordinator_epoch,
     stamp,
@@ -48,6 +49,8 @@ from minikafka.record.codecs import crc32c
 
 logger = logging.getLogger(__name__)
 
+_Run = tuple[list[Header], int]
+"""The headers of valid batches, and the offset after the last batch."""
 _unpack_header: Final = HEADER.unpack_from
 _JOIN_BELOW_BYTES: Final = 4096
 """If the mean size of the pending batches is smaller than this, they are joined into one buffer for the write."""
@@ -60,7 +63,7 @@ _NO_BATCH_YET: Final = -2
 class Log:
     """The log of one replica.
 
-    `before_truncation` is called before records are truncated, to persist a lower recovery point or log start offset.
+    `write_checkpoints` makes recovery point and log start offset durable; it is called before records are truncated.
     `before_removal` is called before segments are truncated or removed; a `Replacement` in progress sets it.
     `layout_generation` increases when truncation, deletion or compaction makes byte positions invalid. A caller that
     keeps a position also keeps this number, and looks up the position again when the number has changed.
@@ -76,7 +79,6 @@ class Log:
         "_roll_timestamp",
         "_sync_after_records",
         "before_removal",
-        "before_truncation",
         "config",
         "directory",
         "epochs",
@@ -94,6 +96,7 @@ class Log:
         "topic_id",
         "tp",
         "traffic",
+        "write_checkpoints",
         "written_log_end_offset",
         "written_position",
     )
@@ -114,7 +117,7 @@ class Log:
         self.traffic = Traffic()  # `Replicas` sets the counters that all logs of the topic share
         self.config = config
         self.topic_id: bytes | None = None
-        self.before_truncation: Callable[[], None] | None = None
+        self.write_checkpoints: Callable[[], object] = bool  # the log directory sets it
         self.recovery_point = min(recovery_point, loaded.log_end_offset)
         self.segments = Segments(loaded.segments, self.recovery_point)
         self.epochs = loaded.epochs
@@ -249,9 +252,9 @@ class Log:
     def append_replicated(self, buf: bytearray, view: memoryview, start: int, end: int) -> None:
         """Append whole batches of the leader, bytes [start, end), with the leader's offsets and epochs.
 
-        All batches are written with one call. Raises StorageFailed. Raises CorruptBatch, and appends nothing, for
-        a wrong header or CRC, or an offset below the expected offset. Raises OffsetGap, and appends nothing, for
-        an offset above the expected offset, unless the topic is or was compacted.
+        All batches are written with one call. The first batch may begin below the log start offset of an empty log.
+        Raises StorageFailed. Raises CorruptBatch, and appends nothing, for an invalid batch or any other offset below
+        the expected offset; OffsetGap for an offset above it, unless the topic is or was compacted.
         """
         gaps = self.gaps
         accept_gaps = gaps.accepted
@@ -259,7 +262,7 @@ class Log:
             buf, view, start, end, self.log_end_offset, accept_gaps
         )
         if stop != end or not headers:
-            raise unsound_error(buf, view, stop, end, next_offset)
+            headers, next_offset = self._restart_below_start(buf, view, start, end)
         if self.pending:
             self.flush()
         if (
@@ -289,18 +292,30 @@ class Log:
         if self.log_end_offset - self.recovery_point >= self._sync_after_records:
             self.sync()  # before the next fetch acknowledges the records
 
+    def _restart_below_start(self, buf: bytearray, view: memoryview, start: int, end: int) -> _Run:
+        """Let an empty log begin at the first of these batches, which begins below the log start offset.
+
+        After DeleteRecords, the log start offset may lie inside a batch, and the leader sends whole batches. Return the
+        headers and the offset after the last batch. Raises CorruptBatch if this log cannot begin like this.
+        """
+        first = expected = self.log_end_offset
+        if expected == self.log_start_offset:
+            first = base_offset_below(buf, start, end, expected)
+        headers, stop, next_offset = valid_run(buf, view, start, end, first, self.gaps.accepted)
+        if stop != end or not headers:
+            raise unsound_error(buf, view, stop, end, next_offset)
+        self.truncate_fully_and_start_at(first, log_start_offset=expected)
+        return headers, next_offset
+
     def _before_replicated(self, first: Header, end_position: int, last_offset: int) -> None:
         """Roll to a new segment if batches of the leader do not fit (see `_before_append`).
 
-        `first`: header of the first batch. `last_offset`: last offset of the last batch. Raises CorruptBatch if the
-        offsets of the batches do not fit into one segment.
+        `first`: header of the first batch. `last_offset`: of the last batch. Raises CorruptBatch if no segment fits.
         """
-        base_offset = first[BASE_OFFSET]
-        if last_offset - base_offset > RELATIVE_OFFSET_MAX:
-            raise CorruptBatch(
-                f"offsets {base_offset} to {last_offset} do not fit into one segment"
-            )
-        self._before_append(base_offset, first[MAX_TIMESTAMP], end_position, last_offset, -1)
+        base = first[BASE_OFFSET]
+        if last_offset - base > RELATIVE_OFFSET_MAX:
+            raise CorruptBatch(f"offsets {base} to {last_offset} do not fit into one segment")
+        self._before_append(base, first[MAX_TIMESTAMP], end_position, last_offset, -1)
 
     def _note_appended(
         self, headers: list[Header], position: int, segment: Segment, view: memoryview, start: int
@@ -330,7 +345,7 @@ class Log:
                 _,
             ) = header
             if batch_epoch != epoch:
-                self.epochs.assign(batch_epoch, last_offset + 1)
+                self.epochs.assign(batch_epoch, max(last_offset + 1, self.log_start_offset))
                 epoch = batch_epoch
             last_offset = base_offset + delta
             if timestamp > segment.max_timestamp or position > segment.next_index_position:
@@ -553,16 +568,22 @@ class Log:
             self.epochs.truncate_from_end(end_offset)
             reload_producers(self.producers, self.segments, end_offset, self.position)
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove every record; the empty log then begins and ends at the offset (R42). Raises StorageFailed."""
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int = -1) -> None:
+        """Remove every record; the empty log then begins and ends at the offset (R42). Raises StorageFailed.
+
+        `log_start_offset`: a log start offset above `offset`. The caller must then append a batch that holds it.
+        """
         with self.failing_for_good():
             self._lower_checkpoints(offset)
             while self.segments:
                 self._delete_segment(-1)
             self.pending = []
             self.segments.append(self._create_segment(offset))
-            self.log_start_offset = self.recovery_point = offset
+            self.log_start_offset = max(offset, log_start_offset)
+            self.recovery_point = offset
             self._end_at(offset, self.position)
+            if log_start_offset > offset:
+                self.write_checkpoints()
             self.epochs.clear()
             self.producers.clear()
 
@@ -574,8 +595,7 @@ class Log:
         if offset < max(self.recovery_point, self.log_start_offset):
             self.recovery_point = min(self.recovery_point, offset)
             self.log_start_offset = min(self.log_start_offset, offset)
-            if self.before_truncation is not None:
-                self.before_truncation()
+            self.write_checkpoints()
 
     def _delete_segment(self, slot: int) -> None:
         self.layout_generation += 1

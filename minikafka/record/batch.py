@@ -208,21 +208,49 @@ def has_gap(headers: Sequence[Header], expected: int) -> bool:
     return False
 
 
+def base_offset_below(buf: Buffer, start: int, end: int, offset: int) -> int:
+    """Return the base offset of the batch at `start` if it begins below `offset` and holds `offset`, else `offset`.
+
+    The batch may be invalid.
+    """
+    if end - start >= HEADER_BYTES:
+        header = _unpack_header(buf, start)
+        if 0 <= header[BASE_OFFSET] < offset <= header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]:
+            return int(header[BASE_OFFSET])
+    return offset
+
+
 def unsound_error(buf: Buffer, view: memoryview, at: int, end: int, expected: int) -> CorruptBatch:
     """Return the exception for the batch at position `at`, which `valid_run` refused.
 
     `expected`: the base offset that the batch must have.
     """
-    if end - at < HEADER_BYTES:
-        return CorruptBatch(f"the batch at offset {expected} is cut off after {end - at} bytes")
+    reason = _damage(buf, view, at, end)
+    if reason:
+        return CorruptBatch(f"the batch at offset {expected} {reason}")
     header = _unpack_header(buf, at)
-    if valid_run(buf, view, at, end, expected, accept_gaps=True)[0]:
-        found = header[BASE_OFFSET]
-        return OffsetGap(f"offsets {expected} to {found - 1} are missing", expected, found)
-    return CorruptBatch(
-        f"batch at offset {header[BASE_OFFSET]} (expected {expected}), length {header[BATCH_LENGTH]}, magic "
-        f"{header[MAGIC]}, last offset delta {header[LAST_OFFSET_DELTA]}: the header is invalid or the CRC is wrong"
-    )
+    first, last = header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+    if first > expected:
+        return OffsetGap(f"offsets {expected} to {first - 1} are missing", expected, first)
+    return CorruptBatch(f"the batch of offsets {first} to {last} begins below offset {expected}")
+
+
+def _damage(buf: Buffer, view: memoryview, at: int, end: int) -> str:
+    """Return the reason why `valid_run` refuses the batch at position `at` at every offset; "" if there is none."""
+    size = end - at
+    if size < HEADER_BYTES:
+        return f"is cut off after {size} bytes"
+    header = _unpack_header(buf, at)
+    length, magic, delta = header[BATCH_LENGTH], header[MAGIC], header[LAST_OFFSET_DELTA]
+    if magic != 2:
+        return f"has magic {magic}, expected 2"
+    if length < HEADER_BYTES - OVERHEAD:
+        return f"has length {length}, expected at least {HEADER_BYTES - OVERHEAD}"
+    if OVERHEAD + length > size:
+        return f"is cut off after {size} of {OVERHEAD + length} bytes"
+    if crc32c(view[at + CRC_START : at + OVERHEAD + length]) != header[CRC]:
+        return "has a wrong CRC"
+    return f"has the negative last offset delta {delta}" if delta < 0 else ""
 
 
 def marker_coordinator_epoch(batch: Buffer) -> int:

@@ -291,7 +291,9 @@ class Follower:
                 self._found_gap(key, followed, gap)
                 return
             except CorruptBatch as corrupt:
-                logger.error("partition %s: corrupt data from leader: %s", partition.tp, corrupt)
+                logger.error(
+                    "partition %s: refusing the leader's records: %s", partition.tp, corrupt
+                )
                 self._delay(key, followed, self.backoff_ms)
                 return
             except StorageFailed as failure:

@@ -87,7 +87,9 @@ async def test_damaged_batch_of_a_leader_is_neither_read_nor_replicated(
     output = cluster.directory.output(f"broker-{victim}")
 
     async def has_refused() -> bool:
-        return f"{topic}-0: corrupt data from leader" in output.read_text()
+        return (
+            f"{topic}-0: refusing the leader's records: the batch at offset" in output.read_text()
+        )
 
     await eventually(has_refused)
     assert victim not in next(

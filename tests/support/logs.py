@@ -145,6 +145,11 @@ def remove_below(log: Log, offset: int) -> None:
     log.remove_first_segments(log.segments.count_below(log.log_start_offset))
 
 
+def segments_of(log: Log) -> list[int]:
+    """Return the base offsets of the log's segments."""
+    return [segment.base_offset for segment in log.segments]
+
+
 def offsets(data: bytes) -> list[int]:
     return [record.offset for record in records(data)]
 

@@ -419,7 +419,7 @@ class TestTruncating:
     def test_truncation_lowers_the_recovery_point_before_it_removes_records(self, cut: Log) -> None:
         seen: list[tuple[int, int]] = []
         cut.sync()
-        cut.before_truncation = lambda: seen.append((cut.recovery_point, cut.log_end_offset))
+        cut.write_checkpoints = lambda: seen.append((cut.recovery_point, cut.log_end_offset))
         cut.truncate_to(12)
         assert seen == [(12, 25)]
 
@@ -430,7 +430,7 @@ class TestTruncating:
         seen: list[tuple[int, int]] = []
         produce(log, 5, 5, 5)
         log.sync()
-        log.before_truncation = lambda: seen.append((log.recovery_point, log.log_end_offset))
+        log.write_checkpoints = lambda: seen.append((log.recovery_point, log.log_end_offset))
         log.truncate_to(7)
         assert (log.recovery_point, log.log_end_offset) == (5, 5)
         assert seen == [(5, 15)]
@@ -451,7 +451,7 @@ class TestTruncating:
         cut.advance_log_start_offset(22)
         cut.recovery_point = 3
         seen: list[tuple[int, int]] = []
-        cut.before_truncation = lambda: seen.append((cut.log_start_offset, cut.log_end_offset))
+        cut.write_checkpoints = lambda: seen.append((cut.log_start_offset, cut.log_end_offset))
         cut.truncate_to(5)
         assert seen == [(5, 25)]
 
