@@ -146,9 +146,17 @@ class KafkaError(MinikafkaError):
     """A Kafka error code as an exception, with a text for people."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
-        super().__init__(f"{code.name}: {detail}" if detail else code.name)
+        super().__init__(code, detail)
         self.code = code
         self.detail = detail
+
+    @property
+    def reason(self) -> str:
+        """The text without the code; "" if there is none."""
+        return self.detail
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.reason}" if self.reason else self.code.name
 
 
 class ConfigError(MinikafkaError):

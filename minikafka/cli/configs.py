@@ -28,7 +28,7 @@ from minikafka.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from minikafka.client import Client
+    from minikafka.client import Client, Outcome
     from minikafka.client.admin_results import Resource, Setting, Settings
 
 
@@ -83,7 +83,7 @@ def describe(
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
     if not found.outcome.ok:
-        raise KafkaError(found.outcome.code, found.outcome.message or title(resource))
+        raise KafkaError(found.outcome.code, _reason(resource, found.outcome))
     entries = sorted(
         entry for entry in found.entries if all_ or entry.source is not ConfigSource.DEFAULT_CONFIG
     )
@@ -148,13 +148,17 @@ def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
             click.echo(f"{stored}: {unknown_key(name, known)}", err=True)
 
 
+def _reason(resource: Resource, outcome: Outcome) -> str:
+    return outcome.message or f"{title(resource)}: {outcome.reason}"
+
+
 def _alter(
     servers: str, resource: Resource, changes: Mapping[str, str | None], as_json: bool
 ) -> None:
     async def work(client: Client) -> None:
         outcome = (await client.admin.alter_configs({resource: changes}))[resource]
         if not outcome.ok:
-            raise KafkaError(outcome.code, outcome.message or title(resource))
+            raise KafkaError(outcome.code, _reason(resource, outcome))
 
     run_with_client(work, servers)
     if as_json:

@@ -21,7 +21,7 @@ from minikafka.cli.partition_arguments import Named, partitions_argument, partit
 
 if TYPE_CHECKING:
     from minikafka.client import Client
-    from minikafka.client.admin_results import Deleted
+    from minikafka.client.admin_results import Deleted, Outcome
 
 _HIGH_WATERMARK: Final = -1
 
@@ -63,7 +63,7 @@ def delete_records(
     if as_json:
         click.echo(json.dumps([_row(tp, deleted) for tp, deleted in sorted(results.items())]))
     else:
-        _print(results)
+        _print(results, before)
     fail_unless(all(deleted.outcome.ok for deleted in results.values()))
 
 
@@ -87,16 +87,26 @@ def _row(tp: TopicPartition, deleted: Deleted) -> dict[str, object]:
         "partition": tp.partition,
         "low_watermark": deleted.low_watermark if outcome.ok else None,
         "error": None if outcome.ok else outcome.code.name,
-        "message": outcome.message,
+        "message": None if outcome.ok else outcome.reason,
     }
 
 
-def _print(results: Mapping[TopicPartition, Deleted]) -> None:
-    """Print one line per partition, in the format of kafka-delete-records; failures on standard error."""
+def _print(results: Mapping[TopicPartition, Deleted], before: Mapping[TopicPartition, int]) -> None:
+    """Print one line per partition, in the format of kafka-delete-records; remarks on standard error.
+
+    `before`: the requested offsets.
+    """
     for tp, (outcome, low_watermark) in sorted(results.items()):
-        if outcome.ok:
-            click.echo(f"partition: {tp}\tlow_watermark: {low_watermark}")
-        else:
-            reason = outcome.message or str(tp)
-            named = reason if reason.startswith(str(tp)) else f"{tp}: {reason}"
-            click.echo(f"minikafka: {outcome.code.name}: {named}", err=True)
+        if not outcome.ok:
+            click.echo(f"minikafka: {outcome.code.name}: {_reason(tp, outcome)}", err=True)
+            continue
+        click.echo(f"partition: {tp}\tlow_watermark: {low_watermark}")
+        if before[tp] != _HIGH_WATERMARK and before[tp] < low_watermark:
+            remark = f"nothing was deleted: its log begins at offset {low_watermark} already"
+            click.echo(f"minikafka: {tp}: {remark}", err=True)
+
+
+def _reason(tp: TopicPartition, outcome: Outcome) -> str:
+    if outcome.reason.startswith(f"{tp.topic}: "):
+        return f"{tp}: there is no topic {tp.topic}"
+    return outcome.reason if str(tp) in outcome.reason else f"{tp}: {outcome.reason}"

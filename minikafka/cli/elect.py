@@ -88,7 +88,7 @@ def as_row(tp: TopicPartition, outcome: Outcome) -> dict[str, Any]:
         "partition": tp.partition,
         "result": "elected" if outcome.ok else "failed" if failed else "not_needed",
         "error": outcome.code.name if failed else None,
-        "message": outcome.message if failed else None,
+        "message": outcome.reason if failed else None,
     }
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.base.meanings import meaning
 from minikafka.base.model import TopicPartition
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 STATES: Final = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
 REASONS: Final = {
-    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.NON_EMPTY_GROUP: "the group has members; stop its consumers first",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group has members that read the topic; stop them first",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop its consumers first",
@@ -360,25 +360,25 @@ async def named(client: Client, groups: Sequence[str]) -> list[str]:
 
 
 def _explained(error: KafkaError, group: str) -> MinikafkaError:
-    if error.code in REASONS and error.detail == f"group {group}":
-        return KafkaError(error.code, f"{group}: {REASONS[error.code]}")
+    if error.detail == f"group {group}":
+        return KafkaError(error.code, f"{group}: {REASONS.get(error.code) or meaning(error.code)}")
     return error
 
 
 def _reason(code: ErrorCode) -> str:
-    return f"{code.name}: {REASONS[code]}" if code in REASONS else code.name
+    return f"{code.name}: {REASONS.get(code) or meaning(code)}"
 
 
 def _error(outcome: Outcome) -> dict[str, str | None]:
     return {
         "error": None if outcome.ok else outcome.code.name,
-        "message": REASONS.get(outcome.code),
+        "message": None if outcome.ok else REASONS.get(outcome.code) or outcome.reason,
     }
 
 
 def _complain(code: ErrorCode, name: str) -> None:
-    reason = f": {REASONS[code]}" if code in REASONS else ""
-    click.echo(f"minikafka: {code.name}: {name}{reason}", err=True)
+    reason = REASONS.get(code) or meaning(code)
+    click.echo(f"minikafka: {code.name}: {name}: {reason}", err=True)
 
 
 def _warn(text: str) -> None:

@@ -119,7 +119,7 @@ async def observe(admin: Admin, faults: Mapping[int, str]) -> Observed:
     info, topics = await admin.describe()
     brokers, leaders = await admin.probe(info, topics, info.brokers.keys() - faults.keys())
     silent = {
-        id_: f"does not answer clients: {outcome.message}"
+        id_: f"does not answer clients: {outcome.reason}"
         for id_, outcome in brokers.items()
         if not outcome.ok
     }

@@ -199,7 +199,7 @@ def not_stored(error: NotProduced, topic: str, items: Sequence[Item], done: int)
         limit = f"larger than max.message.bytes of topic {topic}"
         hint = f"to raise it: minikafka configs set --topic {topic} max.message.bytes=N"
         return KafkaError(error.code, f"{place} is {limit}; {stored} ({hint})")
-    return KafkaError(error.code, f"{place} ({error.detail}); {stored}")
+    return KafkaError(error.code, f"{place} ({error.reason}); {stored}")
 
 
 def _count(stored: int) -> str:

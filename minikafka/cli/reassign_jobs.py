@@ -334,7 +334,7 @@ class Cancel:
                     "partition": tp.partition,
                     "cancelled": outcome.ok,
                     "error": None if outcome.ok else outcome.code.name,
-                    "message": outcome.message,
+                    "message": None if outcome.ok else outcome.reason,
                 }
                 for tp, outcome in sorted(outcomes.items())
             ]

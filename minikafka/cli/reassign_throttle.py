@@ -57,7 +57,7 @@ async def set_throttle(
         if resource.type is ResourceType.BROKER and not outcome.ok:
             failed[int(resource.name)] = outcome
         elif not outcome.ok:
-            reason = f"throttle of topic {resource.name}: {outcome.message or 'refused'}"
+            reason = f"throttle of topic {resource.name}: {outcome.reason}"
             raise KafkaError(outcome.code, reason)
     return failed
 

@@ -164,6 +164,8 @@ async def apply_plan(client: Client, plan: Plan, warn: Callable[[str], None]) ->
     for group, offsets in plan.items():
         for tp, outcome in (await client.groups.alter_offsets(group, offsets)).items():
             if not outcome.ok:
-                warn(f"{outcome.code.name}: offset of {tp} in group {group} was not committed")
+                warn(
+                    f"{outcome.code.name}: offset of {tp} in group {group} was not committed: {outcome.reason}"
+                )
                 succeeded = False
     return succeeded

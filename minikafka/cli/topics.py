@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from minikafka.client.admin import Admin
 
 _REASONS: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic"}
-"""Explanations of errors for which a broker sends no message."""
+"""Explanations of errors for which a broker sends no message; other codes have their usual meaning."""
 
 assignment_option = click.option(
     "--replica-assignment",
@@ -338,16 +338,15 @@ def _report(outcomes: Mapping[str, Outcome], as_json: bool, success: str) -> Non
             {
                 "topic": name,
                 "error": None if outcome.ok else outcome.code.name,
-                "message": outcome.message,
+                "message": None if outcome.ok else outcome.reason,
             }
             for name, outcome in outcomes.items()
         ]
         click.echo(json.dumps(rows))
     for name, outcome in outcomes.items():
         if not outcome.ok:
-            reason = outcome.message or _REASONS.get(outcome.code)
-            detail = f": {reason}" if reason else ""
-            click.echo(f"minikafka: {outcome.code.name}: {name}{detail}", err=True)
+            reason = outcome.message or _REASONS.get(outcome.code, outcome.reason)
+            click.echo(f"minikafka: {outcome.code.name}: {name}: {reason}", err=True)
         elif not as_json:
             click.echo(success.replace("{}", name, 1))
     fail_unless(all(outcome.ok for outcome in outcomes.values()))

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.admin_results import (
@@ -33,6 +34,7 @@ from minikafka.client.controller_requests import (
     is_not_controller,
     no_controller,
 )
+from minikafka.client.log_offsets import EARLIEST, LATEST, LogOffsets
 from minikafka.client.metadata import ClusterInfo, Metadata, TopicInfo, error_code, read_metadata
 from minikafka.client.network import Address, Network, request
 from minikafka.client.probe import Probed, probe
@@ -79,6 +81,7 @@ class Admin:
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
         self._retries = Retries(clock, metadata, api_timeout_ms)
+        self._log_offsets = LogOffsets(network, metadata, self._retries, request_timeout_ms)
         self._controller = ControllerRequests(network, metadata, self._retries, request_timeout_ms)
 
     # Cluster and topics
@@ -342,13 +345,26 @@ class Admin:
             answer = response.topics[0].partitions[0]
             code = error_code(answer.error_code)
             if code is not ErrorCode.NONE:
-                raise KafkaError(code, str(tp))
+                raise AnsweredError(code, str(tp))
             return Deleted(Outcome(code), int(answer.low_watermark))
 
         try:
             return await self._retries(attempt)
         except KafkaError as error:
-            return Deleted(Outcome(error.code, error.detail), -1)
+            reason = error.reason
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                reason = await self._valid_offsets(tp, offset)
+            return Deleted(Outcome(error.code, reason), -1)
+
+    async def _valid_offsets(self, tp: TopicPartition, offset: int) -> str:
+        """Return a sentence with the offsets that DeleteRecords accepts for this partition."""
+        text = f"{tp} has no offset {offset}"
+        try:
+            first = (await self._log_offsets({tp: EARLIEST}))[tp]
+            end = (await self._log_offsets({tp: LATEST}))[tp]
+        except KafkaError:
+            return text
+        return f"{text}: valid offsets are {first} to {end}, or -1 for all committed records"
 
     # Settings
 

@@ -8,12 +8,13 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from minikafka.base.errors import ErrorCode
+from minikafka.base.meanings import meaning
 from minikafka.base.model import TopicPartition
 from minikafka.client.metadata import error_code
 
 
 class Outcome(NamedTuple):
-    """The result of a request for one item, for example one topic. Its text is `CODE: message`."""
+    """The result of a request for one item, for example one topic. Its text is `CODE: reason`."""
 
     code: ErrorCode
     message: str | None = None
@@ -23,8 +24,13 @@ class Outcome(NamedTuple):
         """True if the request succeeded for this item."""
         return self.code is ErrorCode.NONE
 
+    @property
+    def reason(self) -> str:
+        """The broker's text, else the meaning of the code; "" if the request succeeded."""
+        return self.message or meaning(self.code)
+
     def __str__(self) -> str:
-        return f"{self.code.name}: {self.message}" if self.message else self.code.name
+        return f"{self.code.name}: {self.reason}" if self.reason else self.code.name
 
 
 class Deleted(NamedTuple):

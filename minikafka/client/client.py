@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng, Transport
 from minikafka.client import consumer
@@ -63,8 +64,14 @@ class NotProduced(KafkaError):
 
     def __init__(self, cause: KafkaError, index: int, stored: int) -> None:
         super().__init__(cause.code, cause.detail)
+        self._reason = cause.reason
         self.index = index
         self.stored = stored
+
+    @property
+    def reason(self) -> str:
+        """The text without the code."""
+        return self._reason
 
 
 class Fetched(NamedTuple):
@@ -163,7 +170,7 @@ class Client:
         _, topics = await self._retries(lambda: self._metadata.describe(names))
         for info, error in topics:
             if error is not ErrorCode.NONE:
-                raise KafkaError(error, info.name)
+                raise AnsweredError(error, info.name)
         return [info for info, _ in topics]
 
     async def describe_cluster(self) -> ClusterInfo:
@@ -537,10 +544,11 @@ def _size(record: Record) -> int:
 def _raise_first(outcomes: Mapping[str, Outcome]) -> None:
     for name, outcome in outcomes.items():
         if not outcome.ok:
-            detail = f"{name}: {outcome.message}" if outcome.message else name
-            raise KafkaError(outcome.code, detail)
+            if not outcome.message:
+                raise AnsweredError(outcome.code, name)
+            raise KafkaError(outcome.code, f"{name}: {outcome.message}")
 
 
 def _raise_for(code: int, detail: str) -> None:
     if code:
-        raise KafkaError(error_code(code), detail)
+        raise AnsweredError(error_code(code), detail)

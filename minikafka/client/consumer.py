@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, KafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.metadata import Leader, Metadata, error_code
@@ -198,7 +199,7 @@ class Consumer:
 
     async def _handle_error(self, code: ErrorCode, detail: str) -> None:
         if not code.retriable:
-            raise KafkaError(code, detail)
+            raise AnsweredError(code, detail)
         await self._pause(f"{detail}: {code.name}")
 
     async def _pause(self, reason: str) -> None:

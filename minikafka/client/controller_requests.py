@@ -79,7 +79,7 @@ class ControllerRequests:
         except KafkaError as error:
             if len(pending) == len(wanted):
                 raise
-            missing = Outcome(error.code, error.detail)
+            missing = Outcome(error.code, error.reason)
             found = {i: outcome for i, outcome in found.items() if not is_not_controller(outcome)}
         return {item: found.get(item, missing) for item in wanted}
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Address, Network, request
@@ -100,5 +101,5 @@ class LogOffsets:
                 if code is ErrorCode.NONE:
                     offsets[tp] = int(p.offset)
                 else:
-                    errors[tp] = KafkaError(code, str(tp))
+                    errors[tp] = AnsweredError(code, str(tp))
         return offsets, errors

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import NO_LEADER, Node
 from minikafka.client.network import Address, Network, Unreachable, request
 from minikafka.wire import codec
@@ -97,17 +98,25 @@ class Metadata:
                 errors = await self._refresh(self._topics, create=False)
                 self._stale = False
             if name not in self._topics:
-                raise KafkaError(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
+                raise AnsweredError(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
             return self._topics[name]
 
     async def leader(self, name: str, partition: int) -> Leader:
         """Return the leader of a partition. Raises KafkaError (LEADER_NOT_AVAILABLE and others), and OSError."""
-        info = (await self.topic(name)).partitions.get(partition)
+        known = (await self.topic(name)).partitions
+        info = known.get(partition)
         if info is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{partition}")
+            last = max(known, default=0)
+            has = (
+                f"topic {name} has the partitions 0 to {last}"
+                if last
+                else "its only partition is 0"
+            )
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise AnsweredError(code, f"{name}-{partition}", f"there is no such partition; {has}")
         node = self._cluster.brokers.get(info.leader)
         if node is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{partition}")
+            raise AnsweredError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{partition}")
         return Leader(node.id, Address(node.host, node.port), info.leader_epoch)
 
     async def controller(self) -> Address:

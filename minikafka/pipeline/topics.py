@@ -17,7 +17,7 @@ def topic_settings(servers: str, topic: str) -> dict[str, str | None]:
             resource = Resource(ResourceType.TOPIC, topic)
             found = (await client.admin.describe_configs([resource]))[resource]
             if not found.outcome.ok:
-                raise KafkaError(found.outcome.code, topic)
+                raise KafkaError(found.outcome.code, f"{topic}: {found.outcome.reason}")
             return {entry.name: entry.value for entry in found.entries}
 
     return asyncio.run(ask())

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import Node, TopicPartition
 from minikafka.client.admin_results import Outcome
 from minikafka.client.groups.coordinator import Coordinator, read_coordinator
@@ -107,7 +108,7 @@ class GroupAdmin:
         for answer in answers:
             code = error_code(answer.error_code)
             if code is not ErrorCode.NONE:
-                raise KafkaError(code, "list of groups")
+                raise AnsweredError(code, "list of groups")
             for group in answer.groups:
                 found.add(GroupListing(group.group_id, group.protocol_type, group.group_state))
         return found
@@ -129,7 +130,7 @@ class GroupAdmin:
         outcomes = await self._at_coordinators(groups, versions.DESCRIBE_GROUPS, body, read)
         for name, outcome in outcomes.items():
             if not outcome.ok:
-                raise KafkaError(outcome.code, f"group {name}")
+                raise AnsweredError(outcome.code, f"group {name}")
         return {name: found[name] for name in outcomes}
 
     async def delete(self, groups: Iterable[str]) -> dict[str, Outcome]:
@@ -189,7 +190,7 @@ class GroupAdmin:
             response = await coordinator.call(versions.OFFSET_DELETE, body)
             code = error_code(response.error_code)
             if code is not ErrorCode.NONE:
-                raise KafkaError(code, f"group {group}")
+                raise AnsweredError(code, f"group {group}")
             return _outcomes(partition_codes(response))
 
         return await self._with_coordinator(group, attempt)
@@ -243,7 +244,7 @@ class GroupAdmin:
                 outcomes = read(node, answer)
                 found.update({n: o for n, o in outcomes.items() if o.code not in _MOVED})
             if missing := [name for name in wanted if name not in found]:
-                raise KafkaError(ErrorCode.NOT_COORDINATOR, f"group {missing[0]}")
+                raise AnsweredError(ErrorCode.NOT_COORDINATOR, f"group {missing[0]}")
 
         await self._retries(attempt)
         return {name: found[name] for name in wanted}
@@ -290,5 +291,5 @@ def _outcomes(codes: Mapping[TopicPartition, ErrorCode]) -> dict[TopicPartition,
     """
     for tp, code in codes.items():
         if code in _MOVED:
-            raise KafkaError(code, str(tp))
+            raise AnsweredError(code, str(tp))
     return {tp: Outcome(code) for tp, code in codes.items()}

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.groups.coordinator import Coordinator
@@ -88,7 +89,7 @@ class Commits:
                 reaction = self._membership.react(Call.COMMIT, code, sent)
                 if reaction is Reaction.FIND_COORDINATOR:
                     self._coordinator.forget()
-                return KafkaError(code, f"commit of {tp}"), reaction
+                return AnsweredError(code, f"commit of {tp}"), reaction
         return None, Reaction.GO_ON
 
     def _not_a_member(self) -> KafkaError:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.consumer import ConsumedRecord
@@ -179,7 +180,7 @@ class GroupConsumer:
             self._require(tp)
             position = self._fetching.places[tp].position
             if position == UNKNOWN:
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(tp))
+                raise AnsweredError(ErrorCode.LEADER_NOT_AVAILABLE, str(tp))
             return position
 
         return await self._retries(find)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.consumer import (
@@ -281,7 +282,7 @@ class Fetching:
     def _refused(self, code: ErrorCode, partitions: Collection[TopicPartition]) -> None:
         """Fetch these partitions again after the backoff. Raises KafkaError if `code` is not retriable."""
         if not code.retriable:
-            raise KafkaError(code, ", ".join(map(str, partitions)))
+            raise AnsweredError(code, ", ".join(map(str, partitions)))
         self._back_off(partitions, code.name)
 
     def _back_off(self, partitions: Iterable[TopicPartition], reason: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.groups.assignors import (
@@ -233,7 +234,7 @@ class GroupMember:
 
     def _fail(self, code: ErrorCode) -> NoReturn:
         self.membership.abort_join()
-        raise KafkaError(code, f"group {self._coordinator.group}")
+        raise AnsweredError(code, f"group {self._coordinator.group}")
 
     async def send_heartbeats(self) -> None:
         """Send heartbeats while the member is in the group; leave the group if the application is too slow."""
@@ -277,7 +278,7 @@ class GroupMember:
         code = error_code(response.error_code)
         reaction = membership.react(Call.HEARTBEAT, code, sent)
         if reaction is Reaction.FAIL:
-            self.failure = KafkaError(code, f"group {self._coordinator.group}")
+            self.failure = AnsweredError(code, f"group {self._coordinator.group}")
             self._on_change()
         elif reaction is Reaction.FIND_COORDINATOR:
             self._coordinator.forget()

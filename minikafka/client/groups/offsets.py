@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.base.errors import ErrorCode, MinikafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.client.groups.membership import NO_MEMBER_ID, Generation
 from minikafka.client.groups.protocol import NO_GENERATION
@@ -120,4 +121,4 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 def _raise_for(number: int, detail: str) -> None:
     code = error_code(number)
     if code is not ErrorCode.NONE:
-        raise KafkaError(code, detail)
+        raise AnsweredError(code, detail)

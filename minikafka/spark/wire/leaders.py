@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError, ProtocolViolation
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import NO_LEADER, TopicPartition
 from minikafka.spark.wire import protocol
 from minikafka.spark.wire.connection import Connection
@@ -291,4 +292,4 @@ def raise_if_final(code: int, subject: str) -> None:
     except ValueError:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{subject}: code {code}") from None
     if error is not ErrorCode.NONE and not error.retriable:
-        raise KafkaError(error, subject)
+        raise AnsweredError(error, subject)

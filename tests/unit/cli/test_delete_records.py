@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.errors import ErrorCode
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.cli.topics import topics
 from minikafka.client.admin_results import Deleted, Outcome
@@ -63,7 +64,37 @@ def test_delete_records_fails_for_a_refused_partition_and_deletes_the_rest(
 ) -> None:
     done = call("t-0", "t-1", "--before-offset", "6")
     assert (done.exit_code, admin.starts) == (1, {T0: 6})
-    assert done.stderr == "minikafka: OFFSET_OUT_OF_RANGE: t-1\n"
+    assert done.stderr == (
+        "minikafka: OFFSET_OUT_OF_RANGE: t-1: the log of the partition does not have this offset\n"
+    )
+
+
+def test_delete_records_below_the_log_start_says_that_nothing_was_deleted(
+    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def keep(before: object) -> dict[TopicPartition, Deleted]:
+        return {T0: Deleted(Outcome(ErrorCode.NONE), 7), T1: Deleted(Outcome(ErrorCode.NONE), 4)}
+
+    monkeypatch.setattr(admin, "delete_records", keep)
+    done = call("t-0", "t-1", "--before-offset", "4")
+    assert (done.exit_code, done.stderr) == (
+        0,
+        "minikafka: t-0: nothing was deleted: its log begins at offset 7 already\n",
+    )
+
+
+def test_delete_records_names_the_topic_that_does_not_exist(
+    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = AnsweredError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t")
+
+    async def refuse(before: object) -> dict[TopicPartition, Deleted]:
+        return {T0: Deleted(Outcome(error.code, error.reason), -1)}
+
+    monkeypatch.setattr(admin, "delete_records", refuse)
+    done = call("t-0", "--before-offset", "4")
+    said = "minikafka: UNKNOWN_TOPIC_OR_PARTITION: t-0: there is no topic t\n"
+    assert (done.exit_code, done.stderr) == (1, said)
 
 
 def test_delete_records_prints_the_reason_for_a_refused_partition(

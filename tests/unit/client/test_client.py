@@ -215,7 +215,10 @@ async def test_not_produced_error_has_index_of_the_too_large_record_and_stored_c
     # The results of the batch of four, its first half, its second half, and the third record alone.
     too_large = ErrorCode.MESSAGE_TOO_LARGE
     cluster.failures[versions.PRODUCE] += [too_large, 0, too_large, too_large]
-    with pytest.raises(NotProduced, match=r"^MESSAGE_TOO_LARGE: t-0$") as caught:
+    with pytest.raises(
+        NotProduced,
+        match=r"^MESSAGE_TOO_LARGE: t-0: the batch is larger than max.message.bytes of the topic$",
+    ) as caught:
         await client.produce("t", numbered(0, 4))
     assert (caught.value.index, caught.value.stored) == (2, 2)
     assert cluster.topics["t"][0].values() == [b"0", b"1"]

@@ -75,9 +75,13 @@ def test_offset_outside_of_the_committed_records_is_refused(offset: int) -> None
     async def scenario() -> None:
         async with MemoryCluster(3) as cluster, cluster.client() as user:
             await filled(user)
+            await delete(user, 3)
             refused = await delete(user, offset)
             assert refused.outcome.code is ErrorCode.OFFSET_OUT_OF_RANGE
-            assert starts(cluster) == {0: 0, 1: 0, 2: 0}
+            assert refused.outcome.reason == (
+                f"t-0 has no offset {offset}: valid offsets are 3 to 10, or -1 for all committed records"
+            )
+            assert starts(cluster) == {0: 3, 1: 3, 2: 3}
 
     run_seeded(3, scenario())
 
@@ -103,8 +107,10 @@ def test_delete_records_refuses_unknown_and_internal_partitions() -> None:
             await user.create_topics(NewTopic("__consumer_offsets", assignment={0: (0, 1, 2)}))
             internal = await delete(user, 0, TopicPartition("__consumer_offsets", 0))
             assert internal.outcome.code is ErrorCode.INVALID_TOPIC_EXCEPTION
-            unknown = await delete(user, 0, TopicPartition("t", 7))
-            assert unknown.outcome.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            unknown = await delete(user, 0, TopicPartition("__consumer_offsets", 7))
+            assert str(unknown.outcome) == (
+                "UNKNOWN_TOPIC_OR_PARTITION: __consumer_offsets-7: there is no such partition; its only partition is 0"
+            )
 
     run_seeded(5, scenario())
 
