@@ -261,10 +261,10 @@ class ClusterDirectory:
         created for the lock and contains no other file at the end, it is removed. Raises ClusterError after a
         minute of waiting.
         """
-        is_new = not self.path.exists()
         deadline = clock.now() + _LOCK_TIMEOUT_MS
         lock = self.path / "lock"
         while True:
+            is_new = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             with lock.open("ab") as file:
                 if try_lock(file) and _is_same_file(file, lock):

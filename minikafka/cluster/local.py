@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
-from collections.abc import Callable, Collection, Coroutine, Mapping
+import threading
+import weakref
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,22 +21,14 @@ from typing import Any, Final, TypeVar
 
 from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.errors import ConfigError, KafkaError
-from minikafka.base.model import TopicPartition
-from minikafka.base.ports import Clock, Rng
-from minikafka.cluster.directory import HOST, ClusterDirectory, ClusterError, ClusterRecord
+from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.cluster.launcher import POLL_MS, Launcher
+from minikafka.cluster.observed import WAIT_MS, ObservedCluster
 from minikafka.cluster.plan import BROKERS_MAX, PORT_MAX, Request, check_number
-from minikafka.cluster.processes import ProcessId, end, identify, kill
-from minikafka.cluster.running import RunningProcesses
-from minikafka.cluster.state import (
-    CALL_TIMEOUT_MS,
-    STATE_TIMEOUT_MS,
-    ClusterState,
-    brokers_know,
-    call_all,
-    read_state,
-)
+from minikafka.cluster.processes import end, identify, kill
+from minikafka.cluster.state import STATE_TIMEOUT_MS, ClusterState
 from minikafka.cluster.step_watch import find_blocked_broker
+from minikafka.cluster.temporary import TemporaryDirectory
 from minikafka.rpc.messages import (
     HOLD_STEP,
     RECONFIGURE,
@@ -45,14 +38,14 @@ from minikafka.rpc.messages import (
     encode_settings,
     encode_step,
 )
-from minikafka.runtime.clock import SystemClock, SystemRng
 
-LOCAL_KEYS: Final[Mapping[str, object]] = {"zookeeper.session.timeout.ms": 6_000}
-"""Defaults of a LocalCluster for broker keys, where they differ from Kafka's defaults."""
+LOCAL_KEYS: Final[Mapping[str, object]] = {
+    "zookeeper.session.timeout.ms": 2_000,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 5,
+}
+"""The broker keys whose default in a LocalCluster differs from Kafka's, to save time in tests (`docs/testing.md`)."""
 START_TIMEOUT_MS: Final = 60_000
-WAIT_MS: Final = 60_000
-SHOWN_MAX: Final = 5
-"""Maximum number of partitions in an error message."""
 NOTED_LINES: Final = 15
 """Number of lines of each broker's log that are added to an exception in a `with LocalCluster()` block."""
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
@@ -60,8 +53,17 @@ CONTROLLED_SHUTDOWN_MS: Final = 30_000
 
 T = TypeVar("T")
 
+_started: Final[weakref.WeakSet[LocalCluster]] = weakref.WeakSet()
+_started_lock: Final = threading.Lock()
 
-class LocalCluster:
+
+def started_clusters() -> list[LocalCluster]:
+    """Return the clusters that this Python process has started and not stopped."""
+    with _started_lock:
+        return list(_started)
+
+
+class LocalCluster(ObservedCluster):
     """ZooKeeper and brokers 1 … N on 127.0.0.1.
 
     `data`: the data directory (None: a temporary one, which `stop` removes). `config`: Kafka keys for all
@@ -72,9 +74,12 @@ class LocalCluster:
     ClusterError; `start` also raises ConfigError for invalid keys (in a `with` statement: ClusterError). The
     constructor raises TypeError if `brokers` or `port` is not a whole number.
 
+    Three keys have other defaults than Kafka's, so that tests take less time: zookeeper.session.timeout.ms=2000,
+    group.initial.rebalance.delay.ms=0 and offsets.topic.num.partitions=5. A ClusterConfig is used unchanged.
+
     `async with LocalCluster() as cluster` starts and stops the cluster. `with LocalCluster() as cluster` does
     this without an event loop. The last lines of each broker's log are added to an exception that leaves the
-    block.
+    block, and the logs are kept. Any thread and any event loop may call any method.
     """
 
     def __init__(
@@ -91,17 +96,13 @@ class LocalCluster:
         check_number("port", port, 0, PORT_MAX)
         if data == "":
             raise ValueError("data must not be '': name a directory, or None for a temporary one")
-        self._temporary = tempfile.TemporaryDirectory(prefix="minikafka-") if data is None else None
-        self.directory = ClusterDirectory(
-            Path(self._temporary.name if self._temporary else str(data))
-        )
+        self._temporary = TemporaryDirectory() if data is None else None
+        path = self._temporary.path if self._temporary else Path(str(data))
+        super().__init__(ClusterDirectory(path))
         if not isinstance(config, ClusterConfig):
             config = ClusterConfig(port=0, broker={**LOCAL_KEYS, **(config or {})})
         owner = identify(os.getpid()) if attached else None
         self._request = Request(brokers, port, config, zookeeper or config.zookeeper, owner)
-        self._clock: Clock = SystemClock()
-        self._rng: Rng = SystemRng()
-        self._running = RunningProcesses(self.directory, self._clock)
         self._blocking: BlockingCluster | None = None
         self.postponed: tuple[str, ...] = ()
         """Settings of the last `start` that cannot take effect while processes run."""
@@ -112,7 +113,7 @@ class LocalCluster:
         except BaseException as error:
             self._add_logs(error)
             if self._temporary is not None:
-                self._temporary.cleanup()
+                self._temporary.remove()
             if isinstance(error, ConfigError | OSError):
                 raise ClusterError(_text_of(error)) from error
             raise
@@ -143,9 +144,10 @@ class LocalCluster:
         blocking.close(error)
 
     def _add_logs(self, error: BaseException | None) -> None:
-        """Add the last lines of each broker's log to an exception, as notes below its traceback."""
+        """Add the last lines of each broker's log to an exception, as notes below its traceback; keep the logs."""
         if error is None or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             return
+        self.keep_logs()
         launcher = self._launcher()
         with suppress(ClusterError, OSError):  # a failure to read the logs must not hide `error`
             for broker_id in self.directory.logged_brokers():
@@ -153,29 +155,10 @@ class LocalCluster:
                 head = f"last lines of broker {broker_id} ({launcher.output(broker_id)}):"
                 error.add_note("\n  ".join([head, *(lines or ["no output"])]))
 
-    @property
-    def record(self) -> ClusterRecord:
-        """The content of `cluster.json`. Raises ClusterError if no cluster was started in the directory."""
-        return self.directory.read_existing()
-
-    @property
-    def bootstrap(self) -> str:
-        """The bootstrap servers: host:port of every broker, up or down."""
-        return self.record.bootstrap
-
-    @property
-    def metrics_urls(self) -> dict[int, str]:
-        """URLs of the brokers' Prometheus metrics, by broker id; brokers without metrics are left out."""
-        return {
-            broker.id: f"http://{HOST}:{broker.control_port}/metrics"
-            for broker in self.record.brokers
-            if self.directory.serves_metrics(broker.id)
-        }
-
-    @property
-    def zookeeper(self) -> str:
-        """The ZooKeeper connection string, host:port[/chroot]."""
-        return self.record.zookeeper
+    def keep_logs(self) -> None:
+        """Keep the logs, `directory.logs`, when `stop` removes a temporary data directory."""
+        if self._temporary is not None:
+            self._temporary.keep_logs()
 
     # Start and stop
 
@@ -189,6 +172,8 @@ class LocalCluster:
         brokers, the files of the data directory are restored too.
         """
         launcher = self._launcher()
+        with _started_lock:
+            _started.add(self)
         if broker_id is not None:
             self.record.broker(broker_id)
             await self._start(launcher, broker_id, timeout_ms)
@@ -227,12 +212,20 @@ class LocalCluster:
             await end(process, self._clock, CONTROLLED_SHUTDOWN_MS)
             return
         record = self.directory.read()
-        if self._temporary is not None:
-            await self._running.kill_all(self._running.every_process(record) if record else [])
-            self._temporary.cleanup()
-        elif record is not None:
+        if record is not None:
+            # The lock makes this call wait for a start in another thread.
             async with self.directory.locked(self._clock):
-                await self._running.end_all(record)
+                await self._end_all(self.directory.read() or record)
+        if self._temporary is not None:
+            self._temporary.remove()
+        with _started_lock:
+            _started.discard(self)
+
+    async def _end_all(self, record: ClusterRecord) -> None:
+        if self._temporary is not None:
+            await self._running.kill_all(self._running.every_process(record))
+        else:
+            await self._running.end_all(record)
 
     async def restart(self, broker_id: int) -> None:
         """Stop the broker if it runs, then start it with the same id, ports and data."""
@@ -358,130 +351,6 @@ class LocalCluster:
             if isinstance(answer, Exception) and self.process(broker) is not None:
                 raise ClusterError(f"broker {broker} did not {method.replace('_', ' ')}: {answer}")
 
-    # State
-
-    async def leader_of(self, topic: str, partition: int, timeout_ms: int = WAIT_MS) -> int:
-        """Return the id of the partition's leader; wait while the partition has no leader.
-
-        Raises ClusterError after `timeout_ms`, or after about a second if no broker knows the partition.
-        """
-        tp = TopicPartition(topic, partition)
-        state = await self.state()
-        if (leader := state.leader_of(topic, partition)) is not None:
-            return leader
-        if tp not in state.partitions and not await self._brokers_know(tp):
-            raise ClusterError(f"there is no partition {tp}", f"minikafka topics create {topic}")
-        state = await self._wait_for(
-            lambda state: state.leader_of(topic, partition) is not None,
-            f"{tp} has no leader",
-            timeout_ms,
-        )
-        leader = state.leader_of(topic, partition)
-        assert leader is not None
-        return leader
-
-    async def wait_for_isr(
-        self, topic: str, brokers: Collection[int] | None = None, timeout_ms: int = WAIT_MS
-    ) -> None:
-        """Wait until the ISR of every partition of `topic` equals `brokers` (None: all replicas).
-
-        Raises ClusterError after `timeout_ms`, or after about a second if no broker knows the topic.
-        """
-        known = {tp.topic for tp in (await self.state()).partitions}
-        if topic not in known and not await self._brokers_know(TopicPartition(topic, 0)):
-            raise ClusterError(f"there is no topic {topic}", f"minikafka topics create {topic}")
-        wanted = "full" if brokers is None else f"{sorted(brokers)}"
-        await self._wait_for(
-            lambda state: state.has_isr(topic, brokers),
-            f"not every ISR of {topic} became {wanted}",
-            timeout_ms,
-        )
-
-    async def wait_until_in_sync(self, timeout_ms: int = WAIT_MS) -> None:
-        """Wait until every partition has a leader, and its replicas on running brokers are in the ISR.
-
-        Partitions without a replica on a running broker are ignored. Raises ClusterError after `timeout_ms`.
-        """
-        deadline = self._clock.now() + timeout_ms
-        while behind := (await self.state()).not_in_sync(self._running.running_ids(self.record)):
-            if self._clock.now() >= deadline:
-                names = ", ".join(map(str, behind[:SHOWN_MAX]))
-                more = ", …" if len(behind) > SHOWN_MAX else ""
-                text = f"{names}{more} did not get all replicas in sync"
-                raise ClusterError(f"{text} within {timeout_ms / 1000:g} s")
-            await self._clock.sleep(POLL_MS)
-
-    async def _wait_for(
-        self, condition: Callable[[ClusterState], bool], failure: str, timeout_ms: int
-    ) -> ClusterState:
-        deadline = self._clock.now() + timeout_ms
-        while True:
-            state = await self.state()
-            if condition(state):
-                return state
-            if self._clock.now() >= deadline:
-                raise ClusterError(f"{failure} within {timeout_ms / 1000:g} s")
-            await self._clock.sleep(POLL_MS)
-
-    async def state(self) -> ClusterState:
-        """Return the current state of the cluster, as reported by the brokers that answer."""
-        return await self._state_of(self._running.running_ids(self.record))
-
-    async def _state_of(self, brokers: Collection[int]) -> ClusterState:
-        """Return the state that these brokers report. Paused brokers are not asked."""
-        ids = [id_ for id_ in self._running.answering_ids(self.record) if id_ in brokers]
-        return await read_state(self.directory, self.record, ids, self._clock, self._rng)
-
-    async def ask(
-        self,
-        method: str,
-        body: dict[str, Any],
-        timeout_ms: int = CALL_TIMEOUT_MS,
-        brokers: Collection[int] | None = None,
-    ) -> dict[int, Mapping[str, Any] | OSError | KafkaError]:
-        """Make one control-plane call to each of these brokers (None: all running brokers).
-
-        Return, by broker id, the response or the error of the call.
-        """
-        record = self.record
-        ids = self._running.running_ids(record) if brokers is None else brokers
-        return await call_all(
-            self.directory,
-            record,
-            ids,
-            method,
-            body,
-            self._clock,
-            self._rng,
-            timeout_ms=timeout_ms,
-        )
-
-    async def _brokers_know(self, tp: TopicPartition) -> bool:
-        record = self.record
-        return await brokers_know(record, self._running.running_ids(record), tp, self._clock)
-
-    # Processes
-
-    def process(self, broker_id: int) -> ProcessId | None:
-        """Return the process of a broker, even if a user started it directly; None if the broker is down."""
-        return self._running.broker(self.record, broker_id)
-
-    def zookeeper_process(self) -> ProcessId | None:
-        """Return the process of the managed ZooKeeper; None if ZooKeeper is down or not managed."""
-        record = self.directory.read()
-        return self._running.zookeeper(record) if record is not None else None
-
-    def is_running(self) -> bool:
-        """True if every process of the cluster runs, whether or not it serves clients yet."""
-        record = self.directory.read()
-        if record is None:
-            return False
-        brokers = len(self._running.running_ids(record)) == len(record.brokers)
-        return brokers and (not record.managed or self.zookeeper_process() is not None)
-
-    def _running_broker(self, broker_id: int) -> ProcessId:
-        return self._running.broker_or_error(self.record, broker_id)
-
 
 def _text_of(error: ConfigError | OSError) -> str:
     if isinstance(error, OSError) and error.strerror:
@@ -492,31 +361,23 @@ def _text_of(error: ConfigError | OSError) -> str:
 class BlockingCluster:
     """A LocalCluster for code without an event loop: each method returns when the action is done.
 
-    Created by `with LocalCluster() as cluster`. Methods raise ClusterError. All calls must come from the
-    thread that entered the block, because the processes end with that thread.
+    Created by `with LocalCluster() as cluster`. Methods raise ClusterError. Any thread may call any method, also
+    several threads at the same time.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
-        self._runner = asyncio.Runner()
         self._is_closed = False
 
     def open(self) -> BlockingCluster:
         """Start the cluster. Raises ClusterError if that fails, or if an event loop runs in this thread."""
-        try:
-            self._run(self._cluster.__aenter__())
-        except BaseException:
-            self._runner.close()
-            raise
+        self._run(self._cluster.__aenter__())
         return self
 
     def close(self, error: BaseException | None) -> None:
         """Stop the cluster. `error`: the exception that left the `with` block, or None."""
-        try:
-            self._run(self._cluster.__aexit__(type(error) if error else None, error, None))
-        finally:
-            self._is_closed = True
-            self._runner.close()
+        self._is_closed = True  # other threads start nothing more
+        _run(self._cluster.__aexit__(type(error) if error else None, error, None))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._is_closed:
@@ -524,9 +385,9 @@ class BlockingCluster:
             raise ClusterError("the cluster was stopped at the end of its with block")
         if asyncio._get_running_loop() is not None:
             work.close()
-            text = "an event loop is running in this thread"
-            raise ClusterError(f"{text}: use async with LocalCluster()")
-        return self._runner.run(work)
+            text = "an event loop is running in this thread: use async with LocalCluster()"
+            raise ClusterError(f"{text}, or await asyncio.to_thread(cluster.METHOD, …)")
+        return _run(work)
 
     @property
     def bootstrap(self) -> str:
@@ -552,6 +413,10 @@ class BlockingCluster:
     def zookeeper(self) -> str:
         """The ZooKeeper connection string, host:port[/chroot]."""
         return self._cluster.zookeeper
+
+    def keep_logs(self) -> None:
+        """Keep the logs, `directory.logs`, when the end of the `with` block removes a temporary data directory."""
+        self._cluster.keep_logs()
 
     def start(self, broker_id: int | None = None, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
         """Start one broker, or all brokers that are down; return when the brokers serve clients."""
@@ -595,6 +460,16 @@ class BlockingCluster:
         """Wait until the ISR of every partition of `topic` equals `brokers` (None: all replicas)."""
         self._run(self._cluster.wait_for_isr(topic, brokers, timeout_ms))
 
+    def wait_until_in_sync(self, timeout_ms: int = WAIT_MS) -> None:
+        """Wait until every partition has a leader, and its replicas on running brokers are in the ISR."""
+        self._run(self._cluster.wait_until_in_sync(timeout_ms))
+
     def state(self) -> ClusterState:
         """Return the current state of the cluster, as reported by the brokers that answer."""
         return self._run(self._cluster.state())
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    # With a factory, Runner does not change the current event loop of this thread.
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(work)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from minikafka.base.ports import Clock
+from minikafka.runtime.spawning import start_child
 
 END_GRACE_MS: Final = 10_000
 """Maximum time for a process to end after SIGTERM; then it is killed."""
@@ -114,7 +115,7 @@ def spawn(arguments: Sequence[str], log: Path) -> ProcessId:
 
 
 def _spawn(command: list[str], output: IO[bytes], environment: Mapping[str, str]) -> ProcessId:
-    child = subprocess.Popen(
+    child = start_child(
         command,
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -137,7 +138,10 @@ def _environment() -> dict[str, str]:
 
 
 def die_with(parent: int) -> None:
-    """Make the kernel kill this process when `parent` ends, or at once if `parent` has already ended."""
+    """Make the kernel kill this process when `parent` ends, or at once if `parent` has already ended.
+
+    More exactly, the kernel kills this process when the thread of `parent` that started it ends (see `start_child`).
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -22,6 +22,7 @@ from minikafka.cluster.processes import (
 )
 
 SIGNAL_POLL_MS: Final = 1
+SIGNAL_TIMEOUT_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,13 @@ class RunningProcesses:
         return [id_ for id_, process in found if process is not None and not is_paused(process)]
 
     async def set_paused(self, process: ProcessId, paused: bool) -> None:
-        """Send SIGSTOP or SIGCONT to a process, and wait until the signal has taken effect."""
+        """Send SIGSTOP or SIGCONT to a process, and wait until the signal has taken effect.
+
+        The wait is limited, because another thread may undo the effect at once.
+        """
         send_signal(process, signal.SIGSTOP if paused else signal.SIGCONT)
-        while is_alive(process) and is_paused(process) != paused:
+        deadline = self.clock.now() + SIGNAL_TIMEOUT_MS
+        while is_alive(process) and is_paused(process) != paused and self.clock.now() < deadline:
             await self.clock.sleep(SIGNAL_POLL_MS)
 
     async def end_all(self, record: ClusterRecord) -> None:

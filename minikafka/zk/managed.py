@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.ports import Clock
+from minikafka.runtime.spawning import start_child
 
 logger = logging.getLogger(__name__)
 
@@ -190,7 +191,7 @@ class ManagedZooKeeper:
             prefix = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())]
             command = prefix + command
         with self._log.open("ab") as output:
-            child = subprocess.Popen(
+            child = start_child(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -391,21 +391,35 @@ def test_interrupted_up_leaves_no_process(tmp_path: Path) -> None:
     assert not any(map(is_alive, started))
 
 
-def test_attached_cluster_ends_with_its_owner_process_and_can_be_started_again(
+OWNER = """
+import asyncio, os, sys, threading, time
+from minikafka import LocalCluster
+
+def start():
+    asyncio.run(LocalCluster(1, data=sys.argv[1]).start())
+
+thread = threading.Thread(target=start)
+thread.start()
+thread.join()
+while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+    time.sleep(0.001)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_cluster_outlives_the_thread_that_started_it_and_ends_with_the_process(
     tmp_path: Path,
 ) -> None:
-    code = (
-        "import asyncio, sys, time\nfrom minikafka import LocalCluster\n"
-        "async def main():\n    await LocalCluster(1, data=sys.argv[1]).start()\n"
-        "    print('up', flush=True); time.sleep(600)\nasyncio.run(main())"
-    )
     owner = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], env=ENVIRONMENT, stdout=subprocess.PIPE
+        [sys.executable, "-c", OWNER, str(tmp_path)], env=ENVIRONMENT, stdout=subprocess.PIPE
     )
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"up\n"
     cluster = LocalCluster(data=tmp_path)
     record = cluster.record
+    assert asyncio.run(cluster.state()).controller == 1
+    assert is_alive(record.zookeeper_process)
     owner.kill()
     owner.wait()
     owner.stdout.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from confluent_kafka import Producer
 from support.commands import ENVIRONMENT, call
 
 from minikafka import LocalCluster
-from minikafka.cluster.local import BlockingCluster
+from minikafka.cluster.local import LOCAL_KEYS, BlockingCluster
 
 ROOT = Path(__file__).parents[2]
 EXPECTED = {
@@ -54,6 +55,68 @@ def test_snippets_of_the_documents_run_as_printed(page: str, tmp_path: Path) -> 
     assert re.fullmatch(EXPECTED[page], output.strip()), output
 
 
+FAILING = """
+import os, threading
+
+def test_of_another_thread(cluster):
+    cluster.kill(2)
+    thread = threading.Thread(target=cluster.start)
+    thread.start()
+    thread.join()
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+        pass  # `join` returns slightly before the thread has ended
+    cluster.wait_until_in_sync()
+    assert sorted(cluster.state().answers) == [1, 2, 3]
+
+def test_that_fails(cluster):
+    cluster.stop(3)
+    assert "the cluster" == "as wanted"
+
+def test_that_passes(cluster):
+    cluster.start()
+"""
+
+
+def test_failed_test_with_the_documented_fixture_shows_its_broker_logs(tmp_path: Path) -> None:
+    [conftest] = re.findall(
+        r"^```python\n([^`]*?pytest_plugins[^`]*?)^```$",
+        (ROOT / "docs/testing.md").read_text(),
+        re.MULTILINE,
+    )
+    (tmp_path / "conftest.py").write_text(conftest)
+    (tmp_path / "test_it.py").write_text(FAILING)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:asyncio",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir=.",
+        ],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    _, *parts = re.split(
+        r"^-* ?log of broker (\d) during the test \((.*)\).*\n", done.stdout, flags=re.MULTILINE
+    )
+    assert parts[::3] == ["1", "2", "3"], done.stdout
+    assert "broker 3 has stopped" in parts[8]
+    assert "serves on" not in done.stdout  # the brokers started before this test
+    kept = [Path(path) for path in parts[1::3]]
+    assert f"cluster are in {kept[0].parent}\n" in done.stdout
+    assert kept[2].read_text().count("broker 3 serves on") == 2
+    assert [path.name for path in kept[0].parents[1].iterdir()] == ["logs"]
+    shutil.rmtree(kept[0].parents[1])
+
+
 def test_readme_names_missing_features_and_the_log_directory() -> None:
     text = (ROOT / "README.md").read_text()
     assert "## What is not here yet" in text
@@ -66,13 +129,19 @@ def test_readme_names_missing_features_and_the_log_directory() -> None:
         assert words in text
 
 
-def test_testing_page_lists_the_arguments_and_methods_of_local_cluster() -> None:
+def test_testing_page_lists_arguments_settings_and_methods_of_local_cluster() -> None:
     page = (ROOT / "docs" / "testing.md").read_text()
     arguments = LocalCluster.__init__.__annotations__.keys() - {"return"}
     assert [name for name in arguments if f"| `{name}` |" not in page] == []
+    defaults = page[page.index("## Settings of the brokers") : page.index("## Methods")]
+    rows = dict(re.findall(r"^\| `([a-z.]+)` \| (\d+) \|", defaults, re.MULTILINE))
+    assert rows == {key: str(value) for key, value in LOCAL_KEYS.items()}
+    assert all(f"{key}={value}" in str(LocalCluster.__doc__) for key, value in rows.items())
     table = page[page.index("## Methods") : page.index("## Errors")]
     named = set(re.findall(r"`(\w+)[(`]", table))
-    assert [name for name in named - {"with"} if not hasattr(LocalCluster, name)] == []
+    assert [
+        name for name in named - {"with", "timeout_ms"} if not hasattr(LocalCluster, name)
+    ] == []
     blocking = {name for name in vars(BlockingCluster) if not name.startswith("_")}
     assert blocking - named == {"open", "close", "record", "directory"}
 

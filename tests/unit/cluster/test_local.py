@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import minikafka
 from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, MinikafkaError
-from minikafka.cluster import ClusterError, LocalCluster, launcher
+from minikafka.cluster import ClusterError, LocalCluster, launcher, running
 from minikafka.cluster.directory import ClusterRecord
 from minikafka.cluster.launcher import Launcher
 from minikafka.cluster.local import BlockingCluster
@@ -171,6 +174,27 @@ def test_blocking_cluster_refuses_calls_after_its_with_block_has_ended(tmp_path:
     cluster.close(None)
     with pytest.raises(ClusterError, match="stopped at the end of its with block"):
         cluster.kill(1)
+
+
+def test_several_threads_call_methods_of_a_blocking_cluster_at_the_same_time(
+    tmp_path: Path, sleeper: ProcessId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "SIGNAL_TIMEOUT_MS", 20)
+    cluster = LocalCluster(1, data=tmp_path)
+    record = planned(cluster)
+    cluster.directory.write(record.with_broker(replace(record.broker(1), process=sleeper)))
+    blocking = BlockingCluster(cluster)
+    together = threading.Barrier(4)
+
+    def pause_and_resume() -> None:
+        together.wait(30)
+        for _ in range(5):
+            blocking.pause(1)
+            blocking.resume(1)
+
+    with ThreadPoolExecutor(together.parties) as pool:
+        for call in [pool.submit(pause_and_resume) for _ in range(together.parties)]:
+            call.result(30)
 
 
 @pytest.mark.parametrize(
@@ -354,6 +378,40 @@ def test_topics_are_replicated_by_default_without_a_configuration_file(
     planned(LocalCluster(data=tmp_path, config=ClusterConfig.parse("")))
     file = BrokerConfig.parse(cluster.directory.broker_file(brokers).read_text())
     assert (file.default_replication_factor, file.min_insync_replicas) == (1, 1)
+
+
+def test_default_settings_suit_tests_and_are_overridden_by_config(tmp_path: Path) -> None:
+    def settings(config: dict[str, object] | ClusterConfig) -> tuple[int, int, int]:
+        cluster = LocalCluster(1, data=tmp_path, config=config)
+        planned(cluster)
+        file = BrokerConfig.parse(cluster.directory.broker_file(1).read_text())
+        return (
+            file.zookeeper_session_timeout_ms,
+            file.group_initial_rebalance_delay_ms,
+            file.offsets_topic_num_partitions,
+        )
+
+    assert settings({}) == (2_000, 0, 5)
+    given: dict[str, object] = {
+        "zookeeper.session.timeout.ms": 9_000,
+        "group.initial.rebalance.delay.ms": 7,
+        "offsets.topic.num.partitions": 8,
+    }
+    assert settings(given) == (9_000, 7, 8)
+    assert settings(ClusterConfig()) == (18_000, 3_000, 50)
+
+
+async def test_logs_outlive_a_temporary_directory_after_a_failed_block() -> None:
+    for fails in (False, True):
+        cluster = LocalCluster(1)
+        planned(cluster)
+        log = cluster.directory.output("broker-1")
+        log.write_text("line\n")
+        error = RuntimeError("of the test") if fails else None
+        await cluster.__aexit__(type(error) if error else None, error, None)
+        assert await asyncio.to_thread(log.exists) == fails
+    assert names_in(cluster.directory.path) == ["logs"]
+    shutil.rmtree(cluster.directory.path)
 
 
 @pytest.mark.parametrize(("brokers", "replicas"), [(1, 1), (2, 2), (3, 3), (5, 3)])

@@ -1,0 +1,60 @@
+"""Starting child processes from one thread that lasts as long as this process.
+
+Linux sends a parent-death signal (prctl(2), PR_SET_PDEATHSIG) when the *thread* that started the child ends. A
+child that was started from a short-lived thread, such as one of `asyncio.to_thread`, would die with that thread.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Final
+
+_Child = subprocess.Popen[bytes]
+_Request = tuple[Callable[[], _Child], Future[_Child]]
+
+
+def start_child(command: Sequence[str], **options: Any) -> _Child:
+    """Return `subprocess.Popen(command, **options)`, called in the lasting thread. Raises OSError."""
+    started: Future[_Child] = Future()
+    _starter.requests().put((lambda: subprocess.Popen(command, **options), started))
+    return started.result()
+
+
+class _Starter:
+    """The lasting thread, which is created at the first request."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: SimpleQueue[_Request] | None = None
+
+    def requests(self) -> SimpleQueue[_Request]:
+        """Return the queue that the thread serves."""
+        with self._lock:
+            if self._requests is None:
+                self._requests = SimpleQueue()
+                # A daemon thread ends with the process; the interpreter waits for any other thread before it exits.
+                arguments = (self._requests,)
+                threading.Thread(
+                    target=_serve, args=arguments, name="minikafka-starter", daemon=True
+                ).start()
+            return self._requests
+
+
+def _serve(requests: SimpleQueue[_Request]) -> None:
+    while True:
+        start, started = requests.get()
+        try:
+            started.set_result(start())
+        except Exception as error:  # noqa: BLE001 - the caller gets every error
+            started.set_exception(error)
+        del start, started  # the next request may come much later
+
+
+_starter: Final = _Starter()
+# A forked child has no copy of the thread.
+os.register_at_fork(after_in_child=_starter.__init__)  # type: ignore[misc]
