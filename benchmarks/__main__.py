@@ -184,7 +184,11 @@ async def _cluster(bootstrap: str | None, *, checks_records: bool) -> AsyncItera
     if bootstrap is not None:
         yield _address(bootstrap)
         return
-    config = {"min.insync.replicas": 2, CHECK: checks_records}
+    config = {
+        "zookeeper.session.timeout.ms": 6_000,
+        "min.insync.replicas": 2,
+        CHECK: checks_records,
+    }
     async with LocalCluster(brokers=3, config=config) as cluster:
         yield _address(cluster.bootstrap)
 

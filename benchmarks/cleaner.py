@@ -189,8 +189,9 @@ async def measure_produce(records: int, rounds: int, seconds: float) -> None:
     settings = {"cleanup.policy": "compact", "segment.bytes": str(32 << 20)}
     resource = Resource(ResourceType.TOPIC, "compacted")
     found: dict[str, list[float]] = {NEVER: [], ALWAYS: []}
+    config = {"log.cleaner.backoff.ms": 100, "zookeeper.session.timeout.ms": 6_000}
     async with (
-        LocalCluster(1, config={"log.cleaner.backoff.ms": 100}) as cluster,
+        LocalCluster(1, config=config) as cluster,
         Client(cluster.bootstrap) as client,
     ):
         await client.create_topics(NewTopic("compacted", 1, 1, configs=settings))

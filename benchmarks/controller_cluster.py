@@ -88,7 +88,8 @@ async def measure(
     partitions: int, *, stop_the_controller: bool, settle_seconds: float
 ) -> tuple[Created, Moved]:
     """Start a cluster, create the partitions, then shut down one broker."""
-    async with LocalCluster(brokers=3) as cluster:
+    config = {"zookeeper.session.timeout.ms": 6_000}
+    async with LocalCluster(brokers=3, config=config) as cluster:
         topic = f"bench-{partitions}"
         addresses = {broker.id: ("127.0.0.1", broker.port) for broker in cluster.record.brokers}
         views = {id_: View(*address, topic) for id_, address in addresses.items()}

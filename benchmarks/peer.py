@@ -31,6 +31,7 @@ from benchmarks import closed_loop, kafka, lifetime, load_end_to_end, report
 from benchmarks.closed_loop import LoadError
 from benchmarks.load_produce import Scenario
 from minikafka import LocalCluster
+from minikafka.base.cluster_config import ClusterConfig
 from minikafka.cluster.directory import free_ports
 from minikafka.cluster.processes import die_with
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -124,7 +125,8 @@ class Minikafka:
 
     def __init__(self, settings: Mapping[str, object] = KEYS) -> None:
         config = {**settings, "minikafka.records.check.enable": False}
-        self._cluster = LocalCluster(len(BROKERS), config=config)
+        # A mapping would be combined with the defaults of LocalCluster, which differ from Kafka's.
+        self._cluster = LocalCluster(len(BROKERS), config=ClusterConfig(port=0, broker=config))
 
     @property
     def ports(self) -> Mapping[int, int]:

@@ -360,7 +360,7 @@ def main() -> None:
     options = parser.parse_args()
     machine = report.machine()
     print(machine, flush=True)
-    with LocalCluster(1) as cluster:
+    with LocalCluster(1, config={"zookeeper.session.timeout.ms": 6_000}) as cluster:
         figures = {
             title: rates
             for name, measure in PARTS.items()

@@ -34,6 +34,7 @@ from minikafka.history import History, verdict
 TOPIC = "chaos"
 PARTITIONS = 6
 BROKERS = 3
+CONFIG = {"zookeeper.session.timeout.ms": 6_000}
 TOPIC_CONFIG = {"min.insync.replicas": "2"}
 RATE = 5_000.0
 VALUE_BYTES = 100
@@ -73,7 +74,7 @@ def _positive(text: str) -> float:
 async def chaos(display: Display, seconds: float, seed: int, keep: str | None = None) -> bool:
     """Inject faults under load, read all records back, and show the verdict. True if the verdict is good."""
     display.say(f"seed {seed}")
-    async with LocalCluster(BROKERS, data=keep) as cluster:
+    async with LocalCluster(BROKERS, data=keep, config=CONFIG) as cluster:
         await in_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
         watch = IsrWatch(cluster, TOPIC)
         stream = Stream(cluster.bootstrap, TOPIC, records(), RATE)

@@ -26,6 +26,7 @@ from minikafka.cluster import LocalCluster
 
 TOPIC = "work"
 BROKERS = 3
+CONFIG = {"zookeeper.session.timeout.ms": 6_000, "offsets.topic.num.partitions": 50}
 SESSION_MS = 30_000
 QUIET_SECONDS = 2.0
 RECORDS_PER_SECOND = 20
@@ -148,7 +149,7 @@ def main() -> bool:
 
 async def roll(rounds: int, count: int) -> bool:
     """Restart every broker `rounds` times while the groups commit, and print the verdict."""
-    async with LocalCluster(BROKERS) as cluster:
+    async with LocalCluster(BROKERS, config=CONFIG) as cluster:
         await in_thread(create_topic, cluster.bootstrap, TOPIC, 1, {})
         groups = [Group(cluster.bootstrap, number) for number in range(count)]
         stop = threading.Event()

@@ -52,6 +52,7 @@ from minikafka.pipeline.check.anomalies import KINDS
 PARTITIONS = 4
 COPY_PARTITIONS = 3
 BROKERS = 3
+CONFIG = {"zookeeper.session.timeout.ms": 6_000}
 TOPIC_CONFIG = {"min.insync.replicas": "2"}
 RATE = 300.0
 VALUE_BYTES = 100
@@ -203,7 +204,7 @@ async def deaths(
     """Run producer, streams and faults together, then check the outputs. Return True if all checks passed."""
     display.say(f"seed {arguments.seed}")
     master = "local[2]" if standalone is None else standalone.master
-    async with LocalCluster(BROKERS) as cluster:
+    async with LocalCluster(BROKERS, config=CONFIG) as cluster:
         for topic, count in ((SOURCE, PARTITIONS), (COPY, COPY_PARTITIONS)):
             await in_thread(create_topic, cluster.bootstrap, topic, count, TOPIC_CONFIG)
         stream = Stream(cluster.bootstrap, SOURCE, records(), RATE)
