@@ -20,7 +20,16 @@ class LargeProduce:
     `close(reason)` after a failure.
     """
 
-    __slots__ = ("_clock", "_close", "_done", "_purgatory", "_steps", "_turns", "used")
+    __slots__ = (
+        "_clock",
+        "_close",
+        "_done",
+        "_is_waiting",
+        "_purgatory",
+        "_steps",
+        "_turns",
+        "used",
+    )
 
     def __init__(
         self,
@@ -36,6 +45,7 @@ class LargeProduce:
         self._done = done
         self._close = close
         self._steps: Generator[None, None, None] | None = None
+        self._is_waiting = False
         self.used = 0
         """Cost so far of the large Produce requests of this connection (see `Worker.used`)."""
 
@@ -61,20 +71,30 @@ class LargeProduce:
         self._end()
         self._close(reason)
 
+    def wait(self) -> None:
+        """Take no further step of the current request until `resume` is called."""
+        self._is_waiting = True
+
+    def resume(self) -> None:
+        """Continue the current request, if it waits."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self.proceed()
+
     def proceed(self) -> None:
-        """Ask `ColdTurns` for a turn, which is a time slice, if the current request has steps left."""
-        if self._steps is not None:
+        """Ask `ColdTurns` for a turn, which is a time slice, if the current request has steps left to take now."""
+        if self._steps is not None and not self._is_waiting:
             self._turns.ask(self)
 
     def work(self) -> None:
-        """Continue the request until it is done or `TURN_MS` have passed."""
+        """Continue the request until it is done, waits, or `TURN_MS` have passed."""
         steps = self._steps
         if steps is None:
             return
         until = self._clock.now() + TURN_MS
         try:
             next(steps)
-            while self._clock.now() < until and self._steps is steps:
+            while not self._is_waiting and self._clock.now() < until and self._steps is steps:
                 next(steps)
         except StopIteration:
             self._end()

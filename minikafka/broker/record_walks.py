@@ -1,15 +1,16 @@
 """Long checks of produced records, in steps that are spread over several turns of the event loop.
 
 A walk (`record/walk.py`) checks the records of one batch. Invariants: in one turn, all walks of a broker together
-take at most `TURN_MS` plus one step; then the event loop reads its sockets. At most `ACTIVE_MAX` requests have walks
-in progress, because such walks hold decompressed records in memory.
+take at most `TURN_MS` plus one step; then the event loop reads its sockets. All walks of a broker together hold at
+most `MEMORY_MAX` bytes of decompressed and recompressed records. Only a walk that needs more than this by itself may
+hold more, while no other walk holds anything. The other walks wait, and hold only their batches.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
@@ -21,80 +22,97 @@ logger = logging.getLogger(__name__)
 
 STEPS_MAX: Final = 64
 """Maximum number of steps in one turn, even if the clock stands still."""
-ACTIVE_MAX: Final = 2
+MEMORY_MAX: Final = 48 << 20
+"""Room for two snappy batches of 1 MiB, which inflate to at most 24 MB each."""
 _INVALID: Final = int(ErrorCode.INVALID_RECORD)
 
 
-class PendingWalks:
-    """The unfinished record checks (walks) of one Produce request. `done()` is called when all walks have ended.
+class PendingWalk:
+    """An unfinished walk. `done()` is called when the walk has ended, unless `RecordWalks.release` was called before.
 
-    After `cancel`, `done()` is not called.
+    `memory`: the largest number of bytes that the walk and its verdict take.
     """
 
-    __slots__ = ("_done", "_left")
+    __slots__ = ("done", "memory", "walk")
 
-    def __init__(self, walks: Sequence[Walk], done: Callable[[], None]) -> None:
-        self._left = deque(walks)
-        self._done: Callable[[], None] | None = done
+    def __init__(self, walk: Walk, done: Callable[[], None]) -> None:
+        self.walk = walk
+        self.done = done
+        self.memory = walk.memory()
 
-    def cancel(self) -> None:
-        """Drop the record checks (walks), and with them the buffer that the checks read."""
-        self._left.clear()
-        self._done = None
 
-    def step(self) -> bool:
-        """Take one step of the record check at the head of the queue; return False if no check is left."""
-        if self._left and not _step(self._left[0]):
-            self._left.popleft()
-        return bool(self._left)
+class RecordWalks:
+    """The queue of unfinished walks of a broker. Those for which there is memory take steps in rotation.
 
-    def finish(self) -> None:
-        """Call `done`, unless `cancel` was called."""
-        if self._done is not None:
-            self._done()
+    A walk keeps its memory until `release`, because its verdict can be a recompressed batch.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._active: deque[PendingWalk] = deque()
+        self._held: dict[PendingWalk, None] = {}
+        """The walks that have memory: the active ones, and those that have ended."""
+        self._used = 0
+        self._waiting: dict[PendingWalk, None] = {}
+        self._is_turn_due = False
+
+    def add(self, pending: PendingWalk) -> None:
+        """Queue a walk. Its next step is taken in a later turn of the event loop.
+
+        If there is no memory for the walk now, the walk begins again when there is, and frees its memory until then.
+        """
+        self._waiting[pending] = None
+        self._admit()
+        if pending in self._waiting:
+            pending.walk.restart()
+
+    def release(self, pending: PendingWalk) -> None:
+        """Free the memory of a walk whose verdict was used or is no longer needed. Do nothing the second time."""
+        if pending in self._waiting:
+            del self._waiting[pending]
+        elif pending in self._held:
+            del self._held[pending]
+            self._used -= pending.memory
+            if not pending.walk.is_done:
+                self._active.remove(pending)
+            self._admit()
+
+    def _admit(self) -> None:
+        """Give memory to waiting walks, in the order of their arrival."""
+        for pending in tuple(self._waiting):
+            if self._used and self._used + pending.memory > MEMORY_MAX:
+                break
+            del self._waiting[pending]
+            self._used += pending.memory
+            self._held[pending] = None
+            self._active.append(pending)
+        if self._active and not self._is_turn_due:
+            self._is_turn_due = True
+            self._clock.call_later(0, self._turn)
+
+    def _turn(self) -> None:
+        """Take steps of each active walk in rotation, until `TURN_MS` has passed or a walk has ended."""
+        self._is_turn_due = False
+        end = self._clock.now() + TURN_MS
+        for _ in range(STEPS_MAX):
+            if not self._active:
+                return
+            pending = self._active[0]
+            if not _step(pending.walk):
+                self._active.popleft()
+                pending.done()
+                break
+            self._active.rotate(-1)
+            if self._clock.now() >= end:
+                break
+        self._admit()
 
 
 def _step(walk: Walk) -> bool:
+    """Take one step; return False if it was the last."""
     try:
         return walk.step()
     except Exception:  # a bug in the broker, which must not block the connection for ever
         logger.exception("the records of a produce request could not be read")
         walk.end(_INVALID)
         return False
-
-
-class RecordWalks:
-    """The queue of Produce requests whose records are being checked; at most `ACTIVE_MAX` are checked concurrently."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._active: deque[PendingWalks] = deque()
-        self._waiting: deque[PendingWalks] = deque()
-        self._is_turn_due = False
-
-    def add(self, pending: PendingWalks) -> None:
-        """Queue the record checks of one request. The first check begins in a later turn of the event loop."""
-        self._waiting.append(pending)
-        self._schedule()
-
-    def _schedule(self) -> None:
-        while self._waiting and len(self._active) < ACTIVE_MAX:
-            self._active.append(self._waiting.popleft())
-        if self._active and not self._is_turn_due:
-            self._is_turn_due = True
-            self._clock.call_later(0, self._turn)
-
-    def _turn(self) -> None:
-        """Check some records of each active request in rotation, until `TURN_MS` has passed or a request is done."""
-        self._is_turn_due = False
-        end = self._clock.now() + TURN_MS
-        for _ in range(STEPS_MAX):
-            pending = self._active[0]
-            if not pending.step():
-                self._active.popleft()
-                pending.finish()
-                break
-            self._active.rotate(-1)
-            if self._clock.now() >= end:
-                break
-        self._schedule()

@@ -43,6 +43,12 @@ _LZ4_FAST: Final = 9
 _GZIP_WBITS: Final = 31
 _VARINT_BITS: Final = 63
 
+_ZSTD_SIZED_FOR: Final = 2 << 20
+"""Size of the records (bytes) for which the tables of the Zstandard compressor are chosen. With unknown size, level 22
+takes 656 MB."""
+_DEFLATER_MEMORY: Final = 512 << 10
+"""Memory of a compressor other than Zstandard."""
+
 DEFAULT_LEVELS: Final = {GZIP: -1, LZ4: _LZ4_FAST, ZSTD: 3}
 """Kafka's default compression levels."""
 
@@ -69,7 +75,9 @@ class Deflater:
             gzip = zlib.compressobj(level, wbits=_GZIP_WBITS)
             self._compress, self._finish = gzip.compress, gzip.flush
         elif codec == ZSTD:
-            zstd = zstandard.ZstdCompressor(level=level).compressobj()
+            zstd = zstandard.ZstdCompressor(
+                compression_params=_zstd_parameters(level)
+            ).compressobj()
             self._compress, self._finish = zstd.compress, zstd.flush
         elif codec == SNAPPY:
             self._parts.append(XERIAL_HEAD)
@@ -89,6 +97,18 @@ class Deflater:
         """Return all compressed bytes; `add` must not be called after this."""
         self._parts.append(self._finish())
         return b"".join(self._parts)
+
+
+def _zstd_parameters(level: int) -> zstandard.ZstdCompressionParameters:
+    return zstandard.ZstdCompressionParameters.from_level(level, source_size=_ZSTD_SIZED_FOR)
+
+
+def deflater_memory(codec: int, level: int | None = None) -> int:
+    """Return the bytes that a `Deflater` takes, without its compressed bytes."""
+    if codec != ZSTD:
+        return _DEFLATER_MEMORY
+    level = DEFAULT_LEVELS[ZSTD] if level is None else level
+    return _zstd_parameters(level).estimated_compression_context_size()
 
 
 def compress(codec: int, data: Buffer) -> bytes:

@@ -45,6 +45,8 @@ _SNAPPY_RATIO_MAX: Final = 22
 """Maximum compression ratio of snappy: 3 bytes can copy 64 bytes. A block that claims a higher ratio is refused."""
 _SNAPPY_LEAST_CLAIM: Final = 64
 _LZ4_RATIO_MAX: Final = 255
+_GZIP_MEMORY: Final = 96 << 10
+"""Memory of a gzip decompressor: its window and tables, and input that it has not used yet."""
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_SKIPPABLE: Final = 0x184D2A50
 _ZSTD_BLOCKS_AT_ONCE: Final = 64
@@ -54,6 +56,8 @@ _ZSTD_RESERVED: Final = 3
 _ZSTD_BLOCK_BYTES: Final = 128 << 10
 _ZSTD_WINDOW_MAX: Final = 128 << 20
 """Largest Zstandard window (bytes) that the Java client accepts."""
+_ZSTD_SCANNED_MAX: Final = 2_000
+"""Number of Zstandard blocks whose headers `memory_of` reads at most, which takes about a millisecond."""
 
 
 def inflate(codec: int, data: memoryview) -> Iterator[Buffer]:
@@ -62,6 +66,21 @@ def inflate(codec: int, data: memoryview) -> Iterator[Buffer]:
     if inflater is None:
         raise CorruptBatch(f"compression codec {codec} is unknown")
     return inflater(data)
+
+
+def memory_of(codec: int, data: memoryview) -> int:
+    """Return an upper limit for the bytes that `inflate` holds in memory while it waits for the next call.
+
+    The limit follows from the headers in `data`. Nothing is decompressed.
+    """
+    if codec == SNAPPY:
+        return _snappy_memory(data)
+    if codec == LZ4:
+        block_max = 1 << (8 + 2 * (data[5] >> 4 & 7)) if len(data) > 5 else 0
+        return min(block_max, _LZ4_RATIO_MAX * len(data))
+    if codec == ZSTD:
+        return 2 * _ZSTD_BLOCK_BYTES + _zstd_memory(data)
+    return _GZIP_MEMORY if codec == GZIP else 0
 
 
 def _slices(data: memoryview) -> Iterator[Buffer]:
@@ -88,7 +107,20 @@ def _gunzip(data: memoryview) -> Iterator[bytes]:
         position -= len(inflater.unused_data)
 
 
-def _unsnap(data: memoryview) -> Iterator[bytes]:
+def _snappy_memory(data: memoryview) -> int:
+    """Return an upper limit for the size of one decompressed block."""
+    most = min(CHUNK_MAX, max(_SNAPPY_LEAST_CLAIM, _SNAPPY_RATIO_MAX * len(data)))
+    if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+        return most
+    claim = 0
+    for shift, byte in enumerate(data[:5]):
+        claim |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            break
+    return min(most, claim)
+
+
+def _unsnap(data: memoryview) -> Iterator[Buffer]:
     """Yield the decompressed blocks of snappy-java streams, or of one block without framing (librdkafka)."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         yield _snappy_block(data)
@@ -109,18 +141,20 @@ def _unsnap(data: memoryview) -> Iterator[bytes]:
         position += size
 
 
-def _snappy_block(block: memoryview) -> bytes:
+def _snappy_block(block: memoryview) -> bytearray:
     compressed = bytes(block)
     try:
         size = cramjam.snappy.decompress_raw_len(compressed)
         if size > max(_SNAPPY_LEAST_CLAIM, _SNAPPY_RATIO_MAX * len(compressed)) or size > CHUNK_MAX:
             raise CorruptBatch(f"a snappy block of {len(compressed)} bytes declares {size} bytes")
-        return bytes(cramjam.snappy.decompress_raw(compressed))
+        out = bytearray(size)
+        cramjam.snappy.decompress_raw_into(compressed, out)
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"records are not snappy: {error}") from None
+    return out
 
 
-def _unlz4(data: memoryview) -> Iterator[bytes]:
+def _unlz4(data: memoryview) -> Iterator[Buffer]:
     """Yield the decompressed blocks of one LZ4 frame. As in Java, blocks must be independent.
 
     As in Java, bytes after the frame are ignored.
@@ -155,14 +189,15 @@ def _unlz4(data: memoryview) -> Iterator[bytes]:
         position = stop
 
 
-def _lz4_block(block: memoryview, descriptor: bytes, block_max: int) -> bytes:
+def _lz4_block(block: memoryview, descriptor: bytes, block_max: int) -> Buffer:
     """Decompress one block as a separate frame, so that its checksum is verified; return the content."""
     frame = b"".join((LZ4_MAGIC, descriptor, bytes((_checksum_byte(descriptor),)), block, bytes(4)))
     out = bytearray(min(block_max, _LZ4_RATIO_MAX * len(block)))
     try:
-        return bytes(memoryview(out)[: cramjam.lz4.decompress_into(frame, out)])
+        size = cramjam.lz4.decompress_into(frame, out)
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"records are not LZ4: {error}") from None
+    return memoryview(out)[:size]
 
 
 def _checksum_byte(descriptor: bytes) -> int:
@@ -214,6 +249,57 @@ def _unzstd(data: memoryview) -> Iterator[bytes]:
             except zstandard.ZstdError as error:
                 raise CorruptBatch(f"records are not Zstandard: {error}") from None
             begin = position
+
+
+def _zstd_memory(data: memoryview) -> int:
+    """Return an upper limit for the memory of a decompressor: the largest window of a frame, or the whole content.
+
+    If `data` has too many blocks to read all their headers, the limit is the largest window that is accepted.
+    """
+    position = window = blocks = 0
+    while position + 8 <= len(data):
+        (magic,) = _LITTLE_UINT.unpack_from(data, position)
+        if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE:
+            position += 8 + _LITTLE_UINT.unpack_from(data, position + 4)[0]
+            blocks += 1
+        elif magic == _ZSTD_MAGIC:
+            window = max(window, _zstd_window(data, position))
+            position, found = _zstd_end(data, position, _ZSTD_SCANNED_MAX - blocks)
+            blocks += found
+        else:
+            break
+        if blocks >= _ZSTD_SCANNED_MAX:
+            return _ZSTD_WINDOW_MAX
+    return min(window, blocks * _ZSTD_BLOCK_BYTES)
+
+
+def _zstd_window(data: memoryview, position: int) -> int:
+    """Return the window size of the frame at this position. The whole header may be missing."""
+    descriptor = data[position + 4]
+    if not descriptor & 0x20:
+        window = data[position + 5]
+        base = 1 << (10 + (window >> 3))
+        return min(base + (base >> 3) * (window & 7), _ZSTD_WINDOW_MAX)
+    stop = (
+        position + 5 + _zstd_header_bytes(descriptor)
+    )  # a single segment: the window is the content
+    begin = position + 5 + (0, 1, 2, 4)[descriptor & 3]
+    size = int.from_bytes(data[begin:stop], "little") + (256 if stop - begin == 2 else 0)
+    return min(size, _ZSTD_WINDOW_MAX)
+
+
+def _zstd_end(data: memoryview, position: int, most: int) -> tuple[int, int]:
+    """Return (end of the frame at this position, its number of blocks). Stop after `most` blocks."""
+    descriptor = data[position + 4]
+    position += 5 + _zstd_header_bytes(descriptor)
+    blocks = 0
+    is_last = False
+    while not is_last and blocks < most and position + 3 <= len(data):
+        head = data[position] | data[position + 1] << 8 | data[position + 2] << 16
+        is_last = bool(head & 1)
+        position += 3 + (1 if head >> 1 & 3 == _ZSTD_REPEATED else head >> 3)
+        blocks += 1
+    return position + (4 if descriptor & 0x04 else 0), blocks
 
 
 def _zstd_header_bytes(descriptor: int) -> int:

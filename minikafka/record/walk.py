@@ -4,8 +4,8 @@ Kafka's LogValidator makes the same check at every append. An unreadable batch w
 because the consumer's position cannot move beyond the batch. Records are inflated in chunks and walked in groups
 of whole records by the compiled reader of aiokafka. Records that this reader refuses are walked again in
 Python, because the reader also refuses header keys that are not UTF-8, which Kafka accepts. Records of more than
-32 KiB are walked only in Python. Invariant: one step takes less than 5 ms, and a walk keeps at most two chunks in
-memory.
+32 KiB are walked only in Python. Invariant: one step takes less than 5 ms, and a walk keeps at most `Walk.memory()`
+bytes in memory. `Walk.restart` frees this memory.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ from minikafka.record.batch import (
     OVERHEAD,
     Header,
 )
-from minikafka.record.codecs import Deflater, crc32c, read_varint
-from minikafka.record.inflate import GZIP, LZ4, NONE, SNAPPY, ZSTD, inflate
+from minikafka.record.codecs import Deflater, crc32c, deflater_memory, read_varint
+from minikafka.record.inflate import GZIP, LZ4, NONE, SNAPPY, ZSTD, inflate, memory_of
 
 AT_ONCE_BYTES: Final = 64 << 10
 """Maximum size of an uncompressed batch that is walked in one step. The step takes at most 1.6 ms."""
 STEPS_AT_ONCE: Final = 4
-"""Number of steps of a walk that are taken without a pause: enough for a small compressed batch."""
+"""Number of steps of a walk that are taken without a pause: enough for a small compressed batch. A batch of more than
+`AT_ONCE_BYTES` needs more steps."""
 KEEP: Final = -1
 """Value of `RecordRules.codec` that keeps the producer's codec; smaller than every codec."""
 _CODECS: Final = {
@@ -57,6 +58,10 @@ _CODECS: Final = {
 }
 
 _PIECE_BYTES: Final = 32 << 10
+_STREAM_BYTES: Final = 4 * _PIECE_BYTES
+"""Memory of a `_Stream`, and of the objects around it."""
+_RATIOS_MAX: Final = {NONE: 1, GZIP: 1032, SNAPPY: 22, LZ4: 255}
+"""Maximum compression ratio by codec; Zstandard has no such limit."""
 _OVERREAD: Final = bytes(64)
 """The compiled reader may read up to this many bytes after the end of a batch before it checks a length."""
 _VARINT_MAX: Final = 5
@@ -264,8 +269,7 @@ class Walk:
         "_batch",
         "_deflater",
         "_header",
-        "_needs_keys",
-        "_size_max",
+        "_rules",
         "_span",
         "_steps",
         "inflated",
@@ -279,16 +283,32 @@ class Walk:
         self._batch = batch
         self._span = span
         self._header = header
-        self._needs_keys = rules.needs_keys
-        self._size_max = rules.size_max
-        self._deflater: tuple[int, Deflater] | None = None
-        if rules.codec not in (KEEP, header[ATTRIBUTES] & CODEC_MASK):
-            self._deflater = rules.codec, Deflater(rules.codec, rules.level)
+        self._rules = rules
+        self._deflater: Deflater | None = None
+        self.verdict: int | bytearray = 0
+        self.is_done = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin from the first record again; free the memory of the steps so far."""
+        self._deflater = None
         self._steps = self._walk()
         self.inflated = 0
         """Number of decompressed bytes so far."""
-        self.verdict: int | bytearray = 0
-        self.is_done = False
+
+    def memory(self) -> int:
+        """Return the largest number of bytes that the walk and its verdict take, without the batch itself."""
+        rules, codec = self._rules, self._header[ATTRIBUTES] & CODEC_MASK
+        size = _STREAM_BYTES + memory_of(codec, self._batch[HEADER_BYTES:])
+        if self._is_recompressed():
+            ratio = _RATIOS_MAX.get(codec, rules.size_max)
+            size += deflater_memory(rules.codec, rules.level)
+            size += 2 * min(rules.size_max, ratio * len(self._batch))
+        return size
+
+    def _is_recompressed(self) -> bool:
+        """True if the topic has a codec of its own, with which the batch is not compressed yet."""
+        return self._rules.codec not in (KEEP, self._header[ATTRIBUTES] & CODEC_MASK)
 
     def step(self) -> bool:
         """Take one step; return False if this was the last step."""
@@ -305,6 +325,8 @@ class Walk:
         self.is_done = True
 
     def _walk(self) -> Generator[None, None, int | bytearray]:
+        if self._is_recompressed():
+            self._deflater = Deflater(self._rules.codec, self._rules.level)
         stream = _Stream(self._chunks())
         left = self._header[COUNT]
         try:
@@ -321,12 +343,12 @@ class Walk:
                     left -= 1
                 elif not stream.more():
                     return _INVALID
-                if self._deflater is not None and self._deflater[1].size > self._size_max:
+                if self._deflater is not None and self._deflater.size > self._rules.size_max:
                     return _TOO_LARGE
                 yield
             while stream.position == len(stream.data):
                 if not stream.more():
-                    return 0 if self._deflater is None else self._recompressed(*self._deflater)
+                    return 0 if self._deflater is None else self._recompressed(self._deflater)
                 yield
         except _OutsideOfSpan:
             return _INVALID_TIMESTAMP
@@ -348,16 +370,17 @@ class Walk:
             for start in range(0, len(view) or 1, _PIECE_BYTES):
                 piece = view[start : start + _PIECE_BYTES]
                 if self._deflater is not None:
-                    self._deflater[1].add(piece)
+                    self._deflater.add(piece)
                 yield piece
 
-    def _recompressed(self, codec: int, deflater: Deflater) -> bytearray:
+    def _recompressed(self, deflater: Deflater) -> bytearray:
         """Return the batch with the recompressed records and a header with new length, codec and CRC."""
         batch = bytearray(self._batch[:HEADER_BYTES])
         batch += deflater.finish()
+        self._deflater = None
         header = list(self._header)
         header[BATCH_LENGTH] = len(batch) - OVERHEAD
-        header[ATTRIBUTES] = header[ATTRIBUTES] & ~CODEC_MASK | codec
+        header[ATTRIBUTES] = header[ATTRIBUTES] & ~CODEC_MASK | self._rules.codec
         HEADER.pack_into(batch, 0, *header)
         _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
         return batch
@@ -365,7 +388,9 @@ class Walk:
     def _read_group(self, records: bytes, count: int) -> bool:
         group = memoryview(b"".join((_group_head(count), records, _OVERREAD)))
         base = self._header[BASE_TIMESTAMP]
-        return _reads_well(group[: HEADER_BYTES + len(records)], self._needs_keys, self._span, base)
+        return _reads_well(
+            group[: HEADER_BYTES + len(records)], self._rules.needs_keys, self._span, base
+        )
 
     def _read_each(self, records: bytes, count: int) -> Generator[None, None, None]:
         """Walk, in Python, whole records that the compiled reader refused. Raises CorruptBatch."""
@@ -385,7 +410,7 @@ class Walk:
             _check_span((timestamp,), self._span, self._header[BASE_TIMESTAMP])
         _, stream.position = _varint(stream.data, stream.position)  # offset
         key, stream.position = _varint(stream.data, stream.position)
-        if key < 0 and self._needs_keys:
+        if key < 0 and self._rules.needs_keys:
             raise CorruptBatch("a record of a compacted topic has no key")
         yield from stream.skip(key, end)
         yield from stream.fill()

@@ -22,7 +22,7 @@ Deliberately ignored: transactional ids, and the offsets in a produced batch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from typing import Final, Literal, TypeAlias
 
@@ -33,13 +33,13 @@ from minikafka.base.ports import Clock
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.large_produce import LargeProduce
 from minikafka.broker.produce_response import Topics, encoder
-from minikafka.broker.record_walks import PendingWalks
+from minikafka.broker.record_walks import PendingWalk
 from minikafka.broker.refused_batches import RETRIABLE, Refusal, producer_of
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection
 from minikafka.record.batch import CODEC_MASK
 from minikafka.record.inflate import ZSTD
-from minikafka.record.walk import STEPS_AT_ONCE, Walk, judge
+from minikafka.record.walk import AT_ONCE_BYTES, STEPS_AT_ONCE, Walk, judge
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import (
     ALREADY,
@@ -123,8 +123,9 @@ class ProduceApi:
     sent the response, and may append a later batch before the refused batch.)
 
     A walk (`record/walk.py`) checks the records of one batch before the batch is appended. If the walks of a
-    request take long, the connection keeps the request in its buffer and handles no later request. After the walks,
-    `resume()` makes the connection pass the request to `on_request` again.
+    request take long, the request is handled in steps (`LargeProduce`), one partition after the other: each batch
+    is appended as soon as it is walked. The connection keeps the request in its buffer and handles no later
+    request. After the last step, `resume()` makes the connection pass the request to `on_request` again.
     """
 
     __slots__ = (
@@ -145,6 +146,7 @@ class ProduceApi:
         "replicas",
         "resume",
         "verdicts",
+        "walk",
         "walked",
         "walks_all",
         "wall_ms",
@@ -171,8 +173,10 @@ class ProduceApi:
         )
         self.is_handled = False
         """True if the frame that was held back has been handled in steps and needs no further work."""
-        self.pending: PendingWalks | LargeProduce | None = None
+        self.pending: LargeProduce | None = None
         """The work that must end before the held-back frame is handled; None if no frame is held back."""
+        self.walk: tuple[int, PendingWalk] | None = None
+        """Position of a batch of the held-back frame, and the walk that must end before the batch is appended."""
         self.verdicts: dict[int, int | Walk] = {}
         """Position of a batch in the buffer -> the error code of its records, or the walk that checks them."""
         self.parts = 0
@@ -209,13 +213,19 @@ class ProduceApi:
             self.wall_ms = self.clock.wall_ms()
             if self.refused:  # once per tick is enough: a tick sends responses only at its end
                 self._forget_sent_refusals()
+            if self.is_handled:  # a held-back frame is the first of its tick
+                self.is_handled = False
+                return None
         head_end = start + CLIENT_ID + self.head_size
         head = self.memo.get(view[start + CLIENT_ID : head_end].tobytes())
         if head is not None and head.version == version and not head.partition.log_append_time:
             records = single_records(buf, head_end, end, version)
             if records >= 0:
                 stop = end - 3 if version >= _FLEXIBLE_SINCE else end
-                return self._append_one(buf, view, records, stop, correlation, head)
+                if self._append_one(buf, view, records, stop, correlation, head):
+                    return None
+                decoding = decode_in_steps(buf, body, end, version)
+                return self._begin_steps(buf, view, decoding, correlation, version)
         return self._append_any(buf, view, version, correlation, start, body, end)
 
     def end_connection(self) -> None:
@@ -223,6 +233,8 @@ class ProduceApi:
         if self.pending is not None:
             self.pending.cancel()
             self.pending = None
+        if self.walk is not None:
+            self._release_walk(self.walk[0])
         self.refused.clear()  # break the reference cycle of refusals and responses
 
     def _append_one(
@@ -233,8 +245,8 @@ class ProduceApi:
         end: int,
         correlation: int,
         head: SingleHead,
-    ) -> Held:
-        """Append the only batch of a request. Return AGAIN if later turns of the event loop must finish its check."""
+    ) -> bool:
+        """Append the only batch of a request. Return False if later turns of the event loop must finish its check."""
         partition = head.partition
         acks = head.acks
         size = end - start
@@ -247,7 +259,7 @@ class ProduceApi:
                 buf, view, start, end, invalid = _outcome(verdict, buf, view, start, end)
             else:
                 self._hold(start, verdict)
-                return AGAIN
+                return False
         required = self.purgatory.append(
             partition, buf, view, start, end, acks, self.now, self.wall_ms, False, invalid
         )
@@ -278,7 +290,7 @@ class ProduceApi:
                 self.purgatory.ready[answers] = None
         else:
             self.purgatory.finished_produces += 1
-        return None
+        return True
 
     # ---- the general path
 
@@ -294,19 +306,14 @@ class ProduceApi:
     ) -> Held:
         if not _VERSION_MIN <= version <= _VERSION_MAX:
             raise ProtocolViolation(f"Produce version {version} is not supported")
-        if self.is_handled:
-            self.is_handled = False
-            return None
         decoding = decode_in_steps(buf, body, end, version)
         request = next(decoding)
         if request is not None:
             self.parts += sum(len(parts) for _, parts in request.topics)
         if request is None or end - body > _LARGE_BYTES or self.parts > _PARTS_MAX:
-            self.pending = self.large
             rest = chain((request,), decoding)
-            steps = self._large_steps(buf, view, rest, correlation, version)
-            self.large.begin(steps, has_many=request is None)
-            return AGAIN
+            has_many = request is None
+            return self._begin_steps(buf, view, rest, correlation, version, has_many=has_many)
         acks = request.acks
         is_valid = -1 <= acks <= 1
         if request.head_end and version >= _ZSTD_SINCE and not self.refused and is_valid:
@@ -314,9 +321,11 @@ class ProduceApi:
             head = self._remember(memo_key, request, version)
             part = request.topics[0][1][0]
             if head is not None and part.start >= 0 and part.end + tail_bytes(version) == end:
-                return self._append_one(buf, view, part.start, part.end, correlation, head)
+                if self._append_one(buf, view, part.start, part.end, correlation, head):
+                    return None
+                return self._begin_steps(buf, view, iter((request,)), correlation, version)
         if is_valid and not self._walk_all(view, request):
-            return AGAIN
+            return self._begin_steps(buf, view, iter((request,)), correlation, version)
         topics: Topics = [
             (
                 topic,
@@ -324,6 +333,7 @@ class ProduceApi:
             )
             for topic, parts in request.topics
         ]
+        self.verdicts.clear()
         self._queue(topics, acks, request.timeout_ms, correlation, version)
         return None
 
@@ -404,7 +414,23 @@ class ProduceApi:
             number, 0, partition.appended_base, append_time, partition, required
         )
 
-    # ---- requests of many partitions
+    # ---- requests that are handled in steps
+
+    def _begin_steps(
+        self,
+        buf: bytearray,
+        view: memoryview,
+        decoding: Iterator[ProduceRequest | None],
+        correlation: int,
+        version: int,
+        *,
+        has_many: bool = False,
+    ) -> Literal[Again.AGAIN]:
+        """Begin to handle a request in steps: it is large, or its records take long to check."""
+        self.pending = self.large
+        steps = self._large_steps(buf, view, decoding, correlation, version)
+        self.large.begin(steps, has_many=has_many)
+        return AGAIN
 
     def _large_steps(
         self,
@@ -414,7 +440,7 @@ class ProduceApi:
         correlation: int,
         version: int,
     ) -> Steps:
-        """Decode a large request, queue an entry for its response, then append partition by partition."""
+        """Decode a request, queue an entry for its response, then append partition by partition."""
         while (request := next(decoding)) is None:
             yield
         topics: Topics = [(topic, []) for topic, _ in request.topics]
@@ -425,6 +451,7 @@ class ProduceApi:
             for part in parts:
                 yield from self._walked(view, topic, part)
                 answer = self._append_part(buf, view, topic, part, request.acks, version)
+                self._release_walk(part.start)
                 answers.append(answer)
                 if request.acks:
                     self.answers.add_part(multi, answer)
@@ -454,7 +481,7 @@ class ProduceApi:
             self.close()
 
     def _walked(self, view: memoryview, topic: bytes, part: PartitionRecords) -> Steps:
-        """Check the records of one partition in steps. `verdicts` keeps the outcome until the batch is appended."""
+        """Wait until the records of one partition are checked. `verdicts` keeps the outcome until the append."""
         number, start, end = part
         partition = self.replicas.find(topic, number)
         if partition is None or start < 0:
@@ -462,16 +489,19 @@ class ProduceApi:
         if self.walks_all or partition.record_rules.is_demanding:
             self.walked = 0
             verdict = self._verdict(partition, view, start, end)
-            if isinstance(verdict, Walk):
-                while not verdict.is_done:
-                    self.purgatory.finish_tick(self.now)
-                    yield
-                    verdict.step()
+            if isinstance(verdict, Walk) and not verdict.is_done:
+                self._hold(start, verdict)
+                self.purgatory.finish_tick(self.now)
+                self.large.wait()
+                yield
+                self.now, self.wall_ms = self.clock.now(), self.clock.wall_ms()
             self.verdicts[start] = verdict
 
     def _large_done(self) -> None:
         self.is_handled = True
-        self._walks_done()
+        self.pending = None
+        self.verdicts.clear()
+        self.resume()
 
     def _large_failed(self, reason: str) -> None:
         self.pending = None
@@ -489,7 +519,7 @@ class ProduceApi:
         verdict = judge(view, start, end, rules, _WALKED_MAX - self.walked, self.wall_ms)
         if isinstance(verdict, int):
             self._count_walked(end - start)
-        elif self.walked < _WALKED_MAX:
+        elif self.walked < _WALKED_MAX and end - start <= AT_ONCE_BYTES:
             for _ in range(STEPS_AT_ONCE):
                 if not verdict.step():
                     break
@@ -502,34 +532,40 @@ class ProduceApi:
             self.walked = _WALKED_MAX
 
     def _walk_all(self, view: memoryview, request: ProduceRequest) -> bool:
-        """Check the records of a request, where required. Return False if the checks will be finished later."""
-        verdicts: dict[int, int | Walk] = {}
+        """Check the records of a request, where required. Return False if one of the checks takes longer.
+
+        Then the later checks have not begun, and the recompressed batches of the earlier ones are dropped.
+        """
+        self.verdicts.clear()
         for topic, parts in request.topics:
             for number, start, end in parts:
                 partition = self.replicas.find(topic, number)
                 if partition is None or start < 0:
                     continue
                 if self.walks_all or partition.record_rules.is_demanding:
-                    verdicts[start] = self._verdict(partition, view, start, end)
-        self.verdicts = verdicts
-        walks = [verdict for verdict in verdicts.values() if isinstance(verdict, Walk)]
-        return self._are_done(walks)
+                    verdict = self._verdict(partition, view, start, end)
+                    if isinstance(verdict, Walk) and not verdict.is_done:
+                        self.verdicts = {at: it for at, it in self.verdicts.items() if it == 0}
+                        self._hold(start, verdict)
+                        return False
+                    self.verdicts[start] = verdict
+        return True
 
     def _hold(self, start: int, walk: Walk) -> None:
+        """Let later turns of the event loop finish this check, unless they do already."""
         self.verdicts[start] = walk
-        self._are_done([walk])
+        if self.walk is not None and self.walk[0] != start:
+            self._release_walk(self.walk[0])
+        if self.walk is None:
+            pending = PendingWalk(walk, self.large.resume)
+            self.walk = start, pending
+            self.replicas.walks.add(pending)
 
-    def _are_done(self, walks: Sequence[Walk]) -> bool:
-        """Return True if these checks of records are done. Otherwise schedule the checks and postpone the request."""
-        left = [walk for walk in walks if not walk.is_done]
-        if left:
-            self.pending = PendingWalks(left, self._walks_done)
-            self.replicas.walks.add(self.pending)
-        return not left
-
-    def _walks_done(self) -> None:
-        self.pending = None
-        self.resume()
+    def _release_walk(self, start: int) -> None:
+        """Free the memory of the walk of the batch at this position, if later turns have finished it."""
+        if self.walk is not None and self.walk[0] == start:
+            self.replicas.walks.release(self.walk[1])
+            self.walk = None
 
     # ---- responses and refusals
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -18,7 +19,8 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.record_walks import ACTIVE_MAX, PendingWalks, RecordWalks
+from minikafka.broker.apis import produce as produce_api
+from minikafka.broker.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
 from minikafka.client import NewTopic
 from minikafka.client.admin_results import Resource, ResourceType
 from minikafka.log.log import Log
@@ -61,10 +63,14 @@ class Turns:
         self.walks = RecordWalks(cast("Any", self.loop))
         self.done: list[str] = []
 
-    def add(self, name: str, *walks: Walk) -> PendingWalks:
-        pending = PendingWalks(walks, lambda: self.done.append(name))
+    def add(self, name: str, walk: Walk) -> PendingWalk:
+        pending = PendingWalk(walk, lambda: self.end(name, pending))
         self.walks.add(pending)
         return pending
+
+    def end(self, name: str, pending: PendingWalk) -> None:
+        self.done.append(name)
+        self.walks.release(pending)
 
     def all(self) -> Iterator[list[str]]:
         """Run event loop turns until no timer is due; after each turn, yield the names of the finished requests."""
@@ -86,13 +92,6 @@ def test_record_check_does_not_begin_before_the_next_event_loop_turn(turns: Turn
     assert (one.is_done, one.verdict) == (True, 0)
 
 
-def test_record_check_of_a_request_ends_when_all_its_batches_are_checked(turns: Turns) -> None:
-    good, bad = walk(), walk(count=2)
-    turns.add("a", good, bad)
-    assert [*turns.all()][-1] == ["a"]
-    assert (good.verdict, bad.verdict) == (0, ErrorCode.INVALID_RECORD)
-
-
 def test_long_record_check_does_not_delay_a_short_one(turns: Turns) -> None:
     turns.add("long", walk(300))
     turns.add("short", walk())
@@ -112,13 +111,109 @@ def test_event_loop_turn_checks_few_records_and_finishes_at_most_one_request(
     assert all(after - before <= 1 for before, after in pairwise(sizes))
 
 
-def test_limited_number_of_record_checks_is_in_progress_at_a_time(turns: Turns) -> None:
-    walks = [walk(100) for _ in range(ACTIVE_MAX + 3)]
-    for number, one in enumerate(walks):
-        turns.add(str(number), one)
+def bomb(codec: int, content: int) -> bytes:
+    """Return a batch with one record of `content` zero bytes."""
+    return raw_batch(compress(codec, record(value=bytes(content))), 1, codec=codec)
+
+
+def begun(batch: bytes, rules: RecordRules = RecordRules(1 << 30)) -> Walk:  # noqa: B008  never changed
+    """Return a `Walk` over the batch that has taken the steps that it takes before it is queued."""
+    outcome = judge(memoryview(batch), 0, len(batch), rules, 0, 0)
+    assert isinstance(outcome, Walk)
+    assert all(outcome.step() for _ in range(4))
+    return outcome
+
+
+def test_record_checks_of_all_connections_hold_little_decompressed_memory(turns: Turns) -> None:
+    """A snappy batch is decompressed as a whole; without a limit, every waiting check would hold 20 MB."""
+    batch = bomb(CODECS["snappy"], 20 << 20)
+    walks: list[Walk] = []
+    for number in range(9):
+        walks.append(begun(batch))
+        turns.add(str(number), walks[-1])
+        assert sum(one.inflated for one in walks) <= MEMORY_MAX
     for _ in turns.all():
-        assert sum(one.inflated > 0 and not one.is_done for one in walks) <= ACTIVE_MAX
+        assert sum(one.inflated for one in walks if not one.is_done) <= MEMORY_MAX
     assert len(turns.done) == len(walks)
+    assert {one.verdict for one in walks} == {0}
+
+
+def test_record_check_that_needs_much_memory_is_done_alone(turns: Turns) -> None:
+    """The batch inflates to the content of a Zstandard window of 128 MiB, more than all checks may hold."""
+    large = begun(bomb(CODECS["zstd"], 1 << 20))
+    pending = PendingWalk(large, lambda: None)
+    pending.memory = MEMORY_MAX + 1
+    small = [walk() for _ in range(3)]
+    turns.add("before", small[0])
+    turns.walks.add(pending)
+    turns.add("after", small[1])
+    assert large.inflated == 0
+    assert [*turns.all()][-1] == ["before"]
+    assert large.is_done
+    turns.walks.release(pending)
+    assert [*turns.all()][-1] == ["before", "after"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_expected_memory_of_a_record_check_covers_what_it_holds(codec: str) -> None:
+    content = 3 << 20
+    batch = bomb(CODECS[codec], content)
+    small = 1 << 20
+    expected = {"none": small, "gzip": small, "snappy": content, "lz4": small, "zstd": content}
+    memory = begun(batch).memory()
+    assert memory < expected[codec] + small
+    assert codec != "snappy" or memory >= content
+    to_gzip = begun(batch, RecordRules(5 << 20, codec=CODECS["gzip" if codec != "gzip" else "lz4"]))
+    assert to_gzip.memory() > memory
+
+
+async def test_many_connections_with_compressed_bombs_take_little_memory(bench: Bench) -> None:
+    frame = produce(1, bomb(CODECS["snappy"], 20 << 20))
+    peers = [Peer() for _ in range(8)]
+    for peer in peers:
+        await bench.cluster.transport.connect(lambda peer=peer: peer, "127.0.0.1", 9092)  # type: ignore[misc]
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for peer in peers:
+            peer.link.send([frame])
+        await until(lambda: all(peer.answered() for peer in peers))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert bench.log().log_end_offset == len(peers)
+    assert peak - before < MEMORY_MAX + 8 * len(frame) * 4 + (24 << 20)
+
+
+@pytest.mark.key("compression.type")
+async def test_recompressed_batches_of_one_request_are_not_held_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of 20 partitions gets 900 KB of zeros, which arrive compressed and are stored without compression."""
+    parts, held, most = 20, 0, 0
+    end, outcome = Walk.end, produce_api._outcome
+
+    def ended(walk: Walk, verdict: int | bytearray) -> None:
+        nonlocal held, most
+        end(walk, verdict)
+        held += isinstance(verdict, bytearray)
+        most = max(most, held)
+
+    def used(*arguments: Any) -> Any:
+        nonlocal held
+        held -= 1
+        return outcome(*arguments)
+
+    monkeypatch.setattr(Walk, "end", ended)
+    monkeypatch.setattr(produce_api, "_outcome", used)
+    async with started(compression_type="uncompressed") as bench:
+        async with bench.cluster.client() as client:
+            await client.admin.create_partitions({"t": parts})
+        partitions = bench.broker.replicas.partitions
+        await until(lambda: TopicPartition("t", parts - 1) in partitions)
+        bench.send(produce(1, *[bomb(CODECS["zstd"], 900_000)] * parts))
+        assert await bench.answered(1) == [[0] * parts]
+    assert (held, most) == (0, 1)
 
 
 def test_cancelled_record_check_does_not_call_its_callback(turns: Turns) -> None:
@@ -126,16 +221,13 @@ def test_cancelled_record_check_does_not_call_its_callback(turns: Turns) -> None
     pending = turns.add("a", one)
     turns.add("b", walk())
     turns.loop.turn()
-    pending.cancel()
+    turns.walks.release(pending)
     assert [*turns.all()][-1] == ["b"]
     assert not one.is_done
 
 
 def test_record_check_that_is_added_by_the_callback_of_another_is_done(turns: Turns) -> None:
-    def done() -> None:
-        turns.add("next", walk())
-
-    turns.walks.add(PendingWalks([walk()], done))
+    turns.walks.add(PendingWalk(walk(), lambda: turns.add("next", walk()) and None))
     assert [*turns.all()][-1] == ["next"]
 
 
@@ -414,10 +506,10 @@ async def test_record_checks_are_deferred_to_later_turns_when_a_turn_takes_too_l
 ) -> None:
     """The broker measures the time of a turn, because the size of a batch does not tell how long its check takes."""
     batch = build([Record(0, 1000, None, bytes(20_000), ())])
-    begun: list[PendingWalks] = []
+    begun: list[PendingWalk] = []
     add = RecordWalks.add
 
-    def counted(walks: RecordWalks, pending: PendingWalks) -> None:
+    def counted(walks: RecordWalks, pending: PendingWalk) -> None:
         begun.append(pending)
         add(walks, pending)
 
