@@ -22,7 +22,7 @@ from minikafka.broker.apis.fetch import FetchApi
 from minikafka.broker.apis.produce import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.cold_requests import ColdRequests
 from minikafka.broker.cold_turns import ColdTurns
-from minikafka.broker.frame_room import RECORDS_FREE_MAX, FrameRooms
+from minikafka.broker.frame_room import SMALL_MAX, FrameRooms
 from minikafka.broker.framing import FramedStream
 from minikafka.broker.outbox import (
     FOLLOWER_TURN_BYTES,
@@ -259,7 +259,7 @@ class Connection(FramedStream):
         produce = self.produce
         self.last_active = produce.now = self.fetch.now = self.clock.now()
         produce.wall_ms = WALL_UNKNOWN
-        produce.walked = produce.parts = self.fetch.consumers.rows = 0
+        produce.checks.walked = produce.parts = self.fetch.consumers.rows = 0
         return frames(buf, view, start, end, self.routes, self._on_cold, self.frame_max)
 
     def finish(self) -> None:
@@ -282,17 +282,12 @@ class Connection(FramedStream):
         self.link.pause_reading()
 
     def may_receive(self, size: int, start: int) -> bool:
-        """Reserve memory for a large request and return True. If no memory is free, stop reading and return False.
-
-        A Produce or Fetch request of at most `RECORDS_FREE_MAX` bytes needs no reservation.
-        """
+        """Reserve memory for a large request and return True. If no memory is free, stop reading and return False."""
         api = int.from_bytes(self._view[start + 4 : start + 6])
-        if api not in self.routes:
-            room = self.rooms.others
-        elif size > RECORDS_FREE_MAX:
-            room = self.rooms.records
+        if api == PRODUCE:
+            room = self.rooms.small_produce if size <= SMALL_MAX else self.rooms.large_produce
         else:
-            return True
+            room = self.rooms.fetch if api == FETCH else self.rooms.others
         self.waits_for_room = not room.reserve(self, size)
         if self.waits_for_room:
             self._pause()
@@ -300,7 +295,8 @@ class Connection(FramedStream):
 
     def own_buffer_handled(self) -> None:
         """Release the memory reserved for a large Produce or Fetch request, which has been handled."""
-        self.rooms.records.release(self)
+        for room in (self.rooms.small_produce, self.rooms.large_produce, self.rooms.fetch):
+            room.release(self)
 
     def room_given(self) -> None:
         """Continue to receive the large request, for which memory is now reserved."""

@@ -108,16 +108,24 @@ class FrameRoom:
 
 
 class FrameRooms(NamedTuple):
-    """The memory budgets for large Produce and Fetch requests (`records`) and for other large requests."""
+    """The memory budgets of one broker for requests that need a buffer of their own.
 
-    records: FrameRoom
+    Small Produce requests have a budget of their own, so that they do not wait for large ones. Followers' fetches do
+    not wait for producers.
+    """
+
+    small_produce: FrameRoom
+    large_produce: FrameRoom
+    fetch: FrameRoom
     others: FrameRoom
 
 
-RECORDS_FREE_MAX: Final = 1 << 20
-"""Produce and Fetch requests of up to this many bytes (producers' default `max.request.size`) need no room."""
+SMALL_MAX: Final = 1 << 20
+"""Maximum size of a small Produce request: producers' default `max.request.size`."""
 
 
 def frame_rooms() -> FrameRooms:
     """Return the memory budgets for one broker, with nothing reserved."""
-    return FrameRooms(FrameRoom(32 << 20), FrameRoom(32 << 20))
+    return FrameRooms(
+        FrameRoom(64 << 20), FrameRoom(32 << 20), FrameRoom(32 << 20), FrameRoom(32 << 20)
+    )

@@ -30,16 +30,16 @@ from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.base.ports import Clock
+from minikafka.broker.batch_checks import BatchChecks
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.large_produce import LargeProduce
 from minikafka.broker.produce_response import Topics, encoder
-from minikafka.broker.record_walks import PendingWalk
 from minikafka.broker.refused_batches import RETRIABLE, Refusal, producer_of
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection
 from minikafka.record.batch import CODEC_MASK
 from minikafka.record.inflate import ZSTD
-from minikafka.record.walk import AT_ONCE_BYTES, STEPS_AT_ONCE, Walk, judge
+from minikafka.record.walk import Walk
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import (
     ALREADY,
@@ -68,13 +68,6 @@ _ZSTD_SINCE: Final = 7
 _ATTRIBUTES_LOW: Final = 22
 """Position in a batch of the low byte of its attributes, which holds the compression codec."""
 _MEMO_MAX: Final = 4096
-_WALKED_MAX: Final = 256 << 10
-"""When this many bytes of records were walked (checked) in a tick, further records are walked in steps. A receive
-buffer holds no more bytes than this, so usual batches without compression do not reach the limit."""
-_WALK_MS: Final = 3
-"""When a tick has taken this long (ms), further records are walked in steps in later turns."""
-_TIMED_BYTES: Final = 8 << 10
-"""The clock is read to apply `_WALK_MS` only after the walk over a batch of more bytes than this."""
 _LARGE_BYTES: Final = 4 << 20
 """A request of more bytes than this is handled in steps, whatever its number of partitions."""
 _PARTS_MAX: Final = 64
@@ -130,6 +123,7 @@ class ProduceApi:
 
     __slots__ = (
         "answers",
+        "checks",
         "client",
         "clock",
         "close",
@@ -145,9 +139,6 @@ class ProduceApi:
         "refused",
         "replicas",
         "resume",
-        "verdicts",
-        "walk",
-        "walked",
         "walks_all",
         "wall_ms",
     )
@@ -175,14 +166,9 @@ class ProduceApi:
         """True if the frame that was held back has been handled in steps and needs no further work."""
         self.pending: LargeProduce | None = None
         """The work that must end before the held-back frame is handled; None if no frame is held back."""
-        self.walk: tuple[int, PendingWalk] | None = None
-        """Position of a batch of the held-back frame, and the walk that must end before the batch is appended."""
-        self.verdicts: dict[int, int | Walk] = {}
-        """Position of a batch in the buffer -> the error code of its records, or the walk that checks them."""
         self.parts = 0
         """Number of partitions that took the general path in this tick."""
-        self.walked = 0
-        """Number of bytes of records that were walked in this tick."""
+        self.checks = BatchChecks(replicas.walks, clock, self.large.resume)
         self.answers = answers
         self.clock = clock
         self.memo: dict[bytes, SingleHead] = {}
@@ -233,8 +219,7 @@ class ProduceApi:
         if self.pending is not None:
             self.pending.cancel()
             self.pending = None
-        if self.walk is not None:
-            self._release_walk(self.walk[0])
+        self.checks.end()
         self.refused.clear()  # break the reference cycle of refusals and responses
 
     def _append_one(
@@ -252,13 +237,15 @@ class ProduceApi:
         size = end - start
         invalid = 0
         if self.walks_all or partition.record_rules.is_demanding:
-            verdict = self._verdict(partition, view, start, end)
+            verdict = self.checks.verdict(
+                partition.record_rules, view, start, end, self.now, self.wall_ms
+            )
             if isinstance(verdict, int):
                 invalid = verdict
             elif verdict.is_done:
                 buf, view, start, end, invalid = _outcome(verdict, buf, view, start, end)
             else:
-                self._hold(start, verdict)
+                self.checks.hold(start, verdict)
                 return False
         required = self.purgatory.append(
             partition, buf, view, start, end, acks, self.now, self.wall_ms, False, invalid
@@ -333,7 +320,7 @@ class ProduceApi:
             )
             for topic, parts in request.topics
         ]
-        self.verdicts.clear()
+        self.checks.clear()
         self._queue(topics, acks, request.timeout_ms, correlation, version)
         return None
 
@@ -397,7 +384,7 @@ class ProduceApi:
         ):
             return PendingPartition(number, _UNSUPPORTED_COMPRESSION)
         size = end - start
-        verdict = self.verdicts.pop(start, 0)
+        verdict = self.checks.taken(start)
         invalid = verdict if isinstance(verdict, int) else 0
         if isinstance(verdict, Walk):
             buf, view, start, end, invalid = _outcome(verdict, buf, view, start, end)
@@ -413,6 +400,27 @@ class ProduceApi:
         return PendingPartition(
             number, 0, partition.appended_base, append_time, partition, required
         )
+
+    def _walk_all(self, view: memoryview, request: ProduceRequest) -> bool:
+        """Check the records of a request, where required. Return False if one of the checks takes longer.
+
+        Then the later checks have not begun, and the recompressed batches of the earlier ones are dropped.
+        """
+        checks = self.checks
+        for topic, parts in request.topics:
+            for number, start, end in parts:
+                partition = self.replicas.find(topic, number)
+                if partition is None or start < 0:
+                    continue
+                if self.walks_all or partition.record_rules.is_demanding:
+                    rules = partition.record_rules
+                    verdict = checks.verdict(rules, view, start, end, self.now, self.wall_ms)
+                    if isinstance(verdict, Walk) and not verdict.is_done:
+                        checks.keep_valid()
+                        checks.hold(start, verdict)
+                        return False
+                    checks.keep(start, verdict)
+        return True
 
     # ---- requests that are handled in steps
 
@@ -451,7 +459,7 @@ class ProduceApi:
             for part in parts:
                 yield from self._walked(view, topic, part)
                 answer = self._append_part(buf, view, topic, part, request.acks, version)
-                self._release_walk(part.start)
+                self.checks.release(part.start)
                 answers.append(answer)
                 if request.acks:
                     self.answers.add_part(multi, answer)
@@ -481,91 +489,33 @@ class ProduceApi:
             self.close()
 
     def _walked(self, view: memoryview, topic: bytes, part: PartitionRecords) -> Steps:
-        """Wait until the records of one partition are checked. `verdicts` keeps the outcome until the append."""
+        """Wait until the records of one partition are checked. `checks` keeps the outcome until the append."""
         number, start, end = part
         partition = self.replicas.find(topic, number)
         if partition is None or start < 0:
             return
         if self.walks_all or partition.record_rules.is_demanding:
-            self.walked = 0
-            verdict = self._verdict(partition, view, start, end)
+            self.checks.walked = 0
+            rules = partition.record_rules
+            verdict = self.checks.verdict(rules, view, start, end, self.now, self.wall_ms)
             if isinstance(verdict, Walk) and not verdict.is_done:
-                self._hold(start, verdict)
+                self.checks.hold(start, verdict)
                 self.purgatory.finish_tick(self.now)
                 self.large.wait()
                 yield
                 self.now, self.wall_ms = self.clock.now(), self.clock.wall_ms()
-            self.verdicts[start] = verdict
+            self.checks.keep(start, verdict)
 
     def _large_done(self) -> None:
         self.is_handled = True
         self.pending = None
-        self.verdicts.clear()
+        self.checks.clear()
         self.resume()
 
     def _large_failed(self, reason: str) -> None:
         self.pending = None
         logger.info("closing connection from %s: %s", self.client.peer, reason)
         self.close()
-
-    # ---- the walk over the records
-
-    def _verdict(self, partition: Partition, view: memoryview, start: int, end: int) -> int | Walk:
-        """Return the error code of a batch's records (0: valid), or the `Walk` that checks the records in steps."""
-        known = self.verdicts.pop(start, None) if self.verdicts else None
-        if known is not None:
-            return known
-        rules = partition.record_rules
-        verdict = judge(view, start, end, rules, _WALKED_MAX - self.walked, self.wall_ms)
-        if isinstance(verdict, int):
-            self._count_walked(end - start)
-        elif self.walked < _WALKED_MAX and end - start <= AT_ONCE_BYTES:
-            for _ in range(STEPS_AT_ONCE):
-                if not verdict.step():
-                    break
-            self._count_walked(verdict.inflated)
-        return verdict
-
-    def _count_walked(self, size: int) -> None:
-        self.walked += size
-        if size > _TIMED_BYTES and self.clock.now() - self.now >= _WALK_MS:
-            self.walked = _WALKED_MAX
-
-    def _walk_all(self, view: memoryview, request: ProduceRequest) -> bool:
-        """Check the records of a request, where required. Return False if one of the checks takes longer.
-
-        Then the later checks have not begun, and the recompressed batches of the earlier ones are dropped.
-        """
-        self.verdicts.clear()
-        for topic, parts in request.topics:
-            for number, start, end in parts:
-                partition = self.replicas.find(topic, number)
-                if partition is None or start < 0:
-                    continue
-                if self.walks_all or partition.record_rules.is_demanding:
-                    verdict = self._verdict(partition, view, start, end)
-                    if isinstance(verdict, Walk) and not verdict.is_done:
-                        self.verdicts = {at: it for at, it in self.verdicts.items() if it == 0}
-                        self._hold(start, verdict)
-                        return False
-                    self.verdicts[start] = verdict
-        return True
-
-    def _hold(self, start: int, walk: Walk) -> None:
-        """Let later turns of the event loop finish this check, unless they do already."""
-        self.verdicts[start] = walk
-        if self.walk is not None and self.walk[0] != start:
-            self._release_walk(self.walk[0])
-        if self.walk is None:
-            pending = PendingWalk(walk, self.large.resume)
-            self.walk = start, pending
-            self.replicas.walks.add(pending)
-
-    def _release_walk(self, start: int) -> None:
-        """Free the memory of the walk of the batch at this position, if later turns have finished it."""
-        if self.walk is not None and self.walk[0] == start:
-            self.replicas.walks.release(self.walk[1])
-            self.walk = None
 
     # ---- responses and refusals
 
