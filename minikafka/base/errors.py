@@ -184,7 +184,8 @@ class StorageFailed(MinikafkaError):
     """The operating system refused a file operation; the log directory goes offline (S37)."""
 
     def __init__(self, path: str, cause: OSError) -> None:
-        super().__init__(f"{path}: {cause.strerror or cause}")
+        self.reason = str(cause.strerror or cause)
+        super().__init__(f"{path}: {self.reason}")
         self.path = path
         self.cause = cause
 

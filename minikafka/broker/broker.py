@@ -317,6 +317,7 @@ class Broker:
             "is_controller": controller.is_active,
             "session_state": self.coordinator.session_state,
             "live_brokers": sorted(self.metadata.brokers),
+            "offline_directories": dict(self.logs.offline_directories),
             "backlog": controller.backlog(),
             "controller": controller.summary(),
             "metrics": self.metrics.totals(),

@@ -398,7 +398,7 @@ class ReplicaManager:
 
     def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
         """Take every replica in the failed log directory offline and notify the controller (R67, S37)."""
-        lost = self.logs.fail_directory(within or failure.path)
+        lost = self.logs.fail_directory(within or failure.path, failure.reason)
         if not lost:
             return
         logger.error(

@@ -83,6 +83,11 @@ def _record_of_running_cluster(data: str | None) -> ClusterRecord:
     return record
 
 
+def where_option(data: str | None) -> str:
+    """Return the option that names the cluster in commands shown to the user, with a space in front; "" if none."""
+    return f" --data {quote(data)}" if data else ""
+
+
 def cluster_options(bootstrap: str | None, data: str | None) -> list[str]:
     """Return the command-line options with which another command uses the same cluster."""
     given = [("--bootstrap", bootstrap)] if bootstrap else [("--data", data)]

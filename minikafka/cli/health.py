@@ -1,8 +1,9 @@
 """`cluster health`: find what is wrong with a cluster.
 
 Metadata alone is not sufficient: a broker that was killed or paused stays in the metadata until its session
-expires. So a client request is sent to every broker and every leader. Without `--bootstrap`, the processes of
-the cluster are checked too.
+expires. So a client request is sent to every broker and every leader. Without `--bootstrap`, the processes, disks
+and ZooKeeper of the cluster are examined too (`cluster/sights.py`). Invariant: a value that no broker has reported is
+null, never 0. No step waits longer than ASK_MS.
 """
 
 from __future__ import annotations
@@ -13,36 +14,41 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.cli.execution import fail_unless, run_with_client
-from minikafka.cli.find_cluster import bootstrap_servers, find_cluster
+from minikafka.cli.execution import fail_unless, run
+from minikafka.cli.find_cluster import find_cluster, where_option
 from minikafka.cli.options import bootstrap_option, data_option, json_option, timeout_option
 
 if TYPE_CHECKING:
-    from minikafka.client import Client, ClusterInfo, Outcome, TopicInfo
+    from minikafka.client import ClusterInfo, Outcome, TopicInfo
     from minikafka.client.admin import Admin
+    from minikafka.cluster.causes import Cause
     from minikafka.cluster.local import LocalCluster
-    from minikafka.cluster.processes import ProcessId
+    from minikafka.cluster.sights import Sights
 
 LISTED_MAX: Final = 10
 """Maximum number of partitions in one line of the output."""
-DOWN: Final = "is down: it has no process"
-PAUSED: Final = "is paused (SIGSTOP)"
+ASK_MS: Final = 1_500
+"""Time for the brokers to answer one question."""
+_AWAY: Final = ("broker-down", "broker-paused", "broker-silent", "cluster-down")
+"""The causes because of which a broker does not serve clients."""
 
 
 class Observed(NamedTuple):
-    """The state of a cluster. `faults`: by broker id, the reason why the broker does not serve clients.
+    """The state of a cluster. `info` and `topics`: the metadata, None if no broker answers.
 
-    `leaders`: by partition, the outcome of a client request to the leader. `moving`: reassignments in
-    progress. `zookeeper`: why ZooKeeper cannot serve brokers; "" if it can, or if this is unknown.
+    `faults`: by broker id, why the broker does not serve clients. `leaders`: by partition, the outcome of a client
+    request to the leader. `moving`: reassignments in progress, None if no controller answers. `causes`: the root
+    causes that the examination of the processes found.
     """
 
-    info: ClusterInfo
-    topics: Sequence[TopicInfo] = ()
-    moving: Mapping[TopicPartition, ReplicaAssignment] = {}
+    info: ClusterInfo | None
+    topics: Sequence[TopicInfo] | None = ()
+    moving: Mapping[TopicPartition, ReplicaAssignment] | None = {}
     faults: Mapping[int, str] = {}
     leaders: Mapping[TopicPartition, Outcome] = {}
-    zookeeper: str = ""
+    causes: Sequence[Cause] = ()
 
 
 @click.command(short_help="Find what is down, offline or under-replicated.")
@@ -53,25 +59,15 @@ class Observed(NamedTuple):
 def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
     """Find brokers that do not serve clients, and partitions that are offline or under-replicated.
 
-    Exit code 1 when there is such a broker or partition, when no controller answers, or when ZooKeeper does
-    not run. A partition is offline when its leader does not answer, whatever the metadata says; a broker that
-    does not answer counts as out of every ISR.
+    Exit code 1 when there is such a broker or partition, when no controller answers, when ZooKeeper does not
+    serve, or when a log directory has failed. Each reason names the command that mends it. A partition is offline when
+    its leader does not answer, whatever the metadata says; a broker that does not answer counts as out of every ISR.
     """
     local = None if bootstrap else find_cluster(data)
-    faults = process_faults(local) if local else {}
-    zookeeper = zookeeper_fault(local) if local else ""
-    servers, known = bootstrap_servers(bootstrap, data), []
-    if local:
-        known = [broker.id for broker in local.record.brokers]
-        servers = ",".join(local.record.address(id_) for id_ in known if id_ not in faults)
-
-    async def work(client: Client) -> dict[str, Any]:
-        seen = await observe(client.admin, faults)
-        return diagnose(seen._replace(zookeeper=zookeeper), known)
-
-    found = (
-        run_with_client(work, servers) if servers else _nothing_answers(faults, zookeeper, known)
-    )
+    if local is not None:
+        found = run(_examine_local(local, where_option(data)))
+    else:
+        found = run(_examine_remote(bootstrap or ""))
     if as_json:
         click.echo(json.dumps(found))
     else:
@@ -79,44 +75,57 @@ def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
     fail_unless(found["healthy"])
 
 
-def process_faults(local: LocalCluster) -> dict[int, str]:
-    """Return by broker id why a broker cannot serve clients, for each broker that is down or paused."""
-    faults = {}
-    for broker in local.record.brokers:
-        if fault := _fault_of(local.process(broker.id)):
-            faults[broker.id] = fault
-    return faults
+async def _examine_remote(servers: str) -> dict[str, Any]:
+    from minikafka.client import Client
+
+    async with Client(servers, api_timeout_ms=ASK_MS) as client:
+        return diagnose(await observe(client.admin, {}), ())
 
 
-def zookeeper_fault(local: LocalCluster) -> str:
-    """Return why the managed ZooKeeper cannot serve brokers; "" if it can, or if ZooKeeper is not managed."""
-    fault = _fault_of(local.zookeeper_process()) if local.record.managed else ""
-    return f"ZooKeeper {fault}; nothing can be elected, created or changed" if fault else ""
+async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:
+    from minikafka.client import Client
+    from minikafka.cluster.causes import causes_of
+    from minikafka.cluster.sights import look
+    from minikafka.runtime.clock import SystemClock, SystemRng
+
+    sights = await look(local.directory, SystemClock(), SystemRng())
+    causes = causes_of(sights, where)
+    faults = {cause.broker: "" for cause in causes if cause.broker and cause.name in _AWAY}
+    servers = _answering(local, sights)
+    known = [broker.id for broker in local.record.brokers]
+    seen = Observed(None, None, None, faults, causes=causes)
+    if servers:
+        async with Client(servers, api_timeout_ms=ASK_MS) as client:
+            seen = await observe(client.admin, faults, has_controller=_has_controller(sights))
+    return diagnose(seen._replace(causes=causes), known)
 
 
-def _fault_of(process: ProcessId | None) -> str:
-    from minikafka.cluster.processes import is_paused
-
-    if process is None:
-        return DOWN
-    return PAUSED if is_paused(process) else ""
-
-
-def _nothing_answers(
-    faults: Mapping[int, str], zookeeper: str, known: Iterable[int]
-) -> dict[str, Any]:
-    from minikafka.client import ClusterInfo
-
-    seen = Observed(ClusterInfo(None, -1, {}), faults=faults, zookeeper=zookeeper)
-    return diagnose(seen, known)
+def _answering(local: LocalCluster, sights: Sights) -> str:
+    """Return the addresses of the brokers that answer, for a client."""
+    ids = [
+        id_
+        for id_, seen in sights.brokers.items()
+        if seen.answer is not None or seen.answers_clients
+    ]
+    return ",".join(local.record.address(id_) for id_ in ids)
 
 
-async def observe(admin: Admin, faults: Mapping[int, str]) -> Observed:
+def _has_controller(sights: Sights) -> bool:
+    return any(answer.get("is_controller") for answer in sights.answers.values())
+
+
+async def observe(
+    admin: Admin, faults: Mapping[int, str], *, has_controller: bool = True
+) -> Observed:
     """Return the state of the cluster. `faults`: the reason why a broker does not serve clients, by broker id.
 
     Each broker that is not in `faults` gets a client request for the end offsets of the partitions that it leads.
+    `has_controller`: False if it is known that no broker is the active controller.
     """
-    info, topics = await admin.describe()
+    try:
+        info, topics = await admin.describe()
+    except KafkaError:
+        return Observed(None, None, None, faults)
     brokers, leaders = await admin.probe(info, topics, info.brokers.keys() - faults.keys())
     silent = {
         id_: f"does not answer clients: {outcome.reason}"
@@ -124,9 +133,19 @@ async def observe(admin: Admin, faults: Mapping[int, str]) -> Observed:
         if not outcome.ok
     }
     found = {**silent, **faults}
-    has_controller = info.controller_id in info.brokers.keys() - found.keys()
-    moving = await admin.list_reassignments() if has_controller else {}
+    is_asked = has_controller and info.controller_id in info.brokers.keys() - found.keys()
+    moving = await _moving(admin) if is_asked else None
     return Observed(info, topics, moving, found, leaders)
+
+
+async def _moving(admin: Admin) -> Mapping[TopicPartition, ReplicaAssignment] | None:
+    import asyncio
+
+    try:
+        async with asyncio.timeout(ASK_MS / 1000):
+            return await admin.list_reassignments()
+    except (KafkaError, TimeoutError):
+        return None
 
 
 def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
@@ -134,38 +153,65 @@ def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
 
     A replica that a reassignment is still adding does not make its partition under-replicated.
     """
+    if seen.info is None or seen.topics is None:
+        return _nothing_known(seen, known)
     away = dict.fromkeys(set(known) - seen.info.brokers.keys(), "is not registered")
     away.update(seen.faults)
+    moving = seen.moving or {}
     offline: dict[str, str] = {}
     under_replicated, not_preferred = [], []
     for topic in seen.topics:
         for number, partition in sorted(topic.partitions.items()):
             tp = TopicPartition(topic.name, number)
-            adding = seen.moving[tp].adding if tp in seen.moving else ()
+            adding = moving[tp].adding if tp in moving else ()
             if reason := _why_offline(seen, away, tp, partition.leader):
                 offline[str(tp)] = reason
             if set(partition.replicas) - set(adding) - (set(partition.isr) - away.keys()):
                 under_replicated.append(str(tp))
             if partition.replicas and partition.leader != partition.replicas[0]:
                 not_preferred.append(str(tp))
-    has_controller = seen.info.controller_id in seen.info.brokers.keys() - away.keys()
-    reasons = [f"broker {id_} {why}" for id_, why in sorted(away.items())]
-    reasons += [seen.zookeeper] if seen.zookeeper else []
-    reasons += [] if has_controller else ["no controller answers"]
-    reasons += _grouped(offline)
+    reasons = [*_cluster_reasons(seen, away), *_grouped(offline)]
     if under_replicated:
         verb = "has" if len(under_replicated) == 1 else "have"
         reasons.append(f"{_listed(under_replicated)} {verb} replicas that are not in sync")
     return {
         "healthy": not reasons,
         "reasons": reasons,
-        "controller": seen.info.controller_id if has_controller else None,
+        "causes": [cause.as_json() for cause in seen.causes],
+        "controller": None if seen.moving is None else seen.info.controller_id,
         "brokers_away": sorted(away),
         "offline_partitions": list(offline),
         "under_replicated_partitions": under_replicated,
         "not_led_by_preferred": not_preferred,
-        "reassignments": len(seen.moving),
+        "reassignments": None if seen.moving is None else len(seen.moving),
     }
+
+
+def _nothing_known(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
+    """Return the JSON object if no broker answers: then the state of the partitions is not known."""
+    unknown = ("offline_partitions", "under_replicated_partitions", "not_led_by_preferred")
+    return {
+        "healthy": False,
+        "reasons": [*_cluster_reasons(seen, dict.fromkeys(seen.faults, "")), _NO_ANSWER],
+        "causes": [cause.as_json() for cause in seen.causes],
+        "controller": None,
+        "brokers_away": sorted(known),
+        **dict.fromkeys(unknown),
+        "reassignments": None,
+    }
+
+
+_NO_ANSWER: Final = "no broker answers, so the state of the partitions is not known"
+
+
+def _cluster_reasons(seen: Observed, away: Mapping[int, str]) -> Iterator[str]:
+    """Yield the root causes, then the brokers that are away without a known cause, then a missing controller."""
+    explained = {cause.broker for cause in seen.causes}
+    yield from (cause.sentence for cause in seen.causes)
+    yield from (f"broker {id_} {why}" for id_, why in sorted(away.items()) if id_ not in explained)
+    is_explained = any(cause.name == "no-controller" for cause in seen.causes)
+    if seen.info is not None and seen.moving is None and not is_explained:
+        yield "no controller answers"
 
 
 def _why_offline(
@@ -194,8 +240,8 @@ def _print(found: Mapping[str, Any]) -> None:
     for reason in found["reasons"]:
         click.echo(f"  - {reason}")
     for name, value in found.items():
-        if name not in ("healthy", "reasons"):
-            text = _counted(value) if isinstance(value, list) else _or_none(value)
+        if name not in ("healthy", "reasons", "causes"):
+            text = _counted(value) if isinstance(value, list) else _or_unknown(name, value)
             click.echo(f"  {name.replace('_', ' ')}: {text}")
 
 
@@ -208,5 +254,7 @@ def _listed(values: Sequence[object]) -> str:
     return ", ".join(map(str, values[:LISTED_MAX])) + more
 
 
-def _or_none(value: object) -> str:
-    return "none" if value is None else str(value)
+def _or_unknown(name: str, value: object) -> str:
+    if value is None:
+        return "none" if name == "controller" else "not known"
+    return str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,14 @@ import click
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.cli.execution import run
-from minikafka.cli.find_cluster import find_cluster
+from minikafka.cli.find_cluster import find_cluster, where_option
 from minikafka.cli.options import data_option, json_option, timeout_option
 from minikafka.cli.processes import describe
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from minikafka.cluster.causes import Cause
     from minikafka.cluster.state import ClusterState, PartitionView
 
 
@@ -28,38 +29,53 @@ if TYPE_CHECKING:
 @timeout_option
 @json_option
 def status(data: str | None, as_json: bool) -> None:
-    """Show processes, controller and partitions, as reported by the brokers that answer."""
+    """Show processes, controller and partitions, as reported by the brokers that answer, and what is wrong."""
+    from minikafka.cluster.causes import causes_of, state_of
+    from minikafka.cluster.sights import look
+    from minikafka.cluster.state import combine
+    from minikafka.runtime.clock import SystemClock, SystemRng
+
     found = find_cluster(data)
-    shown = combined(describe(found), run(found.state()))
+    seen = run(look(found.directory, SystemClock(), SystemRng()))
+    states = {id_: state_of(broker, seen) for id_, broker in seen.brokers.items()}
+    causes = causes_of(seen, where_option(data))
+    shown = combined(describe(found), combine(seen.answers), states, causes)
     if as_json:
         click.echo(json.dumps(shown))
     else:
         _print(shown)
 
 
-def combined(processes: dict[str, Any], state: ClusterState) -> dict[str, Any]:
-    """Return the JSON object of `status`: the object of `up --json` plus controller, brokers and partitions.
+def combined(
+    processes: dict[str, Any],
+    state: ClusterState,
+    states: Mapping[int, str],
+    causes: Sequence[Cause] = (),
+) -> dict[str, Any]:
+    """Return the JSON object of `status`: the object of `up --json` plus controller, brokers, partitions and causes.
 
-    A broker is `up`, `down` (no process) or `silent` (a process that does not answer). `backlog`: number of
-    controller requests that the broker has not answered yet (C39), null without a channel to the broker. `metrics`:
-    the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7).
-    Otherwise leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null.
-    `compaction`: the dirty ratio of a compacted log, whether it is being cleaned, and why it is uncleanable.
-    `controller_state`: the state that the controller reports, null if no controller answers.
+    `states`: see `cluster.causes.state_of`. `backlog`: number of controller requests that the broker has not answered
+    yet (C39), null without a channel to the broker. `metrics`: the broker's gauges under Kafka's names. A partition is
+    `available` when its leader answers (J7). Otherwise leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix
+    ms of the first batch) are null. `compaction`: the dirty ratio of a compacted log, whether it is being cleaned, and
+    why it is uncleanable. `controller` and `controller_state`: the id of the broker that is the active controller, and
+    the state that it reports; null if no active controller answers. `controller_epoch`: the last known epoch.
     """
     answers = state.answers.values()
     backlog: dict[str, int] = next((a["backlog"] for a in answers if a.get("backlog")), {})
+    active = next((a for a in answers if a.get("is_controller")), None)
     return processes | {
         "brokers": [
-            broker | _reported(broker, state.answers.get(broker["id"]), backlog)
+            broker
+            | _reported(broker, state.answers.get(broker["id"]), backlog)
+            | {"state": states[broker["id"]]}
             for broker in processes["brokers"]
         ],
-        "controller": state.controller,
+        "controller": active and active["controller_id"],
         "controller_epoch": state.controller_epoch,
-        "controller_state": next(
-            (a["controller"] for a in answers if a.get("is_controller")), None
-        ),
+        "controller_state": active and active.get("controller"),
         "partitions": [_partition(tp, view) for tp, view in state.partitions.items()],
+        "causes": [cause.as_json() for cause in causes],
     }
 
 
@@ -70,7 +86,6 @@ def _reported(
         "backlog": backlog.get(str(process["id"])),
         "broker_epoch": answer["broker_epoch"] if answer else None,
         "metrics": answer.get("metrics") if answer else None,
-        "state": "up" if answer else "silent" if process["pid"] else "down",
     }
 
 
@@ -102,6 +117,9 @@ def _print(shown: dict[str, Any]) -> None:
     console.print(
         f"controller  {_or_none(shown['controller'])}  epoch {_or_none(shown['controller_epoch'])}"
     )
+    for cause in shown["causes"]:
+        remedy = f"; {cause['remedy']}" if cause["remedy"] else ""
+        console.print(f"problem     {cause['text']}{remedy}", soft_wrap=True)
     console.print(_brokers(shown["brokers"]))
     if shown["partitions"]:
         console.print(_partitions(shown["partitions"]))

@@ -13,11 +13,14 @@ import click
 
 from minikafka.base.model import NO_LEADER, TopicPartition
 from minikafka.cli.execution import run
-from minikafka.cli.find_cluster import find_cluster
+from minikafka.cli.find_cluster import find_cluster, where_option
 from minikafka.cli.options import data_option, json_option, timeout_option
 from minikafka.cli.partition_arguments import partition_or_group
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from minikafka.cluster.causes import Cause
     from minikafka.explain.picture import Picture
     from minikafka.explain.why import Finding
 
@@ -57,7 +60,10 @@ def why(
     from minikafka.explain.why import explain
     from minikafka.runtime.clock import SystemClock, SystemRng
 
-    picture = run(gather(find_cluster(data), tp, SystemClock(), SystemRng()))
+    where = where_option(data)
+    picture = run(gather(find_cluster(data), tp, SystemClock(), SystemRng(), where))
+    if not picture.has_sources and picture.past.is_empty:
+        raise _unknown(f"partition {tp}", picture.causes)
     if not picture.is_known:
         deleted = "".join(f"; it was deleted [{event}]" for event in picture.past.topic_deleted())
         raise click.ClickException(f"there is no partition {tp}{deleted}")
@@ -72,6 +78,12 @@ def why(
         click.echo(f"nothing is wrong with {tp}")
 
 
+def _unknown(subject: str, causes: Sequence[Cause]) -> click.ClickException:
+    """Return the error if no broker answers and no ledger names the partition or group."""
+    text = f"no broker answers, so it is not known whether there is a {subject}"
+    return click.ClickException(": ".join([text, "; ".join(cause.sentence for cause in causes)]))
+
+
 def as_object(picture: Picture, found: list[Finding]) -> dict[str, Any]:
     """Return the JSON object of `why` for a partition."""
     return {
@@ -82,6 +94,7 @@ def as_object(picture: Picture, found: list[Finding]) -> dict[str, Any]:
         "isr": list(picture.isr),
         "replicas": list(picture.assignment.replicas),
         "source": picture.source,
+        "causes": [cause.as_json() for cause in picture.causes],
         **findings_as_json(found),
     }
 
@@ -102,12 +115,23 @@ def explain_group_of(data: str | None, group: str, as_json: bool) -> None:
     from minikafka.explain.groups.why import explain_group
     from minikafka.runtime.clock import SystemClock, SystemRng
 
-    picture = run(gather_group(find_cluster(data), group, SystemClock(), SystemRng()))
+    where = where_option(data)
+    picture = run(gather_group(find_cluster(data), group, SystemClock(), SystemRng(), where))
+    if not picture.is_known and not picture.answers:
+        raise _unknown(f"group {group}", picture.causes)
     if not picture.is_known:
         raise click.ClickException(f"there is no group {group}")
     found = explain_group(picture)
     if as_json:
-        click.echo(json.dumps({**picture.as_json(), **findings_as_json(found)}))
+        click.echo(
+            json.dumps(
+                {
+                    **picture.as_json(),
+                    **findings_as_json(found),
+                    "causes": [c.as_json() for c in picture.causes],
+                }
+            )
+        )
         return
     click.echo(picture.headline())
     for finding in found:

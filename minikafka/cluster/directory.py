@@ -306,13 +306,17 @@ class Memory:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace a file atomically; only the owner may read the new file."""
+    """Replace a file atomically; only the owner may read the new file. Raises OSError, which names the file."""
     new_file = file.with_name(f"{file.name}.new")
-    new_file.unlink(missing_ok=True)
-    descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    new_file.replace(file)
+    try:
+        new_file.unlink(missing_ok=True)
+        descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        new_file.replace(file)
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        raise
 
 
 def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:

@@ -228,10 +228,14 @@ class Launcher:
     async def spawn_zookeeper(self) -> ManagedZooKeeper | None:
         """Start the managed ZooKeeper, record its process and return the server.
 
-        Return None, and start nothing, if the server already runs or is not managed.
+        Return None, and start nothing, if the server already runs or is not managed. A paused server continues.
         """
         record = self.record
-        if not record.managed or is_alive(record.zookeeper_process):
+        if not record.managed:
+            return None
+        if (process := self.running.zookeeper(record)) is not None:
+            if is_paused(process):
+                await self.running.set_paused(process, False)
             return None
         port = int(record.zookeeper.rpartition(":")[2])
         await self._wait_until_free(port)

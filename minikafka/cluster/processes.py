@@ -55,6 +55,13 @@ def is_paused(process: ProcessId) -> bool:
     return fields is not None and fields[_STATE] == "T" and int(fields[_STARTED]) == process.started
 
 
+def started_at_ms(process: ProcessId) -> int:
+    """Return when the process was started, in Unix ms; correct to a second."""
+    text = Path("/proc/stat").read_text()
+    booted = next(line for line in text.splitlines() if line.startswith("btime "))
+    return (int(booted.split()[1]) + process.started // os.sysconf("SC_CLK_TCK")) * 1000
+
+
 def send_signal(process: ProcessId, signal_number: int) -> bool:
     """Send a signal to a process; return False if the process is gone."""
     try:

@@ -65,6 +65,10 @@ class RunningProcesses:
             broker.id for broker in record.brokers if self.broker(record, broker.id) is not None
         ]
 
+    def is_attached(self, record: ClusterRecord) -> bool:
+        """True if the cluster belongs to another process that still runs, such as a test."""
+        return is_alive(record.owner)
+
     def answering_ids(self, record: ClusterRecord) -> list[int]:
         """Return the ids of the brokers that run and are not paused."""
         found = [(broker.id, self.broker(record, broker.id)) for broker in record.brokers]

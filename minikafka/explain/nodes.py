@@ -20,7 +20,7 @@ from minikafka.zk.nodes import (
 )
 from minikafka.zk.nodes.faults import Faults
 
-TIMEOUT_MS: Final = 3_000
+TIMEOUT_MS: Final = 1_500
 _SESSION_TIMEOUT_MS: Final = 6_000
 
 

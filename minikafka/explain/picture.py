@@ -6,12 +6,13 @@ is: ZooKeeper, the controller, the replicas, the ledger. For `deletion`, the con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
 from minikafka.base.model import NO_LEADER, LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.cluster.causes import Cause
 from minikafka.explain.past import Past
 
 UP: Final = "up"
@@ -66,7 +67,8 @@ class ReplicaFiles:
 class Picture:
     """All data about one partition. `nodes` is None if ZooKeeper does not answer.
 
-    `files`: offsets on disk of the brokers that do not answer, by broker id.
+    `files`: offsets on disk of the brokers that do not answer, by broker id. `causes`: the root causes of the problems
+    of the whole cluster.
     """
 
     tp: TopicPartition
@@ -74,6 +76,7 @@ class Picture:
     nodes: Nodes | None
     past: Past
     files: Mapping[int, ReplicaFiles] = field(default_factory=dict)
+    causes: Sequence[Cause] = ()
 
     @cached_property
     def controller(self) -> Answer | None:
@@ -188,18 +191,21 @@ class Picture:
             return False
         return bool(self.assignment.replicas) or not self.past.is_empty
 
-    def is_registered(self, broker: int) -> bool:
-        """True if the broker is registered in ZooKeeper.
+    def is_registered(self, broker: int) -> bool | None:
+        """True if the broker is registered in ZooKeeper; None if this is not known.
 
-        If ZooKeeper does not answer, the result is true if the controller lists the broker as alive. If no
-        controller answers either, the result is true if the broker itself answers.
+        If ZooKeeper does not answer, the result is true if the controller lists the broker as alive.
         """
         if self.nodes is not None:
             return broker in self.nodes.brokers
         if self.controller is not None:
             return broker in self.controller["live_brokers"]
-        found = self.brokers.get(broker)
-        return found is not None and found.process == UP
+        return None
+
+    @property
+    def has_sources(self) -> bool:
+        """True if a broker or ZooKeeper has answered, so that it is known whether the partition exists."""
+        return self.nodes is not None or any(b.answer for b in self.brokers.values())
 
     def setting(self, name: str) -> Any:
         """Return the value of a setting, preferably from the controller; None if no broker knows the value."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from minikafka.base.model import NO_LEADER
+from minikafka.cluster.causes import Cause
 from minikafka.explain.past import Reference
-from minikafka.explain.picture import DOWN, PAUSED, SILENT, Picture
+from minikafka.explain.picture import DOWN, PAUSED, SILENT, UP, Picture
 from minikafka.explain.trace import ids
 
 _QUIET_MS: Final = 1_500
@@ -51,7 +52,7 @@ class Finding:
 
 def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
     """Return the findings about the partition, and about `offset` if given; [] if there is nothing to report."""
-    found = _deletion(picture)
+    found = [*root_findings(picture.causes), *_deletion(picture)]
     if not _is_being_deleted(picture):
         for part in (
             _leader,
@@ -67,6 +68,15 @@ def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
     return found
 
 
+def root_findings(causes: Iterable[Cause]) -> list[Finding]:
+    """Return a finding for each root cause that concerns the whole cluster."""
+    return [
+        Finding(cause.name, cause.sentence)
+        for cause in causes
+        if cause.broker is None and cause.name != "no-controller"
+    ]
+
+
 # One broker, one replica.
 
 
@@ -78,32 +88,62 @@ def why_not_serving(picture: Picture, broker: int) -> list[Finding]:
         return [Finding("no-such-broker", f"there is no broker {broker} in this cluster", about)]
     gone = tuple(picture.past.broker_lost(broker))
     if found.process == DOWN:
-        return [Finding("broker-down", f"broker {broker} is down: it has no process", about, gone)]
+        text = _with_cause(picture, broker, f"broker {broker} is down: it has no process")
+        return [Finding("broker-down", text, about, gone)]
     if found.process in (SILENT, PAUSED):
-        state = "is stopped (SIGSTOP)" if found.process == PAUSED else "runs but does not answer"
-        registered = "still" if picture.is_registered(broker) else "no longer"
-        text = f"broker {broker} {state}, and is {registered} registered in ZooKeeper"
+        state = "is paused (SIGSTOP)" if found.process == PAUSED else "runs but does not answer"
+        text = _with_cause(
+            picture, broker, f"broker {broker} {state}", _registration(picture, broker)
+        )
         return [Finding("broker-silent", text, about, gone)]
     assert found.answer is not None
+    if failed := list(_failed_directory(picture, broker)):
+        return failed
     if found.answer["session_state"] != "connected":
-        text = f"broker {broker} is {found.answer['session_state']} from ZooKeeper"
+        state = found.answer["session_state"].replace("_", " ")
+        text = f"broker {broker} has no connection to ZooKeeper (its session: {state})"
         return [Finding("no-session", text, about, gone)]
-    if not picture.is_registered(broker):
+    if picture.is_registered(broker) is False:
         text = f"broker {broker} runs but is not registered in ZooKeeper"
         return [Finding("not-registered", text, about, gone)]
     return list(_why_replica_not_serving(picture, broker))
 
 
-def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]:
+def _registration(picture: Picture, broker: int) -> str:
+    is_registered = picture.is_registered(broker)
+    if is_registered is None:
+        return ""
+    return f", and is {'still' if is_registered else 'no longer'} registered in ZooKeeper"
+
+
+def _with_cause(picture: Picture, broker: int, text: str, more: str = "") -> str:
+    """Return the text of the root cause that concerns the broker, else `text`; add `more`, then the remedy."""
+    for cause in picture.causes:
+        if cause.broker == broker and cause.name.startswith(("broker-", "control-")):
+            return f"{cause.text}{more}; {cause.remedy}"
+    return text + more
+
+
+def _failed_directory(picture: Picture, broker: int) -> Iterator[Finding]:
+    """Yield a finding if the log directory with the broker's replica has failed."""
     replica = picture.brokers[broker].replica
-    view = picture.controller
-    known = (view["partition"] if view else None) or {}
-    lost = known.get("lost_directories", ())
-    failed = tuple(picture.past.directory_failed(broker))
-    if (replica and replica["role"] == "offline") or broker in lost:
+    known = (picture.controller["partition"] if picture.controller else None) or {}
+    if not (replica and replica["role"] == "offline") and broker not in known.get(
+        "lost_directories", ()
+    ):
+        return
+    events = tuple(picture.past.directory_failed(broker))
+    causes = [c for c in picture.causes if c.name == "directory-failed" and c.broker == broker]
+    for cause in causes:
+        yield Finding("directory-failed", cause.sentence, (broker,), events)
+    if not causes:
         text = f"the log directory of the replica on broker {broker} has failed"
-        yield Finding("directory-failed", text, (broker,), failed)
-    elif view and broker in view["shutting_down"]:
+        yield Finding("directory-failed", text, (broker,), events)
+
+
+def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]:
+    replica, view = picture.brokers[broker].replica, picture.controller
+    if view and broker in view["shutting_down"]:
         yield Finding("shutting-down", f"broker {broker} is shutting down", (broker,))
     elif replica is None:
         waiting = picture.backlog(broker)
@@ -174,7 +214,8 @@ def _controller(picture: Picture) -> list[Finding]:
             because = tuple(why_not_serving(picture, broker))
             text = f"the controller, broker {broker}, does not answer"
             return [Finding("controller-silent", text, (broker,), because=because)]
-        return [Finding("no-controller", "there is no active controller")]
+        known = [cause.sentence for cause in picture.causes if cause.name == "no-controller"]
+        return [Finding("no-controller", known[0] if known else "there is no active controller")]
     answer = picture.controller_answer
     assert answer is not None
     broker = picture.controller["broker"]
@@ -262,15 +303,28 @@ def _under_replicated(picture: Picture) -> list[Finding]:
 def _members_away(picture: Picture) -> Iterator[Finding]:
     """Yield a finding for each ISR member whose broker or replica does not work.
 
-    Such a replica stays in the ISR until its broker's session expires or the replica lags for too long.
+    Such a replica stays in the ISR until its broker's session expires or the replica lags for too long. A replica
+    that still fetches is no problem, even if its broker has lost its session.
     """
     for broker in picture.isr:
+        if _still_follows(picture, broker):
+            continue
         is_settled = (
             broker in picture.assignment.replicas and broker not in picture.assignment.adding
         )
         if is_settled and (reasons := why_not_serving(picture, broker)):
             text = f"replica {broker} is still in the ISR but does not follow"
             yield Finding("isr-member-away", text, (broker,), because=tuple(reasons))
+
+
+def _still_follows(picture: Picture, broker: int) -> bool:
+    """True if the broker leads the partition, or has fetched from the leader within _QUIET_MS."""
+    follower = picture.follower(broker)
+    fetched = follower["last_fetch_ms"] if follower else None
+    is_answering = picture.brokers.get(broker) is not None and picture.brokers[broker].process == UP
+    return broker == picture.leader or (
+        is_answering and fetched is not None and fetched <= _QUIET_MS
+    )
 
 
 def _writes(picture: Picture) -> list[Finding]:

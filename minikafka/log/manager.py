@@ -61,6 +61,8 @@ class LogManager:
         self.offline: set[TopicPartition] = set()
         self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
         self._failed: list[LogDirectory] = []
+        self.offline_directories: dict[str, str] = {}
+        """Path of each directory that is offline after a failure → the reason, in the words of the system."""
         self._unsynced_since: dict[Log, int] = {}
         """Logs with flush.ms and records without an fsync → monotonic time (ms) when such records were first found."""
         self._deleted: list[tuple[int, str]] = []
@@ -332,8 +334,11 @@ class LogManager:
 
     # Failure and close.
 
-    def fail_directory(self, path: str) -> list[TopicPartition]:
-        """Take the directory that contains this path offline; return the partitions whose logs go offline (S37)."""
+    def fail_directory(self, path: str, error: str = "") -> list[TopicPartition]:
+        """Take the directory that contains this path offline; return the partitions whose logs go offline (S37).
+
+        `error`: the reason, which `offline_directories` contains from now on.
+        """
         directory = next(
             (live for live in self._live if (path + "/").startswith(live.path + "/")), None
         )
@@ -341,6 +346,7 @@ class LogManager:
             return []
         self._live.remove(directory)
         self._failed.append(directory)
+        self.offline_directories[directory.path] = error
         lost = [tp for tp in directory.logs if self.logs.pop(tp, None) is not None]
         self.offline.update(lost)
         directory.abandon()
@@ -372,7 +378,7 @@ class LogManager:
                 raise
             logger.error("Log directory %s is offline: %s", directory.path, failure)
             self.offline.update(directory.logs)
-            self.fail_directory(directory.path)
+            self.fail_directory(directory.path, failure.reason)
 
 
 def _shown(tp: TopicPartition, log: Log) -> Replica:

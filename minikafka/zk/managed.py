@@ -233,14 +233,8 @@ class ManagedZooKeeper:
     async def four_letter_word(self, word: str, timeout_ms: int = _ANSWER_MS) -> str:
         """Return the server's answer to a four-letter command such as `mntr`; "" if there is no answer."""
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                reader, writer = await asyncio.open_connection(HOST, self.port)
-                try:
-                    writer.write(word.encode())
-                    return (await reader.read()).decode(errors="replace")
-                finally:
-                    writer.close()
-        except (OSError, TimeoutError):
+            return await four_letter_word(HOST, self.port, word, timeout_ms)
+        except OSError:
             return ""
 
     def is_running(self) -> bool:
@@ -305,6 +299,17 @@ class ManagedZooKeeper:
         return (
             f"{next((line for line in reversed(lines) if line.strip()), 'no output')} ({self._log})"
         )
+
+
+async def four_letter_word(host: str, port: int, word: str, timeout_ms: int) -> str:
+    """Return the answer of a ZooKeeper server to a four-letter command. Raises OSError (TimeoutError included)."""
+    async with asyncio.timeout(timeout_ms / 1000):
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            writer.write(word.encode())
+            return (await reader.read()).decode(errors="replace")
+        finally:
+            writer.close()
 
 
 def _java_release(home: Path) -> int:

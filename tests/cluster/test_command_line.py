@@ -20,7 +20,7 @@ import pytest
 
 import minikafka
 from minikafka.cluster import ClusterError, LocalCluster, processes
-from minikafka.cluster.processes import ProcessId, identify, is_alive
+from minikafka.cluster.processes import ProcessId, identify, is_alive, send_signal
 from minikafka.runtime.clock import SystemClock
 
 POLL_SECONDS = 0.02
@@ -165,7 +165,7 @@ def wait_until_healthy(cwd: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "heal", "why"),
     [
-        ("pause", "resume", "is paused (SIGSTOP)"),
+        ("pause", "resume", "is paused (SIGSTOP"),
         ("kill", "start", "is down: it has no process"),
     ],
 )
@@ -181,7 +181,8 @@ def test_health_names_a_broker_right_after_its_fault(
     ok(fault, str(leader), cwd=here)
     try:
         found = unhealthy(here)
-        assert found["reasons"][0] == f"broker {leader} {why}"
+        assert found["reasons"][0].startswith(f"broker {leader} {why}")
+        assert f"`minikafka {heal} {leader}`" in found["reasons"][0]
         assert found["brokers_away"] == [leader]
         assert f"{name}-0" in found["under_replicated_partitions"]
         if f"{name}-0" not in found["offline_partitions"]:
@@ -198,10 +199,28 @@ def unhealthy(cwd: Path, *where: str) -> dict[str, Any]:
     return found
 
 
+def test_doctors_name_a_paused_zookeeper_and_up_lets_it_continue(here: Path) -> None:
+    wait_until_healthy(here)
+    process = LocalCluster(data=here / "data", attached=False).zookeeper_process()
+    assert process is not None
+    ok("topics", "create", "doctors", "--partitions", "1", cwd=here)
+    send_signal(process, signal.SIGSTOP)
+    name = f"ZooKeeper is paused (SIGSTOP, pid {process.pid})"
+    try:
+        assert unhealthy(here)["reasons"][0].startswith(name)
+        assert status(here)["causes"][0]["text"].startswith(name)
+        found = json.loads(ok("why", "doctors-0", "--json", cwd=here))
+        assert found["findings"][0]["text"].startswith(name)
+        assert found["findings"][0]["text"].endswith("`minikafka up` lets it continue")
+    finally:
+        ok("up", cwd=here)
+    wait_until_healthy(here)
+
+
 def test_broker_is_paused_resumed_and_killed_by_commands(here: Path) -> None:
     before = status(here)["brokers"][2]
     assert run("pause", "3", cwd=here).stderr == "broker 3 is paused\n"
-    assert status(here)["brokers"][2]["state"] == "silent"
+    assert status(here)["brokers"][2]["state"] == "paused"
     refused = run("start", "3", cwd=here)
     assert refused.returncode == 1
     assert "minikafka resume 3 lets it continue" in refused.stderr

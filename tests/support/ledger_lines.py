@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from minikafka.base.model import TopicPartition
+from minikafka.cluster.causes import Cause
 from minikafka.explain.past import Past
 from minikafka.explain.picture import DOWN, UP, BrokerPicture, Nodes, Picture, ReplicaFiles
 
@@ -152,6 +153,7 @@ class Scene:
         self.isr = [1, 2, 3]
         self.nodes: Nodes | None = None
         self.files: dict[int, ReplicaFiles] = {}
+        self.causes: list[Cause] = []
         self.processes = {1: UP, 2: UP, 3: UP}
         self.answers: dict[int, dict[str, Any]] = {
             id_: answer(id_, replica=replica("follower", 1, 1, self.isr)) for id_ in (2, 3)
@@ -200,4 +202,6 @@ class Scene:
             id_: BrokerPicture(id_, process, self.answers.get(id_))
             for id_, process in self.processes.items()
         }
-        return Picture(TP, brokers, self.nodes, Past(self.ledger.lines, TP), self.files)
+        return Picture(
+            TP, brokers, self.nodes, Past(self.ledger.lines, TP), self.files, self.causes
+        )

@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from minikafka.base.errors import KafkaError
@@ -19,7 +19,10 @@ from minikafka.base.ports import Clock, Rng
 from minikafka.client import Client
 from minikafka.client.log_offsets import LATEST
 from minikafka.cluster import LocalCluster
-from minikafka.explain.gather import gather
+from minikafka.cluster.causes import causes_of
+from minikafka.cluster.running import RunningProcesses
+from minikafka.cluster.sights import look
+from minikafka.explain.gather import ANSWER_MS, gather
 from minikafka.explain.groups.history import Entry, history
 from minikafka.explain.groups.lag import (
     QUIET_MS,
@@ -61,17 +64,29 @@ class Sources:
     clock: Clock
 
 
-async def gather_group(found: LocalCluster, group: str, clock: Clock, rng: Rng) -> GroupPicture:
-    """Collect and return all data about the group. Raises ClusterError if there is no cluster."""
-    async with Client(found.bootstrap, delivery_timeout_ms=TIMEOUT_MS) as client:
+async def gather_group(
+    found: LocalCluster, group: str, clock: Clock, rng: Rng, where: str = ""
+) -> GroupPicture:
+    """Collect and return all data about the group. Raises ClusterError if there is no cluster.
+
+    `where`: the options that name the cluster in commands, with a space in front.
+    """
+    ids = RunningProcesses(found.directory, clock).answering_ids(found.record)
+    seen = await look(found.directory, clock, rng)
+
+    async def ask(method: str, body: dict[str, Any]) -> Mapping[int, Any]:
+        return await found.ask(method, body, ANSWER_MS, ids)
+
+    servers = ",".join(map(found.record.address, ids)) or found.bootstrap
+    async with Client(servers, delivery_timeout_ms=TIMEOUT_MS) as client:
         sources = Sources(
-            found.ask,
+            ask,
             lambda: group_lines(found, group),
-            lambda tp: gather(found, tp, clock, rng),
+            lambda tp: gather(found, tp, clock, rng, where, seen),
             client,
             clock,
         )
-        return await collect(sources, group)
+        return replace(await collect(sources, group), causes=causes_of(seen, where))
 
 
 def group_lines(found: LocalCluster, group: str) -> list[Line]:

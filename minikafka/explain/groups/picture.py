@@ -12,6 +12,7 @@ from typing import Any
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
+from minikafka.cluster.causes import Cause
 from minikafka.explain.groups.history import Entry
 from minikafka.explain.groups.lag import Lag
 from minikafka.explain.groups.words import count
@@ -28,7 +29,8 @@ class GroupPicture:
     the ledgers. `home`: the picture of the partition of `__consumer_offsets` that holds the group. `home` is None
     if this partition is unknown, or if the coordinator answers and the group waits for no write. `away`: pictures
     of the partitions that the group reads and that have no leader, or whose leader does not answer. `lags`: the
-    lags of other partitions that the group reads; None if the lags were not read.
+    lags of other partitions that the group reads; None if the lags were not read. `causes`: the root causes of the
+    problems of the whole cluster.
     """
 
     group: str
@@ -38,6 +40,7 @@ class GroupPicture:
     home: Picture | None = None
     away: Mapping[TopicPartition, Picture] = field(default_factory=dict)
     lags: Sequence[Lag] | None = None
+    causes: Sequence[Cause] = ()
 
     @cached_property
     def coordinator(self) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, code_name
@@ -25,7 +26,7 @@ from minikafka.explain.groups.words import (
 )
 from minikafka.explain.past import Reference, reference
 from minikafka.explain.picture import Picture
-from minikafka.explain.why import Finding, explain
+from minikafka.explain.why import Finding, explain, root_findings
 from minikafka.groups import commands
 
 SLOW_MS: Final = 5_000
@@ -51,7 +52,7 @@ _STEADY: Final = (commands.JOINED, commands.LEFT)
 
 def explain_group(picture: GroupPicture) -> list[Finding]:
     """Return the findings about the group: problems and remarks; [] if there is nothing to report."""
-    found = [*_coordinator(picture)]
+    found = [*root_findings(picture.causes), *_coordinator(picture)]
     if picture.report is not None:
         found += [*_rebalance(picture, picture.report), *_members(picture, picture.report)]
     found += [*_loop(picture), *_refusals(picture)]
@@ -89,7 +90,9 @@ def _home(picture: GroupPicture) -> tuple[Finding, ...]:
 
 
 def _partition(picture: Picture) -> tuple[Finding, ...]:
-    return tuple(finding for finding in explain(picture) if finding.is_problem)
+    """Return the problems of a partition, without those of the whole cluster, which the group has too."""
+    found = explain(replace(picture, causes=[c for c in picture.causes if c.broker is not None]))
+    return tuple(finding for finding in found if finding.is_problem)
 
 
 # The current rebalance.

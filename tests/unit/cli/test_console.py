@@ -32,11 +32,13 @@ def test_status_prints_a_log_directory_name_that_contains_brackets_unchanged(
         "controller_epoch": 1,
         "brokers": [broker | {"pid": 1, "broker_epoch": 1, "backlog": None}],
         "partitions": [],
+        "causes": [{"text": "[red]gone[/red]", "remedy": ""}],
     }
     status._print(shown)
     out = capsys.readouterr().out
     assert ODD in out
     assert "z[x]" in out
+    assert "[red]gone[/red]" in out
 
 
 def test_cluster_describe_prints_rack_and_path_that_contain_brackets_unchanged(

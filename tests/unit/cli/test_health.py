@@ -13,10 +13,20 @@ from support.scripted_admin import ScriptedAdmin
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.cli import health as module
-from minikafka.cli.health import PAUSED, Observed, diagnose
+from minikafka.cli.health import Observed, diagnose
 from minikafka.client import ClusterInfo, Node, Outcome, PartitionInfo, TopicInfo
+from minikafka.cluster.causes import Cause
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
-from minikafka.cluster.processes import ProcessId, identify
+from minikafka.cluster.processes import identify
+from minikafka.cluster.sights import (
+    DOWN,
+    PAUSED,
+    RUNS,
+    BrokerSight,
+    ProcessSight,
+    Sights,
+    ZooKeeperSight,
+)
 
 T0 = TopicPartition("t", 0)
 THIS = identify(os.getpid())
@@ -52,14 +62,17 @@ def test_diagnosis_names_missing_brokers_leaders_and_replicas() -> None:
 
 def test_paused_broker_counts_as_no_leader_no_controller_and_not_in_sync() -> None:
     partitions = topic(in_sync(1, 1, 2, 3), in_sync(2, 1, 2, 3, number=1))
-    found = diagnose(Observed(INFO, partitions, faults={1: PAUSED}), [1, 2, 3])
+    paused = Cause("broker-paused", "broker 1 is paused", "`minikafka resume 1`", 1)
+    seen = Observed(INFO, partitions, None, {1: ""}, causes=[paused])
+    found = diagnose(seen, [1, 2, 3])
     assert found["reasons"] == [
-        "broker 1 is paused (SIGSTOP)",
+        "broker 1 is paused; `minikafka resume 1`",
         "no controller answers",
         "clients cannot use t-0: no answer from the leader, broker 1",
         "t-0, t-1 have replicas that are not in sync",
     ]
     assert (found["controller"], found["brokers_away"]) == (None, [1])
+    assert found["causes"] == [paused.as_json()]
 
 
 def test_partition_whose_leader_refuses_clients_is_offline() -> None:
@@ -77,8 +90,9 @@ def test_health_sentence_names_at_most_ten_partitions() -> None:
 
 
 def test_cluster_without_controller_is_not_healthy() -> None:
-    found = diagnose(Observed(INFO._replace(controller_id=-1)), [])
+    found = diagnose(Observed(INFO._replace(controller_id=-1), moving=None), [])
     assert found["reasons"] == ["no controller answers"]
+    assert (found["controller"], found["reassignments"]) == (None, None)
 
 
 def test_replica_being_added_does_not_make_a_partition_under_replicated() -> None:
@@ -91,7 +105,7 @@ def test_replica_being_added_does_not_make_a_partition_under_replicated() -> Non
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
     scripted = ScriptedAdmin({T0: (1, 2)}, brokers=2)
-    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers, **limits: scripted)
     return scripted
 
 
@@ -112,46 +126,80 @@ def test_health_exits_with_code_1_if_the_cluster_is_not_healthy(admin: ScriptedA
     assert not json.loads(call("--bootstrap", "h:1", "--json").stdout)["healthy"]
 
 
-def written(
-    path: Path,
-    *processes: ProcessId | None,
-    zookeeper: ProcessId | None = THIS,
-    managed: bool = True,
-) -> None:
-    brokers = tuple(BrokerRecord(id_, 9090 + id_, 1, p) for id_, p in enumerate(processes, 1))
-    record = ClusterRecord(brokers, "127.0.0.1:1", zookeeper_process=zookeeper, managed=managed)
-    ClusterDirectory(path).write(record)
+def written(path: Path) -> None:
+    brokers = tuple(BrokerRecord(id_, 9090 + id_, 1) for id_ in (1, 2))
+    ClusterDirectory(path).write(ClusterRecord(brokers, "127.0.0.1:1", zookeeper_process=THIS))
+
+
+ANSWER = {
+    "session_state": "connected",
+    "is_controller": True,
+    "controller_id": 1,
+    "controller_epoch": 1,
+    "live_brokers": [1, 2],
+    "offline_directories": {},
+}
+
+
+@pytest.fixture
+def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The states of the processes that the examination finds. Tests may change them."""
+    states = {"zookeeper": RUNS, "1": RUNS, "2": RUNS}
+
+    async def look(*_: object) -> Sights:
+        runs = {id_: states[str(id_)] == RUNS for id_ in (1, 2)}
+        is_controller = states["zookeeper"] == RUNS
+        answers = {1: {**ANSWER, "is_controller": is_controller}}
+        answers[2] = {**ANSWER, "is_controller": False}
+        brokers = {
+            id_: BrokerSight(
+                id_, 1, 2, ProcessSight(states[str(id_)], 5), (runs[id_] and answers[id_]) or None
+            )
+            for id_ in (1, 2)
+        }
+        return Sights(ZooKeeperSight("z", ProcessSight(states["zookeeper"], 6)), brokers)
+
+    monkeypatch.setattr("minikafka.cluster.sights.look", look)
+    return states
 
 
 def test_health_reports_a_broker_without_a_process_and_sends_it_no_request(
-    admin: ScriptedAdmin, tmp_path: Path
+    admin: ScriptedAdmin, tmp_path: Path, states: dict[str, str]
 ) -> None:
-    written(tmp_path, identify(os.getpid()), None)
+    written(tmp_path)
+    states["2"] = DOWN
     found = json.loads(call("--data", str(tmp_path), "--json").stdout)
-    assert found["reasons"][0] == "broker 2 is down: it has no process"
-    assert admin.probed == [1]
+    assert found["reasons"][0] == (
+        f"broker 2 is down: it has no process; `minikafka start 2 --data {tmp_path}` starts it again"
+    )
+    assert (admin.probed, found["brokers_away"]) == ([1], [2])
 
 
-def test_health_sends_no_request_if_every_broker_is_paused(
-    admin: ScriptedAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_health_claims_nothing_about_partitions_if_every_broker_is_paused(
+    admin: ScriptedAdmin, tmp_path: Path, states: dict[str, str]
 ) -> None:
-    written(tmp_path, identify(os.getpid()))
-    monkeypatch.setattr("minikafka.cluster.processes.is_paused", lambda process: True)
+    written(tmp_path)
+    states.update({"1": PAUSED, "2": PAUSED})
+    shown = call("--data", str(tmp_path))
+    assert shown.exit_code == 1
+    assert "  offline partitions: not known" in shown.stdout.splitlines()
     found = json.loads(call("--data", str(tmp_path), "--json").stdout)
-    assert found["reasons"] == [
-        "broker 1 is paused (SIGSTOP)",
-        "ZooKeeper is paused (SIGSTOP); nothing can be elected, created or changed",
-        "no controller answers",
+    assert [cause["name"] for cause in found["causes"]] == ["broker-paused"] * 2
+    assert found["reasons"][2:] == [
+        "no broker answers, so the state of the partitions is not known"
     ]
+    unknown = ("offline_partitions", "under_replicated_partitions", "reassignments", "controller")
+    assert [found[name] for name in unknown] == [None] * 4
     assert admin.probed == []
 
 
-@pytest.mark.parametrize(("managed", "healthy"), [(True, False), (False, True)])
-def test_cluster_is_unhealthy_only_if_a_managed_zookeeper_has_no_process(
-    admin: ScriptedAdmin, tmp_path: Path, managed: bool, healthy: bool
+def test_health_asks_no_controller_if_zookeeper_is_down(
+    admin: ScriptedAdmin, tmp_path: Path, states: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written(tmp_path, THIS, THIS, zookeeper=None, managed=managed)
+    written(tmp_path)
+    states["zookeeper"] = DOWN
+    monkeypatch.delattr(ScriptedAdmin, "list_reassignments")
     found = json.loads(call("--data", str(tmp_path), "--json").stdout)
-    assert found["healthy"] is healthy
-    down = "ZooKeeper is down: it has no process; nothing can be elected, created or changed"
-    assert found["reasons"] == ([] if healthy else [down])
+    assert found["reasons"][0].startswith("ZooKeeper is down: it has no process")
+    assert found["reasons"][1:] == ["no controller answers"]
+    assert (found["controller"], found["offline_partitions"]) == (None, [])

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from minikafka.cli import status
 from minikafka.cli.status import combined
+from minikafka.cluster.causes import Cause
 from minikafka.cluster.state import combine
 
 
@@ -41,13 +42,17 @@ def test_status_reports_each_broker_as_up_silent_or_down() -> None:
     }
     answer = {
         "broker_epoch": 10,
+        "is_controller": True,
         "controller_id": 1,
         "controller_epoch": 2,
         "live_brokers": [1],
         "replicas": [replica],
     }
-    shown = combined(processes(), combine({1: answer}))
+    down = Cause("broker-down", "broker 3 is down", "start it", 3)
+    states = {1: "up", 2: "silent", 3: "down"}
+    shown = combined(processes(), combine({1: answer}), states, [down])
     assert [b["state"] for b in shown["brokers"]] == ["up", "silent", "down"]
+    assert shown["causes"] == [down.as_json()]
     assert [b["broker_epoch"] for b in shown["brokers"]] == [10, None, None]
     assert (shown["controller"], shown["controller_epoch"]) == (1, 2)
     assert shown["partitions"] == [
@@ -68,6 +73,13 @@ def test_status_reports_each_broker_as_up_silent_or_down() -> None:
         }
     ]
     assert {"bootstrap", "zookeeper", "zookeeper_pid"} <= shown.keys()
+
+
+def test_status_names_a_controller_only_if_it_answers_as_the_active_one() -> None:
+    answer = {"broker_epoch": 1, "is_controller": False, "controller_id": 1, "controller_epoch": 2}
+    answer |= {"live_brokers": [1], "replicas": []}
+    shown = combined(processes(), combine({1: answer}), {1: "no session", 2: "up", 3: "down"})
+    assert (shown["controller"], shown["controller_epoch"]) == (None, 2)
 
 
 def test_status_table_shows_size_age_and_dirty_ratio_of_each_partition() -> None:

@@ -11,8 +11,9 @@ from support.ledger_lines import Scene
 
 from minikafka.cli import why as module
 from minikafka.cli.why import why
+from minikafka.cluster.causes import Cause
 from minikafka.explain.groups.picture import GroupPicture
-from minikafka.explain.picture import Picture
+from minikafka.explain.picture import Nodes, Picture
 
 
 @pytest.fixture
@@ -72,10 +73,18 @@ def test_why_with_option_offset_says_whether_the_offset_is_visible(scene: Scene)
 
 
 def test_unknown_partition_exits_with_code_1_in_why(scene: Scene) -> None:
-    scene.answers.clear()
+    scene.nodes = Nodes(1, (1, 2, 3), None, None, False, None)
     done = CliRunner().invoke(why, ["t-0"])
     assert done.exit_code == 1
     assert "there is no partition t-0" in done.output
+
+
+def test_why_does_not_deny_a_partition_that_no_answering_broker_can_know(scene: Scene) -> None:
+    scene.answers.clear()
+    scene.causes = [Cause("broker-paused", "broker 1 is paused", "`minikafka resume 1`", 1)]
+    done = CliRunner().invoke(why, ["t-0"])
+    assert done.exit_code == 1
+    assert "not known whether there is a partition t-0: broker 1 is paused; `mini" in done.output
 
 
 def test_deleted_topic_is_shown_with_the_write_that_deleted_it(scene: Scene) -> None:

@@ -6,6 +6,7 @@ import pytest
 from support.ledger_lines import NAMES, Scene, follower
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment
+from minikafka.cluster.causes import Cause
 from minikafka.explain.picture import DOWN, PAUSED, SILENT, Nodes, ReplicaFiles
 from minikafka.explain.why import Finding, explain
 
@@ -48,7 +49,7 @@ def test_dead_follower_is_reported_with_the_events_of_its_failure(scene: Scene) 
     )
 
 
-@pytest.mark.parametrize(("process", "state"), [(DOWN, "is down"), (PAUSED, "is stopped")])
+@pytest.mark.parametrize(("process", "state"), [(DOWN, "is down"), (PAUSED, "is paused")])
 def test_follower_that_just_died_is_reported_while_it_is_in_the_isr(
     scene: Scene, process: str, state: str
 ) -> None:
@@ -72,7 +73,7 @@ def test_lagging_follower_is_reported_with_its_lag(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("process", "words"), [(PAUSED, "is stopped (SIGSTOP)"), (SILENT, "runs but does not answer")]
+    ("process", "words"), [(PAUSED, "is paused (SIGSTOP)"), (SILENT, "runs but does not answer")]
 )
 def test_hanging_follower_is_distinguished_from_a_dead_one(
     scene: Scene, process: str, words: str
@@ -92,7 +93,7 @@ def test_failed_log_directory_is_reported_with_its_ledger_line(scene: Scene) -> 
 def test_broker_without_a_session_is_reported(scene: Scene) -> None:
     scene.in_sync(1, 2)
     scene.answers[3]["session_state"] = "suspended"
-    assert "broker 3 is suspended from ZooKeeper" in report(scene)
+    assert "broker 3 has no connection to ZooKeeper (its session: suspended)" in report(scene)
 
 
 def test_broker_without_a_replica_is_reported_with_its_waiting_requests(scene: Scene) -> None:
@@ -163,7 +164,7 @@ def test_silent_controller_named_by_zookeeper_is_reported(scene: Scene) -> None:
     scene.nodes = Nodes(1, (1, 2, 3), assignment, state, False, None)
     text = report(scene)
     assert text.startswith("t-0 is offline: its leader, broker 1, cannot serve\n")
-    assert "the controller, broker 1, does not answer\n    broker 1 is stopped (SIGSTOP)" in text
+    assert "the controller, broker 1, does not answer\n    broker 1 is paused (SIGSTOP)" in text
 
 
 def test_refused_writes_are_explained_by_a_small_isr(scene: Scene) -> None:
@@ -186,7 +187,7 @@ def test_unacknowledged_write_is_explained_by_the_isr_member_that_does_not_fetch
     assert waiting == (
         "3 records are not acknowledged with acks=all: the high watermark is 7, the log ends at 10; "
         "producer connections that wait: 1\n"
-        "  broker 3 is stopped (SIGSTOP), and is still registered in ZooKeeper\n"
+        "  broker 3 is paused (SIGSTOP), and is still registered in ZooKeeper\n"
         "  broker 3 is in the ISR but has not fetched all records: its log ends at 7, 3 behind"
     )
     assert explain(scene.picture())[0].is_problem
@@ -284,7 +285,7 @@ def test_waiting_deletion_is_explained_by_a_silent_broker(scene: Scene) -> None:
     scene.down(2, PAUSED)
     assert report(scene).splitlines()[1:] == [
         "  broker 2 was told to delete its replicas and has not answered  [4-3 1#1]",
-        "    broker 2 is stopped (SIGSTOP), and is still registered in ZooKeeper",
+        "    broker 2 is paused (SIGSTOP), and is still registered in ZooKeeper",
     ]
 
 
@@ -428,3 +429,53 @@ def test_findings_are_converted_to_json(scene: Scene) -> None:
     converted = finding.as_json()
     assert (converted["name"], converted["problem"]) == ("under-replicated", True)
     assert converted["because"][0]["because"][0]["events"] == [{"cause": "1-2", "line": "1#1"}]
+
+
+def cause(name: str, broker: int | None, text: str, remedy: str = "mend it") -> Cause:
+    return Cause(name, text, remedy, broker)
+
+
+def test_root_cause_of_the_whole_cluster_comes_first_although_writes_succeed(scene: Scene) -> None:
+    scene.causes = [cause("zookeeper-down", None, "ZooKeeper is down")]
+    del scene.answers[1]["controller"]
+    scene.answers[1]["controller"] = None
+    for answer in scene.answers.values():
+        answer["session_state"] = "lease_expired"
+    assert report(scene) == "ZooKeeper is down; mend it"
+
+
+def test_leader_and_fetching_followers_without_a_session_are_not_reported(scene: Scene) -> None:
+    for answer in scene.answers.values():
+        answer["session_state"] = "suspended"
+    assert report(scene) == ""
+    scene.leader["followers"] = [follower(2, 10), follower(3, 10, fetched_ms=9_000)]
+    assert report(scene).splitlines() == [
+        "t-0 is under-replicated: 2 of 3 replicas are in sync (ISR 1,2,3)",
+        "  replica 3 is still in the ISR but does not follow",
+        "    broker 3 has no connection to ZooKeeper (its session: suspended)",
+    ]
+
+
+def test_full_disk_is_named_before_the_lost_session(scene: Scene) -> None:
+    full = "the log directory /d of broker 3 is offline: No space left on device"
+    scene.causes = [cause("directory-failed", 3, full, "free space there")]
+    scene.in_sync(1, 2)
+    scene.answers[3]["session_state"] = "lease_expired"
+    scene.answers[3]["replica"] = {"role": "offline", "leader_epoch": -1, "isr": [], "replicas": []}
+    assert report(scene).endswith(f"    {full}; free space there")
+
+
+def test_broker_that_is_away_is_named_with_the_command_that_mends_it(scene: Scene) -> None:
+    scene.causes = [cause("broker-paused", 3, "broker 3 is paused (SIGSTOP)", "resume it")]
+    scene.in_sync(1, 2).down(3, PAUSED)
+    assert report(scene).endswith(
+        "    broker 3 is paused (SIGSTOP), and is still registered in ZooKeeper; resume it"
+    )
+
+
+def test_registration_of_a_paused_broker_is_not_claimed_if_it_is_not_known(scene: Scene) -> None:
+    scene.answers.clear()
+    scene.down(1, PAUSED).down(2, PAUSED).down(3, PAUSED)
+    scene.ledger.state("4-1", 6, 1, 1, 1, 2, 3)
+    assert "registered" not in report(scene)
+    assert "broker 1 is paused (SIGSTOP)" in report(scene)

@@ -1,0 +1,257 @@
+"""The root causes of a cluster's problems, each with the command that mends it; for all commands that explain or wait.
+
+`causes_of` depends only on `Sights`, so that tests need no cluster. Invariants: a cause states only what was observed.
+A process that is down or paused because of another cause is still a cause of its own, but a broker without a ZooKeeper
+session is not, if ZooKeeper itself does not serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from minikafka.cluster.sights import DOWN, PAUSED, RUNS, BrokerSight, ProcessSight, Sights
+
+CONNECTED: Final = "connected"
+_CLEAN_END: Final = "has stopped"
+_FAILED: Final = "minikafka: "
+_HALTED: Final = "so nothing can be elected, created or changed"
+_SPACE: Final = ("No space left on device", "Disk quota exceeded")
+_WRITABLE: Final = ("Read-only file system", "Permission denied", "Operation not permitted")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One root cause. `text`: the facts. `remedy`: the command that mends it. `broker`: the broker that it concerns."""
+
+    name: str
+    text: str
+    remedy: str = ""
+    broker: int | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The facts and the remedy."""
+        return f"{self.text}; {self.remedy}" if self.remedy else self.text
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the cause as JSON-able values."""
+        return {
+            "name": self.name,
+            "text": self.text,
+            "remedy": self.remedy,
+            "broker": self.broker,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The commands of remedies. `where`: options that name the cluster, with a space in front, or ""."""
+
+    where: str = ""
+    is_attached: bool = False
+
+    def up(self, effect: str) -> str:
+        """Return the remedy that starts ZooKeeper and every broker that is down, and resumes what is paused."""
+        if self.is_attached:
+            return f"start_zookeeper() and start() of the program that runs the cluster {effect}"
+        return f"`minikafka up{self.where}` {effect}"
+
+    def of_broker(self, command: str, broker: int, effect: str = "") -> str:
+        """Return the remedy for one broker: `minikafka COMMAND ID`, then its effect."""
+        return f"`minikafka {command} {broker}{self.where}`{effect and ' '}{effect}"
+
+
+def causes_of(seen: Sights, where: str = "") -> list[Cause]:
+    """Return the root causes of the cluster's problems, those that have the largest effects first."""
+    commands = Commands(where, seen.is_attached)
+    brokers = seen.brokers.values()
+    zookeeper = seen.zookeeper.process
+    if all(broker.process.state == DOWN for broker in brokers) and (
+        zookeeper is None or zookeeper.state == DOWN
+    ):
+        return [*_all_down(seen, commands)]
+    found = [*_zookeeper(seen, commands)]
+    for broker in brokers:
+        found += _directories(broker, commands)
+    for broker in brokers:
+        found += _broker(broker, seen, commands, zookeeper_serves=not seen.zookeeper_is_away)
+    return [*found, *_controller(seen)]
+
+
+def _all_down(seen: Sights, commands: Commands) -> Iterator[Cause]:
+    full = dict.fromkeys(path for broker in seen.brokers.values() for path in broker.process.full)
+    yield Cause(
+        "cluster-down", "the cluster is down: it has no process", commands.up("starts it again")
+    )
+    for path in full:
+        yield _full(path)
+    for broker in seen.brokers.values():
+        if failure := _failure_in(broker.process):
+            yield Cause("broker-failed", f"broker {broker.id} ended: {failure}", "", broker.id)
+
+
+def _full(path: str) -> Cause:
+    text = f"the file system of {path} is full (No space left on device)"
+    return Cause("disk-full", text, "free space there")
+
+
+def _zookeeper(seen: Sights, commands: Commands) -> Iterator[Cause]:
+    address, process, failure = (
+        seen.zookeeper.address,
+        seen.zookeeper.process,
+        seen.zookeeper.failure,
+    )
+    if process is None:
+        if failure:
+            text = f"ZooKeeper at {address} does not serve: {failure}, {_HALTED}"
+            yield Cause("zookeeper-silent", text, "start it: it does not belong to this cluster")
+        return
+    if process.state == DOWN:
+        yield _zookeeper_down(process, commands)
+    elif process.state == PAUSED:
+        text = f"ZooKeeper is paused (SIGSTOP, pid {process.pid}), {_HALTED}"
+        yield Cause("zookeeper-paused", text, commands.up("lets it continue"))
+    elif failure:
+        text = f"ZooKeeper at {address} runs (pid {process.pid}) but does not serve: {failure}, {_HALTED}"
+        end = f"`kill -9 {process.pid}`, then " + commands.up("starts it again")
+        yield Cause("zookeeper-silent", text, end)
+
+
+def _zookeeper_down(process: ProcessSight, commands: Commands) -> Cause:
+    text = f"ZooKeeper is down: it has no process, {_HALTED}"
+    remedy = commands.up("starts it again")
+    if process.full:
+        text += f"; the file system of {process.full[0]} is full (No space left on device)"
+        remedy = f"free space there, then {remedy}"
+    if process.taken:
+        text += f"; another process uses its port {process.taken[0]}"
+        remedy = f"end the process that listens there, then {remedy}"
+    if process.last_line:
+        text += f"; its log ends: {process.last_line} ({process.log})"
+    return Cause("zookeeper-down", text, remedy)
+
+
+def _directories(broker: BrokerSight, commands: Commands) -> Iterator[Cause]:
+    """Yield the failed log directories of a broker, and those on a full file system that has not failed yet."""
+    offline = broker.answer.get("offline_directories", {}) if broker.answer else {}
+    for path, error in offline.items():
+        text = f"the log directory {path} of broker {broker.id} is offline: {error or 'it failed'}"
+        mend = f"{_mend(error)}, then " + commands.of_broker("restart", broker.id)
+        yield Cause("directory-failed", text, mend, broker.id)
+    for path in broker.process.full:
+        if path not in offline and broker.process.state != DOWN:
+            found = _full(path)
+            text = f"{found.text}: broker {broker.id} loses it at its next write"
+            yield Cause(found.name, text, found.remedy, broker.id)
+
+
+def _mend(error: str) -> str:
+    if error in _SPACE:
+        return "free space there"
+    return "make it writable" if error in _WRITABLE else "repair it"
+
+
+def _broker(
+    broker: BrokerSight, seen: Sights, commands: Commands, *, zookeeper_serves: bool
+) -> Iterator[Cause]:
+    process, name = broker.process, f"broker {broker.id}"
+    if process.state == DOWN:
+        yield _broker_down(broker, commands)
+    elif process.state == PAUSED:
+        text = f"{name} is paused (SIGSTOP, pid {process.pid})"
+        remedy = commands.of_broker("resume", broker.id, "lets it continue")
+        yield Cause("broker-paused", text, remedy, broker.id)
+    elif broker.answer is None:
+        yield _silent(broker, commands)
+    elif broker.answer["session_state"] != CONNECTED:
+        if zookeeper_serves:
+            state = broker.answer["session_state"].replace("_", " ")
+            text = f"{name} has no connection to ZooKeeper at {seen.zookeeper.address} (its session: {state})"
+            remedy = f"check the network; if it lasts, {commands.of_broker('restart', broker.id)}"
+            yield Cause("no-session", text, remedy, broker.id)
+    elif zookeeper_serves and not is_registered(seen, broker.id):
+        text = f"{name} has a ZooKeeper session, but the controller does not list it as alive"
+        remedy = f"if it lasts, {commands.of_broker('restart', broker.id)}"
+        yield Cause("not-registered", text, remedy, broker.id)
+
+
+def is_registered(seen: Sights, broker: int) -> bool:
+    """True if the active controller lists the broker as alive; also true if no active controller answers."""
+    controllers = [answer for answer in seen.answers.values() if answer.get("is_controller")]
+    newest = max(controllers, key=lambda answer: answer["controller_epoch"], default=None)
+    return newest is None or broker in newest["live_brokers"]
+
+
+def _broker_down(broker: BrokerSight, commands: Commands) -> Cause:
+    process = broker.process
+    text = f"broker {broker.id} is down: it has no process"
+    remedy = commands.of_broker("start", broker.id, "starts it again")
+    if failure := _failure_in(process):
+        text = f"broker {broker.id} is down: it ended with the error: {failure}"
+        if any(words in failure for words in _SPACE) or process.full:
+            remedy = f"free space there, then {remedy}"
+        elif any(words in failure for words in _WRITABLE):
+            remedy = f"make it writable, then {remedy}"
+    elif _CLEAN_END in process.last_line:
+        text = f"broker {broker.id} is down: it was stopped"
+    if process.full and not failure:
+        text += f"; the file system of {process.full[0]} is full (No space left on device)"
+        remedy = f"free space there, then {remedy}"
+    if process.taken:
+        text += f"; another process uses its port {process.taken[0]}"
+        remedy = f"end the process that listens there, then {remedy}"
+    return Cause("broker-down", text, remedy, broker.id)
+
+
+def _failure_in(process: ProcessSight) -> str:
+    """Return the error with which a process has ended; "" if its log does not end with one."""
+    line = process.last_line
+    return line.removeprefix(_FAILED) if line.startswith(_FAILED) else ""
+
+
+def _silent(broker: BrokerSight, commands: Commands) -> Cause:
+    pid, port = broker.process.pid, broker.control_port
+    if broker.answers_clients:
+        text = (
+            f"broker {broker.id} answers clients on port {broker.port}, but not the controller on port {port}: "
+            f"{broker.failure}"
+        )
+        remedy = f"check what blocks port {port}, for example a firewall"
+        return Cause("control-plane-silent", text, remedy, broker.id)
+    text = (
+        f"broker {broker.id} runs (pid {pid}) but does not answer: {broker.failure or 'it starts'}"
+    )
+    log = commands.of_broker("logs", broker.id, "shows why")
+    remedy = f"{log}, {commands.of_broker('restart', broker.id, 'restarts it')}"
+    return Cause("broker-silent", text, remedy, broker.id)
+
+
+def _controller(seen: Sights) -> Iterator[Cause]:
+    """Yield a cause if brokers answer, ZooKeeper serves, and none of these brokers is the controller."""
+    answers = seen.answers
+    if seen.zookeeper_is_away or not answers:
+        return
+    if any(answer.get("is_controller") for answer in answers.values()):
+        return
+    last = max(answers.values(), key=lambda answer: answer["controller_epoch"])["controller_id"]
+    text = "no broker that answers is the controller"
+    if last in seen.brokers and last not in answers:
+        timeout = seen.brokers[last].session_timeout_ms
+        limit = f" ({timeout / 1000:g} s after it failed)" if timeout else ""
+        text += f": it is broker {last} until its ZooKeeper session expires{limit}"
+    yield Cause("no-controller", text)
+
+
+def state_of(broker: BrokerSight, seen: Sights) -> str:
+    """Return the state of a broker in one or two words; `up` if it can serve clients."""
+    if broker.process.state != RUNS:
+        return broker.process.state
+    if broker.answer is None:
+        return "silent"
+    if broker.answer.get("offline_directories"):
+        return "disk failed"
+    if broker.answer["session_state"] != CONNECTED:
+        return "no session"
+    return "up" if is_registered(seen, broker.id) else "not registered"

@@ -1,0 +1,258 @@
+"""The condition of a cluster's processes, found in /proc, ports, disks, logs and the answers of the brokers.
+
+Invariant: `look` ends within LOOK_MS plus the time of one client request, even if no process answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.base.ports import Clock, Rng
+from minikafka.cluster.directory import (
+    HOST,
+    BrokerRecord,
+    ClusterDirectory,
+    ClusterRecord,
+    is_free,
+)
+from minikafka.cluster.processes import ProcessId, is_paused, started_at_ms
+from minikafka.cluster.running import RunningProcesses
+from minikafka.cluster.state import call_all
+from minikafka.rpc.messages import STATE
+
+if TYPE_CHECKING:
+    from minikafka.base.config import BrokerConfig
+
+LOOK_MS: Final = 800
+"""Time for a broker or ZooKeeper to answer."""
+CLIENT_MS: Final = 500
+"""Time for a broker that does not answer the control plane to answer a client's request."""
+FULL_BYTES: Final = 64 * 1024
+"""A file system with less free space counts as full: a batch of records may not fit."""
+RUNS: Final = "runs"
+PAUSED: Final = "paused"
+DOWN: Final = "down"
+_API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""A whole request of the oldest version: length, API, version, correlation id, no client id."""
+_TAIL_BYTES: Final = 16 * 1024
+_ZOOKEEPER_PORT: Final = 2181
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSight:
+    """The condition of one process: `state` is RUNS, PAUSED or DOWN.
+
+    `taken`: its ports that another process uses while it is down. `full`: its directories on file systems without free
+    space. `last_line`: the last line of its output, if it is down. `log`: the file of its output.
+    """
+
+    state: str
+    pid: int | None = None
+    taken: tuple[int, ...] = ()
+    full: tuple[str, ...] = ()
+    last_line: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSight:
+    """One broker. `answer`: its answer to the control-plane call `state`, None if there is none.
+
+    `failure`: why the call failed. `answers_clients`: whether it answers a client's request, None if it was not asked.
+    `session_timeout_ms`: its setting, None if its configuration cannot be read.
+    """
+
+    id: int
+    port: int
+    control_port: int
+    process: ProcessSight
+    answer: Mapping[str, Any] | None = None
+    failure: str = ""
+    answers_clients: bool | None = None
+    session_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSight:
+    """ZooKeeper. `process`: None if the cluster did not start it. `failure`: why it does not serve, "" if it does."""
+
+    address: str
+    process: ProcessSight | None
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sights:
+    """All observations of one moment. `is_attached`: the cluster belongs to a running program, not to commands."""
+
+    zookeeper: ZooKeeperSight
+    brokers: Mapping[int, BrokerSight]
+    is_attached: bool = False
+    answers: Mapping[int, Mapping[str, Any]] = field(init=False)
+    """The answers of the brokers to the call `state`, by broker id."""
+
+    def __post_init__(self) -> None:
+        found = {id_: seen.answer for id_, seen in self.brokers.items() if seen.answer is not None}
+        object.__setattr__(self, "answers", found)
+
+    @property
+    def zookeeper_is_away(self) -> bool:
+        """True if ZooKeeper does not serve brokers."""
+        process = self.zookeeper.process
+        is_gone = process is not None and process.state != RUNS
+        return is_gone or bool(self.zookeeper.failure)
+
+
+async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
+    """Return the condition of every process of the cluster. Raises ClusterError if there is no cluster."""
+    record = directory.read_existing()
+    running = RunningProcesses(directory, clock)
+    processes = {broker.id: running.broker(record, broker.id) for broker in record.brokers}
+    ids = [id_ for id_, found in processes.items() if found is not None and not is_paused(found)]
+    answers, zookeeper = await asyncio.gather(
+        call_all(directory, record, ids, STATE, {}, clock, rng, timeout_ms=LOOK_MS),
+        _zookeeper(directory, record, running, clock),
+    )
+    silent = [id_ for id_ in ids if isinstance(answers.get(id_), Exception)]
+    asked = await asyncio.gather(*(_answers_clients(record.broker(id_)) for id_ in silent))
+    is_client_answered = dict(zip(silent, asked, strict=True))
+    brokers = {}
+    for broker in record.brokers:
+        answer = answers.get(broker.id)
+        config = _config(directory, broker.id)
+        brokers[broker.id] = BrokerSight(
+            broker.id,
+            broker.port,
+            broker.control_port,
+            _broker_process(directory, broker, processes[broker.id], config),
+            None if isinstance(answer, Exception) else answer,
+            _reason(answer) if isinstance(answer, Exception) else "",
+            is_client_answered.get(broker.id),
+            config.zookeeper_session_timeout_ms if config else None,
+        )
+    return Sights(zookeeper, brokers, is_attached=running.is_attached(record))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {LOOK_MS / 1000:g} s"
+    if isinstance(error, KafkaError) and error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return error.detail
+    return str(error).rpartition(": ")[2] or repr(error)
+
+
+def _config(directory: ClusterDirectory, broker_id: int) -> BrokerConfig | None:
+    from minikafka.base.config import BrokerConfig
+
+    try:
+        return BrokerConfig.parse(directory.broker_file(broker_id).read_text())
+    except (OSError, ConfigError, UnicodeDecodeError):
+        return None
+
+
+def _broker_process(
+    directory: ClusterDirectory,
+    broker: BrokerRecord,
+    process: ProcessId | None,
+    config: BrokerConfig | None,
+) -> ProcessSight:
+    log = directory.logs / f"broker-{broker.id}.log"
+    directories = config.log_dirs if config else [str(directory.broker_data(broker.id))]
+    if process is not None:
+        state = PAUSED if is_paused(process) else RUNS
+        return ProcessSight(state, process.pid, (), full_among(directories), "", str(log))
+    taken = tuple(port for port in (broker.port, broker.control_port) if not is_free(port))
+    return ProcessSight(DOWN, None, taken, full_among(directories), last_line(log), str(log))
+
+
+async def _zookeeper(
+    directory: ClusterDirectory, record: ClusterRecord, running: RunningProcesses, clock: Clock
+) -> ZooKeeperSight:
+    address = record.zookeeper.partition("/")[0]
+    if not record.managed:
+        return ZooKeeperSight(address, None, await _zookeeper_failure(address))
+    log = directory.logs / "zookeeper.log"
+    full = full_among([str(directory.zookeeper)])
+    process = running.zookeeper(record)
+    if process is None:
+        port = int(address.rpartition(":")[2])
+        taken = () if is_free(port) else (port,)
+        since = started_at_ms(record.zookeeper_process) if record.zookeeper_process else 0
+        line = last_line(log, since)
+        return ZooKeeperSight(address, ProcessSight(DOWN, None, taken, full, line, str(log)))
+    state = PAUSED if is_paused(process) else RUNS
+    failure = "" if state == PAUSED else await _zookeeper_failure(address)
+    return ZooKeeperSight(
+        address, ProcessSight(state, process.pid, (), full, "", str(log)), failure
+    )
+
+
+async def _zookeeper_failure(servers: str) -> str:
+    """Return why none of the ZooKeeper servers `host:port,host:port` serves clients; "" if one of them does."""
+    asked = await asyncio.gather(*(_server_failure(server) for server in servers.split(",")))
+    return "" if not all(asked) else ", ".join(dict.fromkeys(asked))
+
+
+async def _server_failure(server: str) -> str:
+    from minikafka.zk.managed import four_letter_word
+
+    host, _, port = server.strip().rpartition(":")
+    number = int(port) if host and port.isdecimal() else _ZOOKEEPER_PORT
+    try:
+        answer = await four_letter_word(host.strip("[]") or server, number, "srvr", LOOK_MS)
+    except TimeoutError:
+        return f"no answer within {LOOK_MS / 1000:g} s"
+    except OSError as error:
+        return (os.strerror(error.errno) if error.errno else str(error)).lower()
+    return answer.strip().lower() if "not currently serving" in answer else ""
+
+
+async def _answers_clients(broker: BrokerRecord) -> bool:
+    """True if the broker answers a client's ApiVersions request."""
+    try:
+        async with asyncio.timeout(CLIENT_MS / 1000):
+            reader, writer = await asyncio.open_connection(HOST, broker.port)
+            try:
+                writer.write(_API_VERSIONS)
+                return len(await reader.read(1)) > 0
+            finally:
+                writer.close()
+    except OSError:
+        return False
+
+
+def full_among(directories: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directories on file systems with less than FULL_BYTES of free space, or without free inodes."""
+    return tuple(filter(partial(_is_full), directories))
+
+
+def _is_full(directory: str) -> bool:
+    try:
+        inodes = os.statvfs(directory)
+        is_out_of_inodes = inodes.f_files > 0 and inodes.f_ffree == 0
+        return shutil.disk_usage(directory).free < FULL_BYTES or is_out_of_inodes
+    except OSError:
+        return False
+
+
+def last_line(log: Path, since_ms: int = 0) -> str:
+    """Return the last line of a log that is not blank; "" if nothing was written to it after `since_ms` (Unix ms)."""
+    try:
+        with log.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_mtime_ns // 1_000_000 < since_ms:
+                return ""
+            file.seek(max(0, status.st_size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
