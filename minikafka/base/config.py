@@ -75,7 +75,7 @@ class BrokerConfig:
     minikafka_cluster_secret: str = key(
         PASSWORD,
         "",
-        "Secret shared by the brokers of one cluster; signs requests on the control plane.",
+        "Secret shared by the brokers of one cluster; signs requests and answers on the control plane.",
         low=16,
     )
 

@@ -540,5 +540,11 @@ class ControlPlane(Protocol):
         Raises OSError (TimeoutError included) if there is no response, KafkaError if the call is refused.
         """
 
+    async def clock_offset(self, host: str, port: int, *, target_id: int, timeout_ms: int) -> int:
+        """Return by how many milliseconds the wall clock of the broker `target_id` is ahead of this process's.
+
+        Raises OSError and KafkaError like `call`.
+        """
+
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. Later calls raise OSError."""

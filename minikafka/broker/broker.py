@@ -27,6 +27,7 @@ from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
+from minikafka.broker.clock_offsets import ClockOffsets
 from minikafka.broker.config_updates import ConfigUpdates
 from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.controller_gauges import register_controller_gauges
@@ -127,6 +128,10 @@ class Broker:
         )
         self.replicas.roles.add(self.cleaner)
         self.state = BrokerState.STARTING
+        control = config.endpoints.control.name
+        self.clock_offsets = ClockOffsets(
+            config.broker_id, self.metadata, self.control_plane, control
+        )
         self.metrics = Metrics()
         self.requests = RequestMetrics(self.metrics)
         self._register_metrics()
@@ -134,7 +139,7 @@ class Broker:
         self.config_updates = ConfigUpdates(self.settings, self.replicas, self.controller)
         self.config_changes = self.coordinator.configs.changes(self.config_updates)
         self._controller_client = ControllerClient(
-            self.controller, self.metadata, self.control_plane, config.endpoints.control.name
+            self.controller, self.metadata, self.control_plane, control
         )
         self.admin = self._new_admin(ports)
         self.groups = self._new_groups(ports)
@@ -156,6 +161,7 @@ class Broker:
         register_controller_gauges(self.metrics, self.controller)
         register_gauges(self.metrics, self.replicas)
         self.cleaner.register(self.metrics)
+        self.clock_offsets.register(self.metrics)
 
     def _new_admin(self, ports: BrokerPorts) -> Admin:
         topic_store, configs = self.coordinator.topics, self.coordinator.configs
@@ -229,6 +235,7 @@ class Broker:
         self.cleaner.start()
         self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
         self.tasks.spawn(self._rotate_metrics(), "metrics")
+        self.tasks.spawn(self.clock_offsets.run(), "clock-offsets")
         await self.coordinator.start(self.info, self._registered)
         await self.metadata.wait_until(self._is_known, 2 * self.coordinator.session_timeout_ms)
         if not self._is_stopping:

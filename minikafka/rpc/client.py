@@ -1,12 +1,14 @@
 """The client of the control plane: signed msgpack bodies over HTTP, with keep-alive connections.
 
 This module does not import aiohttp's server, because commands such as `minikafka status` only need a client.
+Invariant: an answer is used only if the called broker has signed it. Every other answer is an error.
 """
 
 from __future__ import annotations
 
+import asyncio
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 
@@ -14,10 +16,41 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Rng
 from minikafka.rpc.encoding import BODY_MAX_BYTES, pack, unpack
-from minikafka.rpc.signatures import Signer
+from minikafka.rpc.messages import CHALLENGE, decode_challenge
+from minikafka.rpc.signatures import CHALLENGE_MS, NONCE, SIGNATURE, Signer
 
 IDLE_CLIENT_SECONDS: Final = 15
 """Idle time after which the client closes a connection; shorter than the server's limit."""
+REUSE_MS: Final = CHALLENGE_MS * 3 // 4
+"""Time for which the client uses a challenge. The rest of `CHALLENGE_MS` is for the transport of the last call."""
+LARGE_BYTES: Final = 32 * 1024
+"""A larger body is sent only with a new challenge.
+
+A server that refuses the challenge closes the connection without reading the body. The client may then see a
+broken connection instead of the refusal.
+"""
+_UNAUTHORIZED: Final = 401
+_NOT_A_CONTROL_PLANE: Final = "the response is not from a control plane"
+
+
+class _Peer(NamedTuple):
+    """A broker and the address at which it is called."""
+
+    host: str
+    port: int
+    id: BrokerId
+
+    def url(self, path: str) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}{path}"
+
+
+class _Answer(NamedTuple):
+    """The answer to one HTTP request. `is_signed`: the called broker has signed it."""
+
+    status: int
+    body: bytes
+    is_signed: bool
 
 
 class ControlPlaneClient:
@@ -33,6 +66,9 @@ class ControlPlaneClient:
         self._clock = clock
         self._signer = Signer(secret, cluster_id, sender_id, rng.bytes(8))
         self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
+        self._challenges: dict[_Peer, tuple[str, int]] = {}
+        """Broker -> its latest challenge, and the monotonic time before the broker was asked for it."""
 
     async def call(
         self,
@@ -49,62 +85,135 @@ class ControlPlaneClient:
         Raises OSError (TimeoutError included) if no response arrives, and KafkaError if the call is refused. A
         broker with another id refuses the call.
         """
-        path = f"/{method}"
-        data = pack(body)
-        headers = self._signer.headers(target_id, "POST", path, data, self._clock.wall_ms())
-        url = f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
+        peer, data = _Peer(host, port, target_id), pack(body)
         try:
-            async with self._http_client().post(
-                url,
-                data=BytesIO(data),  # aiohttp logs a warning for large bytes
-                headers=headers,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=timeout_ms / 1000),
-            ) as response:
-                return _outcome(response.status, await _limited(response))
+            async with asyncio.timeout(timeout_ms / 1000):
+                answer = await self._call(peer, f"/{method}", data)
+        except BaseException as error:
+            # The broker may have restarted, and refused the challenge in a way that this client could not read.
+            self._challenges.pop(peer, None)
+            if isinstance(error, aiohttp.ClientError):
+                raise _connection_error(peer, error) from error
+            raise
+        return _outcome(answer)
+
+    async def clock_offset(
+        self, host: str, port: int, *, target_id: BrokerId, timeout_ms: int
+    ) -> int:
+        """Return by how many milliseconds the wall clock of the broker `target_id` is ahead of this process's.
+
+        The result is exact to half the time that the answer took. Raises OSError and KafkaError like `call`.
+        """
+        peer = _Peer(host, port, target_id)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                sent = self._clock.now()
+                _, wall_ms = await self._ask(peer)
+                took = self._clock.now() - sent
+                return wall_ms - (self._clock.wall_ms() - took // 2)
         except aiohttp.ClientError as error:
-            # Some errors of aiohttp are OSErrors without a number, whose text begins with "[Errno None]".
-            reason = getattr(error, "strerror", None) or error
-            raise ConnectionError(f"{host}:{port}: {reason}") from error
+            raise _connection_error(peer, error) from error
+
+    async def _call(self, peer: _Peer, path: str, data: bytes) -> _Answer:
+        """Send a call. If the broker refuses an earlier challenge, ask for a new one and repeat the call."""
+        challenge, asked = self._challenges.get(peer, ("", 0))
+        if challenge and len(data) <= LARGE_BYTES and self._clock.now() - asked <= REUSE_MS:
+            answer = await self._post(peer, path, data, challenge)
+            if answer.status != _UNAUTHORIZED:
+                return answer
+        challenge, _ = await self._ask(peer)
+        return await self._post(peer, path, data, challenge)
+
+    async def _ask(self, peer: _Peer) -> tuple[str, int]:
+        """Ask a broker for a challenge; return the challenge, and the broker's wall time in Unix milliseconds."""
+        asked, path = self._clock.now(), f"/{CHALLENGE}"
+        answer = await self._request("GET", peer, path, None, {NONCE: self._signer.nonce()})
+        try:
+            challenge, wall_ms = decode_challenge(unpack(answer.body))
+        except (ValueError, KafkaError) as error:
+            raise ConnectionError(_NOT_A_CONTROL_PLANE) from error
+        if not answer.is_signed:
+            raise _unauthorized()
+        self._challenges[peer] = challenge, asked
+        return challenge, wall_ms
+
+    async def _post(self, peer: _Peer, path: str, data: bytes, challenge: str) -> _Answer:
+        headers = self._signer.headers(peer.id, "POST", path, data, challenge)
+        # aiohttp logs a warning if a large body is passed as bytes
+        return await self._request("POST", peer, path, BytesIO(data), headers)
+
+    async def _request(
+        self, method: str, peer: _Peer, path: str, data: BytesIO | None, headers: dict[str, str]
+    ) -> _Answer:
+        request = self._http_client().request(
+            method, peer.url(path), data=data, headers=headers, allow_redirects=False
+        )
+        async with request as response:
+            body, status = await _limited(response), response.status
+        signature = response.headers.get(SIGNATURE, "")
+        is_signed = self._signer.is_answer(peer.id, path, headers[NONCE], status, body, signature)
+        return _Answer(status, body, is_signed)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. Later calls raise ConnectionError."""
+        self._is_closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     def _http_client(self) -> aiohttp.ClientSession:
-        """Return the HTTP client, created at the first call because aiohttp needs a running event loop."""
+        """Return the HTTP client, created at the first call because aiohttp needs a running event loop.
+
+        Raises ConnectionError after `close`.
+        """
+        if self._is_closed:
+            raise ConnectionError("this control plane is closed")
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CLIENT_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept-Encoding": "identity"},
                 auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(),  # none: `call` and `clock_offset` have their own
             )
         return self._session
 
 
-def _outcome(status: int, data: bytes) -> dict[str, Any]:
-    """Decode the response of a call. Raises KafkaError for an error, ConnectionError for an unreadable response."""
-    if status == 401:
-        raise KafkaError(
-            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            "the cluster secret or the clock differs, or another broker has this address",
-        )
-    if status not in (200, 409):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"HTTP status {status}")
+def _outcome(answer: _Answer) -> dict[str, Any]:
+    """Decode the answer to a call.
+
+    Raises KafkaError if the broker refused the call, ConnectionError if the answer is not from the broker.
+    """
+    if answer.status == _UNAUTHORIZED:
+        raise _unauthorized()
+    if not answer.is_signed:
+        raise ConnectionError(_NOT_A_CONTROL_PLANE)
+    if answer.status not in (200, 409):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"HTTP status {answer.status}")
     try:
-        body = unpack(data)
+        body = unpack(answer.body)
     except ValueError as error:
-        raise ConnectionError("the response is not from a control plane") from error
-    if status == 200:
+        raise ConnectionError(f"the response is not valid: {error}") from error
+    if answer.status == 200:
         return body
     try:
         code = ErrorCode(body["error"])
     except (KeyError, ValueError):
         code = ErrorCode.UNKNOWN_SERVER_ERROR
     raise KafkaError(code, str(body.get("detail", "")))
+
+
+def _unauthorized() -> KafkaError:
+    return KafkaError(
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        "the cluster secret differs, or another broker has this address",
+    )
+
+
+def _connection_error(peer: _Peer, error: aiohttp.ClientError) -> ConnectionError:
+    # Some errors of aiohttp are OSErrors without a number, whose text begins with "[Errno None]".
+    reason = getattr(error, "strerror", None) or error
+    return ConnectionError(f"{peer.host}:{peer.port}: {reason}")
 
 
 async def _limited(response: aiohttp.ClientResponse) -> bytes:

@@ -53,6 +53,10 @@ RECONFIGURE: Final = "reconfigure"
 """Call of a tool. Request: the settings in the broker's file. Response: every setting that differs from the
 running broker. The broker applies the settings that can be altered at run time.
 """
+CHALLENGE: Final = "challenge"
+"""Request without a signature, by GET. Response: a value that the next calls must contain (`rpc/signatures.py`),
+and the broker's wall time.
+"""
 STATE_CHANGES: Final = frozenset({LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA})
 """Requests of the controller to brokers, delivered to each broker's handler in order."""
 HOLD_STEP: Final = "hold_step"
@@ -79,6 +83,7 @@ _REQUEST_FIELDS: Final = (
 _CAUSE: Final = re.compile(r"[a-zA-Z0-9-]{0,64}")
 _SETTING: Final = re.compile(r"[a-z.]{1,100}")
 _VALUE: Final = re.compile(r"(?s).{0,10000}")
+_CHALLENGE: Final = re.compile(r"[0-9a-f-]{1,100}")
 _STEP: Final = re.compile(r"[a-zA-Z0-9._-]{1,64}")
 _STEP_WAIT_MAX_MS: Final = 60_000
 _INT16_MAX: Final = 2**15 - 1
@@ -311,6 +316,18 @@ def decode_gate_state(body: object) -> tuple[list[str], list[str]]:
     """
     fields = _fields(body, "held", "blocked")
     return list(_rows(fields["held"], _step)), list(_rows(fields["blocked"], _step))
+
+
+def encode_challenge(challenge: str, wall_ms: int) -> Body:
+    """Return the response to a request for a challenge. `wall_ms`: the broker's time in Unix milliseconds."""
+    return {"challenge": challenge, "wall_ms": wall_ms}
+
+
+def decode_challenge(body: object) -> tuple[str, int]:
+    """Return (challenge, wall time of the broker in Unix milliseconds). Raises KafkaError(INVALID_REQUEST)."""
+    fields = _fields(body, "challenge", "wall_ms")
+    wall_ms = _integer(fields["wall_ms"], -_INT64_MAX, _INT64_MAX)
+    return _text(fields["challenge"], _CHALLENGE), wall_ms
 
 
 def _setting(row: object) -> tuple[str, str]:

@@ -1,9 +1,10 @@
 """The server of the control plane: signed msgpack bodies over HTTP, checked strictly.
 
-Invariants: no byte of a body is read before the signature of the headers is verified. No body is decoded
-before its hash is verified. State changes from one sender reach the handler one at a time, in the order of
-sending. A call without a valid signature is answered with HTTP status 401, without a reason. `connections.py`
-limits the number of connections and the time for a whole request, because aiohttp has no such limits.
+A client first asks for a challenge, without a signature (`signatures.py`). Invariants: no byte of a body is read
+before the signature of the headers is verified. No body is decoded before its hash is verified. State changes
+from one sender reach the handler one at a time, in the order of sending. A call without a valid signature is
+answered with HTTP status 401, without a reason. All other answers to calls are signed. `connections.py` limits the
+number of connections and the time for a whole request, because aiohttp has no such limits.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from minikafka.base.ports import Call, Clock, Listener, Rng
 from minikafka.rpc.client import ControlPlaneClient
 from minikafka.rpc.connections import Connections, ServedConnection
 from minikafka.rpc.encoding import BODY_MAX_BYTES, pack, unpack
-from minikafka.rpc.messages import STATE_CHANGES
-from minikafka.rpc.signatures import Sealed, Verifier, body_hash
+from minikafka.rpc.messages import CHALLENGE, STATE_CHANGES, encode_challenge
+from minikafka.rpc.signatures import NONCE, STALE, Sealed, Verifier, body_hash
 from minikafka.runtime.listening import stop_listening
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,8 @@ INCARNATIONS_MAX: Final = 1024
 _SERVER_NAME: Final = {"Server": "minikafka"}
 
 METRICS: Final = ("GET", "/metrics")
-"""The only request that needs no signature. Its body is not read."""
+NEW_CHALLENGE: Final = ("GET", f"/{CHALLENGE}")
+"""This request and METRICS need no signature. Their bodies are not read."""
 
 Page: TypeAlias = Callable[[], Iterator[str]]
 """A function that yields the text of the metrics page in pieces."""
@@ -51,7 +53,7 @@ class HttpControlPlane(ControlPlaneClient):
     ) -> None:
         """`sender_id`: this broker's id, -1 for a tool. Received calls must be addressed to this id."""
         super().__init__(secret, cluster_id, sender_id, clock, rng)
-        self._verifier = Verifier(secret, cluster_id, sender_id)
+        self._verifier = Verifier(secret, cluster_id, sender_id, rng.bytes(32))
         self._servers: list[_Server] = []
 
     async def serve(
@@ -138,33 +140,50 @@ class _Server:
 
     async def _respond(self, request: web.Request) -> web.Response:
         """Verify the headers, then the body's hash, then decode the body and call the handler."""
-        if self._metrics is not None and (request.method, request.raw_path) == METRICS:
+        asked = request.method, request.raw_path
+        if asked == NEW_CHALLENGE:
+            self._connections.request_received(request.protocol)
+            return self._new_challenge(request)
+        if self._metrics is not None and asked == METRICS:
             self._connections.request_received(request.protocol)
             return await self._metrics_page(self._metrics)
-        sealed = self._verifier.verify(
-            request.method,
-            request.raw_path,
-            request.headers,
-            self._clock.wall_ms(),
-            self._clock.now(),
-        )
+        sealed = self._verifier.verify(*asked, request.headers, self._clock.now())
         if isinstance(sealed, str):
-            logger.warning("control-plane call from %s refused: %s", request.remote, sealed)
+            level = logging.INFO if sealed is STALE else logging.WARNING
+            logger.log(level, "control-plane call from %s refused: %s", request.remote, sealed)
             return _refusal(401)
         self._connections.mark_signed(request.protocol)
+        status, body = await self._serve_signed(request, sealed)
+        return self._signed(request, status, body)
+
+    async def _serve_signed(self, request: web.Request, sealed: Sealed) -> tuple[int, bytes]:
+        """Return status and body of the answer to a call whose headers are verified. Every error has an empty body."""
         if "Content-Encoding" in request.headers:
-            return _refusal(415)
+            return 415, b""
         if request.method != "POST":
-            return _refusal(405)
+            return 405, b""
         body = await request.read()
         self._connections.request_received(request.protocol)
         if not hmac.compare_digest(body_hash(body), sealed.body_hash):
-            return _refusal(401)
+            return 401, b""
         try:
             call = Call(request.raw_path[1:], unpack(body))
         except ValueError:
-            return _refusal(400)
+            return 400, b""
         return await self._answer(call, sealed)
+
+    def _new_challenge(self, request: web.Request) -> web.Response:
+        """Return a new challenge and this process's wall time, signed for the nonce in the request."""
+        challenge = self._verifier.challenge(self._clock.now())
+        return self._signed(request, 200, pack(encode_challenge(challenge, self._clock.wall_ms())))
+
+    def _signed(self, request: web.Request, status: int, body: bytes) -> web.Response:
+        nonce = request.headers.get(NONCE, "")
+        signature = self._verifier.sign_answer(request.raw_path, nonce, status, body)
+        response = web.Response(status=status, body=body, headers=_SERVER_NAME | signature)
+        if status not in (200, 409):
+            response.force_close()
+        return response
 
     async def _metrics_page(self, metrics: Page) -> web.Response:
         """Return the metrics page. Other tasks can run between two pieces of the page."""
@@ -175,16 +194,14 @@ class _Server:
         headers = {**_SERVER_NAME, "Content-Type": CONTENT_TYPE}
         return web.Response(body="".join(pieces).encode(), headers=headers)
 
-    async def _answer(self, call: Call, sealed: Sealed) -> web.Response:
+    async def _answer(self, call: Call, sealed: Sealed) -> tuple[int, bytes]:
         try:
-            answer = await self._handle(call, sealed)
+            return 200, pack(await self._handle(call, sealed))
         except KafkaError as error:
-            refused = {"error": int(error.code), "detail": error.detail}
-            return web.Response(status=409, body=pack(refused), headers=_SERVER_NAME)
+            return 409, pack({"error": int(error.code), "detail": error.detail})
         except Exception:
             logger.exception("control-plane call %s failed", call.method)
-            return _refusal(500)
-        return web.Response(body=pack(answer), headers=_SERVER_NAME)
+            return 500, b""
 
     async def _handle(self, call: Call, sealed: Sealed) -> dict[str, Any]:
         if call.method not in STATE_CHANGES:

@@ -33,6 +33,18 @@ class LoopClock:
         return asyncio.get_running_loop().call_later(ms / 1000, callback)
 
 
+class SkewedClock(LoopClock):
+    """The clock of one broker: its wall-clock time is that of `base` plus `offset_ms`, which a test can change."""
+
+    def __init__(self, base: LoopClock, offset_ms: int) -> None:
+        super().__init__()
+        self._base = base
+        self.offset_ms = offset_ms
+
+    def wall_ms(self) -> int:
+        return self._base.wall_ms() + self.offset_ms
+
+
 class SeededRng:
     """The Rng port with a seed: every run gets the same numbers."""
 

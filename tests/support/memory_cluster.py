@@ -8,12 +8,13 @@ decides which broker runs next.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from support import proof
-from support.loop_clock import LoopClock, SeededRng
+from support.loop_clock import LoopClock, SeededRng, SkewedClock
 from support.memory_cleaners import MemoryCleaners
 from support.memory_coordination import Ensemble, MemoryCoordination, password_of
 from support.memory_storage import MemoryStorage
@@ -21,17 +22,21 @@ from support.memory_transport import MemoryTransport
 from support.seeded_loop import PROCESS, Process, SeededLoop, context_of
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.ports import Call, Listener
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.broker import Broker, create_broker
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.zookeeper import ZooKeeperMode
 from minikafka.client import Client
 from minikafka.ledger.reader import Line, merged
 from minikafka.ledger.writer import directory_of
+from minikafka.rpc.signatures import Signer, Verifier
 from minikafka.runtime.tasks import TaskRegistry
 
 Handler = Callable[[Call], Awaitable[dict[str, Any]]]
 LOG_DIR = "/data"
+SECRET = "a secret of tests"
+INCARNATIONS = itertools.count()
 
 
 class InlineExecutor:
@@ -44,13 +49,14 @@ class InlineExecutor:
 class MemoryServer:
     """The handler of control-plane calls on one port, with the simulated process that serves the port."""
 
-    def __init__(self, servers: dict[int, MemoryServer], handler: Handler, port: int) -> None:
-        self.servers = servers
+    def __init__(self, plane: MemoryControlPlane, handler: Handler, port: int) -> None:
+        self.servers = plane.servers
+        self.plane = plane
         self.handler = handler
         self.port = port
         self.process = PROCESS.get()
         self.calls: set[asyncio.Future[Any]] = set()
-        servers[port] = self
+        self.servers[port] = self
 
     async def close(self) -> None:
         self.servers.pop(self.port, None)
@@ -64,14 +70,25 @@ class MemoryServer:
 
 
 class MemoryControlPlane:
-    """A ControlPlane without sockets. `servers`: the servers of all brokers, by TCP port number."""
+    """A ControlPlane without sockets, whose calls are signed and verified as over HTTP.
+
+    `servers`: the servers of all brokers, by TCP port number.
+    """
 
     def __init__(
-        self, servers: dict[int, MemoryServer], delay: Callable[[], float] = lambda: 0
+        self,
+        servers: dict[int, MemoryServer],
+        broker_id: int,
+        clock: Clock,
+        delay: Callable[[], float] = lambda: 0,
     ) -> None:
         self.servers = servers
+        self.clock = clock
         self.delay = delay
         self.mine: list[MemoryServer] = []
+        incarnation = next(INCARNATIONS).to_bytes(8)
+        self.signer = Signer(SECRET.encode(), "", broker_id, incarnation)
+        self.verifier = Verifier(SECRET.encode(), "", broker_id, incarnation)
 
     async def serve(
         self, handler: Handler, host: str, port: int, metrics: object = None
@@ -79,7 +96,7 @@ class MemoryControlPlane:
         port = port or 50_000 + len(self.servers) + 1
         while port in self.servers:
             port += 1
-        self.mine.append(MemoryServer(self.servers, handler, port))
+        self.mine.append(MemoryServer(self, handler, port))
         return self.mine[-1]
 
     async def call(
@@ -94,9 +111,8 @@ class MemoryControlPlane:
     ) -> dict[str, Any]:
         """Send a call and return the answer. The call is handled in a task of the server's process."""
         await asyncio.sleep(self.delay())
-        server = self.servers.get(port)
-        if server is None:
-            raise ConnectionRefusedError(f"nobody serves on port {port}")
+        server = self.server(port)
+        self.authenticate(server.plane, target_id, method)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         task = asyncio.get_running_loop().create_task(
             _handle(server, Call(method, body), answer), context=context_of(server.process)
@@ -109,6 +125,23 @@ class MemoryControlPlane:
             server.calls.discard(answer)
             if not server.process.is_dead:
                 task.cancel()
+
+    async def clock_offset(self, host: str, port: int, *, target_id: int, timeout_ms: int) -> int:
+        return self.server(port).plane.clock.wall_ms() - self.clock.wall_ms()
+
+    def server(self, port: int) -> MemoryServer:
+        server = self.servers.get(port)
+        if server is None:
+            raise ConnectionRefusedError(f"nobody serves on port {port}")
+        return server
+
+    def authenticate(self, server: MemoryControlPlane, target_id: int, method: str) -> None:
+        """Sign a call and let the server verify it. The body is not signed, to save time."""
+        challenge = server.verifier.challenge(server.clock.now())
+        headers = self.signer.headers(target_id, "POST", method, b"", challenge)
+        sealed = server.verifier.verify("POST", method, headers, server.clock.now())
+        if isinstance(sealed, str):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, sealed)
 
     async def close(self) -> None:
         for server in self.mine:
@@ -131,9 +164,17 @@ class MemoryCluster:
     """A cluster of in-memory brokers, used as `async with MemoryCluster() as cluster`.
 
     Broker ids are `ids`, by default 0 to `brokers` - 1. Keys of `config` are Kafka's, with underscores for dots.
+    `offsets_ms`: by broker, how far its wall clock is ahead of the cluster's.
     """
 
-    def __init__(self, brokers: int = 3, *, ids: range | None = None, **config: object) -> None:
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        ids: range | None = None,
+        offsets_ms: Mapping[int, int] | None = None,
+        **config: object,
+    ) -> None:
         self.ensemble = Ensemble()
         self.clock = LoopClock()
         self.ensemble.wall_ms = self.clock.wall_ms
@@ -141,8 +182,11 @@ class MemoryCluster:
         self.servers: dict[int, MemoryServer] = {}
         self.config = {key.replace("_", "."): value for key, value in config.items()}
         self.storages = {number: MemoryStorage() for number in ids or range(brokers)}
-        for storage in self.storages.values():
-            storage.wall_ms = self.clock.wall_ms
+        self.clocks = {
+            number: SkewedClock(self.clock, offset) for number, offset in (offsets_ms or {}).items()
+        }
+        for number in self.storages:
+            self.storages[number].wall_ms = self.clock_of(number).wall_ms
         self.brokers: dict[int, Broker] = {}
         self.processes: dict[int, Process] = {}
         self.ports: dict[int, BrokerPorts] = {}
@@ -179,26 +223,28 @@ class MemoryCluster:
                 "log.dirs": LOG_DIR,
                 "listeners": f"PLAINTEXT://127.0.0.1:{9092 + number}",
                 "zookeeper.connect": "memory:2181",
-                "minikafka.cluster.secret": "a secret of tests",
+                "minikafka.cluster.secret": SECRET,
                 "controlled.shutdown.max.retries": 1,
                 **self.config,
             }
         )
-        rng, storage = SeededRng(number), self.storages[number]
-        self.cleaners[number] = MemoryCleaners(storage, self.clock)
+        rng, storage, clock = SeededRng(number), self.storages[number], self.clock_of(number)
+        self.cleaners[number] = MemoryCleaners(storage, clock)
         tasks = TaskRegistry(lambda name, error: self.crashes.append((name, error)))
         ports = self.ports[number] = BrokerPorts(
-            self.clock,
+            clock,
             rng,
             storage,
             self.transport,
             tasks,
             InlineExecutor(),
             self.cleaners[number],
-            lambda cluster_id: MemoryControlPlane(self.servers, lambda: self.control_delay()),
+            lambda cluster_id: MemoryControlPlane(
+                self.servers, number, clock, lambda: self.control_delay()
+            ),
         )
         session = self.sessions[number] = MemoryCoordination(self.ensemble)
-        mode = ZooKeeperMode(config, self.clock, rng, storage, tasks, session, self._end_session)
+        mode = ZooKeeperMode(config, clock, rng, storage, tasks, session, self._end_session)
         try:
             broker = self.brokers[number] = await create_broker(config, ports, mode)
             self.created(broker)
@@ -208,6 +254,10 @@ class MemoryCluster:
             await tasks.close()
             raise
         return broker
+
+    def clock_of(self, number: int) -> SkewedClock:
+        """Return the clock of one broker, which survives restarts of the broker."""
+        return self.clocks.setdefault(number, SkewedClock(self.clock, 0))
 
     def created(self, broker: Broker) -> None:
         """Called before each start of a broker, so that a subclass can change the new broker."""

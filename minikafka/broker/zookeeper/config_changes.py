@@ -25,7 +25,7 @@ from minikafka.zk.nodes.faults import Faults
 logger = logging.getLogger(__name__)
 
 KEPT_MS: Final = 15 * 60_000
-"""Age at which the controller deletes a notification, the same as Kafka's `DefaultChangeExpirationMs`."""
+"""Time after which the controller deletes a notification, the same as Kafka's `DefaultChangeExpirationMs`."""
 _PURGED_AT_ONCE: Final = 500
 _RETRY_MS: Final = 200
 _UNCLEAN: Final = "unclean.leader.election.enable"
@@ -54,7 +54,11 @@ class ZooKeeperConfigChanges:
         self._faults = faults
         self._own_entities = configs.entities_of_broker(broker_id)
         self._applied: dict[str, int] = {}
-        """Name of each applied notification -> time of its creation (Unix milliseconds)."""
+        """Name of each notification -> this broker's monotonic time at which it applied the notification.
+
+        The age of a notification is not computed from its creation time: that is a time of ZooKeeper's wall clock. A
+        controller with a clock that is ahead would delete notifications before other brokers have read them.
+        """
         self._applying = asyncio.Lock()
         self._has_started = asyncio.Event()
 
@@ -108,7 +112,7 @@ class ZooKeeperConfigChanges:
                 (name for name in names if name not in self._applied),
                 self._faults,
             )
-            changed = {change.entity for change in new.values() if change.entity is not None}
+            changed = {entity for entity in new.values() if entity is not None}
             topics = sorted(entity.name for entity in changed if entity.kind == configs.TOPICS)
             if topics:
                 await self._listener.topics_configured(topics)
@@ -117,7 +121,7 @@ class ZooKeeperConfigChanges:
                 await self._read_broker_settings()
             left = self._applied.keys() & set(names)
             self._applied = {name: self._applied[name] for name in left}
-            self._applied.update((name, change.created) for name, change in new.items())
+            self._applied.update(dict.fromkeys(new, self._clock.now()))
 
     async def _read_broker_settings(self) -> None:
         cluster, own = await configs.read(self._coordination, self._own_entities, self._faults)
@@ -138,9 +142,10 @@ class ZooKeeperConfigChanges:
             self._controller.unclean_election_enabled(enabled)
 
     async def _purge(self) -> None:
-        """If this broker is the controller, delete applied notifications that are older than `KEPT_MS`."""
-        oldest = self._clock.wall_ms() - KEPT_MS
-        old = [name for name, made in self._applied.items() if made < oldest][:_PURGED_AT_ONCE]
+        """If this broker is the controller, delete the notifications that it applied more than `KEPT_MS` ago."""
+        oldest = self._clock.now() - KEPT_MS
+        old = [name for name, applied in self._applied.items() if applied < oldest]
+        old = old[:_PURGED_AT_ONCE]
         if not old or not self._controller.is_active:
             return
         deletes = [configs.removal(name) for name in old]

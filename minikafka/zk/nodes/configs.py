@@ -29,16 +29,6 @@ class Entity(NamedTuple):
     name: str
 
 
-class Change(NamedTuple):
-    """A notification that an entity's settings have changed.
-
-    `created`: creation time in Unix milliseconds. `entity`: None if the notification is not readable.
-    """
-
-    created: int
-    entity: Entity | None
-
-
 def path_of(entity: Entity) -> str:
     """Return the path of an entity's settings node."""
     if entity.kind == TOPICS:
@@ -109,12 +99,15 @@ def removal(name: str) -> Delete:
 
 async def read_changes(
     nodes: NodeReader, names: Iterable[str], faults: Faults
-) -> dict[str, Change]:
-    """Return the existing change notifications among `names`, by name. Raises CoordinationError."""
+) -> dict[str, Entity | None]:
+    """Return the entities that the existing change notifications among `names` name, by notification.
+
+    The entity of a notification that is not readable is None. Raises CoordinationError.
+    """
     wanted = list(names)
     found = await nodes.get_many([f"{layout.CONFIG_CHANGES}/{name}" for name in wanted])
     return {
-        name: Change(node.stat.ctime, _entity(name, node.data, faults))
+        name: _entity(name, node.data, faults)
         for name, node in zip(wanted, found, strict=True)
         if node is not None
     }

@@ -29,7 +29,7 @@ async def test_broker_serves_records_in_a_mode_without_zookeeper() -> None:
         TaskRegistry(),
         InlineExecutor(),
         MemoryCleaners(storage, clock),
-        lambda cluster_id: MemoryControlPlane({}),
+        lambda cluster_id: MemoryControlPlane({}, 0, clock),
     )
     mode: CoordinationMode = SoloMode()
     broker = await create_broker(config, ports, mode)

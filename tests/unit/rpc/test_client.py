@@ -40,5 +40,5 @@ async def test_failure_without_an_errno_is_reported_with_its_message(
     def fail(*_: object, **__: object) -> None:
         raise aiohttp.ClientOSError(None, "the request body was not written")
 
-    monkeypatch.setattr(aiohttp.ClientSession, "post", fail)
+    monkeypatch.setattr(aiohttp.ClientSession, "request", fail)
     assert await error_of_call(1) == "127.0.0.1:1: the request body was not written"

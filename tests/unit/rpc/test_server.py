@@ -42,16 +42,22 @@ class World:
         self.clock = ManualClock()
         self.calls: list[Call] = []
         self.answer: Callable[[Call], Awaitable[dict[str, Any]]] = self.echo
+        self.opened: list[HttpControlPlane] = []
         self.served = self.plane()
         self.client = self.plane()
-        self.opened = [self.served, self.client]
         self.port = 0
         self.signer = Signer(SECRET, "c", 9, b"testtest")
 
     def plane(
-        self, secret: bytes = SECRET, cluster: str = "c", broker_id: int = OWN_ID
+        self,
+        secret: bytes = SECRET,
+        cluster: str = "c",
+        broker_id: int = OWN_ID,
+        clock: ManualClock | None = None,
     ) -> HttpControlPlane:
-        return HttpControlPlane(secret, cluster, broker_id, self.clock, SystemRng())
+        plane = HttpControlPlane(secret, cluster, broker_id, clock or self.clock, SystemRng())
+        self.opened.append(plane)
+        return plane
 
     async def echo(self, call: Call) -> dict[str, Any]:
         return call.body
@@ -60,15 +66,30 @@ class World:
         self.calls.append(call)
         return await self.answer(call)
 
-    async def call(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
-        return await self.client.call(
+    async def call(
+        self, method: str, body: dict[str, Any], client: HttpControlPlane | None = None
+    ) -> dict[str, Any]:
+        return await (client or self.client).call(
             "127.0.0.1", self.port, method, body, target_id=OWN_ID, timeout_ms=60_000
         )
 
+    async def restart(self) -> None:
+        """Replace the served control plane by another one on the same port, as a restarted broker does."""
+        await self.served.close()
+        self.served = self.plane()
+        await self.served.serve(self.handle, "127.0.0.1", self.port)
+
     def headers(
-        self, path: str, body: bytes, method: str = "POST", target_id: int = OWN_ID
+        self,
+        path: str,
+        body: bytes,
+        method: str = "POST",
+        target_id: int = OWN_ID,
+        issuer: HttpControlPlane | None = None,
     ) -> dict[str, str]:
-        return self.signer.headers(target_id, method, path, body, self.clock.wall_ms())
+        """Return the headers of a call that contains a new challenge of `issuer`, by default the served plane."""
+        challenge = (issuer or self.served)._verifier.challenge(self.clock.now())
+        return self.signer.headers(target_id, method, path, body, challenge)
 
     async def raw(self, head: list[str], body: bytes = b"") -> bytes:
         """Send these header lines and this body; return all bytes sent by the server until it closes the connection."""
@@ -197,7 +218,6 @@ async def test_caller_of_another_cluster_is_refused(
     world: World, secret: bytes, cluster: str
 ) -> None:
     other = world.plane(secret, cluster)
-    world.opened.append(other)
     with pytest.raises(KafkaError) as caught:
         await other.call("127.0.0.1", world.port, "state", {}, target_id=OWN_ID, timeout_ms=60_000)
     assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -207,9 +227,8 @@ async def test_caller_of_another_cluster_is_refused(
 async def test_call_is_accepted_only_by_the_broker_that_it_was_signed_for(world: World) -> None:
     body = msgpack.packb({})
     second = world.plane(broker_id=OTHER_ID)
-    world.opened.append(second)
     listener = await second.serve(world.handle, "127.0.0.1", 0)
-    headers = world.headers("/state", body, target_id=OTHER_ID)
+    headers = world.headers("/state", body, target_id=OTHER_ID, issuer=second)
     assert await world.post("/state", body, headers) == 401
     renamed = headers | {signatures.TARGET: str(OWN_ID)}
     assert await world.post("/state", body, renamed) == 401
@@ -245,6 +264,148 @@ async def test_unsigned_request_is_refused_before_its_body_is_sent(world: World)
     async with asyncio.timeout(60):
         assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
     writer.close()
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+async def test_clocks_of_caller_and_broker_may_differ(world: World, hours: int) -> None:
+    clock = ManualClock(world.clock.wall_ms() + hours * 3_600_000)
+    clock.advance(abs(hours) * 1_000_000)  # the monotonic clocks differ too
+    client = world.plane(clock=clock)
+    assert await world.call("state", ALL_KINDS, client) == ALL_KINDS
+    clock._wall_offset -= 2 * hours * 3_600_000  # the clock is set while the caller runs
+    assert await world.call("state", ALL_KINDS, client) == ALL_KINDS
+
+
+async def test_clock_offset_is_how_far_the_broker_is_ahead(world: World) -> None:
+    clock = ManualClock(world.clock.wall_ms() - 90_000)
+    client = world.plane(clock=clock)
+
+    async def measured() -> int:
+        return await client.clock_offset(
+            "127.0.0.1", world.port, target_id=OWN_ID, timeout_ms=60_000
+        )
+
+    assert await measured() == 90_000
+    clock._wall_offset += 2_000_000
+    assert await measured() == -1_910_000
+
+
+async def test_half_the_time_of_the_answer_is_subtracted_from_a_clock_offset(world: World) -> None:
+    clock = ManualClock()
+    client, verifier = world.plane(clock=clock), world.served._verifier
+    sign = verifier.sign_answer
+
+    def sign_late(*arguments: Any) -> dict[str, str]:
+        clock.advance(3_000)
+        return sign(*arguments)
+
+    verifier.sign_answer = sign_late  # type: ignore[method-assign]
+    offset = await client.clock_offset("127.0.0.1", world.port, target_id=OWN_ID, timeout_ms=60_000)
+    assert offset == -1_500
+
+
+async def test_one_challenge_serves_many_calls(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ask = HttpControlPlane._ask
+
+    async def counted(self: HttpControlPlane, peer: Any) -> Any:
+        asked.append(peer.host)
+        return await ask(self, peer)
+
+    monkeypatch.setattr(HttpControlPlane, "_ask", counted)
+    for n in range(20):
+        assert await world.call("state", {"n": n}) == {"n": n}
+    assert len(asked) == 1
+
+
+async def test_call_after_a_restart_of_the_broker_is_delivered_once(world: World) -> None:
+    assert await world.call("state", {"n": 1}) == {"n": 1}
+    await world.restart()
+    assert await world.call("state", {"n": 2}) == {"n": 2}
+    assert [call.body["n"] for call in world.calls] == [1, 2]
+
+
+async def test_large_call_after_a_restart_of_the_broker_is_delivered_once(world: World) -> None:
+    body = {f"key{n}": "x" * 60_000 for n in range(500)}
+    assert await world.call("state", {}) == {}
+    await world.restart()
+    assert await world.call("state", body) == body
+    assert [call.body for call in world.calls] == [{}, body]
+
+
+async def test_call_with_an_expired_challenge_is_delivered_once(world: World) -> None:
+    assert await world.call("state", {"n": 1}) == {"n": 1}
+    [(peer, (_, asked))] = world.client._challenges.items()
+    too_old = world.served._verifier.challenge(world.clock.now() - signatures.CHALLENGE_MS - 1)
+    world.client._challenges[peer] = too_old, asked
+    assert await world.call("state", {"n": 2}) == {"n": 2}
+    assert [call.body["n"] for call in world.calls] == [1, 2]
+
+
+async def test_recorded_call_is_refused_by_the_restarted_broker(world: World) -> None:
+    body = msgpack.packb({})
+    headers = world.headers("/state", body)
+    assert await world.post("/state", body, headers) == 200
+    await world.restart()
+    assert await world.post("/state", body, headers) == 401
+    assert len(world.calls) == 1
+
+
+async def test_call_that_was_held_back_is_refused_after_a_minute(world: World) -> None:
+    body = msgpack.packb({})
+    held, other = world.headers("/state", body), world.headers("/state", body)
+    world.clock.advance(signatures.CHALLENGE_MS)
+    assert await world.post("/state", body, held) == 200
+    world.clock.advance(1)
+    assert await world.post("/state", body, other) == 401
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"409 Conflict", b"500 Internal Server Error"])
+async def test_answer_that_the_broker_did_not_sign_is_an_error(world: World, status: bytes) -> None:
+    """A broker's port can be taken by another process after the broker has ended."""
+    assert await world.call("state", {}) == {}
+    await world.served.close()
+
+    async def forge(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = msgpack.packb({"error": 0, "detail": ""})
+        head = b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % (status, len(body)) + body)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(forge, "127.0.0.1", world.port):
+        for _ in range(2):
+            with pytest.raises(ConnectionError, match="not from a control plane"):
+                await world.call("state", {})
+
+
+async def test_replayed_answer_is_not_accepted_for_another_call(world: World) -> None:
+    body = msgpack.packb({})
+    lines = [f"{name}: {value}" for name, value in world.headers("/state", body).items()]
+    head = ["POST /state HTTP/1.1", "Host: x", "Connection: close", "Content-Length: 1", *lines]
+    recorded = await world.raw(head, body)
+    assert recorded.startswith(b"HTTP/1.1 200 ")
+    assert await world.call("state", {}) == {}
+    await world.served.close()
+
+    async def replay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(recorded)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(replay, "127.0.0.1", world.port):
+        with pytest.raises(ConnectionError, match="not from a control plane"):
+            await world.call("state", {})
+
+
+async def test_calls_after_close_raise_oserror(world: World) -> None:
+    await world.client.close()
+    with pytest.raises(ConnectionError):
+        await world.call("state", {})
 
 
 async def test_replayed_call_is_refused(world: World) -> None:
@@ -516,7 +677,6 @@ async def test_calls_of_a_restarted_sender_are_accepted_from_number_one(world: W
     await world.call(messages.STOP_REPLICA, {})
     await world.call(messages.STOP_REPLICA, {})
     again = world.plane()
-    world.opened.append(again)
     await again.call(
         "127.0.0.1", world.port, messages.STOP_REPLICA, {}, target_id=OWN_ID, timeout_ms=60_000
     )

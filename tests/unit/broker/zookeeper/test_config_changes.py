@@ -211,14 +211,14 @@ async def test_all_settings_are_read_again_after_a_reconnect(
 
 
 async def test_controller_deletes_old_notifications_in_a_fenced_multi(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.ensemble.wall_ms = lambda: world.clock.wall_ms() - KEPT_MS - 1
     world.write_topic("old")
-    world.ensemble.wall_ms = world.clock.wall_ms
-    world.write_topic("young")
     world.controller.is_active = True
     await world.changes.start()
+    now = world.clock.now
+    monkeypatch.setattr(world.clock, "now", lambda: now() + KEPT_MS + 1)
+    world.write_topic("young")
     await until(lambda: len(world.names()) == 1)
     (ops,) = world.session.multis
     assert ops[0] == Check(layout.CONTROLLER_EPOCH, 0)
@@ -227,10 +227,26 @@ async def test_controller_deletes_old_notifications_in_a_fenced_multi(
     assert len(world.names()) == 2
 
 
-async def test_brokers_that_are_not_the_controller_delete_no_notifications(world: World) -> None:
-    world.ensemble.wall_ms = lambda: 0
+@pytest.mark.parametrize("ahead_ms", [-10 * KEPT_MS, 10 * KEPT_MS])
+async def test_controller_keeps_young_notifications_whatever_the_clocks_say(
+    world: World, ahead_ms: int
+) -> None:
+    world.ensemble.wall_ms = lambda: world.clock.wall_ms() - ahead_ms
+    world.controller.is_active = True
+    await world.changes.start()
+    for topic in ("a", "b"):
+        world.write_topic(topic)
+        await until(lambda topic=topic: [topic] in world.replicas.configured)
+    assert len(world.names()) == 2
+
+
+async def test_brokers_that_are_not_the_controller_delete_no_notifications(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.write_topic("old")
     await world.changes.start()
+    now = world.clock.now
+    monkeypatch.setattr(world.clock, "now", lambda: now() + KEPT_MS + 1)
     world.write_topic("older")
     await until(lambda: ["older"] in world.replicas.configured)
     assert len(world.names()) == 2
