@@ -23,12 +23,6 @@ IDLE_CLIENT_SECONDS: Final = 15
 """Idle time after which the client closes a connection; shorter than the server's limit."""
 REUSE_MS: Final = CHALLENGE_MS * 3 // 4
 """Time for which the client uses a challenge. The rest of `CHALLENGE_MS` is for the transport of the last call."""
-LARGE_BYTES: Final = 32 * 1024
-"""A larger body is sent only with a new challenge.
-
-A server that refuses the challenge closes the connection without reading the body. The client may then see a
-broken connection instead of the refusal.
-"""
 _UNAUTHORIZED: Final = 401
 _NOT_A_CONTROL_PLANE: Final = "the response is not from a control plane"
 
@@ -90,7 +84,8 @@ class ControlPlaneClient:
             async with asyncio.timeout(timeout_ms / 1000):
                 answer = await self._call(peer, f"/{method}", data)
         except BaseException as error:
-            # The broker may have restarted, and refused the challenge in a way that this client could not read.
+            # A restarted broker refuses the challenge before it reads the body. A client that still writes the body
+            # may then see a broken connection instead of the refusal.
             self._challenges.pop(peer, None)
             if isinstance(error, aiohttp.ClientError):
                 raise _connection_error(peer, error) from error
@@ -117,7 +112,7 @@ class ControlPlaneClient:
     async def _call(self, peer: _Peer, path: str, data: bytes) -> _Answer:
         """Send a call. If the broker refuses an earlier challenge, ask for a new one and repeat the call."""
         challenge, asked = self._challenges.get(peer, ("", 0))
-        if challenge and len(data) <= LARGE_BYTES and self._clock.now() - asked <= REUSE_MS:
+        if challenge and self._clock.now() - asked <= REUSE_MS:
             answer = await self._post(peer, path, data, challenge)
             if answer.status != _UNAUTHORIZED:
                 return answer

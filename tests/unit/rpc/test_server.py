@@ -335,6 +335,16 @@ async def test_large_call_after_a_restart_of_the_broker_is_delivered_once(world:
     assert [call.body for call in world.calls] == [{}, body]
 
 
+async def test_challenge_is_not_used_again_after_a_failed_call(world: World) -> None:
+    """A restarted broker may close the connection before the client has read why the call is refused."""
+    assert await world.call("state", {}) == {}
+    await world.served.close()
+    assert world.client._challenges
+    with pytest.raises(ConnectionError):
+        await world.call("state", {})
+    assert not world.client._challenges
+
+
 async def test_call_with_an_expired_challenge_is_delivered_once(world: World) -> None:
     assert await world.call("state", {"n": 1}) == {"n": 1}
     [(peer, (_, asked))] = world.client._challenges.items()
