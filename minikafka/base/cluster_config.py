@@ -18,6 +18,7 @@ from minikafka.base.toml import read_toml, table_of
 
 _BROKERS: Final = 3
 _PORT: Final = 9092
+_METRICS_PORT: Final = 0
 _DATA: Final = "data"
 _REPLICAS: Final = 3
 """Maximum default replication factor of __consumer_offsets and, without a cluster.toml, of new topics."""
@@ -37,6 +38,7 @@ class ClusterConfig:
 
     brokers: int = _BROKERS
     port: int = _PORT
+    metrics_port: int = _METRICS_PORT
     data: str = _DATA
     zookeeper: str | None = None
     broker: Mapping[str, object] = field(default_factory=dict)
@@ -77,8 +79,12 @@ class ClusterConfig:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The values of `cluster.brokers` and `cluster.port` by key, without the keys that the file does not set."""
-        found = {"cluster.brokers": self.brokers, "cluster.port": self.port}
+        """The numbers in `[cluster]` by key, without the keys that the file does not set."""
+        found = {
+            "cluster.brokers": self.brokers,
+            "cluster.port": self.port,
+            "cluster.metrics.port": self.metrics_port,
+        }
         return {name: number for name, number in found.items() if name in self.given}
 
     def topic_defaults(self, brokers: int) -> dict[str, object]:
@@ -124,6 +130,15 @@ _CLUSTER_KEYS: Final = {
             low=0,
             high=65_535,
             name="cluster.port",
+        ),
+        Key(
+            Kind.INT,
+            _METRICS_PORT,
+            "Port of broker 1 for /metrics and for the calls of other brokers; the other brokers use the ports after "
+            "it. 0: any free ports.",
+            low=0,
+            high=65_535,
+            name="cluster.metrics.port",
         ),
         Key(
             Kind.STRING,

@@ -11,7 +11,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -521,9 +520,9 @@ class ControlPlane(Protocol):
         handler: Callable[[Call], Awaitable[dict[str, Any]]],
         host: str,
         port: int,
-        metrics: Callable[[], Iterator[str]] | None = None,
+        metrics: Callable[[], AsyncIterator[str]] | None = None,
     ) -> Listener:
-        """Serve calls on a port; 0 means any free port. `metrics` returns the text of `/metrics` in pieces."""
+        """Serve calls on a port; 0 means any free port. `metrics` yields the text of `/metrics` in pieces."""
 
     async def call(
         self,

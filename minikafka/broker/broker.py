@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from enum import IntEnum
 from typing import Any, Final
@@ -36,7 +36,8 @@ from minikafka.broker.coordinator import CoordinationMode
 from minikafka.broker.dynamic_config import DynamicConfig
 from minikafka.broker.gauges import register_gauges
 from minikafka.broker.give_way import GiveWay
-from minikafka.broker.group_coordinator import GroupService, OffsetsTopic
+from minikafka.broker.group_coordinator import GroupLags, GroupService, OffsetsTopic
+from minikafka.broker.leader_ends import LeaderEnds
 from minikafka.broker.listener import KafkaListener
 from minikafka.broker.log_cleaner import LogCleaner
 from minikafka.broker.metadata import MetadataCache
@@ -143,6 +144,16 @@ class Broker:
         )
         self.admin = self._new_admin(ports)
         self.groups = self._new_groups(ports)
+        self.leader_ends = LeaderEnds(
+            config.broker_id,
+            self.replicas,
+            self.metadata,
+            self.control_plane,
+            config.endpoints.control.name,
+        )
+        self.lags = GroupLags(
+            self.metrics, self.groups.all_groups, self.leader_ends.read, ports.clock
+        )
         self.listener = KafkaListener(
             self._new_services(ports, cluster_id), self.replicas, ports.transport, ports.tasks
         )
@@ -251,8 +262,10 @@ class Broker:
         known = self.metadata.brokers.get(self.config.broker_id)
         return known is not None and known.epoch >= self.info.epoch
 
-    def _metrics_page(self) -> Iterator[str]:
-        return prometheus_text(self.metrics)
+    async def _metrics_page(self) -> AsyncIterator[str]:
+        await self.lags.refresh()
+        for piece in prometheus_text(self.metrics):
+            yield piece
 
     async def _rotate_metrics(self) -> None:
         """Drop old values from the histograms periodically, so that quantiles cover only the last minutes."""
@@ -278,6 +291,9 @@ class Broker:
             return self.explain(partition_asked(call.body))
         if call.method == messages.EXPLAIN_GROUP:
             return self.explain_group(group_asked(call.body))
+        if call.method == messages.LOG_ENDS:
+            ends = self.leader_ends.own(messages.decode_ends_asked(call.body))
+            return messages.encode_ends(ends)
         if call.method == messages.PLAN:
             return {"lines": await self.controller.plan(call.body)}
         if call.method == messages.RECONFIGURE:

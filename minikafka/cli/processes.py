@@ -44,9 +44,20 @@ _LATE: Final = "the brokers did not serve clients"
     metavar="FIRST_PORT",
     help="Port of broker 1; the other brokers use the ports after it. 0: choose free ports.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65_535),
+    metavar="FIRST_PORT",
+    help="Port for the metrics of broker 1; the other brokers use the ports after it. 0: choose free ports.",
+)
 @json_option
 def up(
-    config: str | None, brokers: int | None, data: str | None, port: int | None, as_json: bool
+    config: str | None,
+    brokers: int | None,
+    data: str | None,
+    port: int | None,
+    metrics_port: int | None,
+    as_json: bool,
 ) -> None:
     """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
@@ -63,7 +74,14 @@ def up(
     from minikafka.cluster.local import LocalCluster
 
     found = load_cluster_config(config)
-    wanted = LocalCluster(brokers, data=data or found.data, config=found, port=port, attached=False)
+    wanted = LocalCluster(
+        brokers,
+        data=data or found.data,
+        config=found,
+        port=port,
+        metrics_port=metrics_port,
+        attached=False,
+    )
     before = _running(wanted)
     with errors_name_file(find_cluster_file(config)):
         differences = run(

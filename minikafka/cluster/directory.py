@@ -71,7 +71,7 @@ class ClusterRecord:
 
     `zookeeper`: host:port[/chroot]. `owner`: the process that started an attached cluster; the cluster ends
     when this process ends. `retired`: brokers that a smaller cluster no longer includes; they keep their
-    ports until the cluster grows again. `configured`: the values of cluster.brokers and cluster.port that the
+    ports until the cluster grows again. `configured`: the numbers in the table [cluster] that the
     last start applied from the configuration file; the next start compares them with the file to find edits.
     """
 

@@ -151,10 +151,15 @@ class Launcher:
             if broker.id not in kept:
                 text = f"broker {broker.id} is still running"
                 raise ClusterError(text, f"minikafka stop {broker.id} first")
-            if kept[broker.id].port != broker.port:
-                ports = f"runs on port {broker.port} and cannot change to {kept[broker.id].port}"
-                text = f"broker {broker.id} {ports} now: stop the cluster first"
-                raise ClusterError(text, "minikafka down")
+            new = kept[broker.id]
+            for old_port, new_port, name in (
+                (broker.port, new.port, "port"),
+                (broker.control_port, new.control_port, "metrics port"),
+            ):
+                if old_port != new_port:
+                    ports = f"runs on {name} {old_port} and cannot change to {new_port}"
+                    text = f"broker {broker.id} {ports} now: stop the cluster first"
+                    raise ClusterError(text, "minikafka down")
 
     def plan(self, before: ClusterRecord | None) -> Plan:
         """Return the plan of the cluster to start; write nothing. Raises ClusterError and ConfigError."""
@@ -268,10 +273,11 @@ class Launcher:
         for broker in brokers:
             if is_alive(broker.process) or find_broker(self.directory.broker_file(broker.id)):
                 continue
-            for port in (broker.port, broker.control_port):
+            for port, option in ((broker.port, "port"), (broker.control_port, "metrics-port")):
                 if not await self._wait_until_free(port):
                     text = f"port {port} of broker {broker.id} is in use: stop the process that listens there"
-                    raise ClusterError(f"{text}, or choose other ports", "minikafka up --port 0")
+                    hint = f"minikafka up --{option} 0"
+                    raise ClusterError(f"{text}, or choose other ports", hint)
 
     async def _wait_until_free(self, port: int) -> bool:
         """Wait up to PORT_WAIT_MS until the port is free; return False if it is still in use.

@@ -68,11 +68,12 @@ class LocalCluster(ObservedCluster):
 
     `data`: the data directory (None: a temporary one, which `stop` removes). `config`: Kafka keys for all
     brokers, or a whole ClusterConfig. `brokers`: number of brokers. `port`: port of broker 1; the other
-    brokers have the next ports (0: free ports). `zookeeper`: host:port[/chroot] of an existing ZooKeeper, used
-    instead of a managed one. `brokers`, `port` and `zookeeper` default to the values stored in the directory,
-    then to the configuration. If the start of the whole cluster fails, the directory is restored. Methods raise
-    ClusterError; `start` also raises ConfigError for invalid keys (in a `with` statement: ClusterError). The
-    constructor raises TypeError if `brokers` or `port` is not a whole number.
+    brokers have the next ports (0: free ports). `metrics_port`: port for the metrics of broker 1, in the same way.
+    `zookeeper`: host:port[/chroot] of an existing ZooKeeper, used instead of a managed one. `brokers`, the ports
+    and `zookeeper` default to the values stored in the directory, then to the configuration. If the start of the
+    whole cluster fails, the directory is restored. Methods raise ClusterError; `start` also raises ConfigError for
+    invalid keys (in a `with` statement: ClusterError). The constructor raises TypeError if `brokers` or a port is
+    not a whole number.
 
     Three keys have other defaults than Kafka's, so that tests take less time: zookeeper.session.timeout.ms=2000,
     group.initial.rebalance.delay.ms=0 and offsets.topic.num.partitions=5. A ClusterConfig is used unchanged.
@@ -89,11 +90,13 @@ class LocalCluster(ObservedCluster):
         data: str | Path | None = None,
         config: Mapping[str, object] | ClusterConfig | None = None,
         port: int | None = None,
+        metrics_port: int | None = None,
         zookeeper: str | None = None,
         attached: bool = True,
     ) -> None:
         check_number("brokers", brokers, 1, BROKERS_MAX)
         check_number("port", port, 0, PORT_MAX)
+        check_number("metrics_port", metrics_port, 0, PORT_MAX)
         if data == "":
             raise ValueError("data must not be '': name a directory, or None for a temporary one")
         self._temporary = TemporaryDirectory() if data is None else None
@@ -102,7 +105,9 @@ class LocalCluster(ObservedCluster):
         if not isinstance(config, ClusterConfig):
             config = ClusterConfig(port=0, broker={**LOCAL_KEYS, **(config or {})})
         owner = identify(os.getpid()) if attached else None
-        self._request = Request(brokers, port, config, zookeeper or config.zookeeper, owner)
+        self._request = Request(
+            brokers, port, config, zookeeper or config.zookeeper, owner, metrics_port
+        )
         self._blocking: BlockingCluster | None = None
         self.postponed: tuple[str, ...] = ()
         """Settings of the last `start` that cannot take effect while processes run."""
@@ -187,7 +192,7 @@ class LocalCluster(ObservedCluster):
                 memory.restore()
             raise
         # Later starts keep the ports of this start.
-        self._request = self._request._replace(port=None)
+        self._request = self._request._replace(port=None, metrics_port=None)
         self.postponed = tuple(launcher.postponed)
 
     async def _start(self, launcher: Launcher, broker_id: int | None, timeout_ms: int) -> None:

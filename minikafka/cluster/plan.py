@@ -2,7 +2,8 @@
 
 Invariant: a broker keeps its ports until other ports are requested, even while the cluster is smaller and does
 not include the broker. A port that this module chooses is not in use by another process or broker. The number
-of brokers and the first port are each taken from the first source in this list that has a value:
+of brokers, the first Kafka port and the first control port are each taken from the first source in this list that
+has a value:
 
 1. the argument of LocalCluster
 2. the configuration, if the user has named its file or has edited the value since the last start
@@ -12,7 +13,7 @@ of brokers and the first port are each taken from the first source in this list 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -33,13 +34,14 @@ PORT_MAX: Final = 65_535
 BROKERS_MAX: Final = 1000
 _BROKERS: Final = "cluster.brokers"
 _PORT: Final = "cluster.port"
+_METRICS_PORT: Final = "cluster.metrics.port"
 
 
 class Request(NamedTuple):
     """The arguments of LocalCluster.
 
-    If `brokers` or `port` is None, the value comes from another source (see the docstring of this module).
-    `port` 0 means any free ports. `zookeeper` None means a ZooKeeper that the cluster manages.
+    If `brokers`, `port` or `metrics_port` is None, the value comes from another source (see the docstring of this
+    module). Port 0 means any free ports. `zookeeper` None means a ZooKeeper that the cluster manages.
     """
 
     brokers: int | None
@@ -47,6 +49,7 @@ class Request(NamedTuple):
     config: ClusterConfig
     zookeeper: str | None
     owner: ProcessId | None
+    metrics_port: int | None = None
 
 
 class Plan(NamedTuple):
@@ -61,6 +64,20 @@ class Running(NamedTuple):
 
     brokers: Collection[int] = ()
     anything: bool = False
+
+
+class _Ports(NamedTuple):
+    """One of the two ports that each broker has.
+
+    `argument` and `given`: name and value of LocalCluster's argument for the port of broker 1. `key` and
+    `configured`: name and value of the key. `of` returns the port of a broker.
+    """
+
+    argument: str
+    given: int | None
+    key: str
+    configured: int
+    of: Callable[[BrokerRecord], int]
 
 
 def check_number(name: str, value: object, low: int, high: int) -> None:
@@ -87,6 +104,11 @@ class _Planner:
         self._rng = rng
         self._running = running
         self._postponed: dict[str, str] = {}
+        config = request.config
+        self._kafka = _Ports("port", request.port, _PORT, config.port, _kafka_port)
+        self._control = _Ports(
+            "metrics_port", request.metrics_port, _METRICS_PORT, config.metrics_port, _control_port
+        )
         configured = before.configured if before and not request.config.was_named else {}
         given = request.config.numbers
         self._edited = {name: n for name, n in given.items() if configured.get(name) != n}
@@ -95,13 +117,13 @@ class _Planner:
         request, before = self._request, self._before
         if request.brokers is not None and not 1 <= request.brokers <= BROKERS_MAX:
             raise ClusterError(f"brokers must be from 1 to {BROKERS_MAX}, got {request.brokers}")
-        if request.port is not None and request.port < 0:
-            raise ClusterError(f"port must be from 0 to {PORT_MAX}, got {request.port}")
         count = self._count()
-        first = self._first_port()
-        if first and first + count - 1 > PORT_MAX:
-            raise _port_error(first, count, request)
-        brokers, retired, taken = self._brokers(count, first)
+        first = self._first_port(self._kafka, count)
+        control = self._first_port(self._control, count)
+        if control is None and first == 0:
+            control = self._control.configured
+        brokers, retired, taken = self._brokers(count, first, control)
+        _check_distinct(brokers)
         connect, managed = self._zookeeper(first, taken)
         is_same = before is not None and connect == before.zookeeper
         record = ClusterRecord(
@@ -142,19 +164,33 @@ class _Planner:
             return len(before.brokers)
         return count
 
-    def _first_port(self) -> int | None:
-        """Return the port of broker 1; 0 means free ports, None means that the brokers keep their ports."""
-        request, before = self._request, self._before
-        if request.port is not None:
-            return request.port
+    def _first_port(self, ports: _Ports, count: int) -> int | None:
+        """Return the port of broker 1; 0 means free ports, None means that the brokers keep their ports.
+
+        Raises ClusterError or ConfigError if a port would be outside the range.
+        """
+        first = self._wanted_port(ports)
+        if first is not None and first < 0:
+            raise ClusterError(f"{ports.argument} must be from 0 to {PORT_MAX}, got {first}")
+        if first and first + count - 1 > PORT_MAX:
+            rule = f"must be at most {PORT_MAX - count + 1} with {count} brokers, got {first}"
+            if ports.given is None:
+                raise ConfigError(f"{ports.key} {rule}")
+            raise ClusterError(f"{ports.argument} {rule}")
+        return first
+
+    def _wanted_port(self, ports: _Ports) -> int | None:
+        before = self._before
+        if ports.given is not None:
+            return ports.given
         if before is None:
-            return request.config.port
-        port = self._edited.get(_PORT)
-        if port is None or not self._running.brokers:
-            return port
-        if port and any(broker.port != port + broker.id - 1 for broker in before.brokers):
-            self._postponed[_PORT] = (
-                f"{_PORT} = {port}: takes effect after minikafka down and minikafka up"
+            return ports.configured
+        first = self._edited.get(ports.key)
+        if first is None or not self._running.brokers:
+            return first
+        if first and any(ports.of(broker) != first + broker.id - 1 for broker in before.brokers):
+            self._postponed[ports.key] = (
+                f"{ports.key} = {first}: takes effect after minikafka down and minikafka up"
             )
         return None
 
@@ -176,61 +212,99 @@ class _Planner:
         return f"{HOST}:{free_ports(1, self._rng, taken)[0]}", True
 
     def _brokers(
-        self, count: int, first: int | None
+        self, count: int, first: int | None, control: int | None
     ) -> tuple[tuple[BrokerRecord, ...], tuple[BrokerRecord, ...], set[int]]:
         """Return the brokers to start, the retired brokers, and all ports that the cluster uses."""
-        before = self._before
-        known = (
-            {broker.id: broker for broker in (*before.brokers, *before.retired)} if before else {}
-        )
-        if first == 0:
-            known = {id_: broker for id_, broker in known.items() if id_ in self._running.brokers}
-        elif first is not None:
-            known = {id_: _moved(broker, first) for id_, broker in known.items()}
+        known = self._known(first, control)
         taken = {port for broker in known.values() for port in (broker.port, broker.control_port)}
-        if before is not None and before.managed:
-            taken.add(int(before.zookeeper.rpartition(":")[2]))
-        if first:
-            taken.update(range(first, first + count))
+        if self._before is not None and self._before.managed:
+            taken.add(int(self._before.zookeeper.rpartition(":")[2]))
+        for start in (first, control):
+            if start:
+                taken.update(range(start, start + count))
         brokers = []
         for broker_id in range(1, count + 1):
-            broker = known.get(broker_id)
-            if broker is None:
-                free, control_port = free_ports(2, self._rng, taken)
-                following = None if first == 0 else _port_after(broker_id, known, taken)
-                port = first + broker_id - 1 if first else following or free
-                broker = BrokerRecord(broker_id, port, control_port)
-                taken.update((port, control_port))
+            broker = known.get(broker_id, BrokerRecord(broker_id, 0, 0))
+            port = (
+                broker.port
+                or _new_port(broker_id, first, known, taken, _kafka_port)
+                or free_ports(1, self._rng, taken)[0]
+            )
+            taken.add(port)
+            control_port = (
+                broker.control_port
+                or _new_port(broker_id, control, known, taken, _control_port)
+                or free_ports(1, self._rng, taken)[0]
+            )
+            taken.add(control_port)
+            broker = replace(broker, port=port, control_port=control_port)
             brokers.append(broker)
         retired = tuple(broker for id_, broker in sorted(known.items()) if id_ > count)
         return tuple(brokers), retired, taken
 
+    def _known(self, first: int | None, control: int | None) -> dict[int, BrokerRecord]:
+        """Return the brokers of the last start by id, with the requested ports; 0 for a port that is to be chosen."""
+        before = self._before
+        brokers = (*before.brokers, *before.retired) if before else ()
+        if first == 0:
+            brokers = tuple(broker for broker in brokers if broker.id in self._running.brokers)
+        known = {broker.id: _moved(broker, first, control) for broker in brokers}
+        if control == 0:
+            known |= {
+                id_: replace(broker, control_port=0)
+                for id_, broker in known.items()
+                if id_ not in self._running.brokers
+            }
+        return known
 
-def _moved(broker: BrokerRecord, first: int) -> BrokerRecord:
-    """Return the broker with a new port: `first` for broker 1, `first` + 1 for broker 2, and so on.
 
-    Return the broker unchanged if the new port would exceed 65535.
+def _check_distinct(brokers: Collection[BrokerRecord]) -> None:
+    """Raise ClusterError if two brokers, or the two listeners of a broker, have the same port."""
+    users = {broker.port: broker.id for broker in brokers}
+    for broker in brokers:
+        if (user := users.get(broker.control_port)) is not None:
+            uses = f"for the metrics of broker {broker.id} and for the clients of broker {user}"
+            text = f"port {broker.control_port} cannot be used {uses}"
+            raise ClusterError(f"{text}: choose another {_METRICS_PORT} or {_PORT}")
+
+
+def _kafka_port(broker: BrokerRecord) -> int:
+    return broker.port
+
+
+def _control_port(broker: BrokerRecord) -> int:
+    return broker.control_port
+
+
+def _moved(broker: BrokerRecord, first: int | None, control: int | None) -> BrokerRecord:
+    """Return the broker with new ports: `first` for broker 1, `first` + 1 for broker 2, and so on.
+
+    A port stays unchanged if the new one is None or 0, or would exceed 65535.
     """
-    port = first + broker.id - 1
-    return replace(broker, port=port) if port <= PORT_MAX else broker
+    port, control_port = ((start or 0) + broker.id - 1 for start in (first, control))
+    return replace(
+        broker,
+        port=port if first and port <= PORT_MAX else broker.port,
+        control_port=control_port if control and control_port <= PORT_MAX else broker.control_port,
+    )
 
 
-def _port_after(
-    broker_id: int, known: Mapping[int, BrokerRecord], taken: Collection[int]
+def _new_port(
+    broker_id: int,
+    first: int | None,
+    known: Mapping[int, BrokerRecord],
+    taken: Collection[int],
+    of: Callable[[BrokerRecord], int],
 ) -> int | None:
-    """Return the port of a new broker that continues the consecutive ports of the known brokers.
+    """Return the port of a new broker that `first` requests, or that continues the ports of the known brokers.
 
-    Return None if the known ports are not consecutive, or if the new port is in use or exceeds 65535.
+    Return None if the broker needs any free port: if `first` is 0, if the known ports are not consecutive, or if the
+    new port is in use or exceeds 65535.
     """
-    firsts = {broker.port - broker.id + 1 for broker in known.values()}
-    if len(firsts) != 1:
+    if first:
+        return first + broker_id - 1
+    firsts = {of(broker) - broker.id + 1 for broker in known.values()}
+    if first == 0 or len(firsts) != 1:
         return None
     port = firsts.pop() + broker_id - 1
     return port if port <= PORT_MAX and port not in taken and is_free(port) else None
-
-
-def _port_error(first: int, count: int, request: Request) -> ConfigError | ClusterError:
-    rule = f"must be at most {PORT_MAX - count + 1} with {count} brokers, got {first}"
-    if request.port is None:
-        return ConfigError(f"cluster.port {rule}")
-    return ClusterError(f"port {rule}")

@@ -57,6 +57,8 @@ CHALLENGE: Final = "challenge"
 """Request without a signature, by GET. Response: a value that the next calls must contain (`rpc/signatures.py`),
 and the broker's wall time.
 """
+LOG_ENDS: Final = "log_ends"
+"""A coordinator's question to a leader, from which it computes the lag of consumer groups."""
 STATE_CHANGES: Final = frozenset({LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA})
 """Requests of the controller to brokers, delivered to each broker's handler in order."""
 HOLD_STEP: Final = "hold_step"
@@ -225,6 +227,26 @@ def encode_remaining(remaining: Iterable[TopicPartition]) -> Body:
 def decode_remaining(body: object) -> list[TopicPartition]:
     """Return the partitions that the broker still leads. Raises KafkaError(INVALID_REQUEST)."""
     return list(_rows(_fields(body, "remaining")["remaining"], _topic_partition))
+
+
+def encode_ends_asked(partitions: Iterable[TopicPartition]) -> Body:
+    """Return the body of the call `log_ends`: the partitions whose high watermarks the caller needs."""
+    return {"partitions": [list(tp) for tp in partitions]}
+
+
+def decode_ends_asked(body: object) -> list[TopicPartition]:
+    """Return the partitions in the body of the call `log_ends`. Raises KafkaError(INVALID_REQUEST)."""
+    return list(_rows(_fields(body, "partitions")["partitions"], _topic_partition))
+
+
+def encode_ends(ends: Mapping[TopicPartition, int]) -> Body:
+    """Return the response to `log_ends`: the high watermarks that the broker knows as the leader."""
+    return {"ends": [[*tp, end] for tp, end in ends.items()]}
+
+
+def decode_ends(body: object) -> dict[TopicPartition, int]:
+    """Return the high watermarks in the response to `log_ends`. Raises KafkaError(INVALID_REQUEST)."""
+    return dict(_rows(_fields(body, "ends")["ends"], _end))
 
 
 def encode_create_topics(topics: Iterable[NewTopic]) -> Body:
@@ -444,6 +466,11 @@ def _topic_id(row: object) -> tuple[str, bytes]:
     if not isinstance(identifier, bytes) or len(identifier) != 16:
         raise _invalid("a topic id is 16 bytes")
     return _text(topic, TOPIC_NAME), identifier
+
+
+def _end(row: object) -> tuple[TopicPartition, int]:
+    *tp, end = _list(row, 3)
+    return _topic_partition(tp), _integer(end, 0, _INT64_MAX)
 
 
 def _new_topic(row: object) -> NewTopic:

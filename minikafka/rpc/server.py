@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, TypeAlias, cast
 
 from aiohttp import web
@@ -33,11 +33,19 @@ INCARNATIONS_MAX: Final = 1024
 """Number of sending processes whose last sequence number is kept; far more than run at the same time."""
 _SERVER_NAME: Final = {"Server": "minikafka"}
 
+HOME: Final = ("GET", "/")
 METRICS: Final = ("GET", "/metrics")
 NEW_CHALLENGE: Final = ("GET", f"/{CHALLENGE}")
-"""This request and METRICS need no signature. Their bodies are not read."""
+"""Only these three requests need no signature. Their bodies are not read."""
+_HOME_PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<title>minikafka broker {id}</title>
+<h1>minikafka broker {id}</h1>
+<p><a href="/metrics">/metrics</a>: the metrics of this broker in Prometheus' text format</p>
+"""
 
-Page: TypeAlias = Callable[[], Iterator[str]]
+Page: TypeAlias = Callable[[], AsyncIterator[str]]
 """A function that yields the text of the metrics page in pieces."""
 Handler: TypeAlias = Callable[[Call], Awaitable[dict[str, Any]]]
 
@@ -53,17 +61,18 @@ class HttpControlPlane(ControlPlaneClient):
     ) -> None:
         """`sender_id`: this broker's id, -1 for a tool. Received calls must be addressed to this id."""
         super().__init__(secret, cluster_id, sender_id, clock, rng)
+        self._sender_id = sender_id
         self._verifier = Verifier(secret, cluster_id, sender_id, rng.bytes(32))
         self._servers: list[_Server] = []
 
     async def serve(
         self, handler: Handler, host: str, port: int, metrics: Page | None = None
     ) -> Listener:
-        """Serve signed calls on a port, and unsigned GET /metrics if `metrics` is given.
+        """Serve signed calls on a port, and unsigned GET / and GET /metrics if `metrics` is given.
 
         If the handler raises a KafkaError, the sender of the call receives this error.
         """
-        server = _Server(handler, self._verifier, self._clock, metrics)
+        server = _Server(handler, self._verifier, self._clock, self._sender_id, metrics)
         await server.start(host, port)
         self._servers.append(server)
         return server
@@ -80,9 +89,15 @@ class _Server:
     """One listener of the control plane."""
 
     def __init__(
-        self, handler: Handler, verifier: Verifier, clock: Clock, metrics: Page | None
+        self,
+        handler: Handler,
+        verifier: Verifier,
+        clock: Clock,
+        broker_id: int,
+        metrics: Page | None,
     ) -> None:
         self.port = 0
+        self._broker_id = broker_id
         self._metrics = metrics
         self._handler = handler
         self._verifier = verifier
@@ -144,9 +159,9 @@ class _Server:
         if asked == NEW_CHALLENGE:
             self._connections.request_received(request.protocol)
             return self._new_challenge(request)
-        if self._metrics is not None and asked == METRICS:
+        if self._metrics is not None and asked in (HOME, METRICS):
             self._connections.request_received(request.protocol)
-            return await self._metrics_page(self._metrics)
+            return await self._metrics_page(self._metrics) if asked == METRICS else self._home()
         sealed = self._verifier.verify(*asked, request.headers, self._clock.now())
         if isinstance(sealed, str):
             level = logging.INFO if sealed is STALE else logging.WARNING
@@ -185,10 +200,14 @@ class _Server:
             response.force_close()
         return response
 
+    def _home(self) -> web.Response:
+        text = _HOME_PAGE.format(id=self._broker_id)
+        return web.Response(text=text, content_type="text/html", headers=_SERVER_NAME)
+
     async def _metrics_page(self, metrics: Page) -> web.Response:
         """Return the metrics page. Other tasks can run between two pieces of the page."""
         pieces = []
-        for piece in metrics():
+        async for piece in metrics():
             pieces.append(piece)
             await self._clock.sleep(0)
         headers = {**_SERVER_NAME, "Content-Type": CONTENT_TYPE}

@@ -3,7 +3,8 @@
 The logic is pure. This package connects it to the broker's logs, clients, clock and ledger.
 """
 
+from minikafka.broker.group_coordinator.lags import GroupLags
 from minikafka.broker.group_coordinator.offsets_topic import OffsetsTopic
 from minikafka.broker.group_coordinator.service import GroupService
 
-__all__ = ["GroupService", "OffsetsTopic"]
+__all__ = ["GroupLags", "GroupService", "OffsetsTopic"]

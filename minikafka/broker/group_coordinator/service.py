@@ -10,7 +10,7 @@ state of an earlier epoch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -148,6 +148,11 @@ class GroupService:
     def group(self, group_id: str) -> Group | None:
         """Return a group that this broker coordinates, or None. The caller must not change the group."""
         return self._core.groups.get(group_id)
+
+    @property
+    def all_groups(self) -> Mapping[str, Group]:
+        """The groups that this broker coordinates, by id. The caller must not change them."""
+        return self._core.groups
 
     # ---- roles and topics
 

@@ -132,7 +132,11 @@ async def test_start_with_an_invalid_argument_fails_before_anything_is_written(
 def test_typeerror_for_an_argument_that_is_not_a_whole_number_names_the_argument(
     value: Any,
 ) -> None:
-    for name, rule in (("brokers", "1 to 1000"), ("port", "0 to 65535")):
+    for name, rule in (
+        ("brokers", "1 to 1000"),
+        ("port", "0 to 65535"),
+        ("metrics_port", "0 to 65535"),
+    ):
         expected = f"{name} must be a whole number from {rule}, got {value!r}"
         with pytest.raises(TypeError, match=f"^{re.escape(expected)}$"):
             LocalCluster(**{name: value})

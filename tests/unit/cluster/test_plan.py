@@ -38,6 +38,10 @@ def planned_from(
     return plan(before, request, RNG, Running(running, bool(running)))
 
 
+def metrics_ports(record: ClusterRecord) -> list[int]:
+    return [broker.control_port for broker in record.brokers]
+
+
 def ports(record: ClusterRecord) -> list[int]:
     return [broker.port for broker in record.brokers]
 
@@ -171,3 +175,59 @@ def test_cluster_file_named_by_the_user_replaces_recorded_values_even_if_unchang
     four = planned(two, brokers=4, port=31_500, config=config)
     assert ports(planned(four, config=config)) == ports(four)
     assert ports(planned(four, config=replace(config, was_named=True))) == [31_000, 31_001]
+
+
+def with_metrics_port(first: int, before: ClusterRecord | None = None) -> ClusterRecord:
+    request = Request(None, None, ClusterConfig(), None, None, metrics_port=first)
+    return plan(before, request, RNG).record
+
+
+@pytest.mark.key("cluster.metrics.port")
+def test_metrics_ports_of_the_brokers_are_consecutive_and_stay() -> None:
+    first = free_row(4)
+    text = f"[cluster]\nport = 0\nmetrics.port = {first}"
+    three, _ = planned_from(text, None)
+    assert metrics_ports(three) == [first, first + 1, first + 2]
+    again, _ = planned_from(text, three)
+    assert again == three
+    four = planned(three, brokers=4)
+    assert metrics_ports(four) == list(range(first, first + 4))
+    moved = planned(three, port=0, config=ClusterConfig.parse(text))
+    assert metrics_ports(moved) == metrics_ports(three)
+    assert not {*ports(moved)} & {*ports(three)}
+
+
+def test_metrics_ports_of_running_brokers_change_after_a_restart() -> None:
+    first = free_row(3)
+    before = planned(port=0)
+    text = f"[cluster]\nmetrics.port = {first}"
+    running, postponed = planned_from(text, before, running=(1, 2, 3))
+    assert metrics_ports(running) == metrics_ports(before)
+    assert postponed == (
+        f"cluster.metrics.port = {first}: takes effect after minikafka down and minikafka up",
+    )
+    stopped, postponed = planned_from(text, running)
+    assert metrics_ports(stopped) == [first, first + 1, first + 2]
+    assert postponed == ()
+    assert ports(stopped) == ports(before)
+    free = with_metrics_port(0, stopped)
+    assert not {*metrics_ports(free)} & {*metrics_ports(stopped)}
+    assert ports(free) == ports(before)
+
+
+@pytest.mark.parametrize("distance", [-2, 0, 2])
+def test_port_for_clients_and_metrics_is_refused(distance: int) -> None:
+    first = free_row(6)
+    config = ClusterConfig(port=first + 2, metrics_port=first + 2 + distance)
+    with pytest.raises(ClusterError, match="cannot be used for the metrics of broker"):
+        planned(config=config)
+    kept = with_metrics_port(first)
+    with pytest.raises(ClusterError, match=rf"^port {first} cannot .* clients of broker 1: choose"):
+        planned(kept, port=first)
+
+
+def test_error_about_a_metrics_port_out_of_range_names_the_option_or_key() -> None:
+    with pytest.raises(ConfigError, match=r"^cluster\.metrics\.port must be at most 65533 with 3"):
+        planned(config=ClusterConfig(metrics_port=65_534))
+    with pytest.raises(ClusterError, match=r"^metrics_port must be at most 65533 with 3 brokers"):
+        with_metrics_port(65_534)

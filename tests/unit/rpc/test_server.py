@@ -737,9 +737,11 @@ async def while_time_passes(world: World, answer: Awaitable[bytes]) -> bytes:
 
 
 async def serve_metrics(world: World) -> None:
-    listener = await world.served.serve(
-        world.handle, "127.0.0.1", 0, lambda: iter(["# HELP up ü\n", "up 1\n"])
-    )
+    async def page() -> AsyncIterator[str]:
+        for piece in ("# HELP up ü\n", "up 1\n"):
+            yield piece
+
+    listener = await world.served.serve(world.handle, "127.0.0.1", 0, page)
     world.port = listener.port
 
 
@@ -753,9 +755,27 @@ async def test_metrics_are_served_without_a_signature(world: World) -> None:
     assert world.calls == []
 
 
+async def test_first_page_of_the_metrics_port_links_the_metrics(world: World) -> None:
+    await serve_metrics(world)
+    answer = await world.raw(["GET / HTTP/1.1", *METRICS_REQUEST[1:]])
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    assert b"Content-Type: text/html" in head
+    assert f"<h1>minikafka broker {OWN_ID}</h1>" in body.decode()
+    assert '<a href="/metrics">' in body.decode()
+    assert world.calls == []
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("POST", "/metrics"), ("HEAD", "/metrics"), ("GET", "/metrics/"), ("GET", "/state")],
+    [
+        ("POST", "/"),
+        ("GET", "/?x"),
+        ("POST", "/metrics"),
+        ("HEAD", "/metrics"),
+        ("GET", "/metrics/"),
+        ("GET", "/state"),
+    ],
 )
 async def test_requests_other_than_get_metrics_need_a_signature(
     world: World, method: str, path: str

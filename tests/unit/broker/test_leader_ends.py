@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from support.memory_cluster import MemoryCluster
+
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Call
+from minikafka.client import NewTopic
+from minikafka.record.batch import Record
+from minikafka.rpc import messages
+
+TP = TopicPartition("t", 0)
+
+
+async def test_leader_returns_its_high_watermark_and_a_follower_returns_none() -> None:
+    async with MemoryCluster(2) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", -1, -1, assignment={0: (1, 0)}))
+        await client.produce("t", [Record(value=b"v")] * 3, partition=0)
+        asked = messages.encode_ends_asked([TP, TopicPartition("unknown", 7)])
+        answers = [
+            messages.decode_ends(await broker.on_call(Call(messages.LOG_ENDS, asked)))
+            for broker in cluster.brokers.values()
+        ]
+        assert answers == [{}, {TP: 3}]
+        for broker in cluster.brokers.values():
+            assert await broker.leader_ends.read([TP]) == {TP: 3}
+
+
+async def test_leader_whose_high_watermark_may_be_too_low_returns_none() -> None:
+    async with MemoryCluster(1) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 1))
+        await client.produce("t", [Record(value=b"v")] * 3, partition=0)
+        broker = cluster.brokers[0]
+        partition = broker.replicas.partition(TP)
+        assert partition is not None
+        partition.high_watermark = 1
+        partition.epoch_start_offset = 3  # as right after an election
+        assert broker.leader_ends.own([TP]) == {}
