@@ -123,7 +123,8 @@ class Upkeep:
             logger.info("partition %s: %s", partition.tp, reason)
         if plan.needs_roll:
             log.roll()
-        self._delete_records(partition, plan.log_start_offset)
+        if plan.reasons:
+            self._delete_records(partition, plan.log_start_offset)
         return not plan.is_last
 
     async def _remove(self, logs: Sequence[Log]) -> None:

@@ -105,10 +105,10 @@ class TimeIndex:
             self.offsets.append(offset)
             self.last_timestamp = timestamp
 
-    def offset_before(self, timestamp: int) -> int:
-        """Return a relative offset below which every record is earlier than the timestamp; 0 if unknown."""
+    def entry_before(self, timestamp: int) -> tuple[int, int]:
+        """Return the last entry that is earlier than the timestamp, (-1, 0) if there is none."""
         slot = bisect_left(self.timestamps, timestamp) - 1
-        return self.offsets[slot] if slot >= 0 else 0
+        return (self.timestamps[slot], self.offsets[slot]) if slot >= 0 else (-1, 0)
 
     def truncate(self, offset: int) -> None:
         """Remove the entries at or above the relative offset."""

@@ -21,6 +21,7 @@ from minikafka.base.ports import Buffer, Storage
 from minikafka.base.traffic import Traffic
 from minikafka.log.gaps import Gaps
 from minikafka.log.index import OFFSET_ENTRY
+from minikafka.log.index_files import sync_files
 from minikafka.log.recovery import Loaded, load, reload_producers
 from minikafka.log.retired import RetiredSegments
 from minikafka.log.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, Segment
@@ -645,6 +646,7 @@ class Log:
         """Fsync all unsynced files, and raise the recovery point to the log end. No batch may be pending."""
         for segment in [*self.segments.unsynced, self._active]:
             segment.file.sync()
+        sync_files(self.storage, self.segments.unsynced_derived())
         self.epochs.sync()
         self.storage.sync_directory(self.directory)
         self.segments.all_synced()
@@ -660,11 +662,7 @@ class Log:
             self.recovery_point = max(self.recovery_point, end_offset)
 
     def sealed_synced(self, count: int, removals: int) -> None:
-        """Raise the recovery point, because the first `count` segments in `segments.unsynced` were fsynced.
-
-        `removals` is the value that `segments.removals` had when the fsync began. If `segments.removals` has
-        changed since, the recovery point stays.
-        """
+        """Raise the recovery point, unless the fsync of these segments is out of date (`Segments.synced`)."""
         self.recovery_point = max(self.recovery_point, self.segments.synced(count, removals))
 
     def checkpoint_indexes(self) -> None:
@@ -678,6 +676,7 @@ class Log:
             if self._active.is_made:  # a log that never had a record has nothing to write
                 self._active.write_index_files(sealed=True)
                 self.producers.snapshot(self.log_end_offset)
+                sync_files(self.storage, self._active.derived_paths(self.log_end_offset))
                 self.sync()
         finally:
             self.abandon()

@@ -20,8 +20,9 @@ from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.ports import Clock, Executor, Storage
 from minikafka.log.checkpoints import LOG_START_OFFSETS
 from minikafka.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
+from minikafka.log.index_files import sync_files
 from minikafka.log.log import Log
-from minikafka.log.segment import DELETED
+from minikafka.log.segment import DELETED, Segment
 from minikafka.log.segment import LOG as LOG_SUFFIX
 
 logger = logging.getLogger(__name__)
@@ -305,9 +306,7 @@ class LogManager:
             if unsynced:
                 log.epochs.ensure_file()
                 count, removals = len(unsynced), log.segments.removals
-                paths = [path for segment in unsynced for path in segment.paths()]
-                sync = partial(_sync_files, self.storage, log.directory, [*paths, log.epochs.path])
-                await self.executor.run(sync)
+                await self.executor.run(self._sync(log, unsynced))
                 log.sealed_synced(count, removals)
 
     async def sync_overdue(self, now: int) -> None:
@@ -328,9 +327,14 @@ class LogManager:
                 log.epochs.ensure_file()
                 end_offset, generation = log.written_log_end_offset, log.layout_generation
                 segments = [*log.segments.unsynced, log.segments[-1]]
-                paths = [*(segment.path(LOG_SUFFIX) for segment in segments), log.epochs.path]
-                await self.executor.run(partial(_sync_files, self.storage, log.directory, paths))
+                await self.executor.run(self._sync(log, segments))
                 log.synced(end_offset, generation)
+
+    def _sync(self, log: Log, segments: Iterable[Segment]) -> Callable[[], None]:
+        """Return a function that fsyncs the log files of these segments, and all files derived from unsynced ones."""
+        logs = [segment.path(LOG_SUFFIX) for segment in segments]
+        paths = [*logs, *log.segments.unsynced_derived(), log.epochs.path]
+        return partial(_sync_files, self.storage, log.directory, paths)
 
     # Failure and close.
 
@@ -397,13 +401,7 @@ def _remove_files(storage: Storage, paths: list[str]) -> None:
 def _sync_files(storage: Storage, directory: str, paths: list[str]) -> None:
     """Fsync the files and their directory; skip files that were deleted or renamed meanwhile."""
     try:
-        for path in paths:
-            if storage.exists(path):
-                file = storage.open(path)
-                try:
-                    file.sync()
-                finally:
-                    file.close()
+        sync_files(storage, paths)
         storage.sync_directory(directory)
     except StorageFailed as failure:
         if failure.cause.errno != errno.ENOENT:

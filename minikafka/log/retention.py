@@ -16,12 +16,16 @@ from minikafka.log.segment import Segment
 SEGMENTS_MAX: Final = 32
 """Maximum number of segments in one plan, because the check of a segment may read timestamps from a file."""
 
+READ_MAX: Final = 4 << 20
+"""Maximum number of bytes of log files that one plan reads, to limit the time that a plan takes."""
+
 
 class Plan(NamedTuple):
     """The deletions of one retention run: all records below `log_start_offset`.
 
-    `reasons`: messages for the broker's log output. `needs_roll`: the plan deletes every segment, so the active segment
-    must be rolled first. `is_last`: the plan contains every segment that must be deleted now.
+    `reasons`: messages for the broker's log output; none if the plan deletes nothing. `needs_roll`: the plan deletes
+    every segment, so the active segment must be rolled first. `is_last`: no further segment must be deleted or checked
+    now.
     """
 
     log_start_offset: int
@@ -39,19 +43,20 @@ class _Candidate(NamedTuple):
 
 
 def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
-    """Return the deletions of a retention run at this time (Unix ms), None if nothing must be deleted.
+    """Return the deletions of a retention run at this time (Unix ms), None if nothing must be deleted or checked.
 
-    Raises StorageFailed.
+    A segment is deleted by time only after its own batches have confirmed its time index. This may take several plans,
+    because one plan reads about `READ_MAX` bytes of log files. Raises StorageFailed.
     """
     if "delete" not in log.config.cleanup_policy:
         return None
     first = log.segments.count_below(log.log_start_offset)
     candidates = list(_candidates(log, first, high_watermark))
     by_size = _by_size(log, first, candidates)
-    by_time = _by_time(log, candidates[by_size:], wall_ms)
+    by_time, is_checked = _by_time(log, candidates[by_size:], wall_ms)
     count = by_size + by_time
     if not count:
-        return None
+        return None if is_checked else Plan(log.log_start_offset, (), False, False)
     reasons = []
     if by_size:
         rest = _size(log, first) - sum(candidate.size for candidate in candidates[:by_size])
@@ -70,7 +75,7 @@ def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
         candidates[count - 1].end_offset,
         tuple(reasons),
         needs_roll=first + count == len(log.segments),
-        is_last=count < SEGMENTS_MAX,
+        is_last=is_checked and count < SEGMENTS_MAX,
     )
 
 
@@ -126,15 +131,25 @@ def _by_size(log: Log, first: int, candidates: list[_Candidate]) -> int:
     return count
 
 
-def _by_time(log: Log, candidates: list[_Candidate], wall_ms: int) -> int:
-    """Return how many segments, counted from the oldest, have only records that are older than `retention.ms`."""
-    count, limit = 0, log.config.retention_ms
-    if limit >= 0:
-        for candidate in candidates:
-            if wall_ms - _age_basis(candidate.segment) <= limit:
-                break
-            count += 1
-    return count
+def _by_time(log: Log, candidates: list[_Candidate], wall_ms: int) -> tuple[int, bool]:
+    """Return how many segments, counted from the oldest, have only records that are older than `retention.ms`.
+
+    The second value is False if the next segment has batches that must be read before its age is certain.
+    """
+    count, limit, left = 0, log.config.retention_ms, READ_MAX
+    if limit < 0:
+        return 0, True
+    for segment, _, _ in candidates:
+        if wall_ms - _age_basis(segment) > limit and not segment.is_confirmed:
+            if left <= 0:
+                return count, False
+            left -= segment.confirm(left)
+            if not segment.is_confirmed:
+                return count, False
+        if wall_ms - _age_basis(segment) <= limit:
+            break
+        count += 1
+    return count, True
 
 
 def _age_basis(segment: Segment) -> int:

@@ -1,10 +1,10 @@
 """One segment of a log: the file `<base offset>.log` with its offset index and time index.
 
-Invariant: the indexes only speed up searches; all their data can be derived from the log file, so a
-missing or invalid index file is rebuilt. The indexes of the active segment are in memory; their files
-are written when the segment is sealed, at a checkpoint and at close. A new log has no files until its
-first batch. Positions in this module are relative to the segment file; `start` is the absolute
-position of the segment in the log.
+Invariant: the indexes only speed up searches; all their data can be derived from the log file, so an
+index file that is missing or contradicts the log file is rebuilt. The indexes of the active segment are
+in memory; their files are written when the segment is sealed, at a checkpoint and at close. A new log
+has no files until its first batch. Positions in this module are relative to the segment file; `start`
+is the absolute position of the segment in the log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from functools import partial
 from typing import Final
 
 from minikafka.base.ports import File, Storage
-from minikafka.log.index import OFFSET_ENTRY, TIME_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
+from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
+from minikafka.log.index_files import ALL, NOTHING, Checked, read_checked, read_entries
+from minikafka.log.producers import SUFFIX as SNAPSHOT
 from minikafka.log.stand_ins import UnmadeFile
 from minikafka.record.batch import (
     ATTRIBUTES,
@@ -33,6 +35,7 @@ from minikafka.record.batch import (
     Header,
     records,
     valid_run,
+    whole_batches,
 )
 
 logger = logging.getLogger(__name__)
@@ -51,20 +54,25 @@ _FIND_BYTES: Final = 8 * 1024
 _SCAN_BYTES: Final = 1024 * 1024
 _unpack_header: Final = HEADER.unpack_from
 _NO_ENTRIES: Final = (0, 0)
+_NEWEST_ENTRIES: Final = 1024
+"""Number of entries that are read from the end of an index file if the indexes are not loaded."""
 
 
 class Segment:
     """A segment of the log. The first batch after the log position `next_index_position` gets the next index entry.
 
-    `version` increases when written bytes change or can no longer be read.
+    `version` increases when written bytes change or can no longer be read. `_unread`: the byte range of the log file
+    that may contradict `max_timestamp`, because `max_timestamp` comes from an index file.
     """
 
     __slots__ = (
+        "_end_is_checked",
         "_entries_on_disk",
         "_first_timestamp",
         "_index",
         "_index_is_loaded",
         "_times",
+        "_unread",
         "base_offset",
         "directory",
         "file",
@@ -94,7 +102,8 @@ class Segment:
         self.interval = interval
         self._index = OffsetIndex()
         self._times = TimeIndex()
-        self._index_is_loaded = False
+        self._index_is_loaded = self._end_is_checked = False
+        self._unread = NOTHING
         self._entries_on_disk = (-1, -1)
         self._first_timestamp = -1
         self.version = 0
@@ -159,20 +168,22 @@ class Segment:
         """
         return [self.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)]
 
+    def derived_paths(self, end_offset: int) -> list[str]:
+        """Return the paths of the index files, and of the producer snapshot at the end of the segment."""
+        return [*self.paths()[:2], f"{self.directory}/{end_offset:020d}{SNAPSHOT}"]
+
     # Indexes.
 
     @property
     def index(self) -> OffsetIndex:
         """Return the offset index, loaded or rebuilt at the first call."""
-        if not self._index_is_loaded:
-            self._load_index()
+        self.load_index()
         return self._index
 
     @property
     def times(self) -> TimeIndex:
         """Return the time index, loaded or rebuilt at the first call."""
-        if not self._index_is_loaded:
-            self._load_index()
+        self.load_index()
         return self._times
 
     def note(self, base_offset: int, last_offset: int, timestamp: int, position: int) -> bool:
@@ -219,15 +230,23 @@ class Segment:
             self._entries_on_disk = (len(index), len(times))
 
     def _use(self, index: OffsetIndex, times: TimeIndex) -> None:
-        """Replace both indexes; set the largest timestamp and the next index position from their last entries."""
-        self._index, self._times, self._index_is_loaded = index, times, True
+        """Replace both indexes; set the largest timestamp and the next index position from their last entries.
+
+        The caller sets `_unread` if the log file may contradict the entries.
+        """
+        self._index, self._times = index, times
+        self._index_is_loaded = self._end_is_checked = True
+        self._unread = NOTHING
         self.max_timestamp, last = times.last
         self.max_timestamp_offset = self.base_offset + last if last >= 0 else -1
         self.next_index_position = (
             self.start + self.interval + (index.positions[-1] if len(index) else 0)
         )
 
-    def _load_index(self) -> None:
+    def load_index(self) -> None:
+        """Load or rebuild both indexes, unless they are loaded."""
+        if self._index_is_loaded:
+            return
         size = self.file.size()
         if not size and not any(map(self.storage.exists, self.paths()[:2])):
             self._use(OffsetIndex(), TimeIndex())
@@ -237,8 +256,10 @@ class Segment:
         if loaded is None:
             self._rebuild_index()
         else:
-            self._use(*loaded)
-            self._entries_on_disk = (len(loaded[0]), len(loaded[1]))
+            index, times, unread = loaded
+            self._use(index, times)
+            self._unread = unread
+            self._entries_on_disk = (len(index), len(times))
 
     def _rebuild_index(self) -> None:
         """Rebuild the indexes from the batch headers."""
@@ -247,34 +268,50 @@ class Segment:
         for position, header in self.headers(0, self.file.size()):
             self._note_found(header, position)
         self._entries_on_disk = (-1, -1)
-        self.write_index_files(sealed=True)
+        self.write_index_files(sealed=True, sync=True)
 
-    def _read_index_files(self, size: int) -> tuple[OffsetIndex, TimeIndex] | None:
-        """Return the indexes in the index files; None if a file is missing or does not fit a log of this size.
-
-        An empty file counts as missing, because a power loss may leave an empty file.
-        """
-        paths = self.path(INDEX), self.path(TIME_INDEX)
-        if not all(map(self.storage.exists, paths)):
-            return None
-        index = OffsetIndex.decode(self.storage.read(paths[0]), size)
-        times = TimeIndex.decode(self.storage.read(paths[1]))
-        if index is None or times is None:
-            return None
-        if (size > self.interval and not len(index)) or (size and not len(times)):
-            return None
-        return index, times
+    def _read_index_files(self, size: int, newest: int = ALL) -> Checked | None:
+        interval, paths = self.interval, (self.path(INDEX), self.path(TIME_INDEX))
+        headers = partial(self.headers, chunk_bytes=_FIND_BYTES)
+        return read_checked(self.storage, paths, self.base_offset, size, interval, headers, newest)
 
     def largest_timestamp(self) -> int:
         """Return the largest record timestamp (Unix ms) of the segment, -1 if there is none. Raises StorageFailed.
 
-        If the indexes are not loaded, only the end of the time index file is read.
+        If the indexes are not loaded, only the ends of the index files and of the log file are read.
         """
-        if not self._index_is_loaded:
-            last = self._last_times()
-            if last is not None and len(last):
-                return last.last[0]
-        return self.times.last[0] if self.max_timestamp < 0 else self.max_timestamp
+        if not self._end_is_checked:
+            end = self._read_index_files(self.file.size(), _NEWEST_ENTRIES)
+            if end is None:
+                self.load_index()
+            else:
+                self._end_is_checked = True
+                self.max_timestamp, self._unread = end.times.last[0], end.unread
+        return self.max_timestamp
+
+    @property
+    def is_confirmed(self) -> bool:
+        """True if no batch of the log file can have a larger timestamp than `largest_timestamp` has returned."""
+        begin, end = self._unread
+        return begin >= end
+
+    def confirm(self, max_bytes: int) -> int:
+        """Compare batches in about `max_bytes` of the log file with the largest timestamp; return the bytes read.
+
+        Call this after `largest_timestamp`. If a batch has a larger timestamp, the indexes are rebuilt.
+        """
+        begin, end = self._unread
+        after = begin
+        self._unread = NOTHING
+        for position, header in self.headers(begin, end):
+            if header[MAX_TIMESTAMP] > self.max_timestamp:
+                self._rebuild_index()
+                break
+            after = position + OVERHEAD + header[BATCH_LENGTH]
+            if after - begin >= max_bytes:
+                self._unread = (after, end)
+                break
+        return after - begin
 
     def timestamp_at(self, offset: int) -> int:
         """Return the timestamp (Unix ms) of the first record in the batch that holds the offset.
@@ -293,19 +330,6 @@ class Segment:
             is_appends = header[ATTRIBUTES] & LOG_APPEND_TIME
             return int(header[MAX_TIMESTAMP if is_appends else BASE_TIMESTAMP])
         return -1
-
-    def _last_times(self) -> TimeIndex | None:
-        """Return the last two entries of the time index file, None if the file is missing or invalid."""
-        path = self.path(TIME_INDEX)
-        if not self.storage.exists(path):
-            return None
-        file = self.storage.open(path)
-        try:
-            size = file.size()
-            tail = file.pread(min(size, 2 * TIME_ENTRY.size), max(size - 2 * TIME_ENTRY.size, 0))
-        finally:
-            file.close()
-        return None if size % TIME_ENTRY.size else TimeIndex.decode(tail)
 
     def modified_ms(self) -> int:
         """Return the time (Unix ms) of the last write to the log file. Raises StorageFailed."""
@@ -358,7 +382,7 @@ class Segment:
         first_bytes = OVERHEAD + _unpack_header(data)[BATCH_LENGTH]
         if first_bytes > len(data):
             data = self.file.pread(first_bytes, position)
-        stop, next_offset = _whole_batches(data, max(max_bytes, first_bytes))
+        stop, next_offset = whole_batches(data, max(max_bytes, first_bytes))
         return data[:stop], next_offset
 
     def extent(self, position: int, end: int, max_bytes: int) -> tuple[int, int]:
@@ -392,7 +416,7 @@ class Segment:
         walk_from = max(known - position, 0)
         if walk_from == len(data):
             return base_offset
-        return _whole_batches(memoryview(data)[walk_from:], len(data))[1]
+        return whole_batches(memoryview(data)[walk_from:], len(data))[1]
 
     def record_since(
         self, timestamp: int, from_offset: int, end: int
@@ -402,10 +426,10 @@ class Segment:
         Records below `from_offset`, and records after the byte position `end`, are ignored. Return None if
         every remaining record is older. Raises CorruptBatch, StorageFailed.
         """
-        times = self.times
+        self.load_index()
         if self.max_timestamp < timestamp:
             return None
-        first = max(self.base_offset + times.offset_before(timestamp), from_offset)
+        first = max(self._offset_before(timestamp, end), from_offset)
         for position, header in self.headers(self.find(first, end), end):
             if header[MAX_TIMESTAMP] < timestamp:
                 continue
@@ -415,6 +439,22 @@ class Segment:
                 if record.timestamp >= timestamp and record.offset >= from_offset:
                     return record.timestamp, record.offset, header[LEADER_EPOCH]
         return None
+
+    def _offset_before(self, timestamp: int, end: int) -> int:
+        """Return an offset below which every record is earlier than the timestamp, according to the time index.
+
+        If the index entry contradicts its batch, the index is rebuilt.
+        """
+        earlier, offset = self.times.entry_before(timestamp)
+        if earlier >= 0:
+            position = self.find(self.base_offset + offset, end)
+            _, header = next(self.headers(position, end, HEADER_BYTES), (0, None))
+            if header is None:
+                return self.base_offset
+            if header[MAX_TIMESTAMP] != earlier:
+                self._rebuild_index()
+                _, offset = self.times.entry_before(timestamp)
+        return self.base_offset + offset
 
     def largest_timestamp_since(self, from_offset: int, end: int) -> int:
         """Return the largest timestamp of the records from `from_offset` on and before byte position `end`.
@@ -468,32 +508,26 @@ class Segment:
     def end_offset(self) -> int:
         """Return the offset after the last whole batch. The indexes are not loaded."""
         size = self.file.size()
-        end_offset = self.base_offset
-        for position in (self._last_indexed(), 0):
-            for _, header in self.headers(position, size):
-                end_offset = int(header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
-            if end_offset > self.base_offset:
-                break
-        return end_offset
+        entry = read_entries(self.storage, self.path(INDEX), OFFSET_ENTRY.size, 1)
+        last, position = OFFSET_ENTRY.unpack(entry) if entry else _NO_ENTRIES
+        ends = self._ends(position, size) if 0 < position < size else []
+        if not ends or ends[0] != self.base_offset + last + 1:
+            ends = self._ends(0, size)
+        return ends[-1] if ends else self.base_offset
 
-    def _last_indexed(self) -> int:
-        """Return the log file position that the last entry of the offset index file contains; 0 without an entry."""
-        path = self.path(INDEX)
-        if not self.storage.exists(path):
-            return 0
-        file = self.storage.open(path)
-        try:
-            entry = file.pread(OFFSET_ENTRY.size, max(file.size() - OFFSET_ENTRY.size, 0))
-        finally:
-            file.close()
-        return int(OFFSET_ENTRY.unpack(entry)[1]) if len(entry) == OFFSET_ENTRY.size else 0
+    def _ends(self, position: int, size: int) -> list[int]:
+        """Return the offset after each batch from this position on."""
+        return [
+            header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+            for _, header in self.headers(position, size)
+        ]
 
     # Changes.
 
     def resume(self) -> tuple[int, int]:
         """Scan the file from the last index entry; return (end position, next offset) of the last whole batch."""
         size = self.file.size()
-        slot = len(self.index) - 1
+        slot = self._sound_slot(lambda index: len(index) - 1)
         end = self.index.positions[slot] if slot >= 0 else 0
         end_offset = self.base_offset
         for position, header in self.headers(end, size):
@@ -541,6 +575,7 @@ class Segment:
         if cut_offset is not None:
             times.truncate(cut_offset - self.base_offset)
         self._use(index, times)
+        self._unread = (0, position)
         end = self.resume()
         self._entries_on_disk = (-1, -1)
         self.write_index_files(sealed=False)
@@ -562,20 +597,3 @@ class Segment:
         self.close()
         for path in self.paths():
             self.storage.remove(path)
-
-
-def _whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:
-    """Return (size, next offset) of the whole batches that lie in the first `limit` bytes of `data`.
-
-    The next offset is the offset after the last of these batches; -1 if there is no whole batch.
-    """
-    at, next_offset = 0, -1
-    limit = min(limit, len(data))
-    while limit - at >= HEADER_BYTES:
-        header = _unpack_header(data, at)
-        stop = at + OVERHEAD + header[BATCH_LENGTH]
-        if stop > limit or stop - at < HEADER_BYTES:
-            break
-        next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
-        at = stop
-    return at, next_offset

@@ -28,7 +28,9 @@ class Segments(list[Segment]):
         super().__init__(segments)
         self.removals = 0
         self.unsynced = [
-            sealed for sealed, following in pairwise(self) if following.base_offset > recovery_point
+            sealed
+            for sealed, following in pairwise(self)
+            if following.base_offset >= recovery_point
         ]
 
     def slot_of(self, offset: int) -> int:
@@ -76,7 +78,7 @@ class Segments(list[Segment]):
         no record.
         """
         slot = self.slot_of(from_offset)
-        largest = [max(segment.times.last[0], segment.max_timestamp) for segment in self[slot:]]
+        largest = [segment.largest_timestamp() for segment in self[slot:]]
         found = self.record_since(max(largest), from_offset, end)
         if found is None and from_offset > self[slot].base_offset:
             # The record with the largest timestamp lies below `from_offset`, in the same segment.
@@ -133,6 +135,14 @@ class Segments(list[Segment]):
         if segment in self.unsynced:
             self.unsynced.remove(segment)
             self.removals += 1
+
+    def unsynced_derived(self) -> list[str]:
+        """Return the paths of the index files of the segments in `unsynced`, and of the snapshots at their ends."""
+        return [
+            path
+            for segment in self.unsynced
+            for path in segment.derived_paths(self[self.index(segment) + 1].base_offset)
+        ]
 
     def all_synced(self) -> None:
         """Record that every sealed segment is durable."""

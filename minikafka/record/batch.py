@@ -208,6 +208,23 @@ def has_gap(headers: Sequence[Header], expected: int) -> bool:
     return False
 
 
+def whole_batches(data: bytes | memoryview, limit: int) -> tuple[int, int]:
+    """Return (size, next offset) of the whole batches that lie in the first `limit` bytes of `data`.
+
+    The next offset is the offset after the last of these batches; -1 if there is no whole batch.
+    """
+    at, next_offset = 0, -1
+    limit = min(limit, len(data))
+    while limit - at >= HEADER_BYTES:
+        header = _unpack_header(data, at)
+        stop = at + OVERHEAD + header[BATCH_LENGTH]
+        if stop > limit or stop - at < HEADER_BYTES:
+            break
+        next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        at = stop
+    return at, next_offset
+
+
 def base_offset_below(buf: Buffer, start: int, end: int, offset: int) -> int:
     """Return the base offset of the batch at `start` if it begins below `offset` and holds `offset`, else `offset`.
 

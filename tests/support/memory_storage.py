@@ -44,6 +44,7 @@ class MemoryFile:
         self._storage.modified[self.path] = self._storage.wall_ms()
         if position > len(content):
             content += bytes(position - len(content))
+        self._storage.limit_durable(content, position)
         content[position : position + len(data)] = data
         if broken:
             raise _failed(self.path, broken)
@@ -55,13 +56,15 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         content = self._open()
         self._storage.check(self.path)
+        self._storage.limit_durable(content, size)
         del content[size:]
         content += bytes(size - len(content))
 
     def sync(self) -> None:
-        self._open()
+        content = self._open()
         self._storage.check(self.path)
         self._storage.synced.append(self.path)
+        self._storage.durable[id(content)] = len(content)
 
     def close(self) -> None:
         self._content = None
@@ -85,6 +88,8 @@ class MemoryStorage:
         self.synced: list[str] = []
         self.wall_ms: Callable[[], int] = lambda: 0
         self.modified: dict[str, int] = {}
+        self.durable: dict[int, int] = {}
+        """`id` of a file's content → number of its first bytes that have been fsynced and not changed since."""
         self.before_change: Callable[[str], None] = lambda path: None
         self._failures: dict[str, int] = {}
 
@@ -120,6 +125,25 @@ class MemoryStorage:
         other.private = set(self.private)
         other.wall_ms = self.wall_ms
         other.modified = dict(self.modified)
+        other.durable = {id(content): len(content) for content in other.files.values()}
+        return other
+
+    def limit_durable(self, content: bytearray, size: int) -> None:
+        """Record that the bytes from this position on are not durable."""
+        self.durable[id(content)] = min(self.durable.get(id(content), 0), size)
+
+    def power_cut(self, remains: Callable[[str, bytes], bytes]) -> MemoryStorage:
+        """Return the storage as a power loss leaves it.
+
+        The fsynced bytes of each file stay. `remains(path, data)` returns what the file system has after the loss in
+        place of `data`, the bytes after the fsynced ones. File names, and the absence of removed files, are durable.
+        """
+        other = self.clone()
+        for path, content in self.files.items():
+            durable = self.durable.get(id(content), 0)
+            if durable < len(content):
+                other.files[path][durable:] = remains(path, bytes(content[durable:]))
+        other.durable = {id(content): len(content) for content in other.files.values()}
         return other
 
     # ---- the port
@@ -129,8 +153,13 @@ class MemoryStorage:
             if not create or _parent(path) not in self.directories:
                 raise _failed(path, errno.ENOENT)
             self.check(path)
-            self.files[path] = bytearray()
+            self._create(path)
         return MemoryFile(self, path, self.files[path])
+
+    def _create(self, path: str) -> bytearray:
+        content = self.files[path] = bytearray()
+        self.durable[id(content)] = 0
+        return content
 
     def read(self, path: str) -> bytes:
         if path not in self.files:
@@ -144,11 +173,12 @@ class MemoryStorage:
         if _parent(path) not in self.directories:
             raise _failed(path, errno.ENOENT)
         temporary = path + ".tmp"
-        self.files[temporary] = bytearray()
+        content = self._create(temporary)
         self.check(path)
-        self.files[temporary] += data
+        content += data
         if sync:
             self.check(path)
+            self.durable[id(content)] = len(content)
         self.check(path)
         self.files[path] = self.files.pop(temporary)
         (self.private.add if private else self.private.discard)(path)

@@ -79,7 +79,7 @@ def _first_young(log: Log, first_dirty: int, wall_ms: int) -> Segment | None:
     if not lag:
         return None
     for segment in log.segments[log.segments.slot_of(first_dirty) : -1]:
-        if segment.times.last[0] > wall_ms - lag:
+        if segment.largest_timestamp() > wall_ms - lag:
             return segment
     return None
 

@@ -77,11 +77,12 @@ def test_time_index_holds_only_increasing_timestamps() -> None:
     assert read.last_timestamp == 120
 
 
-def test_time_lookup_returns_an_offset_below_which_all_records_are_earlier() -> None:
+def test_time_lookup_returns_the_last_entry_that_is_earlier() -> None:
     times = TimeIndex()
     times.maybe_add(100, 5)
     times.maybe_add(120, 12)
-    assert [times.offset_before(t) for t in (50, 100, 101, 120, 121)] == [0, 0, 5, 5, 12]
+    found = [times.entry_before(timestamp) for timestamp in (50, 100, 101, 120, 121)]
+    assert found == [(-1, 0), (-1, 0), (100, 5), (100, 5), (120, 12)]
 
 
 def test_the_time_index_is_truncated_by_offset_and_can_grow_again() -> None:

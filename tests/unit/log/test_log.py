@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from itertools import pairwise
 
 import pytest
 from support.logs import (
@@ -624,6 +625,31 @@ class TestDurability:
             log.flush()
         assert (log.log_end_offset, log.written_log_end_offset, log.recovery_point) == (1, 1, 0)
 
+    def test_files_of_sealed_segments_are_fsynced_before_the_recovery_point_passes_them(
+        self, storage: MemoryStorage
+    ) -> None:
+        """Otherwise a power loss could leave zeros in the indexes of a segment that recovery does not read."""
+        log = open_log(storage, segment_bytes=2 * SIZE, flush_messages=1)
+        point = -1
+        for _ in range(7):
+            produce(log, 1)
+            assert log.recovery_point == log.log_end_offset > point
+            point = log.recovery_point
+            for segment, following in pairwise(log.segments):
+                kept = segment.derived_paths(following.base_offset)
+                assert {*kept, segment.path(".log")} <= set(storage.synced)
+        assert all(storage.synced.count(path) == 1 for path in log.segments[0].derived_paths(2))
+
+    def test_closed_log_has_durable_indexes_and_a_durable_snapshot(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = open_log(storage, index_interval_bytes=0)
+        produce(log, 1, 1, 1)
+        kept = log.segments[0].derived_paths(3)
+        log.close()
+        assert set(kept) <= set(storage.synced)
+        assert all(map(storage.exists, kept))
+
     def test_fsync_of_sealed_segments_raises_the_recovery_point_to_their_end(
         self, storage: MemoryStorage
     ) -> None:
@@ -643,7 +669,9 @@ class TestDurability:
         assert log.recovery_point == 10
         again = open_log(storage.clone(), recovery_point=log.recovery_point)
         assert segments(again) == [0, 10, 20]
-        assert [segment.base_offset for segment in again.segments.unsynced] == [10]
+        assert [segment.base_offset for segment in again.segments.unsynced] == [0, 10], (
+            "segment 0 may have been sealed, and its indexes written, after the fsync"
+        )
         again.sync()
         assert open_log(storage.clone(), recovery_point=25).segments.unsynced == []
 

@@ -210,7 +210,9 @@ class TestRestart:
         await logs.sync_rolled()
         logs.checkpoint()
         assert storage.read("/d/recovery-point-offset-checkpoint") == b"0\n1\na 0 6\n"
-        assert f"/d/a-0/{3:020d}.log" in storage.synced
+        synced = set(storage.synced)
+        assert {f"/d/a-0/{3:020d}{kind}" for kind in (".log", ".index", ".timeindex")} <= synced
+        assert {f"/d/a-0/{end:020d}.snapshot" for end in (3, 6)} <= synced
 
     async def test_log_start_checkpoint_lists_only_logs_that_start_inside_a_segment(
         self, storage: MemoryStorage
@@ -447,6 +449,18 @@ async def test_log_is_fsynced_when_its_records_have_waited_for_flush_ms(
     assert log.recovery_point == 2
     await logs.sync_overdue(2600)
     assert (log.recovery_point, other.recovery_point) == (3, 0)
+
+
+async def test_indexes_of_sealed_segments_are_fsynced_after_flush_ms(
+    storage: MemoryStorage,
+) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, ID, replace(SMALL, flush_ms=0), is_new=True)
+    produce(log, *[1] * 8)
+    await logs.sync_overdue(0)
+    assert log.recovery_point == 8
+    kept = [path for segment in log.segments[:2] for path in segment.paths()]
+    assert set(kept) <= set(storage.synced)
 
 
 async def test_fsync_does_not_raise_the_recovery_point_if_the_log_was_truncated_meanwhile(

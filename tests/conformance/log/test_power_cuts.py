@@ -1,0 +1,151 @@
+"""A power loss of all brokers, after which file systems return zeros, or less, for what was not fsynced.
+
+With flush.messages=1 every acknowledged record is fsynced on all replicas in the ISR. No record that is younger than
+retention.ms may be gone after the restart, whatever the other files of the log contain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from support.memory_cluster import MemoryCluster
+from support.seeded_loop import run_seeded
+
+from minikafka.client import Client, NewTopic, Record
+from minikafka.record.batch import build
+
+SECOND = 1_000
+BATCH = len(build([Record(timestamp=0, value=bytes(60))]))
+STEP = 20 * SECOND
+RETENTION = 250 * SECOND
+"""A segment has the records of 200 seconds."""
+KEYS = {
+    "log_segment_bytes": 10 * BATCH,
+    "log_index_interval_bytes": BATCH,
+    "log_flush_interval_messages": 1,
+    "log_flush_offset_checkpoint_interval_ms": 3 * SECOND,
+    "log_retention_ms": RETENTION,
+    "log_retention_check_interval_ms": 2 * SECOND,
+    "log_initial_task_delay_ms": SECOND,
+    "log_segment_delete_delay_ms": SECOND,
+    "default_replication_factor": 3,
+}
+PAGE = 64
+"""Size of a page that is lost as a whole; the files of these tests are small."""
+
+Remains = Callable[[str, bytes], bytes]
+
+
+INDEXES = {"timeindex": 12, "index": 8}
+"""Suffix of each kind of index file → size of an entry."""
+
+
+def is_index(path: str) -> int:
+    """Return the size of an entry of an index file, 0 for another file."""
+    return INDEXES.get(path.rpartition(".")[2], 0)
+
+
+def zeros(path: str, data: bytes) -> bytes:
+    return bytes(len(data))
+
+
+def nothing(path: str, data: bytes) -> bytes:
+    return b""
+
+
+def zeroed_indexes(path: str, data: bytes) -> bytes:
+    return bytes(len(data)) if is_index(path) else data
+
+
+def one_zeroed_entry(path: str, data: bytes) -> bytes:
+    return bytes(size) if (size := is_index(path)) else data
+
+
+def first_entries(path: str, data: bytes) -> bytes:
+    """Keep only the first entry of each index file, as if an earlier version of the file had remained."""
+    return data[:size] if (size := is_index(path)) else data
+
+
+def some_pages(path: str, data: bytes, *, seed: int = 0) -> bytes:
+    """Replace some pages by zeros, and cut the file behind one of them."""
+    rng = Random(f"{seed} {path}")
+    pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
+    kept = [page if rng.random() < 0.5 else bytes(len(page)) for page in pages]
+    return b"".join(kept[: rng.randint(0, len(kept))])
+
+
+class Producing:
+    """Produces one record after the other, and advances the wall clocks by `STEP` after each record.
+
+    `acknowledged`: the offset of each acknowledged record → its timestamp and value.
+    """
+
+    def __init__(self, cluster: MemoryCluster, user: Client) -> None:
+        self.cluster = cluster
+        self.user = user
+        self.acknowledged: dict[int, tuple[int, bytes]] = {}
+
+    async def run(self, count: int) -> None:
+        clock = self.cluster.clock
+        for _ in range(count):
+            value, now = b"%060d" % len(self.acknowledged), clock.wall_ms()
+            record = Record(timestamp=now, value=value)
+            (produced,) = await self.user.produce("t", [record], partition=0)
+            self.acknowledged[produced.offset] = now, value
+            clock.skipped_ms += STEP
+
+    def young(self) -> dict[int, bytes]:
+        """Return the acknowledged records that retention must keep."""
+        oldest = self.cluster.clock.wall_ms() - RETENTION
+        rows = self.acknowledged.items()
+        return {offset: value for offset, (time, value) in rows if time >= oldest}
+
+
+def cut_power(cluster: MemoryCluster, remains: Remains) -> None:
+    for number in list(cluster.brokers):
+        left = cluster.storages[number].power_cut(remains)
+        cluster.kill(number)
+        cluster.ensemble.end_session(cluster.sessions[number].session_id)
+        cluster.storages[number] = left
+
+
+async def restart(cluster: MemoryCluster) -> None:
+    for number in cluster.storages:
+        await cluster.start(number)
+
+
+async def read(user: Client) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    async with asyncio.timeout(120):
+        position = (await user.list_offsets("t", "earliest"))[0]
+        end = (await user.list_offsets("t", "latest"))[0]
+        while position < end:
+            fetched = await user.fetch("t", 0, position)
+            found |= {record.offset: record.value or b"" for record in fetched.records}
+            position = max(found, default=position) + 1
+    return found
+
+
+@pytest.mark.parametrize(
+    "remains", [zeros, nothing, zeroed_indexes, one_zeroed_entry, first_entries, some_pages]
+)
+def test_power_loss_of_all_brokers_loses_no_acknowledged_record(remains: Remains) -> None:
+    async def scene() -> None:
+        async with MemoryCluster(3, **KEYS) as cluster, cluster.client() as user:
+            await user.create_topics(NewTopic("t", 1, 3))
+            producing = Producing(cluster, user)
+            for _ in range(2):
+                await producing.run(33)
+                await cluster.clock.sleep(5 * SECOND)
+                await producing.run(2)
+                cut_power(cluster, remains)
+                await restart(cluster)
+                await cluster.clock.sleep(10 * SECOND)
+                found = await read(user)
+                assert found.items() >= producing.young().items()
+            assert min(found) > 40, "retention deletes old records"
+
+    run_seeded(1, scene())
