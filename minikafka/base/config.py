@@ -84,7 +84,6 @@ class BrokerConfig:
         True,
         "Whether the control listener serves /metrics, Prometheus text that anyone who connects can read.",
     )
-
     minikafka_records_check_enable: bool = key(
         BOOLEAN,
         True,
@@ -401,6 +400,9 @@ class BrokerConfig:
     )
     connections_max_idle_ms: int = key(
         LONG, 600_000, "Idle time after which a connection is closed; a negative value: never."
+    )
+    max_connections: int = key(
+        INT, INT_MAX, "Maximum number of client connections (docs/performance.md).", low=0
     )
     socket_request_max_bytes: int = key(
         INT, 104_857_600, "Maximum size of a request in bytes.", low=1

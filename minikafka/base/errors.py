@@ -6,8 +6,12 @@ exceptions.
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 from typing import Final
+
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+"""Errors of an open when the limit of this process, or of the machine, is reached."""
 
 
 class ErrorCode(IntEnum):
@@ -181,13 +185,24 @@ class ProtocolViolation(MinikafkaError):
 
 
 class StorageFailed(MinikafkaError):
-    """The operating system refused a file operation; the log directory goes offline (S37)."""
+    """The operating system refused a file operation; the log directory goes offline (S37).
+
+    `lacks_descriptors`: the file was not opened, because no file descriptor was free. The disk works, so the log
+    directory stays online, and the operation is tried again later.
+    """
 
     def __init__(self, path: str, cause: OSError) -> None:
         self.reason = str(cause.strerror or cause)
         super().__init__(f"{path}: {self.reason}")
         self.path = path
         self.cause = cause
+        self.lacks_descriptors = cause.errno in _NO_DESCRIPTOR
+
+    def for_good(self, when: str) -> StorageFailed:
+        """Return the error of an operation that cannot be tried again, because it was interrupted, as `when` says."""
+        if not self.lacks_descriptors:
+            return self
+        return StorageFailed(self.path, OSError(errno.EIO, f"{self.reason} {when}"))
 
 
 class CleaningFailed(MinikafkaError):

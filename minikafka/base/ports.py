@@ -256,17 +256,27 @@ class Listener(Protocol):
         """Stop accepting connections; open connections stay open."""
 
 
+class Descriptors(Protocol):
+    """The file descriptors of this process."""
+
+    def limit(self) -> int:
+        """Return the maximum number of open descriptors."""
+
+    def used(self) -> int:
+        """Return the number of open descriptors."""
+
+
 class Transport(Protocol):
     """Byte streams between processes. `security`: the protocol of the listener; only PLAINTEXT is implemented."""
 
     async def listen(
         self,
-        factory: Callable[[], StreamHandler],
+        factory: Callable[[], StreamHandler | None],
         host: str,
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> Listener:
-        """Accept connections on a port; 0 means any free port.
+        """Accept connections on a port; 0 means any free port. `factory` returns None to refuse a connection.
 
         Raises OSError, and ConfigError for a security protocol that is not implemented.
         """

@@ -29,6 +29,7 @@ from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.clock_offsets import ClockOffsets
 from minikafka.broker.config_updates import ConfigUpdates
+from minikafka.broker.connection_room import ConnectionRoom
 from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.controller_gauges import register_controller_gauges
 from minikafka.broker.controller_requests import ControllerRequests
@@ -154,9 +155,12 @@ class Broker:
         self.lags = GroupLags(
             self.metrics, self.groups.all_groups, self.leader_ends.read, ports.clock
         )
+        room = ConnectionRoom(ports.descriptors, ports.clock, config.max_connections)
+        room.register(self.metrics)
         self.listener = KafkaListener(
-            self._new_services(ports, cluster_id), self.replicas, ports.transport, ports.tasks
+            self._new_services(ports, cluster_id), self.replicas, ports.transport, ports.tasks, room
         )
+        self.replicas.on_shortage = self.listener.free_descriptors
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
         self._has_registered = asyncio.Event()

@@ -56,9 +56,11 @@ class Connection(FramedStream):
         "closed",
         "cold",
         "fetch",
+        "has_asked",
         "is_due",
         "is_waiting",
         "last_active",
+        "opened_at",
         "outbox",
         "paused",
         "produce",
@@ -130,7 +132,9 @@ class Connection(FramedStream):
         self.waits_for_room = False
         self.is_waiting = False
         """True if `_go_on` must be called when responses have been sent or received."""
-        self.last_active = services.clock.now()
+        self.opened_at = self.last_active = services.clock.now()
+        self.has_asked = False
+        """True once the connection has received a whole request."""
 
     def connected(self, link: Link) -> None:
         """Begin to serve the client."""
@@ -260,7 +264,10 @@ class Connection(FramedStream):
         self.last_active = produce.now = self.fetch.now = self.clock.now()
         produce.wall_ms = WALL_UNKNOWN
         produce.checks.walked = produce.parts = self.fetch.consumers.rows = 0
-        return frames(buf, view, start, end, self.routes, self._on_cold, self.frame_max)
+        handled = frames(buf, view, start, end, self.routes, self._on_cold, self.frame_max)
+        if handled != start:
+            self.has_asked = True
+        return handled
 
     def finish(self) -> None:
         """Write the logs, send the responses, then stop reading if too many requests are in progress."""
@@ -311,6 +318,10 @@ class Connection(FramedStream):
     def _begun(self) -> None:
         """Release the memory reserved for a large request (not Produce or Fetch) that is about to be handled."""
         self.rooms.others.release(self)
+
+    def is_idle(self) -> bool:
+        """True if no request is in progress and every response was received."""
+        return not (self.answers.entries or self.outbox.slices or self.link.queued_bytes())
 
     def is_abandoned(self) -> bool:
         """True if the client has disconnected while reading is paused. No event reports such a disconnection.

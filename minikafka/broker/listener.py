@@ -31,6 +31,7 @@ from minikafka.broker.apis import (
 )
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.connection import Connection
+from minikafka.broker.connection_room import ConnectionRoom
 from minikafka.broker.frame_room import SWEEP_MS, frame_rooms
 from minikafka.broker.outbox import ReadAhead, SendTurns
 from minikafka.broker.replicas import ReplicaManager
@@ -59,17 +60,25 @@ assert HANDLERS.keys() == SERVED.keys() - {PRODUCE, FETCH}
 _SWEEP_MS: Final = 100
 _ROOM_SWEEPS: Final = SWEEP_MS // _SWEEP_MS
 _IDLE_SWEEPS: Final = 50
+_SETTLED_MS: Final = 250
+"""A connection is not closed for another one if it was opened or used within this time."""
 
 
 class KafkaListener:
     """The listeners of one broker and their connections.
 
     This class accepts clients and followers, answers overdue Produce requests and closes idle connections. A handler
-    that is set in `handlers` replaces the handler of the same API in `HANDLERS`, for this broker only.
+    that is set in `handlers` replaces the handler of the same API in `HANDLERS`, for this broker only. `room` limits
+    the number of connections.
     """
 
     def __init__(
-        self, services: Services, replicas: ReplicaManager, transport: Transport, tasks: Tasks
+        self,
+        services: Services,
+        replicas: ReplicaManager,
+        transport: Transport,
+        tasks: Tasks,
+        room: ConnectionRoom,
     ) -> None:
         self._services = services
         self._replicas = replicas
@@ -82,7 +91,11 @@ class KafkaListener:
         self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)
         self._listening: list[Listener] = []
         self._connections: dict[Connection, None] = {}
+        self._room = room
+        self._silent: dict[Connection, None] = {}
+        """Connections that had not sent a request when they were last looked at, the oldest first."""
         self._last_id = 0
+        self._freed_at = -_SWEEP_MS
 
     async def start(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
         """Listen on every endpoint; return the ports in use by listener name. Raises OSError."""
@@ -96,7 +109,18 @@ class KafkaListener:
         self._tasks.spawn(self._sweep(), "connections")
         return ports
 
-    def _accept(self, listener: str) -> Connection:
+    def _accept(self, listener: str) -> Connection | None:
+        """Return the handler of a new connection; None to refuse it, if there is no room.
+
+        Without room, a new connection replaces the oldest connection that has never sent a request. So clients that
+        only connect cannot lock out the others.
+        """
+        if not self._room.has_place(len(self._connections)):
+            silent = self._oldest_silent()
+            if silent is None:
+                self._room.refused += 1
+                return None
+            self._replace(silent)
         self._last_id += 1
         connection = Connection(
             ClientConnection(self._last_id, listener),
@@ -111,11 +135,43 @@ class KafkaListener:
             self._rooms,
             self._closed,
         )
-        self._connections[connection] = None
+        self._connections[connection] = self._silent[connection] = None
         return connection
+
+    def _oldest_silent(self) -> Connection | None:
+        """Return the oldest connection without a request; None if it was opened less than `_SETTLED_MS` ago."""
+        while self._silent:
+            oldest = next(iter(self._silent))
+            if not oldest.has_asked:
+                is_settled = self._services.clock.now() - oldest.opened_at >= _SETTLED_MS
+                return oldest if is_settled else None
+            del self._silent[oldest]
+        return None
+
+    def _replace(self, connection: Connection) -> None:
+        """Close a connection to free its file descriptor for another use."""
+        self._room.replaced += 1
+        connection.link.abort()
+        self._closed(connection)
 
     def _closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self._silent.pop(connection, None)
+
+    def free_descriptors(self) -> None:
+        """Close idle connections if other descriptors have taken half of the reserve, at most every 100 ms.
+
+        Connections without any request are closed first, then those that have been idle the longest.
+        """
+        now = self._services.clock.now()
+        if now - self._freed_at < _SWEEP_MS or not (surplus := self._room.surplus()):
+            return
+        self._freed_at = now
+        settled = now - _SETTLED_MS
+        idle = [one for one in self._connections if one.last_active <= settled and one.is_idle()]
+        idle.sort(key=lambda one: (one.has_asked, one.last_active))
+        for connection in idle[:surplus]:
+            self._replace(connection)
 
     async def _sweep(self) -> None:
         """Answer overdue Produce requests every 100 ms.
@@ -132,6 +188,7 @@ class KafkaListener:
             count += 1
             if count % _ROOM_SWEEPS == 0:
                 self._close_abandoned()
+                self.free_descriptors()
             if count % _IDLE_SWEEPS == 0:
                 self._close_idle(now)
 
@@ -152,6 +209,7 @@ class KafkaListener:
         if longest_ms < 0:
             return
         idle_since = now - longest_ms
+        idle: list[Connection] = []
         for connection in tuple(self._connections):
             if connection.last_active >= idle_since:
                 continue
@@ -163,8 +221,12 @@ class KafkaListener:
                 )
                 link.abort()
             elif not connection.answers.entries:
-                logger.info("closing idle connection from %s", link.peer())
-                link.close()
+                idle.append(connection)
+        if idle:
+            count, peer = len(idle), idle[0].link.peer()
+            logger.info("closing %d idle connections, the first from %s", count, peer)
+        for connection in idle:
+            connection.link.close()
 
     async def close(self) -> None:
         """Stop accepting, and close every connection after its ready responses are sent."""

@@ -12,6 +12,7 @@ from minikafka.base.ports import (
     Cleaners,
     Clock,
     ControlPlane,
+    Descriptors,
     Executor,
     Rng,
     Storage,
@@ -35,3 +36,4 @@ class BrokerPorts:
     executor: Executor
     cleaners: Cleaners
     new_control_plane: Callable[[str], ControlPlane]
+    descriptors: Descriptors

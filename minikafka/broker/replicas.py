@@ -56,6 +56,9 @@ from minikafka.replication.throttle import RETRY_MS
 logger = logging.getLogger(__name__)
 state_change_logger = logging.getLogger("state-change")
 
+_HOST_RETRY_MS: Final = 500
+_EPISODE_MS: Final = 60_000
+"""An operation that finds no free file descriptor gets a log line if none has failed for this time."""
 _NONE: Final = 0
 _STALE_CONTROLLER: Final = int(ErrorCode.STALE_CONTROLLER_EPOCH)
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -122,6 +125,11 @@ class ReplicaManager:
             self.delete_records,
             self._directory_failed,
         )
+        self.on_shortage: Callable[[], None] = lambda: None
+        """Called when an operation found no free file descriptor, to free some."""
+        self._short_at = -_EPISODE_MS
+        self._unhosted: dict[TopicPartition, tuple[PartitionState, bytes | None]] = {}
+        """Partitions whose replica could not be created or given its role for lack of a file descriptor."""
         self.leaving = False
         """True in a controlled shutdown. The broker then follows no new leader, because the leader would add this
         broker to the ISR (R24, S24)."""
@@ -134,6 +142,7 @@ class ReplicaManager:
             "isr-lag",
         )
         self.tasks.spawn(self._every(RETRY_MS, self._expire_sessions), "session-expiry")
+        self.tasks.spawn(self._every(_HOST_RETRY_MS, self._host_again), "replica-retry")
         self.upkeep.start()
 
     async def _every(self, ms: int, action: Callable[[int], None]) -> None:
@@ -220,8 +229,9 @@ class ReplicaManager:
     ) -> int:
         """Make this broker leader or follower of the partition, after creating the replica if necessary.
 
-        Return the error code, 0 on success.
+        Return the error code, 0 on success. If only a file descriptor was missing, also return 0 and try again later.
         """
+        self._unhosted.pop(state.tp, None)
         if self.broker_id not in state.replicas:
             return _UNKNOWN
         partition = self.partitions.get(state.tp)
@@ -235,12 +245,19 @@ class ReplicaManager:
             self._apply_role(partition, state, now)
         except StorageFailed as failure:
             self._directory_failed(failure)
-            return _STORAGE_ERROR
+            if not failure.lacks_descriptors:
+                return _STORAGE_ERROR
+            self._unhosted[state.tp] = state, topic_id
         except ConfigError as refused:
             logger.error("%s is not hosted: %s", state.tp, refused)
             self.logs.offline.add(state.tp)
             return _STORAGE_ERROR
         return _NONE
+
+    def _host_again(self, now: int) -> None:
+        """Create the replicas for which a file descriptor was missing."""
+        for state, topic_id in tuple(self._unhosted.values()):
+            self.become_leader_or_follower(state, topic_id, now)
 
     def _stop_if_recreated(self, partition: Partition, topic_id: bytes | None) -> bool:
         """If the topic was deleted and created again by hand, stop the replica and return True (R69).
@@ -299,6 +316,7 @@ class ReplicaManager:
 
     def stop_replica(self, stop: StopReplicaPartition) -> int:
         """Stop the replica; delete its files if `stop.delete` is true. Return the error code, 0 on success."""
+        self._unhosted.pop(stop.tp, None)
         partition = self.partitions.get(stop.tp)
         if partition is not None and 0 <= stop.leader_epoch < partition.leader_epoch:
             return _FENCED
@@ -397,7 +415,13 @@ class ReplicaManager:
         self._directory_failed(failure, partition.log.directory)
 
     def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
-        """Take every replica in the failed log directory offline and notify the controller (R67, S37)."""
+        """Take every replica in the failed log directory offline and notify the controller (R67, S37).
+
+        If only a file descriptor was missing, the directory stays online.
+        """
+        if failure.lacks_descriptors:
+            self._descriptor_missing(failure)
+            return
         lost = self.logs.fail_directory(within or failure.path, failure.reason)
         if not lost:
             return
@@ -420,6 +444,18 @@ class ReplicaManager:
                 self._wake(partition)
                 self.roles.stopped(tp)
         self.coordinator.report_log_dir_failure()
+
+    def _descriptor_missing(self, failure: StorageFailed) -> None:
+        """Free file descriptors. Write one log line for operations that fail in quick succession."""
+        now = self.clock.now()
+        if now - self._short_at >= _EPISODE_MS:
+            logger.error(
+                "%s: log files and other descriptors have reached the limit (ulimit -n), raise it; what failed is "
+                "tried again",
+                failure,
+            )
+        self._short_at = now
+        self.on_shortage()
 
     # ---- the ISR
 

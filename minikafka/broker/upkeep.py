@@ -111,6 +111,7 @@ class Upkeep:
                 has_more = self._expire(partition)
             except StorageFailed as failure:
                 self._directory_failed(failure)
+                return
             await self._end_step()
 
     def _expire(self, partition: Partition) -> bool:

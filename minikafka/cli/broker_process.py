@@ -33,6 +33,7 @@ from minikafka.runtime.busy_poll import BusyPoll
 from minikafka.runtime.cleaner_processes import CleanerProcesses
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.cpu_quota import has_quota
+from minikafka.runtime.descriptors import ProcessDescriptors, raise_soft_limit
 from minikafka.runtime.memory import find_trim, return_freed_memory
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
@@ -52,6 +53,7 @@ def run_broker(config_file: str, parent: int | None) -> None:
     """
     if parent is not None:
         die_with(parent)
+    raise_soft_limit()
     found = load(Path(config_file))
     logging.basicConfig(format=_LINE, level=logging.INFO, stream=sys.stderr)
     for listener in found.exposed_listeners:
@@ -146,7 +148,7 @@ def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
 async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Broker:
     """Create and start a broker with the real clock, disk and network, in the ZooKeeper coordination mode."""
     clock, rng, storage, tasks = SystemClock(), SystemRng(), DiskStorage(), TaskRegistry(on_crash)
-    connect = config.zookeeper_connect
+    connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
     secret = config.minikafka_cluster_secret.encode()
     coordination = ZooKeeperCoordination(
         connect,
@@ -165,7 +167,10 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         tasks,
         ThreadExecutor(),
         CleanerProcesses(),
-        lambda cluster_id: HttpControlPlane(secret, cluster_id, config.broker_id, clock, rng),
+        lambda cluster_id: HttpControlPlane(
+            secret, cluster_id, config.broker_id, clock, rng, descriptors.limit
+        ),
+        descriptors,
     )
     mode = ZooKeeperMode(config, clock, rng, storage, tasks, coordination, end_session)
     broker = await create_broker(config, ports, mode)

@@ -3,7 +3,8 @@
 Invariant: epochs and start offsets both increase strictly from entry to entry, in memory and in the
 file `leader-epoch-checkpoint`, which is rewritten at every change. The file is not created while the
 only epoch starts at offset 0 and the log has no batches. If a log has no file, recovery reads the
-epochs from the batches.
+epochs from the batches. If no file descriptor is free at a change, `catch_up` writes the file later;
+after a crash before that, recovery compares the file with the batches.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
+from minikafka.base.errors import StorageFailed
 from minikafka.base.keys import LONG_MAX
 from minikafka.base.names import parse_number
 from minikafka.base.ports import Storage
@@ -25,12 +27,23 @@ class LeaderEpochs:
     `is_new`: the file does not exist yet.
     """
 
-    __slots__ = ("_epochs", "_is_new", "_starts", "_storage", "_synced", "latest", "path")
+    __slots__ = (
+        "_epochs",
+        "_is_behind",
+        "_is_new",
+        "_starts",
+        "_storage",
+        "_synced",
+        "latest",
+        "path",
+    )
 
     def __init__(
         self, storage: Storage, path: str, entries: list[tuple[int, int]], *, is_new: bool = False
     ) -> None:
         self._is_new = is_new
+        self._is_behind = False
+        """True if the file lacks a change, because no descriptor was free."""
         self._storage = storage
         self.path = path
         self._epochs = [epoch for epoch, _ in entries]
@@ -115,8 +128,13 @@ class LeaderEpochs:
             self._changed()
 
     def ensure_file(self) -> None:
-        """Write the file if it does not exist."""
-        if self._is_new:
+        """Write the file if it does not exist or lacks a change."""
+        if self._is_new or self._is_behind:
+            self._write(sync=False)
+
+    def catch_up(self) -> None:
+        """Write the file if it lacks a change."""
+        if self._is_behind:
             self._write(sync=False)
 
     def sync(self) -> None:
@@ -128,12 +146,17 @@ class LeaderEpochs:
         self.latest = self._epochs[-1] if self._epochs else -1
         self._synced = False
         if not self._is_new or any(self._starts):
-            self._write(sync=False)
+            try:
+                self._write(sync=False)
+            except StorageFailed as failure:
+                if not failure.lacks_descriptors:
+                    raise
+                self._is_behind = True
 
     def _write(self, *, sync: bool) -> None:
         self._synced = False
         self._storage.write_atomically(self.path, encode(self.entries), sync=sync)
-        self._synced, self._is_new = sync, False
+        self._synced, self._is_new, self._is_behind = sync, False, False
 
 
 def encode(entries: list[tuple[int, int]]) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minikafka.base.config import TopicConfig
+from minikafka.base.errors import StorageFailed
 
 
 class Gaps:
@@ -35,10 +36,18 @@ class Gaps:
             self.lost_from = None
 
     def mark(self, first_dirty_offset: int) -> None:
-        """Persist that the log is compacted below this offset; from now on the log accepts gaps."""
+        """Persist that the log is compacted below this offset; from now on the log accepts gaps.
+
+        Raises StorageFailed, and then changes nothing.
+        """
+        before = self.first_dirty_offset, self.accepted, self.lost_from
         self.accept(first_dirty_offset)
         if self.on_marked is not None:
-            self.on_marked()
+            try:
+                self.on_marked()
+            except StorageFailed:
+                self.first_dirty_offset, self.accepted, self.lost_from = before
+                raise
 
     def accept(self, first_dirty_offset: int) -> None:
         """Record in memory that the log is compacted below this offset; the caller must persist the offset."""

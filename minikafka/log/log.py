@@ -4,7 +4,8 @@ Byte positions count from the first segment that this process opened; a segment 
 `log_end_offset` and `position` include pending batches, which are not written yet. `written_log_end_offset` and
 `written_position` are the end of the file, and only records below them may be served or acknowledged.
 Invariant: `written_*` advances only after a write that succeeded. After a write or fsync that failed, the
-active file refuses every further call until the broker restarts (S37).
+active file refuses every further call until the broker restarts (S37). An operation that found no free file
+descriptor has changed nothing, and can be tried again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from minikafka.log.index_files import sync_files
 from minikafka.log.recovery import Loaded, load, reload_producers
 from minikafka.log.retired import RetiredSegments
 from minikafka.log.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, Segment
-from minikafka.log.segments import Segments
+from minikafka.log.segments import Segments, create_or_plan, roll_age
 from minikafka.log.stand_ins import RefusingFile
 from minikafka.record.batch import (
     ATTRIBUTES,
@@ -46,7 +47,6 @@ from minikafka.record.batch import (
     unsound_error,
     valid_run,
 )
-from minikafka.record.codecs import crc32c
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,8 @@ _JOIN_BELOW_BYTES: Final = 4096
 """If the mean size of the pending batches is smaller than this, they are joined into one buffer for the write."""
 _NEWEST_MAX_BYTES: Final = 4096
 """A write of at most this size stays in memory, so that waiting followers are served without a file read."""
+_SEGMENT_BYTES_MAX: Final = 2**31 - 1
+"""Largest size of a segment that an offset index can describe; also the largest value of segment.bytes."""
 _NO_BATCH_YET: Final = -2
 """`_roll_timestamp` of an empty segment. Every timestamp is larger, so the first batch sets the real value."""
 
@@ -191,7 +193,8 @@ class Log:
         """Append one checked batch, bytes [start, end) of the buffer, as leader; return its base offset.
 
         Base offset and leader epoch are stamped into the buffer, and `pending` keeps a slice of `view`: the buffer
-        must not change before `flush()`. Raises StorageFailed when a new segment cannot be created.
+        must not change before `flush()`. Raises StorageFailed, and appends nothing, when the file of the segment
+        cannot be created.
         """
         base_offset = self.log_end_offset
         position = self.position
@@ -238,8 +241,7 @@ class Log:
             if self.log_end_offset - self.recovery_point >= self._sync_after_records:
                 self._sync_files()
         except StorageFailed as failure:
-            self._fail(failure)
-            raise
+            raise self._unsynced(failure) from failure
         if size > _NEWEST_MAX_BYTES:
             newest = b""
         self._newest, self._newest_position = newest, position
@@ -285,8 +287,7 @@ class Log:
             segment.file.pwritev((view[start:end],), position - segment.start)
             self._note_appended(headers, position, segment, view, start)
         except StorageFailed as failure:
-            self._fail(failure)
-            raise
+            raise self._fail(failure) from failure
         self.traffic.replication_bytes_in += end - start
         self.log_end_offset = self.written_log_end_offset = next_offset
         self.position = self.written_position = end_position
@@ -375,6 +376,9 @@ class Log:
     ) -> None:
         """Roll to a new segment if the batches do not fit. At a segment's first batch, set `_roll_timestamp`.
 
+        The first batch of a new log creates the segment's files. If no file descriptor is free for a new segment, the
+        batches are added to the active segment, and the next batches try to roll again.
+
         As in Kafka, the age of a segment is the difference between the timestamps of its batches. If the first batch
         has no timestamp, the leader counts the age from the current time, `wall_ms` (Unix ms). A follower passes -1 as
         `wall_ms`, and the age counts from the first batch that has a timestamp.
@@ -386,18 +390,28 @@ class Log:
                 or end_position > self._roll_position
                 or last_offset > self._roll_last_offset
             ):
-                self._roll(base_offset)
+                self._try_to_roll(base_offset, end_position, last_offset)
         elif last_offset > self._roll_last_offset:
             self._replace_empty_segment(base_offset)
+        self._active.make()
         if self._roll_timestamp == _NO_BATCH_YET:
             first = timestamp if timestamp >= 0 else wall_ms
             if first >= 0:
-                self._roll_timestamp = first + self._roll_age()
+                self._roll_timestamp = first + roll_age(self.config, self._active)
+
+    def _try_to_roll(self, base_offset: int, end_position: int, last_offset: int) -> None:
+        """Roll to a new segment, unless no descriptor is free and the active segment can hold the batches."""
+        try:
+            self._roll(base_offset)
+        except StorageFailed as failure:
+            is_full = end_position - self._active.start > _SEGMENT_BYTES_MAX
+            if not failure.lacks_descriptors or is_full or last_offset > self._roll_last_offset:
+                raise
 
     def _roll(self, base_offset: int) -> None:
         """Write the pending batches, seal the active segment and begin the next segment at this offset."""
         self.flush()
-        with self.failing_for_good():
+        with self.failing_for_good(is_repeatable=True):
             sealed = self._active
             sealed.write_index_files(sealed=True)
             self.producers.snapshot(self.log_end_offset)
@@ -409,8 +423,10 @@ class Log:
         """Replace the empty active segment, whose base offset is too far below the next offset (more than 31 bits)."""
         with self.failing_for_good():
             self._delete_segment(-1)
-            self.segments.append(self._create_segment(base_offset))
-            self.epochs.ensure_file()
+            segment = self._create_or_plan_segment(base_offset)
+            self.segments.append(segment)
+            if segment.is_made:
+                self.epochs.ensure_file()
         self._activate()
 
     def _create_segment(self, base_offset: int) -> Segment:
@@ -422,6 +438,12 @@ class Log:
             self.config.index_interval_bytes,
         )
 
+    def _create_or_plan_segment(self, base_offset: int) -> Segment:
+        place = self.storage, self.directory, base_offset, self.position
+        return create_or_plan(
+            *place, self.config.index_interval_bytes, made=self.epochs.ensure_file
+        )
+
     def _activate(self) -> None:
         """Make the last segment the active segment; set the position and the timestamp at which it is rolled."""
         segment = self._active = self.segments[-1]
@@ -431,23 +453,9 @@ class Log:
         self._roll_timestamp = _NO_BATCH_YET
         if self.position > segment.start:
             first = _unpack_header(segment.file.pread(HEADER_BYTES, 0))[MAX_TIMESTAMP]
-            self._roll_timestamp = int(max(first, 0)) + self._roll_age()
+            self._roll_timestamp = int(max(first, 0)) + roll_age(self.config, self._active)
             if len(segment.index) >= self._index_entries_max:
                 self._roll_position = segment.start
-
-    def _roll_age(self) -> int:
-        """Return segment.ms minus the jitter of the active segment. A restart does not change the jitter.
-
-        In a compacted topic max.compaction.lag.ms replaces a larger segment.ms, because the active segment
-        is never cleaned.
-        """
-        config = self.config
-        age = config.segment_ms
-        if "compact" in config.cleanup_policy:
-            age = min(age, config.max_compaction_lag_ms)
-        jitter_max = min(config.segment_jitter_ms, config.segment_ms)
-        seed = f"{self.directory}/{self._active.base_offset}".encode()
-        return age - (crc32c(seed) % jitter_max if jitter_max else 0)
 
     def _end_at(self, offset: int, position: int) -> None:
         self.log_end_offset = self.written_log_end_offset = offset
@@ -456,22 +464,44 @@ class Log:
         self.layout_generation += 1
         self._activate()
 
-    def _fail(self, failure: StorageFailed) -> None:
-        """Drop the pending batches, and refuse further use of the active file until a restart recovers the log."""
+    def _unsynced(self, failure: StorageFailed) -> StorageFailed:
+        """Return the error of a `flush` that failed.
+
+        If only a descriptor for the fsync was missing, the batches are written and stay in the log, but the caller
+        must not acknowledge them. A later `flush` tries the fsync again.
+        """
+        if not failure.lacks_descriptors:
+            return self._fail(failure)
+        self._newest = b""
+        self.written_position, self.written_log_end_offset = self.position, self.log_end_offset
+        return failure
+
+    def _fail(self, failure: StorageFailed) -> StorageFailed:
+        """Drop the pending batches, and refuse further use of the active file until a restart recovers the log.
+
+        Return the error to raise. It takes the log directory offline, even if a descriptor was missing: the change of
+        the log is half done.
+        """
+        failure = failure.for_good("in the middle of a change of the log")
         self.pending = []
         self._newest = b""
         self.log_end_offset = self.written_log_end_offset
         self.position = self.written_position
         self._active.file = RefusingFile(failure, self._active.file)
+        return failure
 
     @contextmanager
-    def failing_for_good(self) -> Iterator[None]:
-        """Return a context manager. If the `with` body raises StorageFailed, the active file refuses further use."""
+    def failing_for_good(self, *, is_repeatable: bool = False) -> Iterator[None]:
+        """Return a context manager. If the `with` body raises StorageFailed, the active file refuses further use.
+
+        `is_repeatable`: the body can be run again if it found no free descriptor, so the file stays in use.
+        """
         try:
             yield
         except StorageFailed as failure:
-            self._fail(failure)
-            raise
+            if is_repeatable and failure.lacks_descriptors:
+                raise
+            raise self._fail(failure) from failure
 
     # ---- reading
 
@@ -557,8 +587,9 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return
         self.flush()
-        with self.failing_for_good():
+        with self.failing_for_good(is_repeatable=True):
             self._lower_checkpoints(self.segments.batch_begin(offset))
+        with self.failing_for_good():
             while self.segments[-1].base_offset > offset:
                 self._delete_segment(-1)
             segment = self.segments[-1]
@@ -574,12 +605,13 @@ class Log:
 
         `log_start_offset`: a log start offset above `offset`. The caller must then append a batch that holds it.
         """
-        with self.failing_for_good():
+        with self.failing_for_good(is_repeatable=True):
             self._lower_checkpoints(offset)
+        with self.failing_for_good():
             while self.segments:
                 self._delete_segment(-1)
             self.pending = []
-            self.segments.append(self._create_segment(offset))
+            self.segments.append(self._create_or_plan_segment(offset))
             self.log_start_offset = max(offset, log_start_offset)
             self.recovery_point = offset
             self._end_at(offset, self.position)
@@ -593,10 +625,15 @@ class Log:
         if self.before_removal is not None:
             self.before_removal()
         self.gaps.truncated(offset)
-        if offset < max(self.recovery_point, self.log_start_offset):
+        before = self.recovery_point, self.log_start_offset
+        if offset < max(before):
             self.recovery_point = min(self.recovery_point, offset)
             self.log_start_offset = min(self.log_start_offset, offset)
-            self.write_checkpoints()
+            try:
+                self.write_checkpoints()
+            except StorageFailed:
+                self.recovery_point, self.log_start_offset = before
+                raise
 
     def _delete_segment(self, slot: int) -> None:
         self.layout_generation += 1
@@ -639,7 +676,7 @@ class Log:
     def sync(self) -> None:
         """Write pending batches, fsync the log, raise the recovery point to the log end. Raises StorageFailed."""
         self.flush()
-        with self.failing_for_good():
+        with self.failing_for_good(is_repeatable=True):
             self._sync_files()
 
     def _sync_files(self) -> None:
@@ -666,8 +703,12 @@ class Log:
         self.recovery_point = max(self.recovery_point, self.segments.synced(count, removals))
 
     def checkpoint_indexes(self) -> None:
-        """Write the index files of the active segment, so that tools can read its indexes."""
+        """Write the index files of the active segment, so that tools can read its indexes.
+
+        Also write the leader epochs, if their file lacks a change because no descriptor was free.
+        """
         self._active.write_index_files(sealed=False)
+        self.epochs.catch_up()
 
     def close(self) -> None:
         """Write and fsync everything, then close the files, even if writing fails. Raises StorageFailed."""

@@ -246,7 +246,7 @@ class LogManager:
         """Delete the files of the logs that were renamed for deletion and whose delay is over.
 
         If a deletion fails, the other logs are still deleted, and the last StorageFailed is raised at the
-        end. The next start deletes the remaining files.
+        end. The next start deletes the remaining files, or the next call if only a file descriptor was missing.
         """
         expired = [path for due, path in self._deleted if due <= now]
         self._deleted = [(due, path) for due, path in self._deleted if due > now]
@@ -256,6 +256,8 @@ class LogManager:
                 await self.executor.run(partial(self.storage.remove_tree, path))
             except StorageFailed as failure:
                 failed = failure
+                if failure.lacks_descriptors:
+                    self._deleted.append((now, path))
         if failed is not None:
             raise failed
 
@@ -292,8 +294,14 @@ class LogManager:
 
         The file is written outside the event loop.
         """
+        before = log.gaps.first_dirty_offset
         log.gaps.accept(first_dirty_offset)
-        await self._directory_of(log).write_first_dirty_offsets_in(self.executor)
+        try:
+            await self._directory_of(log).write_first_dirty_offsets_in(self.executor)
+        except StorageFailed:
+            if log.gaps.first_dirty_offset == first_dirty_offset:
+                log.gaps.first_dirty_offset = before
+            raise
 
     async def sync_rolled(self) -> None:
         """Fsync the sealed segments that may not be durable, and raise the recovery points.
@@ -373,11 +381,16 @@ class LogManager:
     def _guarded(self, directory: LogDirectory, action: Callable[[], None]) -> None:
         """Run an operation on a directory; if it fails, take the directory offline.
 
-        The last live directory is not taken offline: its failure is raised as StorageFailed.
+        The last live directory is not taken offline: its failure is raised as StorageFailed. Raises ConfigError if no
+        file descriptor is free.
         """
         try:
             action()
         except StorageFailed as failure:
+            if failure.lacks_descriptors:
+                raise ConfigError(
+                    f"{failure}: raise the limit of open files (ulimit -n); every log segment needs one"
+                ) from failure
             if len(self._live) == 1:
                 raise
             logger.error("Log directory %s is offline: %s", directory.path, failure)

@@ -55,14 +55,16 @@ class Replacement:
         if log.before_removal != self.undo_if_incomplete:
             raise ValueError(f"the replacement in {log} was undone")
         slot = self._slot()
+        copy = swap.open_copy(self._segments[0])
         with log.failing_for_good():
-            cleaned = swap.complete(self._segments)
+            cleaned = swap.complete(self._segments, copy)
             log.segments.replace(slot, len(self._segments), cleaned)
             for segment in self._segments:
                 log.retired.add(segment, log.config.file_delete_delay_ms)
-            log.producers.keep_snapshots({segment.base_offset for segment in log.segments})
         log.layout_generation += 1
         self._is_complete = True
+        with log.failing_for_good(is_repeatable=True):
+            log.producers.keep_snapshots({segment.base_offset for segment in log.segments})
 
     def end(self) -> None:
         """Finish the replacement. Call `sync` before this, so that the renames of `complete` are durable."""

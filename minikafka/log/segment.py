@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import File, Storage
 from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
 from minikafka.log.index_files import ALL, NOTHING, Checked, read_checked, read_entries
@@ -121,10 +123,15 @@ class Segment:
     ) -> Segment:
         """Create an empty segment; replace the files of an earlier segment with the same base offset."""
         segment = cls(storage, directory, base_offset, start, interval)
-        segment.file.truncate(0)
-        segment._use(OffsetIndex(), TimeIndex())
-        segment.write_index_files(sealed=False)
-        return segment
+        try:
+            segment.file.truncate(0)
+            segment._use(OffsetIndex(), TimeIndex())
+            segment.write_index_files(sealed=False)
+            return segment
+        except StorageFailed:
+            with suppress(StorageFailed):
+                segment.delete()
+            raise
 
     @classmethod
     def first(
@@ -134,12 +141,13 @@ class Segment:
         base_offset: int,
         interval: int,
         made: Callable[[], None],
+        start: int = 0,
     ) -> Segment:
-        """Return the first segment of a new log. The segment has no files yet.
+        """Return the first segment of an empty log. The segment has no files yet.
 
         The first batch creates the files. `made` is called after that.
         """
-        segment = cls(storage, directory, base_offset, 0, interval, made)
+        segment = cls(storage, directory, base_offset, start, interval, made)
         segment._use(OffsetIndex(), TimeIndex())
         segment._entries_on_disk = _NO_ENTRIES
         return segment
@@ -151,21 +159,31 @@ class Segment:
 
     def _make_files(self, made: Callable[[], None]) -> File:
         """Create the log file and the index files, which Kafka's tools expect; return the log file."""
-        self.file = self.storage.open(self.path(LOG), create=True)
-        for suffix in (INDEX, TIME_INDEX):
-            self.storage.open(self.path(suffix), create=True).close()
-        made()
-        return self.file
+        file = self.storage.open(self.path(LOG), create=True)
+        try:
+            for suffix in (INDEX, TIME_INDEX):
+                self.storage.open(self.path(suffix), create=True).close()
+            made()
+        except StorageFailed:
+            with suppress(StorageFailed):
+                file.close()
+                for path in self.paths():
+                    self.storage.remove(path)
+            raise
+        self.file = file
+        return file
+
+    def make(self) -> None:
+        """Create the files of the segment if they do not exist. Raises StorageFailed, and then leaves no file."""
+        if isinstance(self.file, UnmadeFile):
+            self.file.make()
 
     def path(self, suffix: str) -> str:
         """Return the path of the segment file with this suffix."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
     def paths(self) -> list[str]:
-        """Return the paths of the segment's files.
-
-        The log file is last, so that a crash during deletion leaves no index without a log.
-        """
+        """Return the paths of the segment's files, the log file last: no crash during deletion leaves only indexes."""
         return [self.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)]
 
     def derived_paths(self, end_offset: int) -> list[str]:

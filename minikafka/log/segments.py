@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
+from minikafka.base.config import TopicConfig
+from minikafka.base.errors import StorageFailed
+from minikafka.base.ports import Storage
 from minikafka.log.segment import Segment
 from minikafka.record.batch import BASE_OFFSET, HEADER, HEADER_BYTES
+from minikafka.record.codecs import crc32c
 
 _base_offset: Final = attrgetter("base_offset")
 _start: Final = attrgetter("start")
@@ -160,3 +164,37 @@ class Segments(list[Segment]):
         last = self.unsynced[count - 1]
         del self.unsynced[:count]
         return self[self.index(last) + 1].base_offset
+
+
+def create_or_plan(
+    storage: Storage,
+    directory: str,
+    base_offset: int,
+    start: int,
+    interval: int,
+    made: Callable[[], None],
+) -> Segment:
+    """Create the only segment of an empty log. If no descriptor is free, the first batch creates its files.
+
+    `made` is called after the first batch has created them. Raises StorageFailed.
+    """
+    try:
+        return Segment.create(storage, directory, base_offset, start, interval)
+    except StorageFailed as failure:
+        if not failure.lacks_descriptors:
+            raise
+    return Segment.first(storage, directory, base_offset, interval, made, start)
+
+
+def roll_age(config: TopicConfig, segment: Segment) -> int:
+    """Return segment.ms minus the jitter of the segment. A restart does not change the jitter.
+
+    In a compacted topic max.compaction.lag.ms replaces a larger segment.ms, because the active segment
+    is never cleaned.
+    """
+    age = config.segment_ms
+    if "compact" in config.cleanup_policy:
+        age = min(age, config.max_compaction_lag_ms)
+    jitter_max = min(config.segment_jitter_ms, config.segment_ms)
+    seed = f"{segment.directory}/{segment.base_offset}".encode()
+    return age - (crc32c(seed) % jitter_max if jitter_max else 0)

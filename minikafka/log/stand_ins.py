@@ -10,11 +10,11 @@ from minikafka.base.ports import Buffer, File
 
 
 class UnmadeFile:
-    """The file of a segment without data. The first write calls `make`, which creates and returns the real file."""
+    """The file of a segment without data. `create` creates and returns the real file."""
 
-    def __init__(self, path: str, make: Callable[[], File]) -> None:
+    def __init__(self, path: str, create: Callable[[], File]) -> None:
         self.path = path
-        self._make = make
+        self._create = create
         self._is_closed = False
 
     def pread(self, count: int, position: int) -> bytes:
@@ -23,9 +23,13 @@ class UnmadeFile:
 
     def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
         """Create the real file and write to it."""
+        return self.make().pwritev(slices, position)
+
+    def make(self) -> File:
+        """Create and return the real file."""
         if self._is_closed:
             raise StorageFailed(self.path, OSError(errno.EBADF, "the log was closed"))
-        return self._make().pwritev(slices, position)
+        return self._create()
 
     def size(self) -> int:
         """Return 0."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from minikafka.base.names import offsets_of
-from minikafka.base.ports import Storage
+from minikafka.base.ports import File, Storage
 from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
 from minikafka.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA
 
@@ -40,7 +40,12 @@ def undo(first: Segment) -> None:
     _rename(first, _KINDS[::-1], SWAP, CLEANED)
 
 
-def complete(segments: Sequence[Segment]) -> Segment:
+def open_copy(first: Segment) -> File:
+    """Open the log file of the copy, so that `complete` needs no file descriptor. Raises StorageFailed."""
+    return first.storage.open(first.path(LOG + SWAP))
+
+
+def complete(segments: Sequence[Segment], copy: File) -> Segment:
     """Replace the files of these neighbouring segments by the valid copy; return the copy as a segment.
 
     The replaced segments stay open and can be read; their files have the suffix `.deleted`. Raises StorageFailed; in
@@ -50,7 +55,9 @@ def complete(segments: Sequence[Segment]) -> Segment:
     for segment in segments:
         segment.mark_deleted()
     _rename(first, _KINDS, SWAP, "")
-    return Segment(first.storage, first.directory, first.base_offset, first.start, first.interval)
+    copy.path = first.path(LOG)
+    place = first.storage, first.directory, first.base_offset, first.start, first.interval
+    return Segment(*place, file=copy)
 
 
 def _rename(segment: Segment, kinds: Sequence[str], old: str, new: str) -> None:

@@ -66,7 +66,7 @@ class Followed:
 class Follower:
     """All partitions that this broker replicates from one leader broker over one connection.
 
-    `on_storage_failed(partition, failure)` is called when the local disk fails. `on_awaited(partition)` is
+    `on_storage_failed(partition, failure)` is called when a file operation fails. `on_awaited(partition)` is
     called when a high watermark that consumers wait for has moved. Collections of partitions: `unreconciled`
     (the leader must be asked for their epochs), `to_list` (the next fetch must list them), `forgotten` (the
     next fetch removes them from the session), `listed` (in the session), `delayed` (wait for a timer), `held` (wait
@@ -389,8 +389,12 @@ class Follower:
             self._delay(key, followed, _SOON_MS if error in _SOON else self.backoff_ms)
 
     def _disk_failed(self, key: Key, followed: Followed, failure: StorageFailed) -> None:
-        followed.state = STOPPED
-        self._drop(key)
+        """Stop following the partition; follow it again after a pause if only a file descriptor was missing."""
+        if failure.lacks_descriptors:
+            self._delay(key, followed, self.backoff_ms)
+        else:
+            followed.state = STOPPED
+            self._drop(key)
         self.on_storage_failed(followed.partition, failure)
 
     # ---- time

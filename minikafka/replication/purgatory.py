@@ -442,6 +442,7 @@ class Purgatory:
                 partition.log.flush()
             except StorageFailed as failure:
                 self.storage_failed(partition, failure)
+                self._fail_produces(partition)
                 continue
             if partition.written(now):
                 self.high_watermark_moved(partition)
@@ -458,9 +459,16 @@ class Purgatory:
         self.finish_soon()
 
     def storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        """Fail every pending produce request of the partition and take its log directory offline (S37)."""
-        logger.error("partition %s: %s", partition.tp, failure)
+        """Fail every pending produce request of the partition and take its log directory offline (S37).
+
+        If only a file descriptor was missing, the caller refuses its own request, and nothing else fails.
+        """
         self.on_storage_failed(partition, failure)
+        if not failure.lacks_descriptors:
+            logger.error("partition %s: %s", partition.tp, failure)
+            self._fail_produces(partition)
+
+    def _fail_produces(self, partition: Partition) -> None:
         for queue in tuple(self.ready):
             queue.fail_waiting(partition, _STORAGE_ERROR)
         partition.fail_produces(_STORAGE_ERROR)

@@ -1,14 +1,16 @@
 """The open connections of one control-plane listener.
 
-Invariant: at most `CONNECTIONS_MAX` connections are open. From its acceptance on, each connection has a
-deadline for its next whole request. A new connection above the limit closes the oldest connection without a
-valid signature, so that unauthenticated clients cannot lock out the controller.
+Invariant: at most `CONNECTIONS_MAX` connections are open, and at most an eighth of the file descriptors. From
+its acceptance on, each connection has a deadline for its next whole request. A new connection above the limit
+closes the oldest connection without a valid signature, so that unauthenticated clients cannot lock out the
+controller.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, cast
 
 from aiohttp.web_protocol import RequestHandler
@@ -18,6 +20,8 @@ from minikafka.base.ports import Clock, Timer
 logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 256
+_SHARE: Final = 8
+"""One of this number of file descriptors may be a connection of the control plane."""
 READ_TIMEOUT_MS: Final = 30_000
 """A connection is closed if no whole request arrives for this long, even if some bytes arrive."""
 _WARNING_MS: Final = 60_000
@@ -68,8 +72,10 @@ class ServedConnection(asyncio.Protocol):
 class Connections:
     """The connections of one listener, the oldest first."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, descriptors: Callable[[], int]) -> None:
+        """`descriptors()` returns the maximum number of open file descriptors of this process."""
         self._clock = clock
+        self._descriptors = descriptors
         self._open: dict[RequestHandler, ServedConnection] = {}
         self._unsigned: dict[ServedConnection, None] = {}
         self._warned = -_WARNING_MS
@@ -77,15 +83,15 @@ class Connections:
     def accept(self, handler: RequestHandler) -> ServedConnection:
         """Return the protocol of a new connection.
 
-        Above `CONNECTIONS_MAX`, close the oldest connection without a valid signature. This may be the new
-        connection.
+        Above the maximum, close the oldest connection without a valid signature. This may be the new connection.
         """
         connection = ServedConnection(self, handler)
         self._open[handler] = connection
         self._unsigned[connection] = None
         self.expect_request(handler)
-        if len(self._open) > CONNECTIONS_MAX:
-            self._warn()
+        most = min(CONNECTIONS_MAX, self._descriptors() // _SHARE)
+        if len(self._open) > most:
+            self._warn(most)
             next(iter(self._unsigned)).end()
         return connection
 
@@ -121,12 +127,12 @@ class Connections:
         for connection in tuple(self._open.values()):
             connection.end()
 
-    def _warn(self) -> None:
+    def _warn(self, most: int) -> None:
         now = self._clock.now()
         if now - self._warned >= _WARNING_MS:
             self._warned = now
             logger.warning(
                 "%d control-plane connections are open, the maximum: closing the oldest one without a valid signature "
                 "for each new one",
-                CONNECTIONS_MAX,
+                most,
             )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, TypeAlias, cast
 
@@ -57,12 +58,22 @@ class HttpControlPlane(ControlPlaneClient):
     """
 
     def __init__(
-        self, secret: bytes, cluster_id: str, sender_id: int, clock: Clock, rng: Rng
+        self,
+        secret: bytes,
+        cluster_id: str,
+        sender_id: int,
+        clock: Clock,
+        rng: Rng,
+        descriptors: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
-        """`sender_id`: this broker's id, -1 for a tool. Received calls must be addressed to this id."""
+        """`sender_id`: this broker's id, -1 for a tool. Received calls must be addressed to this id.
+
+        `descriptors()` returns the maximum number of open file descriptors of this process.
+        """
         super().__init__(secret, cluster_id, sender_id, clock, rng)
         self._sender_id = sender_id
         self._verifier = Verifier(secret, cluster_id, sender_id, rng.bytes(32))
+        self._descriptors = descriptors
         self._servers: list[_Server] = []
 
     async def serve(
@@ -72,7 +83,9 @@ class HttpControlPlane(ControlPlaneClient):
 
         If the handler raises a KafkaError, the sender of the call receives this error.
         """
-        server = _Server(handler, self._verifier, self._clock, self._sender_id, metrics)
+        server = _Server(
+            handler, self._verifier, self._clock, self._sender_id, metrics, self._descriptors
+        )
         await server.start(host, port)
         self._servers.append(server)
         return server
@@ -95,6 +108,7 @@ class _Server:
         clock: Clock,
         broker_id: int,
         metrics: Page | None,
+        descriptors: Callable[[], int],
     ) -> None:
         self.port = 0
         self._broker_id = broker_id
@@ -104,7 +118,7 @@ class _Server:
         self._clock = clock
         self._latest: dict[str, int] = {}
         self._state_changes = asyncio.Lock()
-        self._connections = Connections(clock)
+        self._connections = Connections(clock, descriptors)
         self._running: set[asyncio.Task[Any]] = set()
         application = web.Application(client_max_size=BODY_MAX_BYTES)
         application.router.add_route("*", "/{path:.*}", self._on_request)

@@ -60,6 +60,9 @@ class CleanerProcesses:
                 *command, stdin=PIPE, stdout=PIPE, limit=_LINE_MAX, pass_fds=(shared,)
             )
         except OSError as error:
+            failure = StorageFailed("cleaner process", error)
+            if failure.lacks_descriptors:
+                raise failure from error
             raise CleaningFailed(f"the cleaner process cannot be started: {error}") from error
 
     def _keep(self, process: Process) -> None:

@@ -16,7 +16,10 @@ from typing import Final
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Buffer
+from minikafka.runtime.descriptors import soft_limit
 
+KEPT: Final = 16
+"""Number of descriptors that long-open files leave free: for checkpoints, ZooKeeper and other brokers."""
 _SLICES_MAX: Final = 1024
 """IOV_MAX of Linux: `pwritev` refuses more slices. More slices are joined into one before the write."""
 
@@ -37,6 +40,17 @@ def _open(path: str, flags: int, mode: int = 0o644) -> int:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", path) from None
         raise
+
+
+def _check_room() -> None:
+    """Raise OSError (EMFILE) if fewer than `KEPT` descriptors would be free after one more is opened.
+
+    A new descriptor gets the lowest free number, so a high number means that all lower numbers are in use.
+    """
+    probe = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.close(probe)
+    if probe >= soft_limit() - KEPT:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 class DiskFile:
@@ -108,8 +122,12 @@ class DiskStorage:
     """The Storage port backed by the local file system."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Open a file for reading and writing; a symbolic link is refused."""
+        """Open a file for reading and writing; a symbolic link is refused.
+
+        Fails, and creates no file, if fewer than `KEPT` descriptors would stay free.
+        """
         with _failing_as(path):
+            _check_room()
             return DiskFile(path, _open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
 
     def read(self, path: str) -> bytes:

@@ -138,6 +138,13 @@ class SocketConnection(asyncio.BufferedProtocol):
         return self._peer
 
 
+class _Refused(asyncio.Protocol):
+    """The protocol of a connection that is closed as soon as it is accepted."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
+
+
 class SocketListener:
     """A listening socket; `port` is the actual port."""
 
@@ -161,12 +168,12 @@ class SocketTransport:
 
     async def listen(
         self,
-        factory: Callable[[], StreamHandler],
+        factory: Callable[[], StreamHandler | None],
         host: str,
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> Listener:
-        """Accept TCP connections on a port; 0 chooses a free port.
+        """Accept TCP connections on a port; 0 chooses a free port. `factory` returns None to refuse a connection.
 
         Raises OSError, and ConfigError if `security` is not PLAINTEXT.
         """
@@ -176,9 +183,12 @@ class SocketTransport:
             # A name with several addresses would get a different free port on each: use the first.
             found = await loop.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
             host = str(found[0][4][0])
-        server = await loop.create_server(
-            lambda: SocketConnection(factory(), self._after_read), host, port, backlog=BACKLOG
-        )
+
+        def accept() -> asyncio.BaseProtocol:
+            handler = factory()
+            return _Refused() if handler is None else SocketConnection(handler, self._after_read)
+
+        server = await loop.create_server(accept, host, port, backlog=BACKLOG)
         return SocketListener(server)
 
     async def connect(

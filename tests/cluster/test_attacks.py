@@ -1,10 +1,13 @@
-"""Clients that send many requests and never read the responses: a broker's memory and other clients' service."""
+"""Attacks on a broker: requests whose responses are never read, and connections that take its file descriptors."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+import resource
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -99,3 +102,38 @@ async def test_broker_serves_clients_in_bounded_memory_while_some_never_read_res
                 assert memory(process.pid, "VmHWM") - before < GROWTH_MAX
         finally:
             await client.delete_topics(topic)
+
+
+@contextmanager
+def few_descriptors(pid: int) -> Iterator[None]:
+    """Lower the limit of open files of a process to 80 above the number of its open files."""
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    limit = len(os.listdir(f"/proc/{pid}/fd")) + 80
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+async def test_broker_serves_clients_while_idle_connections_exhaust_its_file_descriptors(
+    cluster: LocalCluster,
+) -> None:
+    address = cluster.bootstrap.split(",")[BROKER - 1]
+    process = cluster.process(BROKER)
+    assert process is not None
+    async with Client(address) as client:
+        await client.create_topics(NewTopic("flooded", assignment={0: [BROKER], 1: [BROKER]}))
+        await known_everywhere(cluster, "flooded")
+        await client.produce("flooded", [Record(value=b"before")], partition=0)
+        with few_descriptors(process.pid), ExitStack() as flood:
+            for _ in range(300):
+                flood.enter_context(socket.create_connection(address.rsplit(":", 1)))
+            for _ in range(20):
+                await client.produce("flooded", [Record(value=b"during")], partition=1)
+        async with Client(address) as other:
+            found = [row.value async for row in other.consume("flooded", until_end=True)]
+        assert found.count(b"before") == 1
+        assert found.count(b"during") == 20
+        await client.delete_topics("flooded")
+    assert cluster.process(BROKER) == process

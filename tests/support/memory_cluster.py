@@ -160,6 +160,21 @@ async def _handle(server: MemoryServer, call: Call, answer: asyncio.Future[dict[
             answer.set_result(result)
 
 
+class ManyDescriptors:
+    """The file descriptors of a broker in memory. By default they never run out."""
+
+    def __init__(self) -> None:
+        self.most, self.open = 1_000_000, 0
+
+    def limit(self) -> int:
+        """Return the maximum number of open descriptors."""
+        return self.most
+
+    def used(self) -> int:
+        """Return the number of open descriptors."""
+        return self.open
+
+
 class MemoryCluster:
     """A cluster of in-memory brokers, used as `async with MemoryCluster() as cluster`.
 
@@ -191,6 +206,7 @@ class MemoryCluster:
         self.processes: dict[int, Process] = {}
         self.ports: dict[int, BrokerPorts] = {}
         self.cleaners: dict[int, MemoryCleaners] = {}
+        self.descriptors = ManyDescriptors()
         self.sessions: dict[int, MemoryCoordination] = {}
         self.control_delay: Callable[[], float] = lambda: 0
         """Returns the delay of the next controller request in seconds."""
@@ -242,6 +258,7 @@ class MemoryCluster:
             lambda cluster_id: MemoryControlPlane(
                 self.servers, number, clock, lambda: self.control_delay()
             ),
+            self.descriptors,
         )
         session = self.sessions[number] = MemoryCoordination(self.ensemble)
         mode = ZooKeeperMode(config, clock, rng, storage, tasks, session, self._end_session)

@@ -3,7 +3,7 @@
 After `fail(path, number)`, every change at or below the path raises StorageFailed with the errno `number`, and a write
 leaves half of its bytes, as on a full disk. `clone()` returns the storage as a killed process leaves it.
 `before_change` is called with the path before each change, and may raise StorageFailed. An atomic write consists of
-several changes, as on a disk.
+several changes, as on a disk. `before_open` is called with the path whenever a disk would need a file descriptor.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ class MemoryStorage:
         self.durable: dict[int, int] = {}
         """`id` of a file's content → number of its first bytes that have been fsynced and not changed since."""
         self.before_change: Callable[[str], None] = lambda path: None
+        self.before_open: Callable[[str], None] = lambda path: None
         self._failures: dict[str, int] = {}
 
     # ---- for tests
@@ -149,6 +150,7 @@ class MemoryStorage:
     # ---- the port
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        self.before_open(path)
         if path not in self.files:
             if not create or _parent(path) not in self.directories:
                 raise _failed(path, errno.ENOENT)
@@ -162,6 +164,7 @@ class MemoryStorage:
         return content
 
     def read(self, path: str) -> bytes:
+        self.before_open(path)
         if path not in self.files:
             raise _failed(path, errno.ENOENT)
         return bytes(self.files[path])
@@ -169,6 +172,7 @@ class MemoryStorage:
     def write_atomically(
         self, path: str, data: bytes, *, private: bool = False, sync: bool = True
     ) -> None:
+        self.before_open(path)
         self.check(path)
         if _parent(path) not in self.directories:
             raise _failed(path, errno.ENOENT)
@@ -183,6 +187,7 @@ class MemoryStorage:
         self.files[path] = self.files.pop(temporary)
         (self.private.add if private else self.private.discard)(path)
         if sync:
+            self.before_open(_parent(path))
             self.check(path)
             self.synced.append(path)
 
@@ -190,6 +195,7 @@ class MemoryStorage:
         return path in self.files or path in self.directories
 
     def names(self, directory: str) -> list[str]:
+        self.before_open(directory)
         if directory not in self.directories:
             raise _failed(directory, errno.ENOENT)
         every = [*self.files, *self.directories]
@@ -239,6 +245,8 @@ class MemoryStorage:
         ]:
             self.directories.remove(path)
             self.directories.add(new + path[len(old) :])
+        if sync:
+            self.before_open(_parent(new))
 
     def link(self, path: str, other: str) -> bool:
         if path not in self.files or self.exists(other) or self.failure_at(other):
@@ -251,12 +259,14 @@ class MemoryStorage:
         self.files.pop(path, None)
 
     def remove_tree(self, path: str) -> None:
+        self.before_open(path)
         self.check(path)
         for below in [each for each in self.files if each.startswith(f"{path}/")]:
             del self.files[below]
         self.directories -= {each for each in self.directories if f"{each}/".startswith(f"{path}/")}
 
     def sync_directory(self, path: str) -> None:
+        self.before_open(path)
         self.check(path)
         if path not in self.directories:
             raise _failed(path, errno.ENOENT)

@@ -31,7 +31,7 @@ class MemoryTransport:
 
     async def listen(
         self,
-        factory: Callable[[], StreamHandler],
+        factory: Callable[[], StreamHandler | None],
         host: str,
         port: int,
         security: SecurityProtocol = PLAINTEXT,
@@ -56,7 +56,7 @@ class MemoryTransport:
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {port}")
         handler = factory()
-        accepted = listener.context.run(listener.factory)
+        accepted = listener.context.run(listener.factory) or _Refused()
         sizes = self._window_bytes, self._piece_bytes
         near = MemoryLink(self, handler, f"{host}:{port}", *sizes, contextvars.copy_context())
         peer = f"{host}:{self._next_port()}"
@@ -89,13 +89,32 @@ class MemoryTransport:
         return self._free_port
 
 
+class _Refused:
+    """The handler of a connection that is closed as soon as it is accepted."""
+
+    def connected(self, link: Link) -> None:
+        link.abort()
+
+    def disconnected(self, error: Exception | None) -> None:
+        pass
+
+    def get_buffer(self, hint: int) -> Buffer:
+        return bytearray(1)
+
+    def buffer_updated(self, count: int) -> None:
+        pass
+
+    def drained(self) -> None:
+        pass
+
+
 class MemoryListener:
     """A listening port, with a copy of the `contextvars` context of the simulated process that listens."""
 
     def __init__(
         self,
         transport: MemoryTransport,
-        factory: Callable[[], StreamHandler],
+        factory: Callable[[], StreamHandler | None],
         host: str,
         port: int,
     ) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from minikafka.base.errors import KafkaError
+from minikafka.base.errors import KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Clock, Tasks
@@ -111,6 +111,9 @@ class Loader:
                 return True
             is_whole = load.reader.at_end() and self._may_finish()
         except KafkaError as error:
+            cause = error.__cause__
+            if isinstance(cause, StorageFailed) and cause.lacks_descriptors:
+                return False
             # The leader epoch has ended. The next epoch loads the groups again.
             logger.info("stopped loading groups from %s: %s", load.tp, error)
             self._drop(load)

@@ -142,6 +142,21 @@ def test_connected_is_called_on_every_accepted_handler_before_the_listener_close
     run(scenario)
 
 
+def test_connection_is_closed_at_once_if_the_factory_returns_none(run: Run) -> None:
+    async def scenario(transport: Transport) -> None:
+        factories = [lambda: None, Recorder]
+        listener = await transport.listen(lambda: factories.pop(0)(), "127.0.0.1", 0)
+        refused = await transport.connect(Recorder, "127.0.0.1", listener.port)
+        assert isinstance(refused, Recorder)
+        await refused.until_called("disconnected")
+        accepted = await transport.connect(Recorder, "127.0.0.1", listener.port)
+        assert isinstance(accepted, Recorder)
+        await listener.close()
+        await part(accepted)
+
+    run(scenario)
+
+
 def test_bytes_arrive_in_the_order_sent(run: Run) -> None:
     async def scenario(transport: Transport) -> None:
         client, server = await pair(transport)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.cold import LoopClock, SeededRng
 from support.memory_cleaners import MemoryCleaners
-from support.memory_cluster import InlineExecutor, MemoryControlPlane
+from support.memory_cluster import InlineExecutor, ManyDescriptors, MemoryControlPlane
 from support.memory_storage import MemoryStorage
 from support.memory_transport import MemoryTransport
 from support.solo_mode import SoloMode
@@ -30,6 +30,7 @@ async def test_broker_serves_records_in_a_mode_without_zookeeper() -> None:
         InlineExecutor(),
         MemoryCleaners(storage, clock),
         lambda cluster_id: MemoryControlPlane({}, 0, clock),
+        ManyDescriptors(),
     )
     mode: CoordinationMode = SoloMode()
     broker = await create_broker(config, ports, mode)

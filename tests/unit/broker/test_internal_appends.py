@@ -177,6 +177,7 @@ async def test_append_fails_with_a_storage_error_when_the_disk_fails(
     await lead(hosted)
     await lead(hosted, T1, isr=(0, 9))
     log = hosted.replicas.partitions[T0].log
+    await hosted.replicas.append(T0, batch(b"a"))  # creates the log's file
 
     def refuse(*_: Any) -> int:
         raise StorageFailed(log.directory, OSError("no space"))

@@ -40,6 +40,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
+        self.descriptors = 1 << 20
         self.calls: list[Call] = []
         self.answer: Callable[[Call], Awaitable[dict[str, Any]]] = self.echo
         self.opened: list[HttpControlPlane] = []
@@ -55,7 +56,8 @@ class World:
         broker_id: int = OWN_ID,
         clock: ManualClock | None = None,
     ) -> HttpControlPlane:
-        plane = HttpControlPlane(secret, cluster, broker_id, clock or self.clock, SystemRng())
+        now, rng = clock or self.clock, SystemRng()
+        plane = HttpControlPlane(secret, cluster, broker_id, now, rng, lambda: self.descriptors)
         self.opened.append(plane)
         return plane
 
@@ -595,6 +597,16 @@ async def test_oldest_connections_without_a_signature_are_closed_when_there_are_
     assert world.clock.waiting() == 4
     for stream in streams[26:]:
         await crowd.call(stream)
+
+
+async def test_fewer_connections_stay_open_if_there_are_few_file_descriptors(
+    world: World, crowd: Crowd
+) -> None:
+    world.descriptors = 16
+    streams = await crowd.join(10)
+    for reader, _ in streams[:8]:
+        assert await dropped(reader) == b""
+    assert not any(reader.at_eof() for reader, _ in streams[8:])
 
 
 async def test_unsigned_connections_do_not_displace_signed_connections(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import tempfile
@@ -61,6 +62,18 @@ async def test_cleaning_fails_when_the_shared_throttle_file_cannot_be_opened(
     monkeypatch.setattr(tempfile, "tempdir", str(Path(given.directory) / "missing"))
     with pytest.raises(CleaningFailed, match="missing"):
         await cleaners.clean(given.encode(), no_group)
+
+
+async def test_cleaning_is_not_given_up_if_no_file_descriptor_is_free(
+    cleaners: CleanerProcesses, given: CleaningTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(StorageFailed) as caught:
+        await cleaners.clean(given.encode(), no_group)
+    assert caught.value.lacks_descriptors
 
 
 async def test_cleaner_process_gives_the_same_result_as_cleaning_in_process(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from contextlib import suppress
 
 from support.loop_clock import LoopClock
@@ -11,7 +12,7 @@ from minikafka.runtime.memory import GROWTH, find_trim, resident, return_freed_m
 
 
 class Process:
-    """A process whose size in memory takes the next value of `sizes` at each measurement."""
+    """A process whose size in memory takes the next value of `sizes` at each measurement; a negative one fails."""
 
     def __init__(self, *sizes: int) -> None:
         self.sizes = list(sizes)
@@ -21,6 +22,8 @@ class Process:
         if not self.sizes:
             raise asyncio.CancelledError
         self.now = self.sizes.pop(0)
+        if self.now < 0:
+            raise OSError(errno.EMFILE, "Too many open files")
         return self.now
 
     def trim(self) -> None:
@@ -37,6 +40,13 @@ async def test_heap_is_trimmed_only_after_growth_since_the_smallest_size() -> No
     with suppress(asyncio.CancelledError):
         await return_freed_memory(Clock(), process.trim, process.measure)
     assert process.trimmed == [GROWTH + 50, 3 * GROWTH]
+
+
+async def test_measurement_without_a_free_descriptor_is_tried_again() -> None:
+    process = Process(-1, 100, -1, GROWTH + 100, -1, 2 * GROWTH, GROWTH)
+    with suppress(asyncio.CancelledError):
+        await return_freed_memory(Clock(), process.trim, process.measure)
+    assert process.trimmed == [GROWTH + 100, 2 * GROWTH]
 
 
 def test_heap_trim_keeps_the_process_usable() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from support.cold import Tasks
+from support.few_descriptors import no_descriptor
 from support.loop_clock import LoopClock
 from support.until import until
 
@@ -153,3 +154,15 @@ async def test_load_ends_when_the_leadership_has_ended() -> None:
     bench.logs[0].is_certain = True
     await bench.tasks.settle()
     assert bench.loaded == [(0, 2)]
+
+
+async def test_load_continues_after_a_read_that_found_no_file_descriptor() -> None:
+    bench = Bench(p0=Log(records("a")))
+    failed = bench.logs[0].error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    failed.__cause__ = no_descriptor("/d/0.index")
+    bench.loader.start(0, 1)
+    await bench.clock.sleep(30)
+    assert bench.loaded == []
+    bench.logs[0].error = None
+    await bench.tasks.settle()
+    assert (bench.loaded, bench.target.values) == ([(0, 1)], {0: [b"a"]})

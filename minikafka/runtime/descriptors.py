@@ -1,0 +1,41 @@
+"""The file descriptors of this process: their limit, and the number that is open."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from typing import Final
+
+_OPEN: Final = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+
+
+class ProcessDescriptors:
+    """The Descriptors port, implemented with RLIMIT_NOFILE and the directory of open descriptors."""
+
+    def __init__(self) -> None:
+        self._used = 0
+
+    def limit(self) -> int:
+        """Return the current limit, which `prlimit` may change while the process runs."""
+        return soft_limit()
+
+    def used(self) -> int:
+        """Return the number of open descriptors. If the directory cannot be listed, no descriptor is free."""
+        try:
+            self._used = len(os.listdir(_OPEN)) - 1  # without the descriptor of the listing itself
+        except OSError:
+            return max(self._used, soft_limit())
+        return self._used
+
+
+def soft_limit() -> int:
+    """Return the maximum number of open descriptors of this process."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_soft_limit() -> None:
+    """Raise the limit to the hard limit, as Java does. Shells often set a low soft limit such as 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
