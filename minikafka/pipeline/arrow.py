@@ -19,5 +19,10 @@ def map_in_arrow(table: DataFrame, function: ArrowFunction, schema: str) -> Data
     """
     kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
     mapped = UserDefinedFunction(function, returnType=schema, evalType=kind)
-    column = mapped(*(table[name] for name in table.columns))
+    column = mapped(*(table[quoted(name)] for name in table.columns))
     return DataFrame(table._jdf.mapInArrow(column._jc, False, None), table.sparkSession)
+
+
+def quoted(name: str) -> str:
+    """Return a column's name for Spark, which otherwise takes a dot in it for the field of a struct."""
+    return "`" + name.replace("`", "``") + "`"

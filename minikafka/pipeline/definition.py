@@ -291,6 +291,7 @@ def _sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> Sink:
         return _topic_sink(table, trigger, given)
     if kind == "parquet":
         path, columns = table.text("path"), table.texts("partition_by")
+        _check_partition_columns(table, columns)
         mode = table.choice("mode", ("append",) if trigger else SAVE_MODES, "append")
         codec = table.choice("compression", ("zstd", "snappy", "gzip", "lz4", "none"), "zstd")
         table.finish()
@@ -299,6 +300,16 @@ def _sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> Sink:
     mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
     table.finish()
     return ConsoleSink(rows, mode)
+
+
+def _check_partition_columns(table: TomlTable, columns: tuple[str, ...]) -> None:
+    if hidden := [name for name in columns if name[:1] in ("_", ".")]:
+        raise table.error(
+            f"partition_by: {hidden[0]} would name directories that readers ignore, because they begin with"
+            f" {hidden[0][0]}: give the column another name in a step"
+        )
+    if len({name.lower() for name in columns}) < len(columns):
+        raise table.error("partition_by names a column twice")
 
 
 def _topic_sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> TopicSink:

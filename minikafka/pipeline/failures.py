@@ -98,10 +98,6 @@ _ADVICE: Final = (
         r"\1: minikafka topics list shows the topics",
     ),
     (
-        re.compile(r"Path (?:file:)?(.+) already exists\. Set mode as .+"),
-        r'\1 already exists: name another directory, or set mode = "append" or "overwrite" in the file',
-    ),
-    (
         re.compile(r"(.+); set failOnDataLoss to false to read the rest"),
         r"\1: --skip-lost reads the rest (in a file: failOnDataLoss = false for the source)",
     ),

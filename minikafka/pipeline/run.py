@@ -55,8 +55,8 @@ def _run_stream(
     if definition.checkpoint:
         check_query(spark, definition.checkpoint, _query(definition))
     frame = _views(spark, definition, read, observed)
-    writer = stream_writer(frame, definition.sink, definition.checkpoint, report)
-    totals = run_stream(spark, writer, trigger, report, name=definition.name)
+    with stream_writer(frame, definition.sink, definition.checkpoint, report) as writer:
+        totals = run_stream(spark, writer, trigger, report, name=definition.name)
     return _summary(definition, totals.observed, {"batches": totals.batches})
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -13,9 +14,11 @@ from minikafka.pipeline.columns import as_json
 from minikafka.pipeline.definition import ConsoleSink, ParquetSink, Sink, TopicSink
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.summary import Fact, Table
+from minikafka.pipeline.tables import TableSettings, save_table, table_stream
 from minikafka.spark.datasource import FORMAT
 
 _ROWS: Final = "rows"
+_OTHER_MODES: Final = ', or set mode = "append" or "overwrite" in the file'
 
 
 def shaped(frame: DataFrame, sink: Sink) -> DataFrame:
@@ -39,14 +42,25 @@ def save(frame: DataFrame, sink: Sink, report: Report) -> None:
     elif isinstance(sink, TopicSink):
         frame.write.format(FORMAT).mode("append").options(**sink.options).save()
     else:
-        writer = frame.write.mode(sink.mode).option("compression", sink.compression)
-        writer.partitionBy(*sink.partition_by).parquet(sink.path)
+        save_table(frame, _table(sink), sink.mode, instead=_OTHER_MODES)
 
 
+@contextmanager
 def stream_writer(
     frame: DataFrame, sink: Sink, checkpoint: str | None, report: Report
+) -> Iterator[DataStreamWriter]:
+    """Yield the writer of a stream, complete except for its trigger. The stream must end in the `with` body."""
+    if isinstance(sink, ParquetSink):
+        assert checkpoint is not None, "a stream into files has a checkpoint"
+        with table_stream(frame.sparkSession, _table(sink), checkpoint) as add:
+            yield _writer(frame, sink, checkpoint, report).foreachBatch(add)
+    else:
+        yield _writer(frame, sink, checkpoint, report)
+
+
+def _writer(
+    frame: DataFrame, sink: Sink, checkpoint: str | None, report: Report
 ) -> DataStreamWriter:
-    """Return the writer of a stream, complete except for its trigger."""
     writer = frame.writeStream.outputMode(sink.mode)
     if checkpoint:
         writer = writer.option("checkpointLocation", checkpoint)
@@ -57,8 +71,11 @@ def stream_writer(
         return writer.foreachBatch(lambda batch, _: save(batch, sink, report))
     if isinstance(sink, TopicSink):
         return writer.format(FORMAT).options(**sink.options)
-    writer = writer.format("parquet").option("path", sink.path)
-    return writer.option("compression", sink.compression).partitionBy(*sink.partition_by)
+    return writer
+
+
+def _table(sink: ParquetSink) -> TableSettings:
+    return TableSettings(sink.path, sink.partition_by, sink.compression)
 
 
 def _printer(sink: ConsoleSink, report: Report) -> Callable[[DataFrame, int], None]:

@@ -2,18 +2,20 @@
 
 Without a checkpoint, the whole topic is read once, and the windows count all records that exist now. With a
 checkpoint, the topic is read as a stream. A window is written when the watermark has passed the window's end,
-and the next run continues where the previous run ended. Each micro-batch writes its own directory, and a
-repeated micro-batch replaces this directory. Readers of the Parquet files therefore see each window once.
+and the next run continues where the previous run ended. Readers of the Parquet files see each window once
+(`tables`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline import plot
@@ -23,6 +25,7 @@ from minikafka.pipeline.plot import Picture, Series
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.streams import AVAILABLE_NOW, MAX_OFFSETS_PER_TRIGGER, Trigger, run_stream
 from minikafka.pipeline.summary import Summary, Table
+from minikafka.pipeline.tables import TableSettings, save_table, table_stream
 from minikafka.spark.datasource import FORMAT
 
 _ROWS_MAX: Final = 50
@@ -109,7 +112,7 @@ def _batch(spark: SparkSession, settings: WindowSettings, report: Report) -> Sum
     with report.stage(name):
         rows = windows.count()
         if settings.parquet:
-            windows.coalesce(1).write.mode("errorifexists").parquet(settings.parquet)
+            save_table(windows.coalesce(1), TableSettings(settings.parquet), "error")
         if settings.to:
             _as_records(windows).write.format(FORMAT).mode("append").options(
                 **_sink_options(settings)
@@ -134,24 +137,31 @@ def _stream(spark: SparkSession, settings: WindowSettings, report: Report) -> Su
     timed = prepared.where(f.col(_TIME).isNotNull())
     late = timed.withWatermark(_TIME, f"{settings.watermark_s} seconds")
     windows = _windows(late, settings)
-    if settings.to:
-        writer = _as_records(windows).writeStream.format(FORMAT).options(**_sink_options(settings))
-    else:
-        directory = settings.parquet
-
-        def write(frame: DataFrame, batch: int) -> None:
-            frame.write.mode("overwrite").parquet(f"{directory}/batch={batch:012d}")
-
-        writer = windows.writeStream.foreachBatch(write)
-    writer = writer.option("checkpointLocation", settings.checkpoint)
-    totals = run_stream(spark, writer, settings.trigger, report, name=name)
+    with _writer(spark, settings, windows) as writer:
+        checkpointed = writer.option("checkpointLocation", settings.checkpoint)
+        totals = run_stream(spark, checkpointed, settings.trigger, report, name=name)
     observed = totals.observed.get(name, {})
     facts: dict[str, Any] = {"batches": totals.batches, "records": totals.rows_read}
     facts |= _without_time(observed)
     if settings.to:
         return Summary(name, facts | {"windows": totals.rows_written or 0})
-    written = spark.read.parquet(str(settings.parquet)).drop("batch")
+    written = spark.read.schema(windows.schema).parquet(str(settings.parquet)).drop("batch")
     return _finished(settings, written, facts | {"windows_in_all": written.count()})
+
+
+@contextmanager
+def _writer(
+    spark: SparkSession, settings: WindowSettings, windows: DataFrame
+) -> Iterator[DataStreamWriter]:
+    if settings.to:
+        records = _as_records(windows).writeStream.format(FORMAT)
+        yield records.options(**_sink_options(settings))
+        return
+    assert settings.checkpoint is not None
+    assert settings.parquet is not None
+    table = TableSettings(settings.parquet)
+    with table_stream(spark, table, settings.checkpoint, by_batch=True) as add:
+        yield windows.writeStream.foreachBatch(add)
 
 
 def _name(settings: WindowSettings) -> str:

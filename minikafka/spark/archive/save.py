@@ -52,13 +52,13 @@ def save(work: Save) -> dict[str, Any]:
     Each attempt of a task writes its own file: Spark may still run an attempt after it has used the result of
     another attempt.
     """
-    staged = ArchiveDirectory(work.directory).staged_file(work.tp, work.tile)
+    staged = ArchiveDirectory(work.directory).staged_file(work.tile.file_name)
     facts = {EPOCH_KEY: str(work.end.leader_epoch), TOPIC_ID_KEY: work.end.topic_id}
     schema = SCHEMA.with_metadata(facts)
     records = 0
     with staged.open("wb") as file:
         with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
-            for table in _row_groups(_rows(work)):
+            for table in row_groups(_rows(work)):
                 writer.write_table(table, row_group_size=max(len(table), 1))
                 records += len(table)
         file.flush()
@@ -80,7 +80,7 @@ def _epochs(group: list[Section], batch: pa.RecordBatch) -> pa.Array:
     return pa.array(epochs[found])
 
 
-def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield tables of about `_ROW_GROUP_BYTES`. Each becomes one row group, which a reader must hold in memory."""
     gathered: list[pa.RecordBatch] = []
     size = 0

@@ -65,14 +65,7 @@ PYTHON = (
     'Traceback (most recent call last):\n  File "x.py", line 1, in f\n'
     "ZeroDivisionError: division by zero\n SQLSTATE: 38000"
 )
-EXISTS = (
-    '[PATH_ALREADY_EXISTS] Path file:/tmp/w already exists. Set mode as "overwrite" to overwrite the existing '
-    "path. SQLSTATE: 42K04"
-)
 LINES = {
-    EXISTS: (
-        '/tmp/w already exists: name another directory, or set mode = "append" or "overwrite" in the file'
-    ),
     UNREACHABLE: (
         "no broker answers (127.0.0.1:1: [Errno 111] Connection refused): "
         "check --bootstrap, and that a broker runs"

@@ -6,8 +6,9 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
-from minikafka.spark.archive.directory import ArchiveBusy, ArchiveDirectory
+from minikafka.spark.archive.directory import ArchiveDirectory
 from minikafka.spark.archive.tiles import Overlap, Tile
+from minikafka.spark.staging import DirectoryBusy
 
 TP = TopicPartition("events", 0)
 
@@ -18,7 +19,7 @@ def archive(tmp_path) -> ArchiveDirectory:
 
 
 def stage(archive: ArchiveDirectory, tile: Tile, text: str = "rows"):
-    staged = archive.staged_file(TP, tile)
+    staged = archive.staged_file(tile.file_name)
     staged.write_text(text)
     return staged
 
@@ -44,7 +45,7 @@ def test_file_whose_offsets_overlap_a_committed_file_is_not_committed(archive):
 
 def test_second_driver_is_refused_while_the_first_one_writes(archive):
     other = ArchiveDirectory(str(archive.path))
-    with archive.locked(), pytest.raises(ArchiveBusy, match="another process"), other.locked():
+    with archive.locked(), pytest.raises(DirectoryBusy, match="another process"), other.locked():
         pass
 
 

@@ -1,0 +1,99 @@
+"""One task of a Parquet sink: writes its rows to staged files, one file for each directory of the table."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from minikafka.spark.archive.save import row_groups
+from minikafka.spark.errors import one_line_errors
+from minikafka.spark.table.directory import Staged, TableDirectory
+from minikafka.spark.table.places import place_of
+
+PLACE: Final = "__place"
+"""The column with the values of the partition columns, as a JSON array of texts. The rows are sorted by it."""
+_NO_PLACE: Final = "[]"
+STAGED: Final = "name string, place string, rows long"
+"""The columns of `Staged`."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The settings of the tasks that write a table. `columns`: the names of the partition columns."""
+
+    directory: str
+    columns: tuple[str, ...]
+    compression: str
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of a task to staged files, and yield a row for each file, with the columns of `STAGED`.
+
+        A task without rows writes no file.
+        """
+        with one_line_errors():
+            for values, runs in groupby(_runs(batches), itemgetter(0)):
+                staged = self._write_file(values, map(itemgetter(1), runs))
+                yield pa.RecordBatch.from_pylist([staged._asdict()])
+
+    def _write_file(self, values: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+        staged = TableDirectory(self.directory).staged_file("rows")
+        tables = row_groups(batches)
+        first = next(tables)
+        rows = 0
+        with staged.open("wb") as file:
+            with pq.ParquetWriter(file, first.schema, compression=self.compression) as writer:
+                for table in chain([first], tables):
+                    writer.write_table(table, row_group_size=len(table))
+                    rows += len(table)
+            _sync(file)
+        return Staged(staged.name, place_of(self.columns, json.loads(values)), rows)
+
+
+def write_empty(directory: TableDirectory, schema: pa.Schema, compression: str) -> Staged:
+    """Write a staged file without rows, so that readers of a table without rows find its columns."""
+    staged = directory.staged_file("rows")
+    with staged.open("wb") as file:
+        pq.write_table(nullable(schema).empty_table(), file, compression=compression)
+        _sync(file)
+    return Staged(staged.name, "", 0)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with columns that may all be null, as in files that Spark writes."""
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def _runs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the parts of the batches in which all rows have the same place, without the column `PLACE`."""
+    for batch in batches:
+        names = [name for name in batch.schema.names if name != PLACE]
+        schema = nullable(pa.schema([batch.schema.field(name) for name in names]))
+        rows = pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
+        start = 0
+        for values, end in _borders(batch):
+            yield values, rows.slice(start, end - start)
+            start = end
+
+
+def _borders(batch: pa.RecordBatch) -> list[tuple[str, int]]:
+    """Return each run of equal places in a batch with the index after its last row."""
+    if not batch.num_rows:
+        return []
+    if PLACE not in batch.schema.names:
+        return [(_NO_PLACE, batch.num_rows)]
+    runs = pc.run_end_encode(batch.column(PLACE))
+    return list(zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True))
