@@ -24,7 +24,7 @@ METADATA = 3
 NO_TAGS = b"\x00"
 
 
-def _string(text: str | None) -> bytes:
+def string(text: str | None) -> bytes:
     return struct.pack(">h", -1) if text is None else struct.pack(">h", len(text)) + text.encode()
 
 
@@ -33,7 +33,7 @@ def _compact(text: str | None) -> bytes:
     return bytes([0 if text is None else len(data) + 1]) + data
 
 
-class _Body:
+class Body:
     """A request body whose fields are read in order."""
 
     def __init__(self, data: bytes) -> None:
@@ -135,6 +135,15 @@ class FetchBrokers:
             index: listener.getsockname()[1] for index, listener in self.listeners.items()
         }
 
+    def handlers(self) -> dict[tuple[int, int], Callable[[int, Body], bytes]]:
+        """Return the method for each API key and version that the brokers serve."""
+        return {
+            (1, 11): self._fetch,
+            (2, 4): self._list_offsets,
+            (3, 11): self._metadata,
+            (23, 3): self._epoch_ends,
+        }
+
     @property
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
@@ -210,18 +219,12 @@ class FetchBrokers:
         stream = connection.makefile("rb")
         try:
             while len(head := stream.read(4)) == 4:
-                body = _Body(stream.read(int.from_bytes(head, "big")))
+                body = Body(stream.read(int.from_bytes(head, "big")))
                 api, version, correlation = body.take("hhi")
                 body.string()
-                assert (api, version) in {(1, 11), (2, 4), (3, 11), (23, 3)}, (api, version)
                 with self.lock:
                     self.requests.append((index, api))
-                    answer = {
-                        1: self._fetch,
-                        2: self._list_offsets,
-                        3: self._metadata,
-                        23: self._epoch_ends,
-                    }[api](index, body)
+                    answer = self.handlers()[api, version](index, body)
                 if api == METADATA:
                     answer = NO_TAGS + answer
                 frame = struct.pack(">ii", len(answer) + 4, correlation) + answer
@@ -244,7 +247,7 @@ class FetchBrokers:
             self.answers_before_kill[index] -= 1
             return self.answers_before_kill[index] < 0
 
-    def _metadata(self, index: int, body: _Body) -> bytes:
+    def _metadata(self, index: int, body: Body) -> bytes:
         _, size = body.take("BB")  # tags of the header, length of the topic array + 1
         asked = [self._asked_topic(body) for _ in range(size - 1)] if size else list(self.topics)
         assert body.take("BB") == (0, 0)  # neither auto-creation nor authorized operations
@@ -256,7 +259,7 @@ class FetchBrokers:
         out += [self._topic(topic) for topic in asked]
         return b"".join(out) + NO_TAGS
 
-    def _asked_topic(self, body: _Body) -> str:
+    def _asked_topic(self, body: Body) -> str:
         assert body.take("16s") == (bytes(16),)
         topic = body.compact_string()
         body.take("B")
@@ -272,7 +275,7 @@ class FetchBrokers:
             out.append(struct.pack(">BiBiBB", 2, partition.leader, 2, partition.leader, 1, 0))
         return b"".join(out) + struct.pack(">iB", 0, 0)
 
-    def _check(self, index: int, topic: str, number: int, epoch: int) -> int:
+    def check(self, index: int, topic: str, number: int, epoch: int) -> int:
         partition = self.topics[topic][number]
         if partition.leader != index:
             return NOT_LEADER
@@ -280,22 +283,22 @@ class FetchBrokers:
             return 0
         return FENCED if epoch < partition.epoch else UNKNOWN_EPOCH
 
-    def _epoch_ends(self, index: int, body: _Body) -> bytes:
+    def _epoch_ends(self, index: int, body: Body) -> bytes:
         body.take("i")
         out = []
         (topic_count,) = body.take("i")
         for _ in range(topic_count):
             topic = body.string()
             (count,) = body.take("i")
-            out.append(_string(topic) + struct.pack(">i", count))
+            out.append(string(topic) + struct.pack(">i", count))
             for _ in range(count):
                 number, epoch, wanted = body.take("iii")
-                code = self._check(index, topic, number, epoch)
+                code = self.check(index, topic, number, epoch)
                 found = (-1, -1) if code else self.topics[topic][number].epoch_end(wanted)
                 out.append(struct.pack(">hiiq", code, number, *found))
         return struct.pack(">ii", 0, topic_count) + b"".join(out)
 
-    def _list_offsets(self, index: int, body: _Body) -> bytes:
+    def _list_offsets(self, index: int, body: Body) -> bytes:
         body.take("ib")
         if self.on_list_offsets:
             self.on_list_offsets.pop(0)()
@@ -304,10 +307,10 @@ class FetchBrokers:
         for _ in range(topic_count):
             topic = body.string()
             (count,) = body.take("i")
-            out.append(_string(topic) + struct.pack(">i", count))
+            out.append(string(topic) + struct.pack(">i", count))
             for _ in range(count):
                 number, epoch, timestamp = body.take("iiq")
-                code = self._check(index, topic, number, epoch)
+                code = self.check(index, topic, number, epoch)
                 partition = self.topics[topic][number]
                 offset = partition.high_watermark if timestamp == LATEST else partition.log_start
                 out.append(
@@ -315,7 +318,7 @@ class FetchBrokers:
                 )
         return struct.pack(">ii", 0, topic_count) + b"".join(out)
 
-    def _fetch(self, index: int, body: _Body) -> bytes:
+    def _fetch(self, index: int, body: Body) -> bytes:
         replica, max_wait, min_bytes, _, isolation, session, _ = body.take("iiiibii")
         assert (replica, isolation, session, min_bytes) == (-1, 0, 0, 1)
         assert max_wait > 0
@@ -324,7 +327,7 @@ class FetchBrokers:
         assert body.take("i") == (1,)
         number, epoch, offset, _, max_bytes = body.take("iiqqi")
         partition = self.topics[topic][number]
-        code, records = self._check(index, topic, number, epoch), b""
+        code, records = self.check(index, topic, number, epoch), b""
         if self.fetch_errors:
             code = self.fetch_errors.pop(0)
         if not code and not partition.log_start <= offset <= partition.high_watermark:
@@ -332,7 +335,7 @@ class FetchBrokers:
         if not code:
             records = partition.read(offset, max_bytes)
             records = records[:max_bytes] if self.cut_first_batch else records
-        head = struct.pack(">ihii", 0, 0, 0, 1) + _string(topic) + struct.pack(">i", 1)
+        head = struct.pack(">ihii", 0, 0, 0, 1) + string(topic) + struct.pack(">i", 1)
         high, start = partition.high_watermark, partition.log_start
         return (
             head

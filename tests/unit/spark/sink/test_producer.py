@@ -1,0 +1,198 @@
+"""The producer of one task: each row is in the log once and in order, whatever the brokers answer."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support.produce_brokers import ProduceBrokers
+
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.spark.sink import producer
+from minikafka.spark.sink.options import parse
+from minikafka.spark.sink.rows import RowRefused
+from minikafka.spark.sink.writers import write_rows
+from minikafka.spark.source.options import Mode
+from minikafka.spark.source.options import parse as parse_read
+from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.readers import read_range
+from minikafka.spark.wire.leaders import Unreachable
+
+NOT_ENOUGH_REPLICAS = 19
+INVALID_RECORD = "the value is not JSON"
+
+
+@pytest.fixture
+def brokers():
+    running = ProduceBrokers(2)
+    running.create("lines", 2)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def write(brokers):
+    """Return a function that writes the values of each list, as one task with one Arrow batch per list."""
+
+    def start(*parts: list[bytes], partition: int = 0, **options: str) -> int:
+        given = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": "lines"}
+        given |= {name.replace("_", "."): text for name, text in options.items()}
+        columns = [
+            {"value": part, "partition": pa.array([partition] * len(part), pa.int32())}
+            for part in parts
+        ]
+        return write_rows(parse(given), iter(map(pa.RecordBatch.from_pydict, columns)))
+
+    return start
+
+
+def values(brokers: ProduceBrokers, partition: int = 0) -> list[bytes]:
+    """Return the values in the log of a partition, in offset order."""
+    given = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "lines"}
+    wanted = OffsetRange(
+        TopicPartition("lines", partition), 0, brokers.topics["lines"][partition].high_watermark
+    )
+    batches = read_range(parse_read(given, Mode.STREAM), wanted)
+    return [value for batch in batches for value in batch.column("value").to_pylist()]
+
+
+def numbered(first: int, end: int, size: int = 150) -> list[bytes]:
+    return [b"%0*d" % (size, number) for number in range(first, end)]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("limit", [20_000, 3_100, 260])
+def test_batch_that_is_too_large_is_split_and_each_row_is_written_once(
+    brokers, write, limit, codec
+):
+    brokers.max_message_bytes = limit
+    rows = numbered(0, 1_001)
+    assert write(rows, kafka_compression_type=codec) == 1_001
+    assert values(brokers) == rows
+    (known,) = brokers.acknowledged.values()
+    assert sum(count for _, count in known) == 1_001
+    write(numbered(0, 5))
+    assert values(brokers)[1_001:] == numbered(0, 5)
+
+
+def test_rows_after_a_split_batch_keep_their_order(brokers, write):
+    brokers.max_message_bytes = 10_000
+    rows = numbered(0, 400)
+    write(rows, kafka_batch_size="20000")
+    assert values(brokers) == rows
+
+
+def test_every_batch_is_sent_with_acks_of_all_replicas_and_the_request_timeout(brokers, write):
+    write(numbered(0, 3), kafka_request_timeout_ms="1234")
+    assert values(brokers) == numbered(0, 3)
+    assert [sent.timeout_ms for sent in brokers.sent] == [1234]
+
+
+def test_batch_whose_response_was_lost_is_written_once(brokers, write):
+    brokers.lost_answers = 2
+    rows = numbered(0, 500)
+    write(rows, kafka_batch_size="20000")
+    assert values(brokers) == rows
+    assert len(brokers.sent) == 2 + len({sent.sequence for sent in brokers.sent})
+
+
+@pytest.mark.parametrize("code", [NOT_ENOUGH_REPLICAS, 20, 7, 6, 5])
+def test_batch_with_a_retriable_error_is_sent_again_with_its_sequence(brokers, write, code):
+    brokers.produce_errors = [code, code]
+    write(numbered(0, 3))
+    assert values(brokers) == numbered(0, 3)
+    assert [sent.sequence for sent in brokers.sent] == [0, 0, 0]
+
+
+def test_rows_go_to_the_new_leader_after_a_leader_change(brokers, write):
+    def rows():
+        yield pa.RecordBatch.from_pydict({"value": numbered(0, 30_000, 300)})
+        brokers.move("lines", 0, 1)
+        brokers.move("lines", 1, 1)
+        yield pa.RecordBatch.from_pydict({"value": numbered(30_000, 60_000, 300)})
+
+    given = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": "lines"}
+    write_rows(parse(given), rows())
+    found = values(brokers, 0) + values(brokers, 1)
+    assert sorted(found) == numbered(0, 60_000, 300)
+    assert {sent.broker for sent in brokers.sent} == {0, 1}
+    assert len(brokers.acknowledged) == 2
+
+
+def test_batch_of_an_older_producer_state_counts_as_written(brokers, write):
+    brokers.produce_errors = [46]
+    write(numbered(0, 3))
+    assert len(brokers.sent) == 1
+
+
+def test_sequences_continue_over_sends_and_wrap_at_31_bits(brokers, write, monkeypatch):
+    monkeypatch.setattr(producer, "_SEQUENCES", 250)
+    monkeypatch.setattr("support.produce_brokers.SEQUENCES", 250)
+    monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 1)
+    write(numbered(0, 100), numbered(100, 200), numbered(200, 300))
+    assert [sent.sequence for sent in brokers.sent] == [0, 100, 200]
+    write(numbered(0, 100), numbered(100, 200), numbered(200, 300), numbered(300, 301))
+    assert [sent.sequence for sent in brokers.sent[3:]] == [0, 100, 200, 50]
+    assert values(brokers) == numbered(0, 300) + numbered(0, 301)
+
+
+def test_each_task_has_its_own_producer_id_and_partitions_have_own_sequences(brokers, write):
+    write(numbered(0, 3), partition=0)
+    write(numbered(3, 5), partition=1)
+    assert [(sent.producer, sent.sequence) for sent in brokers.sent] == [
+        ((1001, 0), 0),
+        ((1002, 0), 0),
+    ]
+
+
+def test_partitions_of_one_task_have_sequences_of_their_own(brokers):
+    batch = pa.RecordBatch.from_pydict(
+        {"value": numbered(0, 6), "partition": pa.array([0, 1, 0, 1, 0, 1], pa.int32())}
+    )
+    given = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": "lines"}
+    write_rows(parse(given), iter([batch]))
+    assert [(sent.partition, sent.sequence, sent.count) for sent in brokers.sent] == [
+        (0, 0, 3),
+        (1, 0, 3),
+    ]
+    assert values(brokers, 0) == numbered(0, 6)[::2]
+
+
+def test_producer_id_is_asked_for_again_after_a_retriable_error(brokers, write):
+    brokers.init_errors = [15, 14]
+    write(numbered(0, 3))
+    assert values(brokers) == numbered(0, 3)
+
+
+def test_single_row_that_is_too_large_is_refused_with_its_number(brokers, write):
+    brokers.max_message_bytes = 500
+    with pytest.raises(RowRefused, match="row 5 of the task was refused by lines-0: MESSAGE_TOO"):
+        write([*numbered(0, 5), bytes(1_000), *numbered(5, 6)])
+    assert values(brokers) == numbered(0, 5)
+
+
+def test_refused_record_is_named_by_its_number_in_the_task(brokers, write):
+    brokers.refused = (2, INVALID_RECORD)
+    with pytest.raises(RowRefused, match=f"row 2 .* INVALID_RECORD: {INVALID_RECORD}"):
+        write(numbered(0, 5))
+
+
+@pytest.mark.parametrize("code", [45, 47, 29, 59])
+def test_error_that_a_retry_cannot_fix_fails_the_task(brokers, write, code):
+    brokers.produce_errors = [code]
+    with pytest.raises(Exception, match="rows 0 to 2 of the task were refused by lines-0"):
+        write(numbered(0, 3))
+    assert len(brokers.sent) == 1
+
+
+def test_task_fails_when_no_batch_is_acknowledged_within_the_delivery_timeout(brokers, write):
+    brokers.produce_errors = [NOT_ENOUGH_REPLICAS] * 1_000
+    with pytest.raises(Unreachable, match="no leader answers for lines-0"):
+        write(numbered(0, 3), kafka_delivery_timeout_ms="300")
+
+
+def test_write_to_a_missing_topic_names_the_topic(brokers, monkeypatch):
+    monkeypatch.setattr("minikafka.spark.wire.leaders._NEW_TOPIC_S", 0.05)
+    given = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": "nowhere"}
+    with pytest.raises(KafkaError, match="nowhere: no such topic; correct option topic"):
+        write_rows(parse(given), iter([pa.RecordBatch.from_pydict({"value": [b"v"]})]))

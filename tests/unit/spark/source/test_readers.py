@@ -1,0 +1,124 @@
+"""The ends of the micro-batches that a stream reader plans, with and without the trigger available-now."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
+from support.encoders import Sample, by_aiokafka
+from support.fetch_brokers import FetchBrokers
+
+from minikafka.spark.source import readers
+from minikafka.spark.source.options import Mode, parse
+from minikafka.spark.source.readers import StreamReader
+
+TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)
+
+
+@pytest.fixture
+def brokers():
+    """Yield a broker with the topic `lines`, whose two partitions have the end offsets 10 and 0."""
+    running = FetchBrokers()
+    running.create("lines", 2)[0].append(TEN)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def reader(brokers):
+    def make(**given: str) -> StreamReader:
+        least = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "lines"}
+        return StreamReader(parse({"startingOffsets": "earliest", **least, **given}, Mode.STREAM))
+
+    return make
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Set the monotonic clock of the reader: the list's last number, in milliseconds."""
+    times = [0]
+    monkeypatch.setattr(readers, "now_ms", lambda: times[-1])
+    return times
+
+
+def ends(found: dict) -> list[int]:
+    return [found["lines"][partition]["offset"] for partition in ("0", "1")]
+
+
+LIMITS = [ReadMinRows(100), ReadAllAvailable()]
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=str)
+def test_available_now_reads_all_records_although_they_are_fewer_than_the_minimum(
+    brokers, reader, clock, limit: ReadLimit
+):
+    stream = reader(minOffsetsPerTrigger="100")
+    start = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    end = stream.latestOffset(start, limit)
+    assert ends(end) == [10, 0]
+    assert ends(stream.latestOffset(end, limit)) == [10, 0]
+
+
+def test_available_now_ends_at_the_records_that_existed_when_it_began(brokers, reader):
+    stream = reader(minOffsetsPerTrigger="1", maxOffsetsPerTrigger="7")
+    end = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    for partition in brokers.topics["lines"]:
+        partition.append(TEN)
+    found = []
+    for _ in range(3):
+        end = stream.latestOffset(end, stream.getDefaultReadLimit())
+        found.append(ends(end))
+    assert found == [[7, 0], [10, 0], [10, 0]]
+    assert ends(stream.reportLatestOffset()) == [10, 0]
+
+
+def test_stream_waits_for_the_minimum_of_offsets_or_the_maximum_delay(brokers, reader, clock):
+    stream = reader(minOffsetsPerTrigger="15", maxTriggerDelay="2s")
+    start = stream.initialOffset()
+    limit = stream.getDefaultReadLimit()
+    assert stream.latestOffset(start, limit) == start
+    clock.append(1_999)
+    assert stream.latestOffset(start, limit) == start
+    assert ends(stream.reportLatestOffset()) == [10, 0]
+    brokers.topics["lines"][1].append(TEN)
+    end = stream.latestOffset(start, limit)
+    assert ends(end) == [10, 10]
+    brokers.topics["lines"][1].append(TEN)
+    clock.append(3_998)
+    assert stream.latestOffset(end, limit) == end
+    clock.append(3_999)
+    assert ends(stream.latestOffset(end, limit)) == [10, 20]
+
+
+def test_stream_with_minimum_and_maximum_waits_and_then_reads_at_most_the_maximum(
+    brokers, reader, clock
+):
+    stream = reader(minOffsetsPerTrigger="11", maxOffsetsPerTrigger="12")
+    start = stream.initialOffset()
+    limit = stream.getDefaultReadLimit()
+    assert stream.latestOffset(start, limit) == start
+    brokers.topics["lines"][1].append(TEN)
+    assert ends(stream.latestOffset(start, limit)) == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxOffsetsPerTrigger": "7"}, ReadMaxRows(7)),
+        ({"minOffsetsPerTrigger": "3"}, ReadMinRows(3)),
+        ({"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "7"}, ReadMaxRows(7)),
+    ],
+)
+def test_read_limit_follows_from_the_options(reader, given, limit):
+    assert reader(**given).getDefaultReadLimit() == limit
+
+
+def test_new_query_starts_at_the_latest_offsets_by_default(brokers):
+    least = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "lines"}
+    assert ends(StreamReader(parse(least, Mode.STREAM)).initialOffset()) == [10, 0]
+
+
+def test_no_latest_offset_is_reported_before_the_first_micro_batch(reader):
+    assert reader().reportLatestOffset() is None
