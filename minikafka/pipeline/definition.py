@@ -19,6 +19,7 @@ from minikafka.spark.option_map import SERVERS
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.source import options as source_options
 from minikafka.spark.source.options import Mode
+from minikafka.spark.table.directory import TableDirectory
 
 FORMATS: Final = ("raw", "string", "json", "csv")
 OUTPUT_MODES: Final = ("append", "update", "complete")
@@ -291,6 +292,7 @@ def _sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> Sink:
         return _topic_sink(table, trigger, given)
     if kind == "parquet":
         path, columns = table.text("path"), table.texts("partition_by")
+        _checked(table, lambda: TableDirectory(path))
         _check_partition_columns(table, columns)
         mode = table.choice("mode", ("append",) if trigger else SAVE_MODES, "append")
         codec = table.choice("compression", ("zstd", "snappy", "gzip", "lz4", "none"), "zstd")

@@ -27,6 +27,7 @@ from minikafka.pipeline.streams import AVAILABLE_NOW, MAX_OFFSETS_PER_TRIGGER, T
 from minikafka.pipeline.summary import Summary, Table
 from minikafka.pipeline.tables import TableSettings, save_table, table_stream
 from minikafka.spark.datasource import FORMAT
+from minikafka.spark.table.directory import TableDirectory
 
 _ROWS_MAX: Final = 50
 """Maximum number of windows in the summary, which lists the newest windows."""
@@ -88,6 +89,8 @@ class WindowSettings:
             raise ConfigError("a stream needs --parquet DIR or --to TOPIC to write its windows to")
         if self.parquet and self.to:
             raise ConfigError("give one of --parquet and --to, not both")
+        if self.parquet:
+            TableDirectory(self.parquet)
         if self.checkpoint is None and self.trigger.interval is not None:
             raise ConfigError("--continuous needs --checkpoint DIR")
         if self.plot:

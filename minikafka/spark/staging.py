@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from minikafka.base.errors import ConfigError, MinikafkaError
 
 STAGING: Final = "_staging"
 _LOCK: Final = "_lock"
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class DirectoryBusy(MinikafkaError):
@@ -37,7 +39,7 @@ class StagingDirectory:
 
     def __init__(self, path: str) -> None:
         """Set the path of the directory. Raises `ConfigError` if the path is a URI."""
-        if "://" in path:
+        if _URI.match(path):
             raise ConfigError(
                 f"{path}: {self._shared}, not a URI; mount the file system and give its path"
             )

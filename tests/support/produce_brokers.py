@@ -44,6 +44,9 @@ class ProduceBrokers(FetchBrokers):
         self.init_errors: list[int] = []
         self.lost_answers = 0
         """Number of Produce requests that are handled, but whose connection is closed without an answer."""
+        self.omits_partitions = False
+        """Answer without any partition, and append nothing."""
+        self.on_produce: Callable[[], object] = lambda: None
         self.refused: tuple[int, str] | None = None
         """The index in the batch and the reason of a record that is refused, as INVALID_RECORD."""
         self.acknowledged: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
@@ -61,6 +64,9 @@ class ProduceBrokers(FetchBrokers):
         return struct.pack(">ihqh", 0, code, -1 if code else 1000 + self.producers, 0)
 
     def _produce(self, index: int, body: Body) -> bytes:
+        self.on_produce()
+        if self.omits_partitions:
+            return struct.pack(">ii", 0, 0)
         assert body.string() is None, "no transactional id"
         acks, timeout_ms = body.take("hi")
         (topic_count,) = body.take("i")

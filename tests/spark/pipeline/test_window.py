@@ -16,6 +16,7 @@ from minikafka.pipeline.report import Report
 from minikafka.pipeline.window import WindowSettings, run
 from minikafka.record.batch import Record
 from minikafka.runtime.clock import SystemClock
+from minikafka.spark.table.directory import OtherQuery
 
 MINUTE = 60_000
 START = SystemClock().wall_ms() // (10 * MINUTE) * 10 * MINUTE
@@ -100,6 +101,8 @@ async def test_stream_writes_each_window_once_when_the_watermark_passed(
     assert [(row[0], row[2]) for row in second.tables[0].rows] == [(clock(0), 2), (clock(4), 1)]
     written = ds.dataset(tmp_path / "windows").to_table()
     assert sorted(written.column("count").to_pylist()) == [1, 2]
+    with pytest.raises(OtherQuery, match="another stream, whose checkpoint was"):
+        run(spark, replace(settings, checkpoint=str(tmp_path / "new")), Report())
     other = replace(settings, size_s=120, by="key")
     message = (
         "--size was 60 s and is 120 s now, --by was none and is key now; name a new checkpoint"

@@ -212,6 +212,17 @@ MISTAKES = {
     PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\nmode = 'complete'": (
         'f.toml, [sink]: mode must be "append", not "complete"'
     ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'hdfs://one/p'": (
+        "f.toml, [sink]: hdfs://one/p: a Parquet table is a directory that the driver and all executors share,"
+        " not a URI; mount the file system and give its path"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\npartition_by = ['a', '_topic']": (
+        "f.toml, [sink]: partition_by: _topic would name directories that readers ignore, because they begin"
+        " with _: give the column another name in a step"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\npartition_by = ['a', 'A']": (
+        "f.toml, [sink]: partition_by names a column twice"
+    ),
     PIPELINE + SOURCE + "[sink]\nkind = 'topic'\ntopic = 't'\nkafka.acks = 1": (
         "f.toml, [sink]: option kafka.acks must be all or -1, not '1'"
     ),

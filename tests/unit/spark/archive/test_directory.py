@@ -62,9 +62,10 @@ def test_commit_of_a_file_that_only_an_executor_sees_is_refused(archive, tmp_pat
         archive.commit(tmp_path / "elsewhere", TP, Tile(0, 1))
 
 
-def test_uri_as_archive_directory_is_refused():
-    with pytest.raises(ConfigError, match="not a URI"):
-        ArchiveDirectory("s3://bucket/archive")
+@pytest.mark.parametrize("path", ["s3://bucket/archive", "file:/tmp/archive", "hdfs:/archive"])
+def test_uri_as_archive_directory_is_refused(path):
+    with pytest.raises(ConfigError, match=r"an archive is a directory .*, not a URI"):
+        ArchiveDirectory(path)
 
 
 def test_archive_runs_are_listed_in_the_order_of_their_run_names(archive):

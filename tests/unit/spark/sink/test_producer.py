@@ -16,6 +16,7 @@ from minikafka.spark.source.options import Mode
 from minikafka.spark.source.options import parse as parse_read
 from minikafka.spark.source.ranges import OffsetRange
 from minikafka.spark.source.readers import read_range
+from minikafka.spark.wire import deadline
 from minikafka.spark.wire.leaders import Unreachable
 
 NOT_ENOUGH_REPLICAS = 19
@@ -131,6 +132,7 @@ def test_sequences_continue_over_sends_and_wrap_at_31_bits(brokers, write, monke
     monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 1)
     write(numbered(0, 100), numbered(100, 200), numbered(200, 300))
     assert [sent.sequence for sent in brokers.sent] == [0, 100, 200]
+    assert {sent.producer for sent in brokers.sent} == {(1001, 0)}
     write(numbered(0, 100), numbered(100, 200), numbered(200, 300), numbered(300, 301))
     assert [sent.sequence for sent in brokers.sent[3:]] == [0, 100, 200, 50]
     assert values(brokers) == numbered(0, 300) + numbered(0, 301)
@@ -189,6 +191,51 @@ def test_task_fails_when_no_batch_is_acknowledged_within_the_delivery_timeout(br
     brokers.produce_errors = [NOT_ENOUGH_REPLICAS] * 1_000
     with pytest.raises(Unreachable, match="no leader answers for lines-0"):
         write(numbered(0, 3), kafka_delivery_timeout_ms="300")
+
+
+def test_task_fails_when_the_leader_answers_without_the_partition(brokers, write):
+    brokers.omits_partitions = True
+    with pytest.raises(Unreachable, match="no leader answers for lines-0"):
+        write(numbered(0, 3), kafka_delivery_timeout_ms="300")
+
+
+class SlowClock:
+    """A monotonic clock whose time changes only when `pass_s` adds to it, or during a pause between attempts."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def pass_s(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_delivery_timeout_counts_from_the_last_acknowledged_batch_or_the_start_of_a_send(
+    brokers, write, monkeypatch
+):
+    clock = SlowClock()
+    monkeypatch.setattr(deadline, "time", clock)
+    monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 1)
+    brokers.on_produce = lambda: clock.pass_s(0.9)
+    rows = numbered(0, 300)
+
+    def one_by_one():
+        for start in range(0, 300, 100):
+            clock.pass_s(5)
+            brokers.produce_errors = [NOT_ENOUGH_REPLICAS]
+            yield pa.RecordBatch.from_pydict(
+                {"value": rows[start : start + 100], "partition": pa.array([0] * 100, pa.int32())}
+            )
+
+    given = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": "lines"}
+    given |= {"kafka.delivery.timeout.ms": "2000", "kafka.batch.size": "5000"}
+    write_rows(parse(given), one_by_one())
+    assert values(brokers) == rows
 
 
 def test_write_to_a_missing_topic_names_the_topic(brokers, monkeypatch):
