@@ -8,13 +8,19 @@ from contextlib import contextmanager
 
 import click
 
+from minikafka.cli.options import EXISTING_FILE
+
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """OpenSSL's environment variables for the certificates of public authorities."""
 
 
 @click.command()
 @click.option(
-    "--config", metavar="FILE", required=True, help="TOML file with Kafka keys in [broker]."
+    "--config",
+    type=EXISTING_FILE,
+    metavar="FILE",
+    required=True,
+    help="TOML file with Kafka keys in [broker].",
 )
 @click.option("--parent", type=int, metavar="PID", hidden=True, help="End when this process ends.")
 def broker(config: str, parent: int | None) -> None:

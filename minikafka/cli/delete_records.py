@@ -16,7 +16,13 @@ from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
-from minikafka.cli.options import bootstrap_option, data_option, json_option, timeout_option
+from minikafka.cli.options import (
+    EXISTING_FILE,
+    bootstrap_option,
+    data_option,
+    json_option,
+    timeout_option,
+)
 from minikafka.cli.partition_arguments import Named, partitions_argument, partitions_of
 
 if TYPE_CHECKING:
@@ -35,7 +41,11 @@ _HIGH_WATERMARK: Final = -1
     help="First offset to keep; -1 deletes all committed records.",
 )
 @click.option(
-    "--offset-json-file", "file", metavar="FILE", help="JSON file of Kafka's kafka-delete-records."
+    "--offset-json-file",
+    "file",
+    type=EXISTING_FILE,
+    metavar="FILE",
+    help="JSON file of Kafka's kafka-delete-records.",
 )
 @bootstrap_option
 @data_option

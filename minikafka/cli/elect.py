@@ -17,7 +17,13 @@ from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
-from minikafka.cli.options import bootstrap_option, data_option, json_option, timeout_option
+from minikafka.cli.options import (
+    EXISTING_FILE,
+    bootstrap_option,
+    data_option,
+    json_option,
+    timeout_option,
+)
 from minikafka.cli.partition_arguments import Named, partitions_argument, partitions_of
 
 if TYPE_CHECKING:
@@ -37,7 +43,12 @@ if TYPE_CHECKING:
 )
 @partitions_argument
 @click.option("--all", "all_", is_flag=True, help="Every partition of the cluster.")
-@click.option("--file", metavar="FILE", help="JSON file in the format of Kafka's election tool.")
+@click.option(
+    "--file",
+    type=EXISTING_FILE,
+    metavar="FILE",
+    help="JSON file in the format of Kafka's election tool.",
+)
 @bootstrap_option
 @data_option
 @timeout_option

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from minikafka.base.errors import MinikafkaError
+from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.cli.options import time_limit
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def run_with_client(
     """Connect a client to the brokers `servers`, run `work` with it, and return the result.
 
     `limit`: maximum time in seconds (default: the value of `--timeout`), which also replaces the client's own time
-    limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text.
+    limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text. Raises UsageError
+    if `servers` is malformed.
     """
     from minikafka.client import Client
 
@@ -125,7 +126,11 @@ def run_with_client(
         return Client(servers, api_timeout_ms=limit_ms, delivery_timeout_ms=limit_ms)
 
     async def connected() -> T:
-        async with client() as opened:
+        try:
+            made = client()
+        except ConfigError as error:  # an address that is not host:port
+            raise click.UsageError(str(error)) from error
+        async with made as opened:
             return await work(opened)
 
     return run(connected(), limit=limit, late=late or f"no complete answer from {servers}")

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Final
+from typing import Any, Final
 
 import click
 
 _TIME_LIMIT: Final = f"{__name__}.time_limit"
 
 
-def not_blank(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+def not_blank(
+    context: click.Context | None, option: click.Parameter | None, value: str | None
+) -> str | None:
     """Return the value of an option; a click callback.
 
     Raises BadParameter for a blank value: `--data "$UNSET"` must not silently mean the default.
@@ -31,10 +33,23 @@ data_option = click.option(
     callback=not_blank,
     help="Data directory of the cluster (default: the one in cluster.toml, else ./data).",
 )
+
+
+class _ExistingFile(click.Path):
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        not_blank(ctx, param, value)
+        return super().convert(value, param, ctx)
+
+
+EXISTING_FILE: Final = _ExistingFile()
+"""The type of an argument that names a file to read. A wrong name is a usage error (exit code 2)."""
 config_option = click.option(
     "--config",
+    type=EXISTING_FILE,
     metavar="FILE",
-    callback=not_blank,
     help="Configuration of the cluster (default: ./cluster.toml, if it exists).",
 )
 bootstrap_option = click.option(

@@ -16,7 +16,13 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_running_cluster
 from minikafka.cli.group import Group
-from minikafka.cli.options import data_option, json_option, timeout_option, topics_argument
+from minikafka.cli.options import (
+    EXISTING_FILE,
+    data_option,
+    json_option,
+    timeout_option,
+    topics_argument,
+)
 from minikafka.cli.partition_arguments import Named, partitions_argument
 from minikafka.cli.placement import given_plan, plan_file
 
@@ -48,7 +54,10 @@ def kill_broker(broker_id: int, data: str | None, verbose: bool, as_json: bool) 
 
 @plan.command(short_help="Show the effects of moving partitions.")
 @click.option(
-    "--file", metavar="FILE", help="JSON file in the format of Kafka's reassignment tool."
+    "--file",
+    type=EXISTING_FILE,
+    metavar="FILE",
+    help="JSON file in the format of Kafka's reassignment tool.",
 )
 @partitions_argument
 @click.option(

@@ -7,6 +7,7 @@ which moves have completed. Ctrl-C does not cancel a reassignment, because the c
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, Protocol
 
 import click
@@ -14,7 +15,7 @@ import click
 from minikafka.cli import placement
 from minikafka.cli.execution import fail_unless, run, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers, cluster_options, zookeeper_servers
-from minikafka.cli.options import bootstrap_option, data_option, json_option
+from minikafka.cli.options import EXISTING_FILE, bootstrap_option, data_option, json_option
 from minikafka.cli.partition_arguments import Named, partitions_argument
 
 if TYPE_CHECKING:
@@ -31,10 +32,9 @@ class _Reassign(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. A word after `--via-zookeeper` is the option's value only if the word has a colon."""
-        following = [*args[1:], ""]
         explicit = [
             f"{_VIA}=" if arg == _VIA and ":" not in after else arg
-            for arg, after in zip(args, following, strict=True)
+            for arg, after in zip_longest(args, args[1:], fillvalue="")
         ]
         return super().parse_args(ctx, explicit)
 
@@ -47,7 +47,9 @@ class _Reassign(click.Command):
     metavar="3,4,5",
     help="The partition's new brokers, the preferred leader first; once per partition.",
 )
-@click.option("--file", metavar="PLAN", help="JSON file in the format of Kafka's tool.")
+@click.option(
+    "--file", type=EXISTING_FILE, metavar="PLAN", help="JSON file in the format of Kafka's tool."
+)
 @click.option("--verify", is_flag=True, help="Show whether the moves have completed.")
 @click.option("--list", "list_", is_flag=True, help="Show all moves in progress.")
 @click.option("--cancel", is_flag=True, help="Cancel moves: return to the original replicas.")

@@ -9,10 +9,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.cli.options import EXISTING_FILE
 
 if TYPE_CHECKING:
     from minikafka.client import Record
@@ -249,7 +249,6 @@ def _header(row: Any) -> Header:
 
 
 def check_files(files: Sequence[str]) -> None:
-    """Raise MinikafkaError for the first file that does not exist, before anything is sent."""
+    """Raise UsageError for the first file that cannot be read, before anything is sent."""
     for name in files:
-        if not Path(name).exists():
-            raise MinikafkaError(f"{name}: No such file or directory")
+        EXISTING_FILE.convert(name, None, None)

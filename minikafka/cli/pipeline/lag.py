@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from minikafka.cli.options import groups_argument, not_blank
-from minikafka.cli.pipeline.launch import Launch, launch_options
+from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
 from minikafka.cli.pipeline.plot import plot_option
 
 
@@ -40,15 +42,17 @@ def lag(
     from minikafka.pipeline.durations import seconds
     from minikafka.pipeline.lag import LagSettings, run
 
-    settings = LagSettings(
-        servers=launch.servers(),
-        groups=() if all_groups else groups,
-        duration_s=seconds("--for", duration) if duration else 0,
-        interval_s=seconds("--every", every),
-        output=output,
-        plot=plot,
-    )
-    settings.check()
+    with usage_errors():
+        settings = LagSettings(
+            servers="",
+            groups=() if all_groups else groups,
+            duration_s=seconds("--for", duration) if duration else 0,
+            interval_s=seconds("--every", every),
+            output=output,
+            plot=plot,
+        )
+        settings.check()
+    settings = replace(settings, servers=launch.servers())
     launch.run(
         "lag", lambda spark, report: run(spark, settings, report), brokers=[settings.servers]
     )

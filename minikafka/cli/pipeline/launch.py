@@ -9,7 +9,8 @@ import json
 import re
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from minikafka.base.errors import MinikafkaError
+from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.cli.execution import fail_unless, interrupt, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import (
@@ -94,6 +95,15 @@ class Launch:
         else:
             print_summary(summary)
         fail_unless(summary.ok)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Raise each ConfigError of the `with` block as a UsageError: the options are wrong, and nothing was begun."""
+    try:
+        yield
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def launch_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import click
 
 from minikafka.cli.find_cluster import data_directory
-from minikafka.cli.pipeline.launch import Launch, launch_options
+from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
 from minikafka.cli.pipeline.plot import plot_option
 
 
 @click.command(short_help="Count elections, ISR changes and controller terms in ledgers.")
-@click.argument("ledgers", nargs=-1, metavar="[DIR…]")
+@click.argument(
+    "ledgers", nargs=-1, type=click.Path(exists=True, file_okay=False), metavar="[DIR…]"
+)
 @click.option("--output", metavar="DIR", help="Write all rows to DIR as Parquet; replaces them.")
 @plot_option
 @launch_options
@@ -20,6 +22,10 @@ def ledger(launch: Launch, ledgers: tuple[str, ...], output: str | None, plot: s
     DIR is a ledger, or a directory with several ledgers; default: the data directory of the cluster.
     """
     from minikafka.pipeline.ledger import LedgerSettings, run
+    from minikafka.pipeline.plot import check_path
 
     settings = LedgerSettings(ledgers or (data_directory(launch.data),), output, plot)
+    if plot:
+        with usage_errors():
+            check_path(plot)
     launch.run("ledger", lambda spark, report: run(spark, settings, report))

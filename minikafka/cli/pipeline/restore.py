@@ -14,6 +14,7 @@ from minikafka.cli.pipeline.launch import Launch, launch_options
     "--from",
     "directory",
     required=True,
+    type=click.Path(exists=True, file_okay=False),
     metavar="DIR",
     callback=not_blank,
     help="Directory of the archive.",

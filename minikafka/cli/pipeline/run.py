@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from minikafka.cli.config_files import read_config
-from minikafka.cli.options import not_blank
-from minikafka.cli.pipeline.launch import Launch, launch_options
+from minikafka.cli.options import EXISTING_FILE, not_blank
+from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
 
 
 @click.command(short_help="Run the pipeline that a TOML file describes.")
-@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("file", metavar="FILE", type=EXISTING_FILE)
 @click.option(
     "--checkpoint",
     metavar="DIR",
@@ -28,14 +28,15 @@ from minikafka.cli.pipeline.launch import Launch, launch_options
 @launch_options
 def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool | None) -> None:
     """Run the pipeline that FILE describes: sources, SQL steps and a sink (docs/pipelines.md)."""
-    text = read_config(Path(file), "name the TOML file of a pipeline")
     from minikafka.pipeline import run as pipeline
     from minikafka.pipeline.definition import Overrides, brokers_at_start, parse
     from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
 
     triggers = {None: None, True: AVAILABLE_NOW, False: CONTINUOUS}
     given = Overrides(launch.servers, triggers[available_now], checkpoint)
-    definition = parse(text, file, given)
+    with usage_errors():
+        text = read_config(Path(file), "name the TOML file of a pipeline")
+        definition = parse(text, file, given)
     launch.run(
         definition.name,
         lambda spark, report: pipeline.run(spark, definition, report),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from minikafka.cli.options import not_blank, topics_argument
@@ -10,6 +12,7 @@ from minikafka.cli.pipeline.launch import (
     continuous_option,
     launch_options,
     skip_lost_option,
+    usage_errors,
 )
 from minikafka.cli.pipeline.plot import plot_option
 
@@ -73,20 +76,22 @@ def window(
     from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
     from minikafka.pipeline.window import WindowSettings, run
 
-    if watermark and not checkpoint:
+    if watermark is not None and not checkpoint:
         raise click.UsageError("--watermark has no effect without --checkpoint")
-    settings = WindowSettings(
-        servers=launch.servers(),
-        topics=topics,
-        size_s=seconds("--size", size),
-        slide_s=seconds("--slide", slide) if slide else None,
-        watermark_s=seconds("--watermark", watermark or "10m"),
-        checkpoint=checkpoint,
-        skip_lost=skip_lost,
-        trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
-        **rest,
-    )
-    settings.check()
+    with usage_errors():
+        settings = WindowSettings(
+            servers="",
+            topics=topics,
+            size_s=seconds("--size", size),
+            slide_s=seconds("--slide", slide) if slide is not None else None,
+            watermark_s=seconds("--watermark", "10m" if watermark is None else watermark),
+            checkpoint=checkpoint,
+            skip_lost=skip_lost,
+            trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
+            **rest,
+        )
+        settings.check()
+    settings = replace(settings, servers=launch.servers())
     launch.run(
         "window", lambda spark, report: run(spark, settings, report), brokers=[settings.servers]
     )

@@ -67,6 +67,17 @@ def test_help_of_a_command_group_does_not_shorten_the_summaries(
         ["consume", "t", "-o", "sometimes"],
         ["consume", "t", "-o", "5:x"],
         ["produce", "t", "--acks", "2"],
+        ["produce", "t", "nowhere"],
+        ["produce", "t", "-l", "."],
+        ["up", "--config", "nowhere.toml"],
+        ["up", "--config", "."],
+        ["broker", "--config", "nowhere.toml"],
+        ["reassign"],
+        ["reassign", "--file", "nowhere.json"],
+        ["elect", "--preferred", "--file", "nowhere.json"],
+        ["plan", "reassign", "--file", "nowhere.json"],
+        ["topics", "delete-records", "--offset-json-file", "nowhere.json"],
+        ["topics", "list", "-b", "nonsense"],
     ],
     ids=" ".join,
 )
@@ -82,19 +93,9 @@ def test_invalid_arguments_print_the_usage_and_exit_with_code_2(
     [
         (["status", "--data", "nowhere"], "there is no cluster in"),
         (["stop", "1", "--data", "nowhere"], "there is no cluster in"),
-        (
-            ["up", "--config", "missing.toml"],
-            "missing.toml: there is no such file; name a cluster.toml",
-        ),
-        (
-            ["broker", "--config", "missing.toml"],
-            "missing.toml: there is no such file; name a TOML",
-        ),
-        (["up", "--config", "."], ".: Is a directory; name a cluster.toml"),
         (["up", "--config", "latin.toml"], "latin.toml: not UTF-8 text; name a cluster.toml"),
         (["up", "--config", "wrong.toml"], "wrong.toml: "),
         (["broker", "--config", "empty.toml"], "empty.toml: "),
-        (["topics", "list", "-b", "nonsense"], "must be host:port"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -62,26 +62,55 @@ def test_pipeline_check_that_raises_an_error_exits_with_code_2(monkeypatch, caps
     assert capsys.readouterr().err == "minikafka: no history\n"
 
 
-def test_interrupted_restore_says_that_the_target_may_be_incomplete(monkeypatch):
+def test_interrupted_restore_says_that_the_target_may_be_incomplete(monkeypatch, tmp_path):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Launch, "run", interrupted)
-    words = ["restore", "clicks", "--from", "archive", "--to", "again", "-b", NOWHERE]
+    words = ["restore", "clicks", "--from", str(tmp_path), "--to", "again", "-b", NOWHERE]
     ended = CliRunner().invoke(pipeline, words)
     assert "again may hold an incomplete copy: restore to a new topic" in ended.stderr
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "there is no such file; name the TOML file"), (b"\xff", "not UTF-8 text; name the")],
+    [(None, "does not exist"), (b"\xff", "not UTF-8 text; name the"), (b"[x", "invalid TOML")],
 )
 def test_error_about_an_unreadable_pipeline_file_says_why(tmp_path, content, message):
     file = tmp_path / "f.toml"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(MinikafkaError, match=message):
-        CliRunner().invoke(pipeline, ["run", str(file)], catch_exceptions=False)
+    ended = CliRunner().invoke(pipeline, ["run", str(file)])
+    assert (ended.exit_code, message in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("window t --size 30", "--size must be a duration such as 30s"),
+        ("window t --size 0m", "--size must be a duration such as 30s"),
+        ("window t --slide", "requires an argument"),
+        ("window t --slide 2h --size 1h", "is longer than the window"),
+        ("window t --watermark 5m", "--watermark has no effect without --checkpoint"),
+        ("window t --checkpoint c --to w --watermark 5", "--watermark must be a duration"),
+        ("window t --by name", "--by must be one of key, topic"),
+        ("window t --continuous", "--continuous needs --checkpoint"),
+        ("window t --parquet a --to b", "give one of --parquet and --to"),
+        ("window t --plot a.gif", "must end in .png or .html"),
+        ("lag g --for 3", "--for must be a duration"),
+        ("lag g --every 0s", "--every must be a duration"),
+        ("lag g --output a.csv", "must end in .parquet or .jsonl"),
+        ("lag g --output nowhere/a.jsonl", "does not exist"),
+        ("lag g --plot a.gif", "must end in .png or .html"),
+        ("ledger nowhere", "does not exist"),
+        ("ledger --plot a.gif", "must end in .png or .html"),
+        ("restore t --from nowhere", "does not exist"),
+        ("run nowhere.toml", "does not exist"),
+    ],
+)
+def test_wrong_option_of_a_pipeline_is_a_usage_error(words, said):
+    ended = CliRunner().invoke(pipeline, words.split())
+    assert (ended.exit_code, said in " ".join(ended.stderr.split())) == (2, True), ended.stderr
 
 
 @pytest.mark.parametrize("master", ["nonsense", "", "spark://host", "local[", "mesos://h:1"])
@@ -126,7 +155,7 @@ def started(monkeypatch):
     "words",
     [
         "archive t --to {}/a -b NOWHERE",
-        "restore t --from {}/a -b NOWHERE",
+        "restore t --from {} -b NOWHERE",
         "window t -b NOWHERE",
         "lag g -b NOWHERE",
         "check --replicas {} --history topic:h -b NOWHERE",
