@@ -30,6 +30,10 @@ _MARKERS: Final = "os^Dv<>"
 _DASHES: Final = ("-", "--", "-.", ":")
 _NAME_MAX: Final = 36
 _POINTS_MARKED_MAX: Final = 60
+_MARGIN: Final = 0.05
+"""Part of the axis that stays free on each side."""
+_WIDE_BARS_MAX: Final = 200
+"""Number of bars next to each other that are wider than their edges."""
 _SETTINGS: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "minikafka",
@@ -125,11 +129,8 @@ def _figure(picture: Picture) -> Figure:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     times = {time for series in picture.series for time in series.times}
-    if len(times) == 1:
-        [only] = times
-        # matplotlib cannot place dates on an axis of length zero.
-        axes.set_xlim(only - timedelta(minutes=1), only + timedelta(minutes=1))  # type: ignore[arg-type]
     if times:
+        axes.set_xlim(*_limits(times, picture.bar_s))  # type: ignore[arg-type]
         locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
@@ -140,6 +141,16 @@ def _figure(picture: Picture) -> Figure:
     if len(picture.series) > 1:
         figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure
+
+
+def _limits(times: set[datetime], bar_s: float | None) -> tuple[datetime, datetime]:
+    """Return the first and last time of the axis: all points, or all bars in their whole width.
+
+    matplotlib cannot place dates on an axis of length zero, so a single point gets a minute on each side.
+    """
+    first, last = min(times), max(times) + timedelta(seconds=bar_s or 0)
+    margin = (last - first) * _MARGIN or timedelta(minutes=1)
+    return first - margin, last + margin
 
 
 def _draw_lines(axes: Axes, picture: Picture) -> None:
@@ -161,6 +172,10 @@ def _draw_lines(axes: Axes, picture: Picture) -> None:
 def _draw_bars(axes: Axes, picture: Picture) -> None:
     assert picture.bar_s is not None
     width = picture.bar_s / 86_400
+    starts = [time for series in picture.series for time in series.times]
+    room = picture.bar_s + (max(starts) - min(starts)).total_seconds() if starts else picture.bar_s
+    # A white edge would cover a thin bar: such a bar gets an edge of its own colour, so that it can be seen.
+    is_thin = room > _WIDE_BARS_MAX * picture.bar_s
     bases: dict[datetime, float] = {}
     for series, colour in zip(picture.series, cycle(_COLOURS), strict=False):
         values = [value or 0.0 for value in series.values]
@@ -171,7 +186,7 @@ def _draw_bars(axes: Axes, picture: Picture) -> None:
             bottom=[bases.get(time, 0.0) for time in series.times],
             align="edge",
             color=colour,
-            edgecolor="white",
+            edgecolor=colour if is_thin else "white",
             linewidth=0.4,
             label=_short(series.name),
         )

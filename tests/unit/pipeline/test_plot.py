@@ -43,6 +43,37 @@ def test_plot_without_values_or_with_one_value_is_drawn(tmp_path, series, bar_s)
     assert "<svg" in (tmp_path / "few.html").read_text()
 
 
+def bars(page: str) -> list[tuple[float, float]]:
+    """Return the left and right end of each blue bar of an SVG, in points. The picture is 648 points wide."""
+    paths = re.findall(r'<path d="([^"]*)" clip-path[^>]*fill: #0072b2', page)
+    ends = [[float(x) for x in re.findall(r"[ML] (\S+) ", path)] for path in paths]
+    return [(min(xs), max(xs)) for xs in ends]
+
+
+@pytest.mark.parametrize("bar_s", [1.0, 60.0, 1_800.0, 86_400.0])
+@pytest.mark.parametrize("values", [[1.0], [1.0, 1.0]])
+def test_bar_of_a_window_is_as_wide_as_the_window(tmp_path, bar_s, values):
+    times = [START + timedelta(seconds=2 * bar_s * number) for number in range(len(values))]
+    picture = Picture("few", "records", [Series("count", times, values)], bar_s)
+    write(picture, str(tmp_path / "bars.html"))
+    found = bars((tmp_path / "bars.html").read_text())
+    widths = [right - left for left, right in found]
+    if len(values) == 1:
+        assert 450 < widths[0] < 620
+    else:
+        assert widths[0] == pytest.approx(widths[1])
+        assert found[1][0] - found[0][1] == pytest.approx(widths[0])
+
+
+def test_bars_that_are_thinner_than_their_edges_are_visible(tmp_path):
+    times = [START, START + timedelta(days=3)]
+    picture = Picture("few", "records", [Series("count", times, [1.0, 1.0])], 60.0)
+    write(picture, str(tmp_path / "bars.html"))
+    page = (tmp_path / "bars.html").read_text()
+    assert re.search(r"fill: #0072b2; stroke: #0072b2", page)
+    assert "stroke: #ffffff" not in page
+
+
 @pytest.mark.parametrize("minutes", [3, 4, 180, 240])
 def test_plot_over_a_few_minutes_or_hours_is_drawn(tmp_path, minutes):
     times = [START, START + timedelta(minutes=minutes)]
