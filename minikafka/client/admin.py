@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from minikafka.base.arguments import several
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
@@ -98,7 +99,7 @@ class Admin:
 
         This works without a controller, because any broker may answer. Unknown topics are left out.
         """
-        wanted = None if names is None else list(names)
+        wanted = None if names is None else several(str, names)
         cluster, topics = await self._retries(lambda: self._metadata.describe(wanted))
         known = (info for info, error in topics if error is ErrorCode.NONE)
         return cluster, sorted(known, key=lambda info: info.name)
@@ -111,7 +112,7 @@ class Admin:
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Return these topics by name, from the metadata of the controller. Unknown topics are left out."""
-        wanted = [{"name": name} for name in dict.fromkeys(names)]
+        wanted = [{"name": name} for name in dict.fromkeys(several(str, names))]
         body = request(versions.METADATA, topics=wanted, allow_auto_topic_creation=False)
 
         async def attempt() -> dict[str, TopicInfo]:
@@ -139,7 +140,7 @@ class Admin:
                 validate_only=validate_only,
             )
 
-        by_name = {topic.name: topic for topic in topics}
+        by_name = {topic.name: topic for topic in several(NewTopic, topics)}
         return await self._controller.send_items(
             versions.CREATE_TOPICS,
             by_name,
@@ -151,7 +152,7 @@ class Admin:
         """Mark topics for deletion; return the outcomes by name. The controller then deletes the topics."""
         return await self._controller.send_items(
             versions.DELETE_TOPICS,
-            names,
+            several(str, names),
             lambda pending: request(
                 versions.DELETE_TOPICS, topic_names=pending, timeout=self._request_timeout_ms
             ),
@@ -221,7 +222,7 @@ class Admin:
         if partitions is not None:
             topics = [
                 {"name": topic, "partition_indexes": numbers}
-                for topic, numbers in _by_topic(partitions).items()
+                for topic, numbers in _by_topic(several(TopicPartition, partitions)).items()
             ]
         body = request(
             versions.LIST_PARTITION_REASSIGNMENTS, topics=topics, timeout=self._request_timeout_ms
@@ -294,7 +295,7 @@ class Admin:
             return await self._retries(partial(self._elect_all, body))
         return await self._controller.send_items(
             versions.ELECT_LEADERS,
-            partitions,
+            several(TopicPartition, partitions),
             lambda pending: self._election(pending, unclean),
             _election_outcomes,
         )
@@ -383,7 +384,9 @@ class Admin:
                 include_synonyms=synonyms,
             )
 
-        found = await self._by_resource(versions.DESCRIBE_CONFIGS, list(resources), body)
+        found = await self._by_resource(
+            versions.DESCRIBE_CONFIGS, several(Resource, resources), body
+        )
         return {
             resource: Settings(answer) if isinstance(answer, Outcome) else read_settings(answer)
             for resource, answer in found.items()
@@ -478,13 +481,13 @@ class Admin:
         A broker that is down, or does not answer within LOG_DIRS_TIMEOUT_MS, is left out.
         """
         cluster = await self.describe_cluster()
-        wanted = cluster.brokers.keys() if brokers is None else set(brokers)
+        wanted = cluster.brokers.keys() if brokers is None else set(several(int, brokers))
         nodes = [node for node in cluster.brokers.values() if node.id in wanted]
         topics = None
         if partitions is not None:
             topics = [
                 {"topic": topic, "partitions": numbers}
-                for topic, numbers in _by_topic(partitions).items()
+                for topic, numbers in _by_topic(several(TopicPartition, partitions)).items()
             ]
         body = request(versions.DESCRIBE_LOG_DIRS, topics=topics)
         answers = await asyncio.gather(

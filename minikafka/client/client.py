@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
+from minikafka.base.arguments import several
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
@@ -167,7 +168,7 @@ class Client:
 
     async def describe_topics(self, *names: str) -> list[TopicInfo]:
         """Return these topics, from the metadata of one broker. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
-        _, topics = await self._retries(lambda: self._metadata.describe(names))
+        _, topics = await self._retries(lambda: self._metadata.describe(several(str, names)))
         for info, error in topics:
             if error is not ErrorCode.NONE:
                 raise AnsweredError(error, info.name)
@@ -197,6 +198,8 @@ class Client:
         1 gzip, 2 snappy, 3 lz4, 4 zstd. A timestamp of -1 becomes the current time. A batch larger than
         `max.message.bytes` is split into halves. Raises NotProduced, which contains the number of acknowledged records.
         """
+        if isinstance(records, Record):
+            records = [records]
         chosen = await self._choose_partitions(topic, records, partition)
         wall_ms = self._clock.wall_ms()
         by_partition: defaultdict[int, list[Record]] = defaultdict(list)
@@ -415,7 +418,8 @@ class Client:
         if isinstance(start, Mapping):
             positions = dict(start)
         elif isinstance(start, int):
-            numbers = partitions or await self._partition_numbers(topic)
+            chosen = [] if partitions is None else several(int, partitions)
+            numbers = chosen or await self._partition_numbers(topic)
             positions = dict.fromkeys(numbers, start)
         else:
             positions = await self.list_offsets(topic, start, partitions)
@@ -466,7 +470,8 @@ class Client:
         A time is in Unix ms; the offset is -1 if every record is older. The latest offset is the high watermark.
         """
         timestamp = {"earliest": -2, "latest": -1}[at] if isinstance(at, str) else at
-        numbers = list(partitions or await self._partition_numbers(topic))
+        chosen = [] if partitions is None else several(int, partitions)
+        numbers = chosen or await self._partition_numbers(topic)
         outcomes = await asyncio.gather(
             *(self._list_offset(TopicPartition(topic, n), timestamp) for n in numbers),
             return_exceptions=True,

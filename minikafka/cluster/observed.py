@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
+from minikafka.base.arguments import several
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng
@@ -91,6 +92,7 @@ class ObservedCluster:
 
         Raises ClusterError after `timeout_ms`, or after about a second if no broker knows the topic.
         """
+        brokers = None if brokers is None else several(int, brokers)
         known = {tp.topic for tp in (await self.state()).partitions}
         if topic not in known and not await self._brokers_know(TopicPartition(topic, 0)):
             raise ClusterError(f"there is no topic {topic}", f"minikafka topics create {topic}")

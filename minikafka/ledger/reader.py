@@ -98,6 +98,8 @@ def _parsed_lines(texts: Iterable[bytes]) -> Iterator[Line]:
 
 def read_all(directories: Iterable[str | Path], mentioning: str = "") -> list[Line]:
     """Read the ledgers of several brokers and return the merged lines (see `merged`)."""
+    if isinstance(directories, str | Path):
+        directories = [directories]
     return merged([read(directory, mentioning) for directory in directories])
 
 

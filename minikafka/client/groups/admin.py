@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from minikafka.base.arguments import several
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import Node, TopicPartition
@@ -90,7 +91,7 @@ class GroupAdmin:
 
         Raises KafkaError if a broker does not answer, because the groups of this broker would be missing.
         """
-        found = await self._retries(partial(self._list, states))
+        found = await self._retries(partial(self._list, several(str, states)))
         return sorted(g for g in found if g.protocol_type in (PROTOCOL_TYPE, ""))
 
     async def _list(self, states: Sequence[str]) -> set[GroupListing]:
@@ -150,8 +151,10 @@ class GroupAdmin:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the committed offsets of these partitions (None: all partitions). Raises KafkaError."""
 
+        wanted = None if partitions is None else several(TopicPartition, partitions)
+
         async def attempt(coordinator: Coordinator) -> dict[TopicPartition, OffsetAndMetadata]:
-            body = fetch_request(group, partitions)
+            body = fetch_request(group, wanted)
             return read_committed(await coordinator.call(versions.OFFSET_FETCH, body))
 
         return await self._with_coordinator(group, attempt)
@@ -185,8 +188,10 @@ class GroupAdmin:
         group, such as GROUP_ID_NOT_FOUND.
         """
 
+        wanted = several(TopicPartition, partitions)
+
         async def attempt(coordinator: Coordinator) -> dict[TopicPartition, Outcome]:
-            body = delete_request(group, partitions)
+            body = delete_request(group, wanted)
             response = await coordinator.call(versions.OFFSET_DELETE, body)
             code = error_code(response.error_code)
             if code is not ErrorCode.NONE:
@@ -224,7 +229,7 @@ class GroupAdmin:
 
         The request is sent again for groups whose coordinator has moved.
         """
-        wanted = list(dict.fromkeys(groups))
+        wanted = list(dict.fromkeys(several(str, groups)))
         found: dict[str, Outcome] = {}
 
         async def attempt() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
+from minikafka.base.arguments import several
 from minikafka.base.errors import ConfigError, ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.client.groups.protocol import (
@@ -243,6 +244,7 @@ def is_cooperative(assignors: Iterable[Assignor]) -> bool:
 
 def choose_assignors(names: Sequence[str]) -> list[Assignor]:
     """Return the assignors with these names. Raises ConfigError for an unknown name or an empty list."""
+    names = several(str, names)
     unknown = [name for name in names if name not in ASSIGNORS]
     if unknown or not names:
         known = ", ".join(ASSIGNORS)

@@ -16,6 +16,7 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
+from minikafka.base.arguments import several
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
@@ -151,7 +152,7 @@ class GroupConsumer:
     def subscribe(self, topics: Topics) -> None:
         """Change the subscription to these topics, or to the topics whose whole name matches a pattern."""
         self._pattern = topics if isinstance(topics, re.Pattern) else None
-        self._topics = [] if isinstance(topics, re.Pattern) else sorted(set(topics))
+        self._topics = [] if isinstance(topics, re.Pattern) else sorted(set(several(str, topics)))
         self._metadata_due = 0
         self._member.membership.request_rejoin("the subscription has changed")
         self._wake()
@@ -262,7 +263,7 @@ class GroupConsumer:
         self, *partitions: TopicPartition
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the committed offsets; partitions without a committed offset are left out. Raises KafkaError."""
-        return await self._commits.committed(partitions)
+        return await self._commits.committed(several(TopicPartition, partitions))
 
     async def close(self) -> None:
         """Commit the processed records if automatic commits are enabled, then leave the group.

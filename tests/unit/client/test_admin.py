@@ -13,7 +13,7 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.client import Client, NewTopic, Outcome, admin
+from minikafka.client import Client, NewTopic, Outcome, Record, admin
 from minikafka.client.admin_results import ConfigSource, Resource, ResourceType
 from minikafka.wire import versions
 
@@ -321,3 +321,25 @@ async def test_alter_reassignments_without_partitions_sends_no_request(
 ) -> None:
     assert await client.admin.alter_reassignments({}) == {}
     assert cluster.requests == []
+
+
+async def test_single_name_in_place_of_a_list_is_one_topic(
+    cluster: Scripted, client: Client
+) -> None:
+    await client.create_topics(NewTopic("t-1", 1, 1))
+    assert list(await client.admin.describe_topics("t-1")) == ["t-1"]
+    _, topics = await client.admin.describe("t-1")
+    assert [topic.name for topic in topics] == ["t-1"]
+    assert list(await client.admin.create_topics(NewTopic("u", 1, 1))) == ["u"]
+    assert list(await client.admin.delete_topics("u")) == ["u"]
+    await client.produce("t-1", Record(value=b"v"))
+    assert await client.list_offsets("t-1", "latest", 0) == {0: 1}
+    for call in (
+        lambda: client.admin.create_topics("t"),
+        lambda: client.admin.elect_leaders("t-0"),
+        lambda: client.admin.list_reassignments(["t-0"]),
+        lambda: client.admin.describe_configs("t"),
+        lambda: client.describe_topics(["t"]),
+    ):
+        with pytest.raises(TypeError, match="or a list of these, got"):
+            await call()

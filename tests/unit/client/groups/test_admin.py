@@ -10,7 +10,7 @@ from support.stub_groups import StubGroups
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.client import Client, OffsetAndMetadata, Outcome
+from minikafka.client import Client, GroupSettings, OffsetAndMetadata, Outcome
 from minikafka.client.groups.admin import GroupListing
 from minikafka.client.groups.protocol import Assignment, encode_assignment
 from minikafka.wire import versions
@@ -46,6 +46,23 @@ async def test_consumer_groups_of_all_brokers_are_listed_in_order(
     ]
     cluster.failures[versions.LIST_GROUPS].append(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert len(await client.groups.list_groups()) == 2
+
+
+async def test_single_name_is_one_group_and_a_single_partition_one_partition(
+    cluster: StubGroups, client: Client
+) -> None:
+    assert list(await client.groups.describe("g-x")) == ["g-x"]
+    assert list(await client.groups.delete("g-x")) == ["g-x"]
+    assert await client.groups.list_groups("Stable") == []
+    cluster.committed = {T0: OffsetAndMetadata(7)}
+    assert list(await client.groups.offsets("g", T0)) == [T0]
+    assert list(await client.groups.delete_offsets("g", T0)) == [T0]
+    consumer = client.group_consumer("g", "events")
+    assert consumer._topics == ["events"]
+    assert GroupSettings(assignors="range").assignors == "range"
+    await consumer.close()
+    with pytest.raises(TypeError, match="expected TopicPartition"):
+        await client.groups.offsets("g", ["t-0"])
 
 
 async def test_groups_are_described_with_the_partitions_of_their_members(
