@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import File, Storage
 from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
 from minikafka.log.index_files import ALL, NOTHING, Checked, read_checked, read_entries
 from minikafka.log.producers import SUFFIX as SNAPSHOT
-from minikafka.log.stand_ins import UnmadeFile
+from minikafka.log.stand_ins import UnmadeFile, create_files, undone
 from minikafka.record.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -123,15 +121,11 @@ class Segment:
     ) -> Segment:
         """Create an empty segment; replace the files of an earlier segment with the same base offset."""
         segment = cls(storage, directory, base_offset, start, interval)
-        try:
+        with undone(segment.delete):
             segment.file.truncate(0)
             segment._use(OffsetIndex(), TimeIndex())
             segment.write_index_files(sealed=False)
-            return segment
-        except StorageFailed:
-            with suppress(StorageFailed):
-                segment.delete()
-            raise
+        return segment
 
     @classmethod
     def first(
@@ -143,10 +137,7 @@ class Segment:
         made: Callable[[], None],
         start: int = 0,
     ) -> Segment:
-        """Return the first segment of an empty log. The segment has no files yet.
-
-        The first batch creates the files. `made` is called after that.
-        """
+        """Return the first segment of an empty log. The first batch creates its files, then `made` is called."""
         segment = cls(storage, directory, base_offset, start, interval, made)
         segment._use(OffsetIndex(), TimeIndex())
         segment._entries_on_disk = _NO_ENTRIES
@@ -159,19 +150,8 @@ class Segment:
 
     def _make_files(self, made: Callable[[], None]) -> File:
         """Create the log file and the index files, which Kafka's tools expect; return the log file."""
-        file = self.storage.open(self.path(LOG), create=True)
-        try:
-            for suffix in (INDEX, TIME_INDEX):
-                self.storage.open(self.path(suffix), create=True).close()
-            made()
-        except StorageFailed:
-            with suppress(StorageFailed):
-                file.close()
-                for path in self.paths():
-                    self.storage.remove(path)
-            raise
-        self.file = file
-        return file
+        self.file = create_files(self.storage, self.paths(), made)
+        return self.file
 
     def make(self) -> None:
         """Create the files of the segment if they do not exist. Raises StorageFailed, and then leaves no file."""

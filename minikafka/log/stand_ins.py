@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from minikafka.base.errors import StorageFailed
-from minikafka.base.ports import Buffer, File
+from minikafka.base.ports import Buffer, File, Storage
 
 
 class UnmadeFile:
@@ -80,3 +81,31 @@ class RefusingFile:
     def close(self) -> None:
         """Close the replaced file."""
         self._file.close()
+
+
+def create_files(storage: Storage, paths: Sequence[str], made: Callable[[], None]) -> File:
+    """Create empty files, then call `made`; return the last file, open. Raises StorageFailed, and leaves no file."""
+    *others, last = paths
+    file = storage.open(last, create=True)
+
+    def remove() -> None:
+        file.close()
+        for path in paths:
+            storage.remove(path)
+
+    with undone(remove):
+        for path in others:
+            storage.open(path, create=True).close()
+        made()
+    return file
+
+
+@contextmanager
+def undone(undo: Callable[[], None]) -> Iterator[None]:
+    """Return a context manager. If the `with` body raises StorageFailed, call `undo` before the error is raised."""
+    try:
+        yield
+    except StorageFailed:
+        with suppress(StorageFailed):
+            undo()
+        raise
