@@ -16,6 +16,7 @@ import click
 from minikafka.base.errors import KafkaError
 from minikafka.base.keys import unknown_key
 from minikafka.base.throttle_keys import THROTTLES
+from minikafka.cli import completion
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.group import Group
@@ -43,8 +44,20 @@ def _resource(command: Callable[..., None]) -> Callable[..., None]:
     The user must give exactly one of these options. The command receives it as the argument `resource`.
     """
 
-    @click.option("-t", "--topic", metavar="TOPIC", help="Settings of this topic.")
-    @click.option("--broker", type=click.IntRange(0), metavar="ID", help="Settings of this broker.")
+    @click.option(
+        "-t",
+        "--topic",
+        metavar="TOPIC",
+        help="Settings of this topic.",
+        shell_complete=completion.topics,
+    )
+    @click.option(
+        "--broker",
+        type=click.IntRange(0),
+        metavar="ID",
+        help="Settings of this broker.",
+        shell_complete=completion.brokers,
+    )
     @click.option("--brokers-default", is_flag=True, help="Settings that apply to every broker.")
     @wraps(command)
     def with_resource(

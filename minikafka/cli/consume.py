@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.cli import completion
 from minikafka.cli.consume_group import Session
 from minikafka.cli.consume_topic import Reading
 from minikafka.cli.execution import run_with_client
@@ -60,6 +61,7 @@ def _columns(context: click.Context, option: click.Parameter, text: str | None) 
     "-g",
     "--group",
     metavar="GROUP",
+    shell_complete=completion.groups,
     help="Read as a member of this consumer group, which shares the partitions and commits.",
 )
 @click.option(
@@ -79,6 +81,9 @@ def _columns(context: click.Context, option: click.Parameter, text: str | None) 
     help="Where to start in each partition: beginning (default), end, offset N, -N (the last N records), "
     "+N (without the first N) or s@TIME. Where to stop: e@TIME, before the first record of that time, or "
     "FROM:TO, before offset TO. A start and a stop can be combined: -o s@TIME -o e@TIME.",
+)
+@click.option(
+    "--from-beginning", is_flag=True, help="Same as -o beginning, as in Kafka's console consumer."
 )
 @click.option(
     "-e", "--exit", "until_end", is_flag=True, help="Stop at the current end of each partition."
@@ -119,6 +124,7 @@ def consume(
     group: str | None,
     partition: int | None,
     where: Range,
+    from_beginning: bool,
     until_end: bool,
     count: int | None,
     layout: str | None,
@@ -139,6 +145,8 @@ def consume(
     committed every few seconds and when the command ends. Lines on standard error show which partitions are
     assigned and revoked (-q: none).
     """
+    if from_beginning and where.start != "earliest":
+        raise click.UsageError("--from-beginning and -o name different places to start")
     write = _writer(layout, key_delimiter, columns, as_json)
     if sys.stdout is None:
         raise MinikafkaError("standard output is closed: the records cannot be printed")

@@ -1,39 +1,47 @@
-"""`kill`, `pause`, `resume`: faults of single brokers, to see how the cluster reacts."""
+"""`kill`, `pause`, `resume`: faults of single processes, to see how the cluster reacts."""
 
 from __future__ import annotations
 
 import click
 
+from minikafka.cli.completion import ZOOKEEPER
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
 from minikafka.cli.options import data_option, timeout_option
+from minikafka.cli.process_argument import ProcessName, process_argument, shown
 
 
-@click.command()
-@click.argument("broker_id", type=int, metavar="ID")
+@click.command(short_help="Kill a broker or ZooKeeper.")
+@process_argument
 @data_option
 @timeout_option
-def kill(broker_id: int, data: str | None) -> None:
-    """Kill the broker ID with SIGKILL, so that it neither hands over its leaderships nor closes its files."""
-    run(find_cluster(data).kill(broker_id))
-    click.echo(f"broker {broker_id} was killed", err=True)
+def kill(process: ProcessName, data: str | None) -> None:
+    """Kill the broker ID, or ZooKeeper, with SIGKILL.
+
+    A broker then neither hands over its leaderships nor closes its files.
+    """
+    found = find_cluster(data)
+    run(found.kill_zookeeper() if process == ZOOKEEPER else found.kill(int(process)))
+    click.echo(f"{shown(process)} was killed", err=True)
 
 
-@click.command()
-@click.argument("broker_id", type=int, metavar="ID")
+@click.command(short_help="Pause a broker or ZooKeeper.")
+@process_argument
 @data_option
 @timeout_option
-def pause(broker_id: int, data: str | None) -> None:
-    """Pause the broker ID with SIGSTOP: it keeps its connections and answers nothing."""
-    run(find_cluster(data).pause(broker_id))
-    click.echo(f"broker {broker_id} is paused", err=True)
+def pause(process: ProcessName, data: str | None) -> None:
+    """Pause the broker ID, or ZooKeeper, with SIGSTOP: it keeps its connections and answers nothing."""
+    found = find_cluster(data)
+    run(found.pause_zookeeper() if process == ZOOKEEPER else found.pause(int(process)))
+    click.echo(f"{shown(process)} is paused", err=True)
 
 
-@click.command()
-@click.argument("broker_id", type=int, metavar="ID")
+@click.command(short_help="Let a paused process continue.")
+@process_argument
 @data_option
 @timeout_option
-def resume(broker_id: int, data: str | None) -> None:
-    """Let the paused broker ID continue, with SIGCONT."""
-    run(find_cluster(data).resume(broker_id))
-    click.echo(f"broker {broker_id} continues", err=True)
+def resume(process: ProcessName, data: str | None) -> None:
+    """Let the paused broker ID, or ZooKeeper, continue, with SIGCONT."""
+    found = find_cluster(data)
+    run(found.resume_zookeeper() if process == ZOOKEEPER else found.resume(int(process)))
+    click.echo(f"{shown(process)} continues", err=True)

@@ -16,6 +16,7 @@ import click
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.meanings import meaning
 from minikafka.base.model import TopicPartition
+from minikafka.cli import completion
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.group import Group
@@ -196,6 +197,7 @@ topic_scope_option = click.option(
     callback=parse_scopes,
     metavar="TOPIC[:N,…]",
     help="A topic, or some of its partitions; may be repeated.",
+    shell_complete=completion.topics,
 )
 
 
@@ -306,7 +308,7 @@ def _plan_rows(plan: Mapping[str, Mapping[TopicPartition, int]]) -> list[dict[st
 
 
 @groups.command("delete-offsets", short_help="Delete committed offsets of a group.")
-@click.argument("group")
+@click.argument("group", shell_complete=completion.groups)
 @topic_scope_option
 @bootstrap_option
 @data_option

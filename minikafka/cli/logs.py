@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from minikafka.cli.completion import ZOOKEEPER
 from minikafka.cli.find_cluster import data_directory
 from minikafka.cli.options import data_option
+from minikafka.cli.process_argument import ProcessName, ProcessType
 
 if TYPE_CHECKING:
     from minikafka.cluster.directory import ClusterDirectory
@@ -33,15 +35,15 @@ class Line(NamedTuple):
 
 
 @click.command()
-@click.argument("broker_id", type=int, metavar="[ID]", required=False)
+@click.argument("process", type=ProcessType(), metavar="[ID|zookeeper]", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Print new lines as they are written.")
 @data_option
-def logs(broker_id: int | None, follow: bool, data: str | None) -> None:
-    """Print the log of the broker ID, or the logs of all brokers and of ZooKeeper in order of time."""
+def logs(process: ProcessName | None, follow: bool, data: str | None) -> None:
+    """Print the log of the broker ID or of ZooKeeper, or the logs of all processes in order of time."""
     from minikafka.cluster.directory import ClusterDirectory
 
     directory = ClusterDirectory(Path(data_directory(data)))
-    reader = LogReader(directory, broker_id)
+    reader = LogReader(directory, process)
     for line in heapq.merge(
         *(log.new_lines() for log in reader.logs()), key=lambda line: line.time
     ):
@@ -93,18 +95,20 @@ class Log:
 
 
 class LogReader:
-    """The logs of one broker, or of all brokers and ZooKeeper, including brokers that are added later."""
+    """The log of one process, or the logs of all brokers and ZooKeeper, including brokers that are added later."""
 
-    def __init__(self, directory: ClusterDirectory, broker_id: int | None) -> None:
+    def __init__(self, directory: ClusterDirectory, process: ProcessName | None) -> None:
         self._directory = directory
-        self._broker_id = broker_id
+        self._process = process
         self._logs: dict[str, Log] = {}
 
     def logs(self) -> Sequence[Log]:
         """Return the logs to show. Raises ClusterError if the cluster or the broker does not exist."""
         record = self._directory.read_existing()
-        if self._broker_id is not None:
-            names = [f"broker-{record.broker(self._broker_id).id}"]
+        if self._process == ZOOKEEPER:
+            names = [ZOOKEEPER]
+        elif self._process is not None:
+            names = [f"broker-{record.broker(int(self._process)).id}"]
         else:
             names = [*(f"broker-{broker.id}" for broker in record.brokers), "zookeeper"]
         for name in names:
@@ -113,4 +117,4 @@ class LogReader:
 
     def shown(self, line: Line) -> str:
         """Return the text to print for a line; it begins with the process name if several logs are shown."""
-        return line.text if self._broker_id is not None else f"{line.name} | {line.text}"
+        return line.text if self._process is not None else f"{line.name} | {line.text}"

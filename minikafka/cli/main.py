@@ -14,6 +14,7 @@ import sys
 from typing import Final, NamedTuple, NoReturn, TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.cli.group import Group, nearest
@@ -31,12 +32,12 @@ class _Entry(NamedTuple):
 _COMMANDS: Final = {
     "up": _Entry("processes", "Start a cluster that keeps running."),
     "down": _Entry("processes", "Stop all brokers and the managed ZooKeeper; keep the data."),
-    "start": _Entry("processes", "Start one broker that is down."),
-    "stop": _Entry("processes", "Stop one broker after it has handed over its leaderships."),
+    "start": _Entry("processes", "Start one broker, or ZooKeeper, that is down."),
+    "stop": _Entry("processes", "Stop one broker after its leaderships have moved, or ZooKeeper."),
     "restart": _Entry("restart", "Restart brokers, so that they read their configuration."),
-    "kill": _Entry("faults", "Kill one broker with SIGKILL."),
-    "pause": _Entry("faults", "Pause one broker with SIGSTOP."),
-    "resume": _Entry("faults", "Let a paused broker continue."),
+    "kill": _Entry("faults", "Kill one broker, or ZooKeeper, with SIGKILL."),
+    "pause": _Entry("faults", "Pause one broker, or ZooKeeper, with SIGSTOP."),
+    "resume": _Entry("faults", "Let a paused broker, or ZooKeeper, continue."),
     "status": _Entry("status", "Show processes, controller and partitions."),
     "logs": _Entry("logs", "Print what the brokers and ZooKeeper have logged."),
     "broker": _Entry("broker", "Run one broker in the foreground."),
@@ -44,6 +45,7 @@ _COMMANDS: Final = {
     "reassign": _Entry("reassign", "Move partitions to other brokers."),
     "elect": _Entry("elect", "Elect leaders of partitions."),
     "cluster": _Entry("cluster", "Describe the cluster, or check its health."),
+    "log-dirs": _Entry("log_dirs", "Show the log directories of brokers and their replicas."),
     "configs": _Entry("configs", "Show and change settings of topics and brokers."),
     "groups": _Entry("groups", "Show consumer groups and their lag, reset offsets."),
     "produce": _Entry("produce", "Send each line of standard input as a record."),
@@ -70,9 +72,20 @@ class _Commands(Group):
         entry = _COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        command = getattr(importlib.import_module(f"minikafka.cli.{entry.module}"), cmd_name)
+        module = importlib.import_module(f"minikafka.cli.{entry.module}")
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin with `incomplete`. Click's own method would import every command."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(name, help=entry.summary)
+            for name, entry in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
 
     def suggestions(self, ctx: click.Context, name: str) -> list[str]:
         """Return commands similar to `name`; if there are none, return similar subcommands."""

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import click
 
+from minikafka.cli import completion
+
 _TIME_LIMIT: Final = f"{__name__}.time_limit"
 
 
@@ -65,8 +67,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def topic_argument(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command with the argument TOPIC (or `-t TOPIC`), which is passed as `topic`."""
 
-    @click.argument("topic", required=False)
-    @click.option("-t", "--topic", "named", metavar="TOPIC", help="Same as TOPIC.")
+    @click.argument("topic", required=False, shell_complete=completion.topics)
+    @click.option(
+        "-t",
+        "--topic",
+        "named",
+        metavar="TOPIC",
+        help="Same as TOPIC.",
+        shell_complete=completion.topics,
+    )
     @wraps(command)
     def with_topic(topic: str | None, named: str | None, **rest: object) -> None:
         if (topic is None) == (named is None):
@@ -80,7 +89,12 @@ def topics_argument(*, required: bool) -> Callable[[Callable[..., None]], Callab
     """Return a decorator that adds the argument TOPIC… (or repeated `-t TOPIC`), which is passed as `topics`."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
-        @click.argument("words", nargs=-1, metavar="TOPIC…" if required else "[TOPIC]…")
+        @click.argument(
+            "words",
+            nargs=-1,
+            metavar="TOPIC…" if required else "[TOPIC]…",
+            shell_complete=completion.topics,
+        )
         @click.option(
             "-t",
             "--topic",
@@ -88,6 +102,7 @@ def topics_argument(*, required: bool) -> Callable[[Callable[..., None]], Callab
             multiple=True,
             metavar="TOPIC",
             help="Same as TOPIC; may be repeated.",
+            shell_complete=completion.topics,
         )
         @wraps(command)
         def with_topics(words: tuple[str, ...], named: tuple[str, ...], **rest: object) -> None:
@@ -103,7 +118,7 @@ def topics_argument(*, required: bool) -> Callable[[Callable[..., None]], Callab
 def groups_argument(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command with GROUP… (or `-g GROUP`) and `--all-groups`, passed as `groups` and `all_groups`."""
 
-    @click.argument("words", nargs=-1, metavar="[GROUP]…")
+    @click.argument("words", nargs=-1, metavar="[GROUP]…", shell_complete=completion.groups)
     @click.option(
         "-g",
         "--group",
@@ -111,6 +126,7 @@ def groups_argument(command: Callable[..., None]) -> Callable[..., None]:
         multiple=True,
         metavar="GROUP",
         help="Same as GROUP; may be repeated.",
+        shell_complete=completion.groups,
     )
     @click.option("--all-groups", is_flag=True, help="All consumer groups.")
     @wraps(command)

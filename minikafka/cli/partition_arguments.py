@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from minikafka.base.model import TopicPartition
+from minikafka.cli import completion
 from minikafka.cli.placement import given_partitions, once, parse_partition
 from minikafka.cli.topic_errors import unknown_topics
 
@@ -35,10 +36,26 @@ def partition_or_group(command: Callable[..., None]) -> Callable[..., None]:
     argument that was not given is None.
     """
 
-    @click.argument("named", metavar="[TOPIC-PARTITION]", required=False)
-    @click.option("-t", "--topic", metavar="TOPIC", help="Topic of the partition.")
+    @click.argument(
+        "named",
+        metavar="[TOPIC-PARTITION]",
+        required=False,
+        shell_complete=completion.partitions,
+    )
+    @click.option(
+        "-t",
+        "--topic",
+        metavar="TOPIC",
+        help="Topic of the partition.",
+        shell_complete=completion.topics,
+    )
     @click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Its number.")
-    @click.option("--group", metavar="GROUP", help="A consumer group instead of a partition.")
+    @click.option(
+        "--group",
+        metavar="GROUP",
+        help="A consumer group instead of a partition.",
+        shell_complete=completion.groups,
+    )
     @wraps(command)
     def with_partition(
         named: str | None,
@@ -75,7 +92,9 @@ def partitions_argument(command: Callable[..., None]) -> Callable[..., None]:
     `-t TOPIC` without `-p` means all partitions of the topic.
     """
 
-    @click.argument("words", nargs=-1, metavar="[TOPIC-PARTITION]…")
+    @click.argument(
+        "words", nargs=-1, metavar="[TOPIC-PARTITION]…", shell_complete=completion.partitions
+    )
     @click.option(
         "-t",
         "--topic",
@@ -83,6 +102,7 @@ def partitions_argument(command: Callable[..., None]) -> Callable[..., None]:
         multiple=True,
         metavar="TOPIC",
         help="Topic of the --partition; without --partition, all its partitions. May be repeated.",
+        shell_complete=completion.topics,
     )
     @click.option(
         "-p",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.cli import completion
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_running_cluster
 from minikafka.cli.group import Group
@@ -42,7 +43,7 @@ def plan() -> None:
 
 
 @plan.command("kill-broker")
-@click.argument("broker_id", type=int, metavar="ID")
+@click.argument("broker_id", type=int, metavar="ID", shell_complete=completion.brokers)
 @data_option
 @timeout_option
 @verbose_option

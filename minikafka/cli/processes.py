@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from minikafka.cli.completion import ZOOKEEPER
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
 from minikafka.cli.options import (
@@ -18,6 +19,7 @@ from minikafka.cli.options import (
     time_limit,
     timeout_option,
 )
+from minikafka.cli.process_argument import ProcessName, process_argument, shown
 
 if TYPE_CHECKING:
     from minikafka.base.errors import KafkaError
@@ -237,26 +239,31 @@ def down(data: str | None) -> None:
     click.echo(f"{found.directory.path}: all processes have stopped", err=True)
 
 
-@click.command()
-@click.argument("broker_id", type=int, metavar="ID")
+@click.command(short_help="Start a broker or ZooKeeper.")
+@process_argument
 @data_option
 @timeout_option
-def start(broker_id: int, data: str | None) -> None:
-    """Start the broker ID with its former ports and data, and wait until it serves clients."""
+def start(process: ProcessName, data: str | None) -> None:
+    """Start the broker ID, or ZooKeeper, with its former ports and data, and wait until it serves clients."""
     from minikafka.cluster.directory import HOST
 
     found = find_cluster(data)
-    run(found.start(broker_id, timeout_ms=start_timeout_ms()), late=_LATE)
-    click.echo(
-        f"broker {broker_id} serves on {HOST}:{found.record.broker(broker_id).port}", err=True
-    )
+    if process == ZOOKEEPER:
+        run(found.start_zookeeper())
+        address = found.zookeeper
+    else:
+        broker_id = int(process)
+        run(found.start(broker_id, timeout_ms=start_timeout_ms()), late=_LATE)
+        address = f"{HOST}:{found.record.broker(broker_id).port}"
+    click.echo(f"{shown(process)} serves on {address}", err=True)
 
 
-@click.command()
-@click.argument("broker_id", type=int, metavar="ID")
+@click.command(short_help="Stop a broker or ZooKeeper.")
+@process_argument
 @data_option
 @timeout_option
-def stop(broker_id: int, data: str | None) -> None:
-    """Stop the broker ID after it has handed over its leaderships (controlled shutdown)."""
-    run(find_cluster(data).stop(broker_id))
-    click.echo(f"broker {broker_id} has stopped", err=True)
+def stop(process: ProcessName, data: str | None) -> None:
+    """Stop the broker ID after it has handed over its leaderships (controlled shutdown), or stop ZooKeeper."""
+    found = find_cluster(data)
+    run(found.stop_zookeeper() if process == ZOOKEEPER else found.stop(int(process)))
+    click.echo(f"{shown(process)} has stopped", err=True)

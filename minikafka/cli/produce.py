@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.cli import completion
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import bootstrap_option, data_option, timeout_option
@@ -46,8 +47,17 @@ def _parse_headers(
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("words", nargs=-1, metavar="TOPIC [FILE]…")
-@click.option("-t", "--topic", "named", metavar="TOPIC", help="Same as TOPIC.")
+@click.argument(
+    "words", nargs=-1, metavar="TOPIC [FILE]…", shell_complete=completion.topic_then_files
+)
+@click.option(
+    "-t",
+    "--topic",
+    "named",
+    metavar="TOPIC",
+    help="Same as TOPIC.",
+    shell_complete=completion.topics,
+)
 @click.option(
     "-p",
     "--partition",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import click
 
-from minikafka.cli import placement
+from minikafka.cli import completion, placement
 from minikafka.cli.execution import fail_unless, run, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers, cluster_options, zookeeper_servers
 from minikafka.cli.options import EXISTING_FILE, bootstrap_option, data_option, json_option
@@ -54,7 +54,13 @@ class _Reassign(click.Command):
 @click.option("--list", "list_", is_flag=True, help="Show all moves in progress.")
 @click.option("--cancel", is_flag=True, help="Cancel moves: return to the original replicas.")
 @click.option("--generate", is_flag=True, help="Propose a plan for --topics over --brokers.")
-@click.option("--topics", "spread", metavar="A,B", help="With --generate: topics to spread.")
+@click.option(
+    "--topics",
+    "spread",
+    metavar="A,B",
+    help="With --generate: topics to spread.",
+    shell_complete=completion.topic_lists,
+)
 @click.option("--brokers", metavar="1,2,3", help="With --generate: brokers to use (default: all).")
 @click.option(
     "--throttle",

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from minikafka.cli.completion import ZOOKEEPER
 from minikafka.cli.execution import run
 from minikafka.cli.options import config_option, data_option, time_limit, timeout_option
+from minikafka.cli.process_argument import ProcessName, ProcessType
 
 if TYPE_CHECKING:
     from minikafka.cluster.local import LocalCluster
@@ -20,7 +22,7 @@ NAMING_MS: Final = 1_000
 
 
 @click.command()
-@click.argument("broker_ids", nargs=-1, type=int, metavar="[ID]…")
+@click.argument("names", nargs=-1, type=ProcessType(), metavar="[ID|zookeeper]…")
 @click.option(
     "--rolling",
     is_flag=True,
@@ -31,9 +33,9 @@ NAMING_MS: Final = 1_000
 @data_option
 @timeout_option
 def restart(
-    broker_ids: tuple[int, ...], rolling: bool, config: str | None, data: str | None
+    names: tuple[ProcessName, ...], rolling: bool, config: str | None, data: str | None
 ) -> None:
-    """Restart the brokers ID (default: all) with the current keys of cluster.toml.
+    """Restart the brokers ID (default: all) with the current keys of cluster.toml, or restart ZooKeeper.
 
     Without --rolling the brokers stop at the same time and hand over no leaderships. With
     --rolling each broker hands over its leaderships before it stops. The next broker is restarted when every
@@ -47,13 +49,26 @@ def restart(
     found = load_cluster_config(config)
     cluster = LocalCluster(data=data or found.data, config=found, attached=False)
     record = cluster.record
-    ids = list(dict.fromkeys(broker_ids)) or [broker.id for broker in record.brokers]
+    ids = [int(name) for name in dict.fromkeys(names) if name != ZOOKEEPER]
     for broker_id in ids:
         record.broker(broker_id)
+    if ZOOKEEPER in names:
+        run(_restart_zookeeper(cluster))
+    if not names:
+        ids = [broker.id for broker in record.brokers]
+    if not ids:
+        return
     if file is not None:
         with errors_name_file(file):
             cluster.configure(ids)
     run(_restart_rolling(cluster, ids) if rolling else _restart_together(cluster, ids))
+
+
+async def _restart_zookeeper(cluster: LocalCluster) -> None:
+    if cluster.zookeeper_process() is not None:
+        await cluster.stop_zookeeper()
+    await cluster.start_zookeeper()
+    click.echo("restarted: ZooKeeper", err=True)
 
 
 @contextmanager

@@ -54,12 +54,14 @@ topics.add_command(delete_records)
 @topics.command()
 @topic_argument
 @click.option(
+    "-p",
     "--partitions",
     type=click.IntRange(1),
     metavar="N",
     help="Number of partitions (default: the broker's num.partitions).",
 )
 @click.option(
+    "-r",
     "--replication-factor",
     type=click.IntRange(1),
     metavar="N",
@@ -170,6 +172,7 @@ def describe(
 @topics.command()
 @topic_argument
 @click.option(
+    "-p",
     "--partitions",
     type=click.IntRange(1),
     metavar="N",

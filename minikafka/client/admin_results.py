@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -96,15 +96,33 @@ class Settings:
     entries: tuple[Setting, ...] = ()
 
 
+class StoredReplica(NamedTuple):
+    """One replica in a log directory.
+
+    `offset_lag`: the offsets by which the log end is behind the high watermark. `is_future`: True if the replica is
+    being moved into this directory, and replaces the one in another directory at the end of the move.
+    """
+
+    tp: TopicPartition
+    size: int
+    offset_lag: int = 0
+    is_future: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """One log directory of a broker. `sizes`: bytes by partition. An unknown total or usable size is -1."""
+    """One log directory of a broker. An unknown total or usable size is -1."""
 
     path: str
     outcome: Outcome
-    sizes: Mapping[TopicPartition, int]
+    replicas: Sequence[StoredReplica]
     total_bytes: int
     usable_bytes: int
+
+    @property
+    def sizes(self) -> dict[TopicPartition, int]:
+        """Bytes by partition, without future replicas."""
+        return {replica.tp: replica.size for replica in self.replicas if not replica.is_future}
 
 
 def read_outcome(answer: Any) -> Outcome:
@@ -138,10 +156,16 @@ def _source(number: int) -> ConfigSource:
 
 def read_log_dir(found: Any) -> LogDir:
     """Return one log directory in a DescribeLogDirs response."""
-    sizes = {
-        TopicPartition(topic.name, partition.partition_index): partition.partition_size
+    replicas = tuple(
+        StoredReplica(
+            TopicPartition(topic.name, partition.partition_index),
+            partition.partition_size,
+            partition.offset_lag,
+            partition.is_future_key,
+        )
         for topic in found.topics
         for partition in topic.partitions
-        if not partition.is_future_key
-    }
-    return LogDir(found.log_dir, read_outcome(found), sizes, found.total_bytes, found.usable_bytes)
+    )
+    return LogDir(
+        found.log_dir, read_outcome(found), replicas, found.total_bytes, found.usable_bytes
+    )

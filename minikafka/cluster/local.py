@@ -22,10 +22,17 @@ from typing import Any, Final, TypeVar
 from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
-from minikafka.cluster.launcher import POLL_MS, Launcher
+from minikafka.cluster.launcher import DYING_MS, POLL_MS, Launcher
 from minikafka.cluster.observed import WAIT_MS, ObservedCluster
 from minikafka.cluster.plan import BROKERS_MAX, PORT_MAX, Request, check_number
-from minikafka.cluster.processes import end, identify, kill
+from minikafka.cluster.processes import (
+    ProcessId,
+    end,
+    identify,
+    is_paused,
+    kill,
+    wait_until_gone,
+)
 from minikafka.cluster.state import STATE_TIMEOUT_MS, ClusterState
 from minikafka.cluster.step_watch import find_blocked_broker
 from minikafka.cluster.temporary import TemporaryDirectory
@@ -269,11 +276,22 @@ class LocalCluster(ObservedCluster):
         return {broker_id: await call(broker_id) for broker_id in brokers}
 
     async def start_zookeeper(self) -> None:
-        """Start the managed ZooKeeper again, with its port and data."""
+        """Start the managed ZooKeeper again, with its port and data. Raises ClusterError if it already runs."""
         async with self.directory.locked(self._clock):
+            process = self.zookeeper_process()
+            if process is not None and not await wait_until_gone(process, self._clock, DYING_MS):
+                if is_paused(process):
+                    hint = "minikafka resume zookeeper lets it continue"
+                    raise ClusterError("ZooKeeper is paused (SIGSTOP), not down", hint)
+                raise ClusterError("ZooKeeper is already running")
             server = await self._launcher().spawn_zookeeper()
-            if server is not None:
-                await server.wait_until_serving()
+            if server is None:
+                raise self._no_zookeeper()
+            await server.wait_until_serving()
+
+    async def stop_zookeeper(self) -> None:
+        """Stop the managed ZooKeeper with SIGTERM; return when the process is gone."""
+        await end(self._running_zookeeper(), self._clock)
 
     def _launcher(self) -> Launcher:
         return Launcher(self.directory, self._running, self._request, self._clock, self._rng)
@@ -316,10 +334,28 @@ class LocalCluster(ObservedCluster):
 
     async def kill_zookeeper(self) -> None:
         """Kill the managed ZooKeeper with SIGKILL; return when the process is gone."""
+        await kill(self._running_zookeeper(), self._clock)
+
+    async def pause_zookeeper(self) -> None:
+        """Pause the managed ZooKeeper with SIGSTOP: it keeps its connections and does nothing."""
+        await self._running.set_paused(self._running_zookeeper(), True)
+
+    async def resume_zookeeper(self) -> None:
+        """Resume the paused ZooKeeper with SIGCONT."""
+        await self._running.set_paused(self._running_zookeeper(), False)
+
+    def _running_zookeeper(self) -> ProcessId:
+        """Return the process of the managed ZooKeeper. Raises ClusterError if there is none."""
         process = self.zookeeper_process()
         if process is None:
-            raise ClusterError(f"this cluster runs no ZooKeeper of its own at {self.zookeeper}")
-        await kill(process, self._clock)
+            raise self._no_zookeeper()
+        return process
+
+    def _no_zookeeper(self) -> ClusterError:
+        if self.record.managed:
+            return ClusterError("ZooKeeper is not running", "minikafka start zookeeper")
+        text = f"this cluster runs no ZooKeeper of its own: it uses {self.zookeeper}"
+        return ClusterError(text)
 
     async def hold(self, step: str, brokers: Collection[int] | None = None) -> None:
         """Make brokers block at a step, named `operation.step` (see `controller/steps.py`) or `broker.METHOD`.
@@ -452,8 +488,20 @@ class BlockingCluster:
         self._run(self._cluster.kill_zookeeper())
 
     def start_zookeeper(self) -> None:
-        """Start the managed ZooKeeper again, with its port and data."""
+        """Start the managed ZooKeeper again, with its port and data. Raises ClusterError if it already runs."""
         self._run(self._cluster.start_zookeeper())
+
+    def stop_zookeeper(self) -> None:
+        """Stop the managed ZooKeeper with SIGTERM; return when the process is gone."""
+        self._run(self._cluster.stop_zookeeper())
+
+    def pause_zookeeper(self) -> None:
+        """Pause the managed ZooKeeper with SIGSTOP: it keeps its connections and does nothing."""
+        self._run(self._cluster.pause_zookeeper())
+
+    def resume_zookeeper(self) -> None:
+        """Resume the paused ZooKeeper with SIGCONT."""
+        self._run(self._cluster.resume_zookeeper())
 
     def leader_of(self, topic: str, partition: int, timeout_ms: int = WAIT_MS) -> int:
         """Return the id of the partition's leader; wait while the partition has no leader."""

@@ -21,6 +21,7 @@ from minikafka.client.admin_results import (
     ResourceType,
     Setting,
     Settings,
+    StoredReplica,
 )
 from minikafka.client.probe import Probed
 
@@ -179,7 +180,11 @@ class ScriptedAdmin(Admin):
                 LogDir(
                     "/data",
                     DONE,
-                    {tp: size for (at, tp), size in self.sizes.items() if at == broker},
+                    [
+                        StoredReplica(tp, size)
+                        for (at, tp), size in self.sizes.items()
+                        if at == broker and (partitions is None or tp in partitions)
+                    ],
                     100,
                     50,
                 )

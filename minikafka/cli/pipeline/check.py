@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.cli import completion
 from minikafka.cli.find_cluster import data_directory
 from minikafka.cli.pipeline.launch import Launch, launch_options
 
@@ -36,7 +37,14 @@ _NOT_CHECKED: Final = 2
     metavar=HISTORY,
     help="What consumers read, in the same forms; may be repeated.",
 )
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Check only this topic.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Check only this topic.",
+    shell_complete=completion.topics,
+)
 @click.option("--output", metavar="DIR", help="Write all anomalies to DIR as Parquet; replaces it.")
 @launch_options
 def check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from minikafka.cli import completion
 from minikafka.cli.options import not_blank
 from minikafka.cli.pipeline.launch import (
     Launch,
@@ -15,8 +16,17 @@ from minikafka.cli.pipeline.launch import (
 
 
 @click.command(short_help="Copy topics to a topic, of this cluster or another.")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC…")
-@click.option("--to", required=True, metavar="TOPIC", callback=not_blank, help="Topic to write.")
+@click.argument(
+    "topics", nargs=-1, required=True, metavar="TOPIC…", shell_complete=completion.topics
+)
+@click.option(
+    "--to",
+    required=True,
+    metavar="TOPIC",
+    callback=not_blank,
+    shell_complete=completion.topics,
+    help="Topic to write.",
+)
 @click.option(
     "--from-bootstrap", metavar="HOST:PORT,…", help="Brokers to read from (default: --bootstrap)."
 )

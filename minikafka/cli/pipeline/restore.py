@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from minikafka.cli import completion
 from minikafka.cli.options import not_blank, topic_argument
 from minikafka.cli.pipeline.launch import Launch, launch_options
 
@@ -19,7 +20,13 @@ from minikafka.cli.pipeline.launch import Launch, launch_options
     callback=not_blank,
     help="Directory of the archive.",
 )
-@click.option("--to", metavar="TOPIC", callback=not_blank, help="Topic to write (default: TOPIC).")
+@click.option(
+    "--to",
+    metavar="TOPIC",
+    callback=not_blank,
+    shell_complete=completion.topics,
+    help="Topic to write (default: TOPIC).",
+)
 @click.option(
     "--append",
     is_flag=True,

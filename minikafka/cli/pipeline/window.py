@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import click
 
+from minikafka.cli import completion
 from minikafka.cli.options import not_blank, topics_argument
 from minikafka.cli.pipeline.launch import (
     Launch,
@@ -44,7 +45,13 @@ from minikafka.cli.pipeline.plot import plot_option
     help="Time field of JSON values, Unix ms or ISO 8601 (default: the record's timestamp).",
 )
 @click.option("--parquet", metavar="DIR", callback=not_blank, help="Write the windows as Parquet.")
-@click.option("--to", metavar="TOPIC", callback=not_blank, help="Write the windows as JSON.")
+@click.option(
+    "--to",
+    metavar="TOPIC",
+    callback=not_blank,
+    shell_complete=completion.topics,
+    help="Write the windows as JSON.",
+)
 @click.option(
     "--checkpoint",
     metavar="DIR",

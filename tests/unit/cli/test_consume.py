@@ -47,6 +47,7 @@ ALL = ["v0", "v1", "v2", "v3", "v4"]
     [
         ([], ALL),
         (["-o", "beginning"], ALL),
+        (["--from-beginning"], ALL),
         (["-o", "end"], []),
         (["-o", "3"], ALL[3:]),
         (["-o", "-2"], ALL[3:]),
@@ -148,6 +149,7 @@ def test_end_of_each_partition_is_reported_on_standard_error_unless_quiet() -> N
         (["-o", "9:5"], "ends before it begins"),
         (["-o", "s@5", "-o", "e@3"], "the time to stop is before the time to start"),
         (["-o", "1", "-o", "2"], "only one place to start"),
+        (["--from-beginning", "-o", "end"], "name different places to start"),
         (["-o", "99999999999999999999"], "is not an offset"),
         (["-f", "%y"], "'%y' is not a token: use one of %%"),
         (["-f", "half %"], "'%' is not a token"),

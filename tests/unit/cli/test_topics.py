@@ -42,6 +42,12 @@ def test_create_accepts_settings_and_a_replica_assignment(admin: ScriptedAdmin) 
     ]
 
 
+def test_create_and_alter_accept_short_options(admin: ScriptedAdmin) -> None:
+    assert call("create", "n", "-p", "3", "-r", "2").exit_code == 0
+    assert admin.created[0][1:3] == (3, 2)
+    assert call("alter", "t", "-p", "3").stdout == "Topic t has 3 partitions.\n"
+
+
 def test_topics_list_prints_names_as_lines_or_json(admin: ScriptedAdmin) -> None:
     assert call("list").stdout == "t\n"
     assert json.loads(call("list", "--json").stdout) == ["t"]

@@ -1,0 +1,164 @@
+"""`log-dirs`: show the log directories of brokers and the replicas in them, like kafka-log-dirs --describe.
+
+Exit code 1 if a broker does not answer, or if a named broker or topic does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.base.names import INTERNAL_TOPICS
+from minikafka.cli import placement
+from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.find_cluster import bootstrap_servers
+from minikafka.cli.options import (
+    bootstrap_option,
+    data_option,
+    json_option,
+    timeout_option,
+    topics_argument,
+)
+from minikafka.cli.topic_errors import unknown_topics
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from minikafka.client import Client
+    from minikafka.client.admin_results import LogDir, StoredReplica
+
+_VERSION: Final = 1
+"""Version of the JSON format."""
+
+Directories = Mapping[int, Sequence["LogDir"]]
+
+
+@click.command("log-dirs", short_help="Show the replicas in the log directories of brokers.")
+@topics_argument(required=False)
+@click.option("--brokers", metavar="1,2,3", help="Brokers to ask (default: all).")
+@bootstrap_option
+@data_option
+@timeout_option
+@json_option
+def log_dirs(
+    topics: tuple[str, ...],
+    brokers: str | None,
+    bootstrap: str | None,
+    data: str | None,
+    as_json: bool,
+) -> None:
+    """Show the log directories of all brokers, and the size of each replica in them.
+
+    With TOPIC, show only the replicas of these topics. The JSON of --json is that of kafka-log-dirs --describe.
+    """
+    chosen = placement.broker_list(brokers) if brokers else None
+
+    async def work(client: Client) -> tuple[Directories, list[int]]:
+        return await _read(client, topics, chosen)
+
+    found, silent = run_with_client(work, bootstrap_servers(bootstrap, data))
+    if as_json:
+        click.echo(json.dumps(as_json_object(found)))
+    else:
+        _print(found, folds_internal=not topics)
+    for broker in silent:
+        click.echo(f"minikafka: broker {broker} did not answer", err=True)
+    fail_unless(not silent)
+
+
+async def _read(
+    client: Client, topics: Sequence[str], brokers: Sequence[int] | None
+) -> tuple[Directories, list[int]]:
+    """Return the log directories by broker, and the ids of the brokers that did not answer. Raises KafkaError."""
+    admin = client.admin
+    alive = (await admin.describe_cluster()).brokers
+    unknown = [id_ for id_ in brokers or () if id_ not in alive]
+    if unknown:
+        text = f"there is no live broker {', '.join(map(str, unknown))}"
+        ids = ", ".join(map(str, sorted(alive)))
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{text}; the live brokers are {ids}")
+    partitions = None
+    if topics:
+        known = {topic.name: topic for topic in (await admin.describe(topics))[1]}
+        if missing := [name for name in topics if name not in known]:
+            raise unknown_topics(missing)
+        partitions = [
+            TopicPartition(topic.name, number)
+            for topic in known.values()
+            for number in topic.partitions
+        ]
+    found = await admin.describe_log_dirs(partitions, brokers)
+    asked = alive if brokers is None else brokers
+    return found, sorted(set(asked) - found.keys())
+
+
+def as_json_object(found: Directories) -> dict[str, Any]:
+    """Return the JSON object of Kafka's tool. An error is the name of its code, null without an error."""
+    return {
+        "version": _VERSION,
+        "brokers": [
+            {
+                "broker": broker,
+                "logDirs": [
+                    {
+                        "logDir": directory.path,
+                        "error": None if directory.outcome.ok else directory.outcome.code.name,
+                        "partitions": [
+                            {
+                                "partition": str(replica.tp),
+                                "size": replica.size,
+                                "offsetLag": replica.offset_lag,
+                                "isFuture": replica.is_future,
+                            }
+                            for replica in sorted(directory.replicas)
+                        ],
+                    }
+                    for directory in directories
+                ],
+            }
+            for broker, directories in sorted(found.items())
+        ],
+    }
+
+
+def _print(found: Directories, *, folds_internal: bool) -> None:
+    from rich.table import Table
+
+    from minikafka.cli.console import plain_console
+
+    table = Table("broker", "log directory", "replica", "size", "offset lag", box=None)
+    for broker, directories in sorted(found.items()):
+        name = str(broker)
+        for directory in directories:
+            _add_rows(table, name, directory, folds_internal=folds_internal)
+            name = ""
+    plain_console().print(table)
+
+
+def _add_rows(table: Table, broker: str, directory: LogDir, *, folds_internal: bool) -> None:
+    from minikafka.cli.progress import size
+
+    internal = INTERNAL_TOPICS if folds_internal else ()
+    folded = [replica for replica in directory.replicas if replica.tp.topic in internal]
+    rows = [
+        (str(one.tp) + (" (future)" if one.is_future else ""), size(one.size), str(one.offset_lag))
+        for one in sorted(set(directory.replicas) - set(folded))
+    ]
+    if folded:
+        total = sum(one.size for one in folded)
+        rows.append((f"{len(folded)} of internal topics", size(total), str(_largest_lag(folded))))
+    head = (broker, directory.path)
+    if not directory.outcome.ok:
+        rows.append((directory.outcome.code.name, "–", "–"))
+    for row in rows or [("no replicas", "–", "–")]:
+        table.add_row(*head, *row)
+        head = ("", "")
+
+
+def _largest_lag(replicas: Sequence[StoredReplica]) -> int:
+    return max(replica.offset_lag for replica in replicas)
