@@ -273,6 +273,21 @@ class BrokerConfig:
     producer_id_expiration_ms: int = key(
         INT, 86_400_000, "Time for which the sequence numbers of an idle producer are kept.", low=1
     )
+    minikafka_producer_ids_max: int = key(
+        INT,
+        250_000,
+        "Maximum number of producer ids whose sequence numbers a broker keeps, counted for each partition; a new one "
+        "takes about 180 bytes. If three quarters are reached, those that have been idle for the longest are forgotten "
+        "early. A leader that has reached the maximum refuses batches of new ids with LEADER_NOT_AVAILABLE.",
+        low=1,
+    )
+    minikafka_producer_ids_keep_ms: int = key(
+        INT,
+        600_000,
+        "Time after its last append for which a producer id is not forgotten early; must be longer than the time for "
+        "which producers retry (delivery.timeout.ms).",
+        low=0,
+    )
 
     # Replication.
     replica_lag_time_max_ms: int = key(

@@ -30,6 +30,10 @@ def _is_at_min_isr(partition: Partition) -> bool:
 MANAGER: Final[dict[str, tuple[str, Callable[[ReplicaManager, Led], int]]]] = {
     "PartitionCount": ("Partitions hosted.", lambda replicas, led: len(replicas.partitions)),
     "LeaderCount": ("Partitions that this broker leads.", lambda replicas, led: len(led)),
+    "ProducerIdCount": (
+        "Producer ids that this broker keeps, counted for each partition.",
+        lambda replicas, led: replicas.logs.producer_room.count,
+    ),
     "OfflineReplicaCount": (
         "Replicas in log directories that failed.",
         lambda replicas, led: len(replicas.logs.offline),

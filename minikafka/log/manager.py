@@ -22,6 +22,7 @@ from minikafka.log.checkpoints import LOG_START_OFFSETS
 from minikafka.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from minikafka.log.index_files import sync_files
 from minikafka.log.log import Log
+from minikafka.log.producer_table import ProducerRoom
 from minikafka.log.segment import DELETED, Segment
 from minikafka.log.segment import LOG as LOG_SUFFIX
 
@@ -58,6 +59,7 @@ class LogManager:
         self.clock = clock
         self.executor = executor
         self.logs: dict[TopicPartition, Log] = {}
+        self.producer_room = ProducerRoom(config.minikafka_producer_ids_max)
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.offline: set[TopicPartition] = set()
         self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
@@ -116,6 +118,7 @@ class LogManager:
                         f"{tp} is both in {self.logs[tp].directory} and in {log.directory}: remove one of them"
                     )
                 self.logs[tp] = log
+                log.producers.share(self.producer_room)
             self.high_watermarks.update(directory.high_watermarks)
 
     def _open(self, directory: LogDirectory) -> None:
@@ -180,6 +183,7 @@ class LogManager:
                 raise _offline(str(tp))
             directory = min(self._live, key=lambda live: len(live.logs))
             log = self.logs[tp] = directory.create(tp, config)
+            log.producers.share(self.producer_room)
             self.high_watermarks[tp] = 0
             self.offline.discard(tp)
         if topic_id and log.topic_id is None:
@@ -270,7 +274,7 @@ class LogManager:
             directory.write_high_watermarks(known)
 
     def checkpoint(self) -> None:
-        """Write recovery points, log start offsets and the indexes of active segments; remove idle producers.
+        """Write recovery points, log start offsets and the indexes of active segments; forget idle producers.
 
         Raises StorageFailed.
         """
@@ -278,9 +282,27 @@ class LogManager:
         for log in self.logs.values():
             log.checkpoint_indexes()
             log.producers.expire(wall_ms, self.config.producer_id_expiration_ms)
+        self._limit_producers()
         for directory in self._live:
             directory.write_recovery_points()
             directory.write_log_starts()
+
+    def _limit_producers(self) -> None:
+        """Forget the producers that have been idle for the longest, if the broker knows nearly as many as it may.
+
+        The logs with the most producers forget first.
+        """
+        by_count = sorted(self.logs.values(), key=lambda log: len(log.producers), reverse=True)
+        room, config = self.producer_room, self.config
+        room.begin_round(sum(len(log.producers) for log in by_count))
+        if room.count <= room.maximum * 3 // 4:
+            return
+        interval = config.log_flush_offset_checkpoint_interval_ms
+        rounds = -(-config.minikafka_producer_ids_keep_ms // interval)
+        for log in by_count:
+            if room.count <= room.maximum // 2:
+                break
+            log.producers.forget_idle(rounds, room.count - room.maximum // 2)
 
     async def sync_log_starts(self, logs: Iterable[Log]) -> None:
         """Make the checkpoints of these logs' start offsets durable, outside the event loop. Raises StorageFailed."""

@@ -16,14 +16,22 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections import deque
+from collections.abc import Iterator
 from itertools import starmap
 from struct import Struct
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, StorageFailed
+from minikafka.base.keys import INT_MAX
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import Storage
+from minikafka.log.producer_table import (
+    BATCHES_KEPT,
+    LAST_SEQUENCE,
+    ProducerRoom,
+    ProducerState,
+    ProducerTable,
+)
 from minikafka.record.batch import (
     ATTRIBUTES,
     BASE_SEQUENCE,
@@ -47,14 +55,14 @@ WRITTEN: Final = -3
 """Result of `check`: a duplicate of a batch that is older than the producer's last five batches."""
 EARLY: Final = -4
 """Result of `check`: the producer is known, but the log lacks batches before this batch."""
+FULL: Final = -5
+"""Result of `check`: the producer is unknown, and the broker keeps as many producer ids as it may."""
 SUFFIX: Final = ".snapshot"
 OPEN: Final = -1
 """Value in `ProducerStates.transactions` of a transaction that has no marker yet."""
 
 _OUT_OF_ORDER: Final = -int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _FENCED: Final = -int(ErrorCode.INVALID_PRODUCER_EPOCH)
-_BATCHES_KEPT: Final = 5
-_LAST_SEQUENCE: Final = 0x7FFFFFFF
 _RUN_MAX: Final = 0x3FFFFFFF
 """Limit of `run`. Sequence numbers wrap around to 0, so beyond the limit old numbers would look like future numbers."""
 
@@ -83,52 +91,6 @@ class ActiveProducer(NamedTuple):
     transaction_start: int
 
 
-class ProducerState:
-    """State of one producer id: its epoch, and its last batches as (first sequence, last sequence, base offset).
-
-    `run` counts the consecutive sequence numbers, up to `last_sequence`, that are known to be in the log. `seen`
-    is True if the producer has appended since the last expiration check. `transaction_start` is the first offset
-    of the open transaction, -1 if none is open. `coordinator_epoch` is the transaction coordinator's epoch in the
-    producer's last marker, -1 without a marker.
-    """
-
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "epoch",
-        "last_sequence",
-        "run",
-        "seen",
-        "timestamp",
-        "transaction_start",
-    )
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.coordinator_epoch = self.transaction_start = _NONE
-        self.batches: deque[tuple[int, int, int]] = deque(maxlen=_BATCHES_KEPT)
-        self.last_sequence = _NONE
-        self.run = 0
-        self.timestamp = _NONE
-        self.seen = True
-
-    def holds(self, first: int, last: int) -> bool:
-        """True if the log has the sequence numbers `first` to `last`, and `last` precedes every batch in `batches`."""
-        if not self.batches:
-            return False
-        oldest_first, _, _ = self.batches[0]
-        remembered = self.last_sequence - oldest_first & _LAST_SEQUENCE
-        behind = self.last_sequence - last & _LAST_SEQUENCE
-        return remembered < behind <= (self.last_sequence - first & _LAST_SEQUENCE) < self.run
-
-    def last_offset(self) -> int:
-        """Return the last offset of the newest remembered batch, -1 if no batch is remembered."""
-        if not self.batches:
-            return _NONE
-        first, last, base_offset = self.batches[-1]
-        return base_offset + (last - first & _LAST_SEQUENCE)
-
-
 class ProducerStates:
     """Every producer that appended to this log and has not expired.
 
@@ -141,13 +103,18 @@ class ProducerStates:
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self._directory = directory
-        self._states: dict[int, ProducerState] = {}
+        self._states = ProducerTable(ProducerRoom(INT_MAX))
         self.transactions: dict[int, int] = {}
 
-    def active(self) -> list[ActiveProducer]:
-        """Return every producer that has not expired."""
-        return [
-            ActiveProducer(
+    def share(self, room: ProducerRoom) -> None:
+        """Count the producer ids of this log in `room`."""
+        room.count += len(self._states)
+        self._states.room = room
+
+    def active(self) -> Iterator[ActiveProducer]:
+        """Yield every producer that has not expired."""
+        for producer_id, state in self._states.items():
+            yield ActiveProducer(
                 producer_id,
                 state.epoch,
                 state.last_sequence,
@@ -155,8 +122,6 @@ class ProducerStates:
                 state.coordinator_epoch,
                 state.transaction_start,
             )
-            for producer_id, state in self._states.items()
-        ]
 
     def last_batches(self) -> list[tuple[int, int, int]]:
         """Return (id, last offset of the newest batch, epoch) of each producer.
@@ -180,6 +145,7 @@ class ProducerStates:
             >= 0      for a duplicate of one of the last five batches: the base offset of that batch
             WRITTEN   for a duplicate of an older batch
             UNKNOWN   for a batch of an unknown producer that is not the producer's first batch
+            FULL      for a batch of an unknown producer, if the broker keeps as many producer ids as it may
             EARLY     for a batch after a gap in the producer's sequence numbers
             else      a negated Kafka error code, for any other batch
 
@@ -188,19 +154,21 @@ class ProducerStates:
         """
         state = self._states.get(header[PRODUCER_ID])
         if state is None:
+            if self._states.room.is_full():
+                return FULL
             return UNKNOWN if header[BASE_SEQUENCE] else APPEND
         epoch, first = header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
         if epoch == state.epoch:
             before = state.last_sequence
-            if first == before + 1 or (first == 0 and before == _LAST_SEQUENCE):
+            if first == before + 1 or (first == 0 and before == LAST_SEQUENCE):
                 return APPEND
-            last = first + header[LAST_OFFSET_DELTA] & _LAST_SEQUENCE
+            last = first + header[LAST_OFFSET_DELTA] & LAST_SEQUENCE
             for known_first, known_last, base_offset in state.batches:
                 if known_first == first and known_last == last:
                     return base_offset
             if state.holds(first, last):
                 return WRITTEN
-            return EARLY if 0 < first - before & _LAST_SEQUENCE <= _RUN_MAX else _OUT_OF_ORDER
+            return EARLY if 0 < first - before & LAST_SEQUENCE <= _RUN_MAX else _OUT_OF_ORDER
         if epoch < state.epoch:
             return _FENCED
         return APPEND if first == 0 else EARLY
@@ -215,7 +183,9 @@ class ProducerStates:
 
         Every batch for which `check` returns WRITTEN lies below this offset.
         """
-        _, _, base_offset = self._states[producer_id].batches[0]
+        state = self._states.get(producer_id)
+        assert state is not None
+        _, _, base_offset = state.batches[0]
         return base_offset
 
     def update(self, header: Header, base_offset: int) -> None:
@@ -224,21 +194,24 @@ class ProducerStates:
         state = self._states.get(header[PRODUCER_ID])
         if state is None or state.epoch != epoch:
             former, state = state, ProducerState(epoch)
-            self._states[header[PRODUCER_ID]] = state
+            self._states.put(header[PRODUCER_ID], state)
             if former is not None:
                 state.transaction_start = former.transaction_start
                 state.coordinator_epoch = former.coordinator_epoch
         if header[ATTRIBUTES] & _IN_TRANSACTION:
             self._update_transaction(state, header, base_offset)
-        state.seen = True
+        state.round = self._states.round
         state.timestamp = header[MAX_TIMESTAMP]
         first = header[BASE_SEQUENCE]
         if first < 0:  # a transaction marker has no sequence number, but may raise the epoch
             return
-        follows = first == state.last_sequence + 1 & _LAST_SEQUENCE
+        follows = first == state.last_sequence + 1 & LAST_SEQUENCE
         state.run = min((state.run if follows else 0) + header[LAST_OFFSET_DELTA] + 1, _RUN_MAX)
-        last = state.last_sequence = first + header[LAST_OFFSET_DELTA] & _LAST_SEQUENCE
-        state.batches.append((first, last, base_offset))
+        last = state.last_sequence = first + header[LAST_OFFSET_DELTA] & LAST_SEQUENCE
+        batches = state.batches
+        batches.append((first, last, base_offset))
+        if len(batches) > BATCHES_KEPT:
+            del batches[0]
 
     def _update_transaction(self, state: ProducerState, header: Header, base_offset: int) -> None:
         """Update the producer's transaction: its first transactional batch opens the transaction, a marker ends it."""
@@ -252,7 +225,9 @@ class ProducerStates:
 
     def update_coordinator(self, producer_id: int, coordinator_epoch: int) -> None:
         """Set the producer's coordinator epoch from its newest transaction marker."""
-        self._states[producer_id].coordinator_epoch = coordinator_epoch
+        state = self._states.get(producer_id)
+        assert state is not None
+        state.coordinator_epoch = coordinator_epoch
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Return the first offset of the earliest unstable transaction, None if there is none.
@@ -271,17 +246,14 @@ class ProducerStates:
         A producer is idle if it has appended nothing since the last call of this method, and its last batch is
         at least `expiration_ms` old.
         """
-        idle = [
-            producer_id
-            for producer_id, state in self._states.items()
-            if not state.seen
-            and state.transaction_start < 0
-            and wall_ms - state.timestamp >= expiration_ms
-        ]
-        for producer_id in idle:
-            del self._states[producer_id]
-        for state in self._states.values():
-            state.seen = False
+        self._states.expire(wall_ms - expiration_ms)
+
+    def forget_idle(self, rounds: int, most: int) -> None:
+        """Forget up to `most` producers that have appended nothing for this number of intervals between `expire` calls.
+
+        Producers with an open transaction are kept.
+        """
+        self._states.forget_idle(rounds, most)
 
     # ---- snapshots
 
@@ -330,8 +302,11 @@ class ProducerStates:
         Kafka's entries hold the last batch of each producer. The extension holds each producer's earlier batches,
         and its number of consecutive sequence numbers (`ProducerState.run`).
         """
-        entries = b"".join(starmap(_encode, self._states.items()))
-        entries += b"".join(starmap(_encode_earlier, self._states.items()))
+        entries, earlier = bytearray(), bytearray()
+        for producer_id, state in self._states.items():
+            entries += _encode(producer_id, state)
+            earlier += _encode_earlier(producer_id, state)
+        entries += earlier
         data = _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._states)) + entries
         return (
             _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(data[_CRC_END:]), len(self._states))
@@ -348,7 +323,9 @@ class ProducerStates:
             if isinstance(failure.cause, FileNotFoundError):
                 return False
             raise
-        self._states = states
+        for producer_id, state in states.items():
+            state.round = self._states.round
+            self._states.put(producer_id, state)
         self.transactions = {
             state.transaction_start: OPEN
             for state in states.values()
@@ -365,7 +342,7 @@ class ProducerStates:
 
 def _encode(producer_id: int, state: ProducerState) -> bytes:
     first, last, base_offset = state.batches[-1] if state.batches else (_NONE, _NONE, _NONE)
-    delta = last - first & _LAST_SEQUENCE
+    delta = last - first & LAST_SEQUENCE
     return _SNAPSHOT_ENTRY.pack(
         producer_id,
         state.epoch,
@@ -412,7 +389,7 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
         if last >= 0:
             state.last_sequence = last
             state.run = delta + 1
-            state.batches.append((last - delta & _LAST_SEQUENCE, last, last_offset - delta))
+            state.batches.append((last - delta & LAST_SEQUENCE, last, last_offset - delta))
     _decode_earlier(states, data, end)
     return states
 

@@ -20,7 +20,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
-from minikafka.log.producers import APPEND, EARLY, UNKNOWN, WRITTEN
+from minikafka.log.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN
 from minikafka.record.batch import (
     COUNT,
     HEADER,
@@ -405,9 +405,10 @@ class Partition:
 
         Otherwise return the result that `append_as_leader` must return. `known`: the result of `ProducerStates.check`.
         """
-        if known == UNKNOWN:
-            is_early = now < self.early_batches.unknown_until and self._may_be_early(header, now)
-            return -_NOT_AVAILABLE if is_early else 0
+        if known in (UNKNOWN, FULL):
+            may_be_early = known == UNKNOWN and now < self.early_batches.unknown_until
+            is_refused = known == FULL or (may_be_early and self._may_be_early(header, now))
+            return -_NOT_AVAILABLE if is_refused else 0
         if known == EARLY:
             return -(_NOT_AVAILABLE if self._may_be_early(header, now) else _OUT_OF_ORDER)
         producers = self.log.producers

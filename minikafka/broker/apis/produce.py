@@ -8,6 +8,7 @@
   this producer. The producer's first batch may still be waiting at the former leader.
 - After a retriable error for a producer's first batch, the producer's later batches on the connection get the same
   error until the first batch arrives again, for at most five seconds.
+- A batch of a new producer id gets LEADER_NOT_AVAILABLE while the broker keeps `minikafka.producer.ids.max` ids.
 - A transactional batch gets INVALID_TXN_STATE, because no transaction can be open yet. A batch for
   `__consumer_offsets` or `__transaction_state`, which only coordinators write, gets INVALID_TOPIC_EXCEPTION.
 - Unreadable records get INVALID_RECORD: bytes that the codec cannot decompress (Kafka: UNKNOWN_SERVER_ERROR), more or

@@ -354,6 +354,32 @@ async def test_idle_producers_expire_at_a_checkpoint(storage: MemoryStorage) -> 
     assert len(log.producers) == 0
 
 
+@pytest.mark.key("minikafka.producer.ids.max", "minikafka.producer.ids.keep.ms")
+async def test_idle_producers_are_forgotten_early_when_the_broker_knows_many(
+    storage: MemoryStorage,
+) -> None:
+    settings = replace(
+        BrokerConfig(),
+        broker_id=1,
+        log_dirs=("/d",),
+        minikafka_producer_ids_max=100,
+        minikafka_producer_ids_keep_ms=90_000,
+        producer_id_expiration_ms=1 << 60,
+    )
+    logs = LogManager(storage, settings, ManualClock(), Inline())
+    await logs.start("c1")
+    small, large = (logs.create(tp, ID, SMALL, is_new=True) for tp in (A0, A1))
+    for log, count in ((small, 20), (large, 70)):
+        for producer in range(count):
+            produce(log, 1, producer_id=producer, producer_epoch=0, base_sequence=0)
+    for _ in range(2):
+        logs.checkpoint()
+        assert (len(small.producers), len(large.producers)) == (20, 70)
+    logs.checkpoint()
+    assert (len(small.producers), len(large.producers)) == (20, 30), "idle for two whole intervals"
+    assert logs.producer_room.count == 50
+
+
 class TestNewLogs:
     async def test_directory_of_a_new_replica_contains_only_its_topic_id(
         self, storage: MemoryStorage

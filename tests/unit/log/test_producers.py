@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 from support.logs import batch, end_marker, transactional_batch
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import ErrorCode
-from minikafka.log.producers import APPEND, EARLY, UNKNOWN, WRITTEN, ProducerStates
+from minikafka.log.producer_table import UNPACKED_MAX, ProducerRoom
+from minikafka.log.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN, ProducerStates
 from minikafka.record.batch import HEADER, Header
 from minikafka.record.codecs import crc32c
 
@@ -220,6 +222,81 @@ def test_a_producer_expires_when_it_was_idle_and_its_batches_are_old(
     assert len(states) == 0
 
 
+MANY = 3 * UNPACKED_MAX
+
+
+def test_batches_of_many_producers_in_turn_are_all_recognized(states: ProducerStates) -> None:
+    """Only the states of the producers that have appended last are kept unpacked."""
+    for i in range(7):
+        for producer in range(MANY):
+            assert states.check(header(2 * i, 2, producer=producer)) == APPEND
+            states.update(header(2 * i, 2, producer=producer), 1000 * i + 2 * producer)
+    assert len(states) == MANY
+    for producer in range(MANY):
+        known = [states.check(header(2 * i, 2, producer=producer)) for i in range(8)]
+        at = [1000 * i + 2 * producer for i in range(2, 7)]
+        assert known == [WRITTEN, WRITTEN, *at, APPEND]
+        assert states.last_of(producer) == (0, 13)
+    assert len(states) == MANY
+    states.snapshot(9999)
+    again = ProducerStates(states._storage, "/d")
+    assert again.restore(9999) == 9999
+    assert sorted(again.active()) == sorted(states.active())
+    assert again.check(header(0, 2, producer=5)) == WRITTEN
+
+
+def test_producers_of_single_batches_take_little_memory(states: ProducerStates) -> None:
+    headers = [header(0, producer=producer) for producer in range(2)]
+    count = 20_000
+    tracemalloc.start()
+    try:
+        for producer in range(count):
+            fields = list(headers[0])
+            fields[-4] = 10**12 + producer
+            states.update(tuple(fields), producer)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(states) == count
+    assert size < 250 * count
+
+
+def test_new_producers_are_refused_when_the_broker_knows_too_many(states: ProducerStates) -> None:
+    room = ProducerRoom(MANY)
+    states.share(room)
+    for producer in range(MANY):
+        states.update(header(0, producer=producer), producer)
+    assert states.check(header(0, producer=MANY)) == FULL
+    assert states.check(header(5, producer=MANY)) == FULL
+    assert [states.check(header(0, producer=one)) for one in range(MANY)] == [*range(MANY)]
+    assert states.check(header(1, producer=0)) == APPEND
+    assert states.check(header(0, producer=0, epoch=1)) == APPEND, "not a new id"
+    states.update(header(0, producer=0, epoch=1), 500)
+    assert room.count == MANY
+    states.clear()
+    assert room.count == 0
+    assert states.check(header(0, producer=MANY)) == APPEND
+
+
+def test_producers_that_are_idle_for_the_longest_are_forgotten_first(
+    states: ProducerStates,
+) -> None:
+    states.update(transactional(0, producer=1), 0)
+    for producer in range(2, MANY):
+        states.update(header(0, producer=producer), producer)
+    states.expire(0, 1)
+    for producer in range(MANY, 2 * MANY):
+        states.update(header(0, producer=producer), producer)
+    states.expire(0, 1)
+    states.forget_idle(2, MANY)
+    assert len(states) == 2 * MANY - 1, "none was idle for two rounds"
+    states.forget_idle(1, 10)
+    assert len(states) == 2 * MANY - 11
+    states.forget_idle(1, 10 * MANY)
+    left = [one.producer_id for one in states.active()]
+    assert sorted(left) == [1, *range(MANY, 2 * MANY)], "1 has an open transaction"
+
+
 def test_transaction_marker_leaves_the_sequence_unchanged(
     states: ProducerStates,
 ) -> None:
@@ -229,10 +306,10 @@ def test_transaction_marker_leaves_the_sequence_unchanged(
 
 
 def test_active_producers_are_listed(states: ProducerStates) -> None:
-    assert states.active() == []
+    assert list(states.active()) == []
     states.update(header(0, 3, timestamp=1000), 100)
     states.update(header(5, 1, epoch=2, producer=8, timestamp=2000), 103)
-    assert states.active() == [(7, 0, 2, 1002, -1, -1), (8, 2, 5, 2000, -1, -1)]
+    assert list(states.active()) == [(7, 0, 2, 1002, -1, -1), (8, 2, 5, 2000, -1, -1)]
 
 
 def transactional(sequence: int, *, epoch: int = 0, producer: int = 7) -> Header:
@@ -252,9 +329,9 @@ class TestTransactions:
         states.update(transactional(1), 11)
         states.update(transactional(2), 12)
         assert states.first_unstable_offset(100) == 11
-        assert states.active()[0].transaction_start == 11
+        assert next(states.active()).transaction_start == 11
         states.update(marker(), 13)
-        assert states.active()[0].transaction_start == -1
+        assert next(states.active()).transaction_start == -1
         assert states.first_unstable_offset(14) is None
 
     def test_ended_transaction_is_unstable_until_its_marker_is_committed(
@@ -307,7 +384,7 @@ class TestTransactions:
         again = ProducerStates(states._storage, "/d")
         assert again.restore(51) == 51
         assert again.first_unstable_offset(51) == 50
-        assert again.active() == states.active()
+        assert list(again.active()) == list(states.active())
 
     def test_open_transaction_is_forgotten_by_a_restore_at_offset_0_and_by_clear(
         self, states: ProducerStates

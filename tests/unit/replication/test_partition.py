@@ -529,8 +529,8 @@ class TestLastStableOffset:
         assert r[0].partition.last_stable_offset == 1
         r.sync(0, 1)
         assert r[0].partition.last_stable_offset == r[0].partition.high_watermark == 3
-        assert r[0].log.producers.active()[0].coordinator_epoch == 5
-        assert r[1].log.producers.active() == r[0].log.producers.active()
+        assert next(r[0].log.producers.active()).coordinator_epoch == 5
+        assert list(r[1].log.producers.active()) == list(r[0].log.producers.active())
 
     def test_transactional_batch_of_a_client_is_refused(self) -> None:
         r = self.led()
@@ -558,7 +558,7 @@ class TestLastStableOffset:
         r.crash(1)
         r.restart(1, checkpoint=4)
         assert r[1].partition.last_stable_offset == 3
-        assert r[1].log.producers.active()[0].coordinator_epoch == 0
+        assert next(r[1].log.producers.active()).coordinator_epoch == 0
 
     def test_last_stable_offset_rises_with_the_log_start_offset(self) -> None:
         r = self.led()

@@ -452,3 +452,25 @@ async def test_event_loop_tick_handles_a_limited_number_of_refused_partitions(
     connected.produce(*MANY[:65])
     await until(lambda: connected.resumed == 1)
     assert len(connected.answered) == 4
+
+
+@pytest.mark.key("minikafka.producer.ids.max")
+async def test_new_producer_ids_are_refused_until_idle_ids_are_forgotten() -> None:
+    keys = {"minikafka_producer_ids_max": 10, "minikafka_producer_ids_keep_ms": 1}
+    async with MemoryCluster(1, **keys) as cluster:
+        connected = Connected(cluster)
+        for tp in (T0, T1):
+            await connected.lead(tp, 0, 0, 0)
+        for producer in range(10):
+            connected.produce((T0, T1)[producer % 2], producer=(producer, 0, 0))
+        connected.produce(T0, producer=(77, 0, 0))
+        connected.produce(T0, producer=(77, 0, 1))
+        connected.produce(T0, producer=(0, 0, 1))
+        connected.produce(T1, producer=(1, 0, 1))
+        refused = {T0: ErrorCode.LEADER_NOT_AVAILABLE}
+        assert connected.answered[10:] == [refused, refused, {T0: 0}, {T1: 0}]
+        for _ in range(2):
+            connected.replicas.logs.checkpoint()
+        connected.produce(T0, producer=(77, 0, 0))
+        connected.produce(T0, producer=(77, 0, 1))
+        assert connected.answered[14:] == [{T0: 0}, {T0: 0}]
