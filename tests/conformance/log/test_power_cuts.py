@@ -11,10 +11,15 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from support.logs import TP, config, offsets, produce, read_all
 from support.memory_cluster import MemoryCluster
+from support.memory_storage import MemoryStorage
 from support.seeded_loop import run_seeded
 
 from minikafka.client import Client, NewTopic, Record
+from minikafka.log.directory import LogDirectory
+from minikafka.log.log import Log
+from minikafka.log.retention import plan
 from minikafka.record.batch import build
 
 SECOND = 1_000
@@ -149,3 +154,46 @@ def test_power_loss_of_all_brokers_loses_no_acknowledged_record(remains: Remains
             assert min(found) > 40, "retention deletes old records"
 
     run_seeded(1, scene())
+
+
+@pytest.mark.parametrize("remains", [zeros, nothing, one_zeroed_entry, first_entries, some_pages])
+def test_power_loss_at_any_file_operation_loses_no_fsynced_record(remains: Remains) -> None:
+    """Produce to one log and write checkpoints, then check the log as it is after a loss before each operation."""
+    storage = MemoryStorage()
+    directory = LogDirectory(storage, "/d")
+    directory.lock()
+    settings = config(
+        segment_bytes=4 * BATCH,
+        index_interval_bytes=BATCH,
+        flush_messages=1,
+        retention_ms=RETENTION,
+    )
+    log = directory.create(TP, settings)
+    lost: list[tuple[int, MemoryStorage]] = []
+    storage.before_change = lambda path: lost.append(
+        (log.written_log_end_offset, storage.power_cut(remains))
+    )
+    for number in range(18):
+        produce(log, 1, size=60, timestamp=number * SECOND)
+        if number % 5 == 4:
+            log.checkpoint_indexes()
+            directory.write_recovery_points()
+    directory.close()
+    assert len(lost) > 150
+    for acknowledged, left in lost:
+        again = LogDirectory(left, "/d")
+        again.open_logs(settings)
+        log = again.logs.get(TP, log)
+        assert log.log_end_offset >= acknowledged
+        assert offsets(read_all(log))[:acknowledged] == list(range(acknowledged))
+        for slot, segment in enumerate(log.segments):
+            end = (
+                log.segments[slot + 1].base_offset if slot + 1 < len(log.segments) else acknowledged
+            )
+            assert first_kept(log, (end - 1) * SECOND + RETENTION) <= segment.base_offset
+        assert first_kept(log, 60 * SECOND + RETENTION) == log.log_end_offset
+
+
+def first_kept(log: Log, wall_ms: int) -> int:
+    planned = plan(log, log.log_end_offset, wall_ms)
+    return planned.log_start_offset if planned is not None else log.log_start_offset
