@@ -181,6 +181,27 @@ class TestRecovery:
         assert again.gaps.lost_from is None
         assert again.epochs.entries == log.epochs.entries
 
+    @pytest.mark.parametrize("damage", ["cut", "bit", "zeros"])
+    def test_recovery_deletes_the_segments_after_a_torn_segment_of_a_compacted_log(
+        self, storage: MemoryStorage, damage: str
+    ) -> None:
+        """The torn part was not compacted away, so the log must not look as if it only had a gap there."""
+        log = compacted(storage, *KEPT, segment_bytes=3 * SIZE)
+        assert len(log.segments) >= 3
+        file = storage.files[log.segments[1].path(".log")]
+        if damage == "cut":
+            del file[-1:]
+        elif damage == "bit":
+            file[2 * SIZE + 70] ^= 1
+        else:
+            file[2 * SIZE :] = bytes(SIZE)
+        again = reopened(log, clean=False)
+        assert offsets(read_all(again)) == list(KEPT[:5])
+        assert again.log_end_offset == KEPT[4] + 1
+        assert [segment.base_offset for segment in again.segments] == [
+            segment.base_offset for segment in log.segments[:2]
+        ]
+
     def test_log_without_the_compaction_mark_is_truncated_at_a_gap_inside_a_segment(
         self, storage: MemoryStorage
     ) -> None:

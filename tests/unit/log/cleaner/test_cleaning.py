@@ -128,6 +128,40 @@ def test_tombstone_stays_until_its_delete_horizon() -> None:
     assert kept(cleaned(again, NOW + HOUR)) == [(1, "b", "1")]
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+def test_delete_horizon_stays_when_a_later_cleaning_rewrites_the_batch(codec: int) -> None:
+    """Otherwise each cleaning that removes a neighbour of a delete marker would keep the marker for longer."""
+    log = log_of([("a", None), ("b", "1"), ("c", "1")], codec=codec)
+    horizon = NOW + HOUR
+    for wall_ms, updated in ((NOW, "b"), (NOW + HOUR // 2, "c"), (horizon - 1, "d")):
+        data = cleaned(log, wall_ms, delete_retention_ms=HOUR)
+        header = headers(data)[0]
+        assert kept(data)[0] == (0, "a", None)
+        assert header[ATTRIBUTES] & DELETE_HORIZON
+        assert header[BASE_TIMESTAMP] == horizon
+        log = rewritten(data)
+        add(log, (updated, "2"))
+        add(log, ("active", "a"))
+    assert header[COUNT] == 1, "each cleaning has rewritten the batch"
+    assert [row for row in kept(cleaned(log, horizon)) if row[1] == "a"] == []
+
+
+def test_batch_that_loses_its_latest_record_gets_the_largest_timestamp_that_stays() -> None:
+    """Retention by time and lookups by time use the largest timestamp in the header."""
+    for removed in range(4):
+        times = (1_005, 1_009, 1_002, 1_007)
+        made = [Record(timestamp=time, key=b"%d" % time, value=b"1") for time in times]
+        log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+        append(log, bytearray(build(made)))
+        append(log, bytearray(build([made[removed]])))
+        add(log, ("active", "a"))
+        rebuilt, copied = headers(cleaned(log))
+        kept_times = [time for time in times if time != times[removed]]
+        assert (rebuilt[COUNT], rebuilt[MAX_TIMESTAMP]) == (3, max(kept_times))
+        assert rebuilt[BASE_TIMESTAMP] == kept_times[0]
+        assert copied[MAX_TIMESTAMP] == times[removed]
+
+
 def rewritten(data: bytes) -> Log:
     """Return a follower's log with each batch of `data` in its own segment, and one record in the active segment."""
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
