@@ -16,7 +16,7 @@ import click
 from minikafka.cli.completion import ZOOKEEPER
 from minikafka.cli.find_cluster import data_directory
 from minikafka.cli.options import data_option
-from minikafka.cli.process_argument import ProcessName, ProcessType
+from minikafka.cli.process_argument import ProcessName, ProcessType, shown
 
 if TYPE_CHECKING:
     from minikafka.cluster.directory import ClusterDirectory
@@ -53,7 +53,8 @@ def logs(process: ProcessName | None, follow: bool, data: str | None) -> None:
 
         run(_follow(reader))
     elif not any(log.offset for log in reader.logs()):
-        raise click.ClickException(f"there is no log in {directory.logs}")
+        nothing = "there is no log" if process is None else f"{shown(process)} has logged nothing"
+        raise click.ClickException(f"{nothing} in {directory.logs}")
 
 
 async def _follow(reader: LogReader) -> None:

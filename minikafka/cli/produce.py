@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import click
 
-from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.base.errors import MinikafkaError
 from minikafka.cli import completion
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import bootstrap_option, data_option, timeout_option
 from minikafka.cli.record_format import unescape
-from minikafka.cli.record_input import Header, Item, Shape, check_files, file_items, line_items
+from minikafka.cli.record_input import Header, Shape, check_files, file_items, line_items
+from minikafka.cli.sending import Sending, input_size
 from minikafka.cli.topic_errors import explain_topic_errors
-
-if TYPE_CHECKING:
-    from minikafka.client import Client, NotProduced
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 ACKS: Final[dict[str, Literal[-1, 0, 1]]] = {"all": -1, "-1": -1, "0": 0, "1": 1}
@@ -98,6 +96,12 @@ def _parse_headers(
     show_default=True,
     help="Codec of the batches.",
 )
+@click.option(
+    "--summary",
+    type=click.Choice(["text", "json", "none"]),
+    help="At the end, print the number of records, bytes and seconds: as a line on standard error (the default with "
+    "-l and with FILEs), as a JSON object on standard output, or not at all.",
+)
 @bootstrap_option
 @data_option
 @timeout_option
@@ -112,12 +116,14 @@ def produce(
     tombstone: bool,
     acks: str,
     compression: str,
+    summary: str | None,
     bootstrap: str | None,
     data: str | None,
 ) -> None:
     """Send each line of standard input to TOPIC as a record, and wait until all are acknowledged.
 
-    With FILEs, send each whole file as one record; with -l or --json, each line of a file is one record.
+    With FILEs, send each whole file as one record; with -l or --json, each line of a file is one record. A terminal
+    then shows a progress bar.
     """
     if named is None and not words:
         raise click.UsageError("name a topic, as TOPIC or as -t TOPIC")
@@ -134,83 +140,21 @@ def produce(
     check_files(files)
     parse = shape.of_json if as_json else shape.of_line
 
-    async def work(client: Client) -> None:
-        done = 0
-        source = (
-            file_items(files, shape) if is_whole else line_items(files, parse, skip_blank=as_json)
-        )
-        is_new = not await _exists(client, topic)
-        async for items, problem in source:
-            await _send(client, topic, items, ACKS[acks], CODECS[compression], done)
-            if is_new and items:
-                await _report_created(client, topic)
-                is_new = False
-            done += len(items)
-            if problem is not None:
-                raise MinikafkaError(f"{problem}; {_count(done)}")
-
+    source = file_items(files, shape) if is_whole else line_items(files, parse, skip_blank=as_json)
+    is_bulk = lines or bool(files)
+    is_typed = not files and sys.stdin.isatty()
+    sending = Sending(
+        topic,
+        source,
+        ACKS[acks],
+        CODECS[compression],
+        shows_bar=is_bulk and not is_typed,
+        total=input_size(files),
+    )
     with explain_topic_errors(topic):
-        run_with_client(work, bootstrap_servers(bootstrap, data))
-
-
-async def _exists(client: Client, topic: str) -> bool:
-    """True if the topic exists. If a broker does not know the topic, ask the controller: the broker may lag."""
-    if (await client.admin.describe([topic]))[1]:
-        return True
-    return bool(await client.admin.describe_topics([topic]))
-
-
-async def _report_created(client: Client, topic: str) -> None:
-    found = (await client.admin.describe_topics([topic])).get(topic)
-    if found is not None:
-        partitions = found.partitions.values()
-        count = f"{len(partitions)} partition{'' if len(partitions) == 1 else 's'}"
-        replicas = max(len(info.replicas) for info in partitions)
-        click.echo(f"created topic {topic}: {count}, replication factor {replicas}", err=True)
-
-
-async def _send(
-    client: Client,
-    topic: str,
-    items: Sequence[Item],
-    acks: Literal[-1, 0, 1],
-    codec: int,
-    done: int,
-) -> None:
-    """Produce these records. `done`: number of records that earlier calls have stored. Raises KafkaError."""
-    from minikafka.client import NotProduced
-
-    try:
-        await client.produce(
-            topic,
-            [item.record for item in items],
-            partition=[item.partition for item in items],
-            acks=acks,
-            codec=codec,
-        )
-    except NotProduced as error:
-        raise not_stored(error, topic, items, done) from error
-
-
-def not_stored(error: NotProduced, topic: str, items: Sequence[Item], done: int) -> KafkaError:
-    """Return the error for a record that was refused. `done`: number of records that earlier calls stored."""
-    item, stored = items[error.index], _count(done + error.stored)
-    place = item.place
-    if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and item.partition is not None:
-        partition = f"{topic}-{item.partition}"
-        if error.detail == partition:
-            hint = f"to list its partitions: minikafka topics describe {topic}"
-            return KafkaError(
-                error.code, f"{place}: there is no partition {partition}; {stored} ({hint})"
-            )
-    if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not done + error.stored:
-        return error  # its text names the topic, which helps more than the input's line number
-    if error.code is ErrorCode.MESSAGE_TOO_LARGE:
-        limit = f"larger than max.message.bytes of topic {topic}"
-        hint = f"to raise it: minikafka configs set --topic {topic} max.message.bytes=N"
-        return KafkaError(error.code, f"{place} is {limit}; {stored} ({hint})")
-    return KafkaError(error.code, f"{place} ({error.reason}); {stored}")
-
-
-def _count(stored: int) -> str:
-    return f"{stored} record{' was' if stored == 1 else 's were'} stored"
+        sent = run_with_client(sending.run, bootstrap_servers(bootstrap, data))
+    summary = summary or ("text" if is_bulk else "none")
+    if summary == "json":
+        click.echo(sent.json())
+    elif summary == "text":
+        click.echo(sent.text(), err=True)

@@ -40,6 +40,18 @@ class Item(NamedTuple):
     place: str
 
 
+class Part(NamedTuple):
+    """A part of the input as records, and its size in bytes.
+
+    `problem`: None, except if a line is not a record. Then the part contains only the records before that line, and
+    the text of the error names the line.
+    """
+
+    items: list[Item]
+    size: int
+    problem: MinikafkaError | None = None
+
+
 class InvalidLine(MinikafkaError):
     """A line of the input is not a record. The text gives the reason, without the line number and the file."""
 
@@ -98,36 +110,35 @@ Parse: TypeAlias = Callable[[bytes, str], Item]
 
 async def line_items(
     files: Sequence[str], parse: Parse, *, skip_blank: bool
-) -> AsyncIterator[tuple[list[Item], MinikafkaError | None]]:
-    """Yield (records, error) while lines arrive from the files (no files: from standard input).
+) -> AsyncIterator[Part]:
+    """Yield records while lines arrive from the files (no files: from standard input).
 
-    The error is None, except if a line is not a record. Then the last list contains only the records before that
-    line, and the text of the error names the line.
+    The part with a problem is the last one.
     """
     for name in files or [""]:
         number = 0
         async for lines in lines_of(name):
             items = []
+            size = 0
             for line in lines:
                 number += 1
+                size += len(line) + 1
                 place = f"line {number}" + (f" of {name}" if name else "")
                 if skip_blank and not line.strip():
                     continue
                 try:
                     items.append(parse(line, place))
                 except InvalidLine as error:
-                    yield items, MinikafkaError(f"{place}: {error}")
+                    yield Part(items, size, MinikafkaError(f"{place}: {error}"))
                     return
-            yield items, None
+            yield Part(items, size)
 
 
-async def file_items(
-    files: Sequence[str], shape: Shape
-) -> AsyncIterator[tuple[list[Item], MinikafkaError | None]]:
+async def file_items(files: Sequence[str], shape: Shape) -> AsyncIterator[Part]:
     """Yield each file as one record. The value is the content of the file."""
     for name in files:
         content = b"".join([chunk async for chunk in _chunks(name)])
-        yield [shape.item(None, content, name)], None
+        yield Part([shape.item(None, content, name)], len(content))
 
 
 async def lines_of(name: str) -> AsyncIterator[list[bytes]]:
