@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import runpy
+import sys
 import tokenize
 from collections.abc import Iterator
 from functools import cache
@@ -297,6 +298,29 @@ def test_readme_names_existing_folders():
 
     assert len(named_folders) >= 4
     assert [name for name in named_folders if not (ROOT / name).is_dir()] == []
+
+
+def python_examples() -> list[tuple[str, str, str]]:
+    """Return (page, text before the example, example) for each Python example of the documents."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [
+        (page.name, text[: found.start()], found[1])
+        for page in pages
+        for text in [page.read_text()]
+        for found in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    ]
+
+
+def test_pages_with_python_examples_name_all_packages_to_install():
+    missing = []
+    for page, before, example in python_examples():
+        imported = set(re.findall(r"^(?:from|import) (\w+)", example, re.MULTILINE))
+        wanted = {name.replace("_", "-") for name in imported - sys.stdlib_module_names}
+        if "LocalCluster" in example or "minikafka.spark" in example:
+            wanted.add("[spark]")
+        told = "".join(part for part in before.split("\n\n") if "pip install" in part)
+        missing += [(page, name) for name in wanted - {"minikafka"} if name not in told]
+    assert missing == []
 
 
 def test_package_readme_lists_every_package():

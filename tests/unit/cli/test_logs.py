@@ -85,7 +85,8 @@ def test_logs_with_option_follow_prints_complete_lines_also_of_added_brokers(
 
 
 def test_logs_error_names_the_missing_log(directory: ClusterDirectory, tmp_path: Path) -> None:
-    assert "there is no log in" in call(directory, "1").stderr
+    assert "broker 1 has logged nothing in" in call(directory, "1").stderr
+    assert "there is no log in" in call(directory).stderr
     with pytest.raises(ClusterError, match="no broker 9"):
         LogReader(directory, 9).logs()
     with pytest.raises(ClusterError, match="there is no cluster"):
