@@ -34,6 +34,33 @@ _SHOWN: Final = 60
 """Number of characters of a malformed value that an error shows."""
 
 
+def is_internal(topic: str) -> bool:
+    """True if the name begins with two underscores, as the names of topics that no user has made."""
+    return topic.startswith("__")
+
+
+def listed(partitions: Iterable[TopicPartition], most: int) -> str:
+    """Return the partitions as text: at most `most` partitions of users' topics, and the numbers of all others.
+
+    Partitions of internal topics are only counted, unless there is only one: a cluster has 50 of them.
+    """
+    names = sorted(partitions)
+    own = [str(tp) for tp in names if not is_internal(tp.topic)]
+    internal = [tp for tp in names if is_internal(tp.topic)]
+    parts = own[:most]
+    if len(own) > most:
+        parts.append(f"{len(own) - most} more")
+    if len(internal) == 1:
+        parts.append(str(internal[0]))
+    elif internal:
+        topics = ", ".join(sorted({tp.topic for tp in internal}))
+        parts.append(f"{len(internal)} partitions of {topics}")
+    is_open = len(own) > most or len(internal) > 1
+    if is_open and len(parts) > 1:
+        return f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return ", ".join(parts)
+
+
 def parse_number(text: str, high: int = INT_MAX) -> int:
     """Return the decimal number in the text: from 0 to `high`, without sign, spaces or leading zeros."""
     if not _NUMBER.fullmatch(text) or int(text) > high:

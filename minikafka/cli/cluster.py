@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -107,33 +107,37 @@ def _directory(found: LogDir) -> dict[str, Any]:
     }
 
 
-def _print(shown: dict[str, Any]) -> None:
-    from rich.table import Table
+_COLUMNS: Final = ("broker", "address", "rack", "epoch", "partitions", "size")
 
-    from minikafka.cli.console import plain_console
+
+def _print(shown: dict[str, Any]) -> None:
+    from minikafka.cli.console import plain_console, print_lines
+    from minikafka.cli.grid import lay_out, with_last_column
+    from minikafka.cli.progress import size
 
     console = plain_console()
-    console.print(f"cluster     {shown['cluster_id']}")
-    console.print(
+    click.echo(f"cluster     {shown['cluster_id']}")
+    click.echo(
         f"controller  {_or_dash(shown['controller'])}  epoch {_or_dash(shown['controller_epoch'])}"
     )
-    columns = ("broker", "address", "rack", "epoch", "log directory", "partitions", "size")
-    table = Table(*columns, box=None)
+    rows: list[tuple[str, ...]] = []
+    paths = ["log directory"]
     for broker in shown["brokers"]:
         name = f"{broker['id']}{' *' if broker['controller'] else ''}"
         address = f"{broker['host']}:{broker['port']}" if broker["alive"] else "not alive"
         head = (name, address, _or_dash(broker["rack"]), _or_dash(broker["broker_epoch"]))
         for found in broker["log_dirs"] or [None]:
-            table.add_row(*head, *(_directory_cells(found) if found else ("–", "–", "–")))
+            counted = (str(found["partitions"]), size(found["size"])) if found else ("–", "–")
+            rows.append((*head, *counted))
+            paths.append(_path(found) if found else "–")
             head = ("", "", "", "")
-    console.print(table)
+    width = console.width if console.is_terminal else None
+    lines, _ = lay_out(_COLUMNS, rows, width, ("epoch", "rack"))
+    print_lines(console, with_last_column(lines, paths, width))
 
 
-def _directory_cells(found: dict[str, Any]) -> tuple[str, str, str]:
-    from minikafka.cli.progress import size
-
-    path = f"{found['path']} {found['error']}" if found["error"] else found["path"]
-    return path, str(found["partitions"]), size(found["size"])
+def _path(found: dict[str, Any]) -> str:
+    return f"{found['path']} {found['error']}" if found["error"] else str(found["path"])
 
 
 def _or_dash(value: object) -> str:

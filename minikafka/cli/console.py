@@ -6,9 +6,12 @@ paths, racks and addresses may contain both.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
+from rich.text import Text
 
 WIDTH_WITHOUT_TERMINAL: Final = 200
 
@@ -20,8 +23,23 @@ class _Console(Console):
 
 
 def plain_console() -> Console:
-    """Return a console that writes to the current standard output."""
-    console = _Console(highlight=False, markup=False, emoji=False)
+    """Return a console that writes to the current standard output. With NO_COLOR set, it prints no styles."""
+    console = _Console(
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+    )
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
     return console
+
+
+def print_lines(console: Console, lines: Sequence[Text]) -> None:
+    """Print lines without cutting them.
+
+    A terminal wraps a name or path itself, so that it can be copied. Sentences are wrapped between words.
+    """
+    for line in lines:
+        is_sentence = " " in line.plain.strip()
+        console.print(line, soft_wrap=not (console.is_terminal and is_sentence))

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NoReturn
 
-import click
-
 from minikafka.cli.group_view import (
     DEAD,
     OffsetRow,
@@ -22,9 +20,9 @@ from minikafka.cli.group_view import (
     remark,
     state_lines,
 )
+from minikafka.cli.watch import watch_lines
 from minikafka.client import Client
 from minikafka.client.groups.admin import GroupDescription
-from minikafka.runtime.clock import SystemClock
 
 
 class Aspect(Enum):
@@ -77,23 +75,12 @@ class Look:
 
 
 async def watch_groups(client: Client, look: Look, interval_seconds: float) -> NoReturn:
-    """Show the groups again after each interval, until the task is cancelled.
-
-    On a terminal each output replaces the previous output; elsewhere each output is appended.
-    """
-    from rich.live import Live
+    """Show the groups again after each interval, until the task is cancelled."""
     from rich.text import Text
 
-    from minikafka.cli.console import plain_console
+    async def read() -> list[Text]:
+        text, remarks, _ = await look.read(client)
+        shown = text if look.as_json else "\n".join([*remarks, text])
+        return [Text(shown, no_wrap=True, overflow="ellipsis")]
 
-    clock = SystemClock()
-    console = plain_console()
-    with Live(console=console, auto_refresh=False, transient=False) as live:
-        while True:
-            text, remarks, _ = await look.read(client)
-            shown = "\n".join([*remarks, text])
-            if console.is_terminal and not look.as_json:
-                live.update(Text(shown, no_wrap=True, overflow="ellipsis"), refresh=True)
-            else:
-                click.echo(text if look.as_json else shown)
-            await clock.sleep(1000 * interval_seconds)
+    await watch_lines(read, interval_seconds, as_json=look.as_json)

@@ -37,6 +37,7 @@ from minikafka.cli.options import (
     json_option,
     timeout_option,
 )
+from minikafka.cli.watch import watch_options
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome
@@ -106,15 +107,7 @@ def _states(text: str | None) -> list[str]:
 @click.option("--members", is_flag=True, help="Show the members.")
 @click.option("--state", is_flag=True, help="Show coordinator, assignor, state and size.")
 @click.option("--verbose", is_flag=True, help="With --members: show the partitions of each.")
-@click.option("--watch", is_flag=True, help="Repeat the output until Ctrl-C.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(0, min_open=True),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time between two outputs of --watch.",
-)
+@watch_options
 @bootstrap_option
 @data_option
 @timeout_option
@@ -126,8 +119,7 @@ def describe(
     members: bool,
     state: bool,
     verbose: bool,
-    watch: bool,
-    interval: float,
+    watch: float | None,
     bootstrap: str | None,
     data: str | None,
     as_json: bool,
@@ -147,8 +139,8 @@ def describe(
     look = Look(groups, aspect, verbose, as_json)
 
     async def work(client: Client) -> bool:
-        if watch:
-            await watch_groups(client, look, interval)
+        if watch is not None:
+            await watch_groups(client, look, watch)
         text, remarks, succeeded = await look.read(client)
         for line in remarks:
             click.echo(line, err=True)

@@ -16,6 +16,7 @@ import click
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.base.names import is_internal, listed
 from minikafka.cli.execution import fail_unless, run
 from minikafka.cli.find_cluster import find_cluster, where_option
 from minikafka.cli.options import bootstrap_option, data_option, json_option, timeout_option
@@ -158,31 +159,33 @@ def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
     away = dict.fromkeys(set(known) - seen.info.brokers.keys(), "is not registered")
     away.update(seen.faults)
     moving = seen.moving or {}
-    offline: dict[str, str] = {}
+    offline: dict[TopicPartition, str] = {}
     under_replicated, not_preferred = [], []
     for topic in seen.topics:
         for number, partition in sorted(topic.partitions.items()):
             tp = TopicPartition(topic.name, number)
             adding = moving[tp].adding if tp in moving else ()
             if reason := _why_offline(seen, away, tp, partition.leader):
-                offline[str(tp)] = reason
+                offline[tp] = reason
             if set(partition.replicas) - set(adding) - (set(partition.isr) - away.keys()):
-                under_replicated.append(str(tp))
+                under_replicated.append(tp)
             if partition.replicas and partition.leader != partition.replicas[0]:
-                not_preferred.append(str(tp))
+                not_preferred.append(tp)
     reasons = [*_cluster_reasons(seen, away), *_grouped(offline)]
     if under_replicated:
         verb = "has" if len(under_replicated) == 1 else "have"
-        reasons.append(f"{_listed(under_replicated)} {verb} replicas that are not in sync")
+        reasons.append(
+            f"{listed(under_replicated, LISTED_MAX)} {verb} replicas that are not in sync"
+        )
     return {
         "healthy": not reasons,
         "reasons": reasons,
         "causes": [cause.as_json() for cause in seen.causes],
         "controller": None if seen.moving is None else seen.info.controller_id,
         "brokers_away": sorted(away),
-        "offline_partitions": list(offline),
-        "under_replicated_partitions": under_replicated,
-        "not_led_by_preferred": not_preferred,
+        "offline_partitions": _names(offline),
+        "under_replicated_partitions": _names(under_replicated),
+        "not_led_by_preferred": _names(not_preferred),
         "reassignments": None if seen.moving is None else len(seen.moving),
     }
 
@@ -228,11 +231,16 @@ def _why_offline(
     return f"{outcome.code.name} from the leader, broker {leader}"
 
 
-def _grouped(offline: Mapping[str, str]) -> Iterator[str]:
+def _names(partitions: Iterable[TopicPartition]) -> list[str]:
+    """Return the names of partitions, those of users' topics first."""
+    return [str(tp) for tp in sorted(partitions, key=lambda tp: (is_internal(tp.topic), tp))]
+
+
+def _grouped(offline: Mapping[TopicPartition, str]) -> Iterator[str]:
     """Yield one sentence for each reason, with the partitions that are offline for this reason."""
     for reason in dict.fromkeys(offline.values()):
-        names = [name for name, other in offline.items() if other == reason]
-        yield f"clients cannot use {_listed(names)}: {reason}"
+        partitions = [tp for tp, other in offline.items() if other == reason]
+        yield f"clients cannot use {listed(partitions, LISTED_MAX)}: {reason}"
 
 
 def _print(found: Mapping[str, Any]) -> None:
@@ -245,13 +253,18 @@ def _print(found: Mapping[str, Any]) -> None:
             click.echo(f"  {name.replace('_', ' ')}: {text}")
 
 
-def _counted(values: Sequence[object]) -> str:
-    return f"{len(values)} ({_listed(values)})" if values else "0"
+def _counted(values: Sequence[int | str]) -> str:
+    """Return the number of brokers or partitions, and which ones."""
+    if not values:
+        return "0"
+    partitions = [_partition(value) for value in values if isinstance(value, str)]
+    names = listed(partitions, LISTED_MAX) if partitions else ", ".join(map(str, values))
+    return f"{len(values)} ({names})"
 
 
-def _listed(values: Sequence[object]) -> str:
-    more = f" and {len(values) - LISTED_MAX} more" if len(values) > LISTED_MAX else ""
-    return ", ".join(map(str, values[:LISTED_MAX])) + more
+def _partition(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
 
 
 def _or_unknown(name: str, value: object) -> str:

@@ -3,47 +3,94 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from minikafka.base.model import TopicPartition
-from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster, where_option
-from minikafka.cli.options import data_option, json_option, timeout_option
+from minikafka.cli.options import data_option, json_option, timeout_option, topics_argument
 from minikafka.cli.processes import describe
+from minikafka.cli.topic_errors import unknown_topics
+from minikafka.cli.watch import watch_options
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from minikafka.cluster.causes import Cause
+    from minikafka.cluster.local import LocalCluster
     from minikafka.cluster.state import ClusterState, PartitionView
 
 
 @click.command()
+@topics_argument(required=False)
+@watch_options
 @data_option
 @timeout_option
 @json_option
-def status(data: str | None, as_json: bool) -> None:
-    """Show processes, controller and partitions, as reported by the brokers that answer, and what is wrong."""
+def status(topics: tuple[str, ...], watch: float | None, data: str | None, as_json: bool) -> None:
+    """Show processes, controller and partitions, as reported by the brokers that answer, and what is wrong.
+
+    With TOPICs, show only their partitions. Partitions of internal topics have a line each only if their topic is
+    named.
+    """
+    found = find_cluster(data)
+    where = where_option(data)
+    if watch is not None:
+        run(_watch(found, topics, where, watch, as_json))
+    shown = run(_read(found, topics, where))
+    if as_json:
+        click.echo(json.dumps(shown))
+    else:
+        _print(shown, topics)
+
+
+async def _watch(
+    found: LocalCluster, topics: Sequence[str], where: str, interval: float, as_json: bool
+) -> NoReturn:
+    from rich.text import Text
+
+    from minikafka.cli.console import plain_console
+    from minikafka.cli.status_view import status_lines
+    from minikafka.cli.watch import watch_lines
+
+    console = plain_console()
+
+    async def read() -> list[Text]:
+        shown = await _read(found, topics, where)
+        if as_json:
+            return [Text(json.dumps(shown))]
+        return status_lines(shown, topics, console.width if console.is_terminal else None)
+
+    await watch_lines(read, interval, as_json=as_json)
+
+
+def _print(shown: Mapping[str, Any], topics: Sequence[str]) -> None:
+    from minikafka.cli.console import plain_console, print_lines
+    from minikafka.cli.status_view import status_lines
+
+    console = plain_console()
+    width = console.width if console.is_terminal else None
+    print_lines(console, status_lines(shown, topics, width))
+
+
+async def _read(found: LocalCluster, topics: Sequence[str], where: str) -> dict[str, Any]:
+    """Return the JSON object of `status`. Raises KafkaError if no broker that answers knows one of the topics."""
     from minikafka.cluster.causes import causes_of, state_of
     from minikafka.cluster.sights import look
     from minikafka.cluster.state import combine
     from minikafka.runtime.clock import SystemClock, SystemRng
 
-    found = find_cluster(data)
-    seen = run(look(found.directory, SystemClock(), SystemRng()))
+    seen = await look(found.directory, SystemClock(), SystemRng())
     states = {id_: state_of(broker, seen) for id_, broker in seen.brokers.items()}
-    causes = causes_of(seen, where_option(data))
-    shown = combined(describe(found), combine(seen.answers), states, causes)
-    if as_json:
-        click.echo(json.dumps(shown))
-    else:
-        _print(shown)
+    state = combine(seen.answers)
+    known = {tp.topic for tp in state.partitions}
+    if seen.answers and (missing := [topic for topic in topics if topic not in known]):
+        raise unknown_topics(missing)
+    shown = combined(describe(found), state, states, causes_of(seen, where))
+    if topics:
+        shown["partitions"] = [row for row in shown["partitions"] if row["topic"] in topics]
+    return shown
 
 
 def combined(
@@ -105,113 +152,3 @@ def _partition(tp: TopicPartition, view: PartitionView) -> dict[str, Any]:
         "earliest_timestamp": view.earliest_timestamp,
         "compaction": view.compaction,
     }
-
-
-def _print(shown: dict[str, Any]) -> None:
-    from minikafka.cli.console import plain_console
-
-    console = plain_console()
-    pid = shown["zookeeper_pid"]
-    console.print(f"bootstrap   {shown['bootstrap']}")
-    console.print(f"zookeeper   {shown['zookeeper']}" + (f"  pid {pid}" if pid else ""))
-    console.print(
-        f"controller  {_or_none(shown['controller'])}  epoch {_or_none(shown['controller_epoch'])}"
-    )
-    for cause in shown["causes"]:
-        remedy = f"; {cause['remedy']}" if cause["remedy"] else ""
-        console.print(f"problem     {cause['text']}{remedy}", soft_wrap=True)
-    console.print(_brokers(shown["brokers"]))
-    if shown["partitions"]:
-        console.print(_partitions(shown["partitions"]))
-
-
-def _brokers(rows: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
-
-    columns = ("broker", "address", "state", "pid", "epoch", "queued", "log directory")
-    table = Table(*columns, box=None)
-    for broker in rows:
-        table.add_row(
-            str(broker["id"]),
-            f"{broker['host']}:{broker['port']}",
-            broker["state"],
-            _or_none(broker["pid"]),
-            _or_none(broker["broker_epoch"]),
-            _or_none(broker["backlog"]),
-            broker["log_dir"],
-        )
-    return table
-
-
-def _partitions(rows: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
-
-    columns = (
-        "partition",
-        "leader",
-        "epoch",
-        "replicas",
-        "ISR",
-        "LEO",
-        "HW",
-        "bytes",
-        "from (UTC)",
-    )
-    has_compacted = any(row["compaction"] for row in rows)
-    table = Table(*columns, *["dirty"] * has_compacted, box=None)
-    counted: Counter[str] = Counter()
-    for row in rows:
-        if _is_in_sync_internal(row):
-            counted[row["topic"]] += 1
-        else:
-            table.add_row(*_partition_cells(row), *[_dirt(row["compaction"])] * has_compacted)
-    for topic, count in counted.items():
-        table.add_row(f"{topic}: {count} partitions in sync")
-    return table
-
-
-def _partition_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        f"{row['topic']}-{row['partition']}",
-        _or_none(row["leader"]),
-        str(row["leader_epoch"]),
-        ",".join(map(str, row["replicas"])),
-        ",".join(map(str, row["isr"])),
-        _or_none(row["log_end_offset"]),
-        _or_none(row["high_watermark"]),
-        _or_none(row["size"]),
-        _utc(row["earliest_timestamp"]),
-    )
-
-
-def _is_in_sync_internal(row: Mapping[str, Any]) -> bool:
-    """True if a partition of an internal topic is in sync, and its log is not marked as uncleanable.
-
-    The table shows only the number of these partitions, without a row for each.
-    """
-    is_uncleanable = row["compaction"] and row["compaction"]["uncleanable"]
-    is_in_sync = set(row["isr"]) == set(row["replicas"])
-    return row["topic"] in INTERNAL_TOPICS and is_in_sync and not is_uncleanable
-
-
-def _dirt(compaction: Mapping[str, Any] | None) -> str:
-    """Return the dirty ratio of a compacted log in percent; "" for other logs."""
-    if compaction is None:
-        return ""
-    ratio = compaction["dirty_ratio"]
-    shown = "none" if ratio is None else f"{ratio:.0%}"
-    return f"{shown}, uncleanable" if compaction["uncleanable"] else shown
-
-
-def _utc(timestamp: int | None) -> str:
-    """Return a time in Unix ms as text: date and time in UTC."""
-    if timestamp is None:
-        return "none"
-    try:
-        return f"{datetime.fromtimestamp(timestamp / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, OSError, ValueError):  # a producer may send any number as a timestamp
-        return str(timestamp)
-
-
-def _or_none(value: object) -> str:
-    return "none" if value is None else str(value)

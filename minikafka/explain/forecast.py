@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import is_internal
 from minikafka.explain.trace import Line, ids, join_names
 from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, WRITE, partitions_of
 
@@ -57,10 +58,10 @@ def _without_election(names: str, is_offline: bool, reason: str) -> str:
 def _grouped(values: Mapping[TopicPartition, Any]) -> Iterator[tuple[Any, str]]:
     """Yield each distinct value once, with the names of all partitions that have this value.
 
-    The values are in the order of their first partitions.
+    The values are in the order of their first partitions, those of users' topics first.
     """
     groups: dict[Any, list[TopicPartition]] = {}
-    for tp in sorted(values):
+    for tp in sorted(values, key=lambda tp: (is_internal(tp.topic), tp)):
         groups.setdefault(values[tp], []).append(tp)
     for value, partitions in groups.items():
         yield value, join_names(partitions)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, code_name
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import listed
 from minikafka.ledger.reader import name_of
 from minikafka.ledger.record import (
     ANSWER,
@@ -184,11 +185,9 @@ def ids(brokers: Iterable[int]) -> str:
     return ",".join(map(str, brokers)) or "none"
 
 
-def join_names(partitions: Sequence[TopicPartition]) -> str:
-    """Return the names of the first _NAMES_MAX partitions, and the number of further partitions, as text."""
-    names = ", ".join(map(str, partitions[:_NAMES_MAX]))
-    more = len(partitions) - _NAMES_MAX
-    return f"{names} and {more} more" if more > 0 else names
+def join_names(partitions: Iterable[TopicPartition]) -> str:
+    """Return at most _NAMES_MAX partitions of users' topics, and the numbers of all other partitions, as text."""
+    return listed(partitions, _NAMES_MAX)
 
 
 def _leadership(fields: Line) -> str:

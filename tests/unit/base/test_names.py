@@ -149,3 +149,28 @@ def test_random_text_is_parsed_or_raises_value_error(parse: Callable[[str], Any]
         except ValueError:
             continue
         assert allowed.fullmatch(text)
+
+
+def partitions(topic: str, count: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ([], ""),
+        (partitions("b", 1) + partitions("a", 2), "a-0, a-1, b-0"),
+        (partitions("a", 12), "a-0, a-1, a-2 and 9 more"),
+        (partitions("__x", 50) + partitions("a", 1), "a-0 and 50 partitions of __x"),
+        (
+            partitions("__x", 50) + partitions("a", 5),
+            "a-0, a-1, a-2, 2 more and 50 partitions of __x",
+        ),
+        (partitions("__x", 2) + partitions("__y", 2), "4 partitions of __x, __y"),
+        (partitions("__x", 1) + partitions("a", 1), "a-0, __x-0"),
+    ],
+)
+def test_list_of_partitions_names_those_of_users_and_counts_internal_ones(
+    found: list[TopicPartition], text: str
+) -> None:
+    assert names.listed(found, 3) == text

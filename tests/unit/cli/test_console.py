@@ -34,7 +34,7 @@ def test_status_prints_a_log_directory_name_that_contains_brackets_unchanged(
         "partitions": [],
         "causes": [{"text": "[red]gone[/red]", "remedy": ""}],
     }
-    status._print(shown)
+    status._print(shown, ())
     out = capsys.readouterr().out
     assert ODD in out
     assert "z[x]" in out

@@ -47,6 +47,19 @@ def test_cluster_is_healthy_although_a_leader_is_not_the_preferred_one() -> None
     assert found["not_led_by_preferred"] == ["t-0"]
 
 
+def test_diagnosis_names_partitions_of_users_and_counts_internal_ones() -> None:
+    many = {number: in_sync(1, 1, number=number) for number in range(50)}
+    topics = [TopicInfo("__consumer_offsets", bytes(16), many, True), *topic(in_sync(-1, 2))]
+    found = diagnose(Observed(INFO, topics), [1, 2, 3])
+    counted = "t-0 and 50 partitions of __consumer_offsets"
+    assert found["reasons"] == [
+        "clients cannot use t-0: no leader",
+        f"{counted} have replicas that are not in sync",
+    ]
+    assert found["under_replicated_partitions"][:2] == ["t-0", "__consumer_offsets-0"]
+    assert module._counted(found["under_replicated_partitions"]) == f"51 ({counted})"
+
+
 def test_diagnosis_names_missing_brokers_leaders_and_replicas() -> None:
     partitions = topic(in_sync(-1, 2), in_sync(1, 1, number=1))
     found = diagnose(Observed(INFO, partitions), [1, 2, 3, 4])

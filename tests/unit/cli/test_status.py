@@ -1,4 +1,4 @@
-"""The JSON object that `status --json` prints."""
+"""The command `status`: its JSON object, and its lines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.text import Text
 
-from minikafka.cli import status
+from minikafka.cli.console import plain_console, print_lines
 from minikafka.cli.status import combined
+from minikafka.cli.status_view import status_lines
 from minikafka.cluster.causes import Cause
 from minikafka.cluster.state import combine
 
@@ -82,60 +83,121 @@ def test_status_names_a_controller_only_if_it_answers_as_the_active_one() -> Non
     assert (shown["controller"], shown["controller_epoch"]) == (None, 2)
 
 
-def test_status_table_shows_size_age_and_dirty_ratio_of_each_partition() -> None:
-    row = {
-        "topic": "t",
+def row(topic: str = "t", partition: int = 0, **more: Any) -> dict[str, Any]:
+    """Return the JSON object of one partition, which is in sync."""
+    return {
+        "topic": topic,
+        "partition": partition,
         "leader": 1,
         "leader_epoch": 4,
-        "replicas": [1],
-        "isr": [1],
+        "replicas": [1, 2],
+        "isr": [2, 1],
         "log_end_offset": 5,
         "high_watermark": 5,
         "size": 70,
-    }
-    dirty = {"dirty_ratio": 0.25, "uncleanable": None}
-    broken = {"dirty_ratio": None, "uncleanable": "its disk failed"}
-    rows = [
-        row | {"partition": 0, "earliest_timestamp": 1_000, "compaction": dirty},
-        row | {"partition": 1, "earliest_timestamp": 2**62, "compaction": broken},
-        row | {"partition": 2, "earliest_timestamp": None, "compaction": None},
-    ]
-    console = Console(file=StringIO(), width=200)
-    console.print(status._partitions(rows))
-    lines = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
-    assert lines[0][-4:] == ["bytes", "from", "(UTC)", "dirty"]
-    assert lines[1][-4:] == ["70", "1970-01-01", "00:00:01", "25%"]
-    assert lines[2][-4:] == ["70", str(2**62), "none,", "uncleanable"]
-    assert lines[3][-2:] == ["70", "none"]
-
-
-def test_status_table_shows_internal_partitions_in_sync_only_as_a_count() -> None:
-    row = {
-        "topic": "__consumer_offsets",
-        "leader": 1,
-        "leader_epoch": 0,
-        "replicas": [1, 2],
-        "isr": [2, 1],
-        "log_end_offset": 0,
-        "high_watermark": 0,
-        "size": 0,
         "earliest_timestamp": None,
         "compaction": None,
+        **more,
     }
-    broken = {"dirty_ratio": None, "uncleanable": "its disk failed"}
+
+
+def shown_rows(
+    *rows: dict[str, Any], topics: tuple[str, ...] = (), width: int | None = None
+) -> list[Text]:
+    """Return the lines of `status` from the titles of the partitions on, with spaces at their ends removed."""
+    shown = combined(processes(), combine({}), {1: "up", 2: "up", 3: "down"})
+    lines = status_lines(shown | {"partitions": list(rows)}, topics, width)
+    first = next(at for at, line in enumerate(lines) if line.plain.startswith(("partition", "__")))
+    return lines[first:]
+
+
+BROKEN = {"dirty_ratio": None, "uncleanable": "its disk failed"}
+
+
+def test_status_table_shows_size_age_and_dirty_ratio_of_each_partition() -> None:
+    dirty = {"dirty_ratio": 0.25, "uncleanable": None}
+    lines = shown_rows(
+        row(partition=0, earliest_timestamp=1_000, compaction=dirty),
+        row(partition=1, earliest_timestamp=2**62, compaction=BROKEN),
+        row(partition=2),
+    )
+    words = [line.plain.split() for line in lines]
+    assert words[0][-4:] == ["bytes", "from", "(UTC)", "dirty"]
+    assert words[1][-4:] == ["70", "1970-01-01", "00:00:01", "25%"]
+    assert words[2][-4:] == ["70", str(2**62), "none,", "uncleanable"]
+    assert words[3][-2:] == ["70", "none"]
+
+
+def test_partitions_of_an_internal_topic_are_one_line_below_those_of_users() -> None:
     rows = [
-        row | {"partition": 0},
-        row | {"partition": 1, "isr": [1]},
-        row | {"partition": 2},
-        row | {"partition": 3, "compaction": broken},
-        row | {"partition": 0, "topic": "mine"},
+        row("__consumer_offsets", 0),
+        row("__consumer_offsets", 1, isr=[1]),
+        row("__consumer_offsets", 2, isr=[1], leader=None),
+        row("__consumer_offsets", 3, compaction=BROKEN),
+        row("__state", 0),
+        row("mine", 0),
     ]
-    console = Console(file=StringIO(), width=200)
-    console.print(status._partitions(rows))
-    lines = [line.strip() for line in console.file.getvalue().splitlines()[1:]]  # type: ignore[attr-defined]
-    assert [line.split("  ")[0] for line in lines] == [
-        "__consumer_offsets-1",
-        "__consumer_offsets-3",
-        "mine-0",
-        "__consumer_offsets: 2 partitions in sync",
+    lines = [line.plain for line in shown_rows(*rows)]
+    assert lines[1].startswith("mine-0  ")
+    assert lines[2:] == [
+        "__consumer_offsets: 4 partitions, 1 without a leader that answers, 2 not in sync, 1 uncleanable"
+        "; minikafka status __consumer_offsets lists them",
+        "__state: 1 partition in sync",
     ]
+
+
+def test_internal_topic_that_is_named_has_a_line_for_each_partition() -> None:
+    rows = [row("__consumer_offsets", number) for number in range(3)]
+    lines = shown_rows(*rows, topics=("__consumer_offsets",))
+    assert [line.plain.split()[0] for line in lines[1:]] == [
+        f"__consumer_offsets-{number}" for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_no_name_is_cut_and_no_line_is_too_wide_for_the_terminal(width: int) -> None:
+    long = "n" * 249
+    big = {"log_end_offset": 10**9, "high_watermark": 10**9, "size": 10**13}
+    rows = [row("events", number, isr=[1], **big) for number in range(3)]
+    lines = [line.plain for line in shown_rows(*rows, row(long), row("bücher.λ"), width=width)]
+    assert "…" not in "".join(lines)
+    assert [line.split()[0] for line in lines[1:4]] == ["events-0", "events-1", "events-2"]
+    assert f"{long}-0" in lines
+    assert all(len(line) <= width for line in lines if long not in line)
+    hidden = lines[-1] if width < 100 else ""
+    assert hidden.startswith(f"not shown in {width} columns: epoch" if width < 100 else "")
+    assert lines[1].split()[1:4] == (["1", "1,2", "1"] if hidden else ["1", "4", "1,2"])
+
+
+def test_status_in_a_pipe_has_one_line_with_all_columns_per_partition() -> None:
+    lines = shown_rows(row("events"), row("n" * 249))
+    assert [len(line.plain.split()) for line in lines[1:]] == [9, 9]
+    assert len(lines[1].plain) < 100
+
+
+def test_states_have_colours_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown_rows(row(isr=[1]), row(partition=1, leader=None))
+    styles = [[str(span.style) for span in line.spans] for line in lines]
+    assert styles[1:] == [["yellow"], ["bold red"]]
+    for is_terminal, no_color in ((False, ""), (True, "1")):
+        monkeypatch.setenv("NO_COLOR", no_color)
+        console = plain_console()
+        console.file, console._force_terminal = StringIO(), is_terminal
+        print_lines(console, lines)
+        assert "\x1b" not in console.file.getvalue()
+
+
+def test_log_directory_that_does_not_fit_has_a_line_of_its_own() -> None:
+    shown = combined(processes(), combine({}), {1: "up", 2: "up", 3: "down"})
+    for broker in shown["brokers"]:
+        broker["log_dir"] = f"/data/ü/{broker['id']}/" + "d" * 60
+    lines = [line.plain for line in status_lines(shown, (), 80)]
+    assert lines[3:7] == [
+        "broker  address         state  pid   epoch  queued",
+        "    log directory",
+        "1       127.0.0.1:9092  up     1     none   none",
+        "    /data/ü/1/" + "d" * 60,
+    ]
+    assert all(len(line) <= 80 for line in lines)
+    wide = [line.plain for line in status_lines(shown, (), 200)]
+    assert wide[4].endswith("none    /data/ü/1/" + "d" * 60)

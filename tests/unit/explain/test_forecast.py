@@ -39,6 +39,18 @@ def test_forecast_of_a_broker_death_names_new_leaders_isrs_and_offline_partition
     ]
 
 
+def test_forecast_names_partitions_of_users_first_and_counts_internal_ones() -> None:
+    ledger = Lines()
+    for number in range(9):
+        path = f"/brokers/topics/__consumer_offsets/partitions/{number}/state"
+        write(ledger, path, data={"leader": 2, "isr": [2]})
+    ledger.state("4-2", 9, 3, 5, 3)
+    assert forecast(ledger.lines)[:2] == [
+        "t-0 would keep leader 3, ISR 3",
+        "9 partitions of __consumer_offsets would keep leader 2, ISR 2",
+    ]
+
+
 def test_forecast_names_the_only_broker_that_would_get_a_request() -> None:
     ledger = Lines()
     ledger.request("4-2", 3)
