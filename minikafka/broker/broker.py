@@ -57,6 +57,7 @@ from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.broker.services import Services
 from minikafka.broker.step_gate import AT_BROKER, StepGate
+from minikafka.broker.transactional_ids import TransactionalClients
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager
@@ -229,6 +230,7 @@ class Broker:
             control_plane=self.control_plane,
             requests=self.requests,
             give_way=self.admin.give_way,
+            transactional=TransactionalClients(self.clock),
         )
 
     # ---- start

@@ -23,6 +23,7 @@ from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.refusals import Refusals
 from minikafka.broker.request_metrics import RequestMetrics
+from minikafka.broker.transactional_ids import TransactionalClients
 from minikafka.log.manager import Directory
 from minikafka.replication.partition import Partition
 
@@ -70,6 +71,7 @@ class Services:
     control_plane: ControlPlane
     requests: RequestMetrics
     give_way: GiveWay
+    transactional: TransactionalClients
 
 
 Entity: TypeAlias = Any

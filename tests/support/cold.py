@@ -38,6 +38,7 @@ from minikafka.broker.producer_ids import ProducerIds
 from minikafka.broker.refusals import Refusals
 from minikafka.broker.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection, RequestContext, Services, Steps
+from minikafka.broker.transactional_ids import TransactionalClients
 from minikafka.broker.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.zookeeper.coordinator import PRODUCER_ID_BLOCK
 from minikafka.broker.zookeeper.fenced import FencedWrites
@@ -230,6 +231,7 @@ class Cold:
             control_plane=self.calls,
             requests=RequestMetrics(Metrics()),
             give_way=give_way,
+            transactional=TransactionalClients(self.clock),
         )
 
     def data(self, path: str) -> bytes:

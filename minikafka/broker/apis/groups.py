@@ -42,7 +42,6 @@ from minikafka.base.errors import ErrorCode
 from minikafka.broker.group_parts import AT_ONCE_ROWS, answer_in_parts, in_rows
 from minikafka.broker.services import (
     LATER,
-    ClientConnection,
     Entity,
     Handler,
     Later,
@@ -111,26 +110,25 @@ def find_coordinator(
     """Return the response to a FindCoordinator request. From version 4 (several keys), return it as `Steps`."""
     key_type = getattr(request, "key_type", _GROUP)
     if context.version < _COORDINATORS_SINCE:
-        found = _coordinator(services, request.key, key_type, context.connection)
+        found = _coordinator(services, request.key, key_type, context)
         return response(FIND_COORDINATOR, context.version, **found)
     keys = dict.fromkeys(request.coordinator_keys)
-    coordinators = (
-        {"key": key, **_coordinator(services, key, key_type, context.connection)} for key in keys
-    )
+    coordinators = ({"key": key, **_coordinator(services, key, key_type, context)} for key in keys)
     return response_in_steps(FIND_COORDINATOR, context.version, coordinators=coordinators)
 
 
 def _coordinator(
-    services: Services, key: str, key_type: int, connection: ClientConnection
+    services: Services, key: str, key_type: int, context: RequestContext
 ) -> dict[str, Any]:
     """Return the response fields for one key: the coordinator of the key, or an error."""
     if key_type == _GROUP:
-        node, reason = services.groups.topic.locate(key, connection.listener)
+        node, reason = services.groups.topic.locate(key, context.connection.listener)
         if node is not None:
             return {"node_id": node.id, "host": node.host, "port": node.port}
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     elif key_type == _TRANSACTION:
-        code, reason = refusal_code(connection.software), REFUSAL
+        services.transactional.note(key, context.client_id, context.connection.peer)
+        code, reason = refusal_code(context.connection.software), REFUSAL
     else:
         code, reason = ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is unknown"
     return {

@@ -38,6 +38,8 @@ _NONE: Final = -1
 async def init_producer_id(services: Services, request: Entity, context: RequestContext) -> Entity:
     """Return the response to an InitProducerId request."""
     if request.transactional_id is not None:
+        peer = context.connection.peer
+        services.transactional.note(request.transactional_id, context.client_id, peer)
         return _refused(context.version, refusal_code(context.connection.software))
     old_id, old_epoch = (
         getattr(request, "producer_id", _NONE),

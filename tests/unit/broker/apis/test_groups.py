@@ -144,9 +144,10 @@ async def test_find_coordinator_refuses_key_types_other_than_group(
     ],
 )
 async def test_find_coordinator_refuses_a_transactional_id_with_a_fatal_error(
-    version: int, software: str, code: ErrorCode
+    version: int, software: str, code: ErrorCode, caplog: pytest.LogCaptureFixture
 ) -> None:
     (row,) = find(await coordinating(), version, "tx", key_type=1, software=software)
+    assert "refused the transactional.id 'tx' of client " in caplog.text
     assert (row.error_code, row.node_id) == (code, -1)
     assert row.error_message == "transactions are not supported yet"
 

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 from support.cold import Cold, context, decoded
+from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import TopicPartition
 from minikafka.broker.apis.producers import describe_producers, init_producer_id
+from minikafka.broker.transactional_ids import TransactionalClients
 from minikafka.log.producers import ActiveProducer
 from minikafka.wire import codec
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
@@ -69,6 +71,36 @@ async def test_transactional_id_of_librdkafka_is_refused_with_a_fatal_error() ->
     answer = await init_producer_id(Cold().services, request, librdkafka)
     refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert (answer.error_code, answer.producer_id) == (refused, -1)
+
+
+def refused_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [m for m in caplog.messages if m.startswith("refused the transactional.id")]
+
+
+async def test_refused_transactional_id_has_one_escaped_line_per_client_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cold, name = Cold(), "tx\n[bold]\x1b[31m" + "y" * 300
+    for _ in range(3):
+        request = codec.request(INIT_PRODUCER_ID, 4, transactional_id=name)
+        await init_producer_id(cold.services, request, context(4))
+    (line,) = refused_lines(caplog)
+    assert line.startswith("refused the transactional.id 'tx\\n[bold]\\x1b[31my")
+    assert "transactions are not supported yet; remove transactional.id" in line
+    assert (line.isprintable(), len(line) < 500) == (True, True)
+
+
+def test_many_refused_clients_cause_ten_log_lines_per_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+    clients = TransactionalClients(clock)
+    for number in range(5_000):
+        clients.note(f"tx-{number}", None, "h:1")
+    assert len(refused_lines(caplog)) == 10
+    clock.advance(60_000)
+    clients.note("tx", None, "h:1")
+    assert refused_lines(caplog)[10].endswith("(clients without a line of their own: 4990)")
 
 
 async def test_init_producer_id_fails_with_a_retriable_error_without_zookeeper() -> None:
