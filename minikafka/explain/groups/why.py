@@ -146,18 +146,28 @@ def _waiting_to_join(report: Answer, took: int) -> Iterator[Finding]:
 
 
 def _not_rejoined(member: Answer, due_ms: int | None, took: int) -> Finding:
-    until = "" if due_ms is None else f"; it is removed in {duration(due_ms)}"
+    """Return the finding about a member that has not joined the rebalance again, with the time of its removal.
+
+    A member without heartbeats is removed at the end of its session, or at the end of the rebalance if that is
+    earlier. `due_ms`: time until the end of the rebalance. `took`: duration of the rebalance so far.
+    """
     heard, timeout = member["heard_ms"], member["session_timeout_ms"]
+    is_alive = heard is not None and heard < min(took, timeout / 2)
+    session_ms = None if heard is None or is_alive else timeout - heard
+    removal_ms = min((ms for ms in (due_ms, session_ms) if ms is not None), default=None)
+    until = "" if removal_ms is None else f"; it is removed in {duration(max(removal_ms, 0))}"
     text = f"{_named(member)} has not joined again{until}"
     if heard is None:
-        because: tuple[Finding, ...] = ()
-    elif heard < min(took, timeout / 2):
-        sign = f"its last request came {duration(heard)} ago: it sends heartbeats, but its application does not poll"
-        because = (Finding("heartbeats-only", f"{sign} (probably it is busy with records)"),)
+        return Finding("not-rejoined", text)
+    sign = f"its last request came {duration(heard)} ago"
+    if is_alive:
+        sign += ": it sends heartbeats, but its application does not poll (probably it is busy with records)"
+        return Finding("not-rejoined", text, because=(Finding("heartbeats-only", sign),))
+    if session_ms == removal_ms:
+        sign += f"; without a heartbeat its session of {duration(timeout)} ends then"
     else:
-        sign = f"its last request came {duration(heard)} ago; its session ends {duration(timeout)} after that"
-        because = (Finding("silent-member", sign),)
-    return Finding("not-rejoined", text, because=because)
+        sign += "; then the rebalance ends without it (max.poll.interval.ms)"
+    return Finding("not-rejoined", text, because=(Finding("silent-member", sign),))
 
 
 def _waiting_to_assign(picture: GroupPicture, report: Answer) -> Iterator[Finding]:

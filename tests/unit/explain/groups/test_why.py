@@ -110,8 +110,26 @@ def test_explanation_of_a_rebalance_says_how_long_a_member_has_been_silent():
     found = problem(world)
 
     assert texts(found)[1:] == [
-        "client-1 (client at 127.0.0.1) has not joined again; it is removed in 51.0 s",
-        "its last request came 9.0 s ago; its session ends 10.0 s after that",
+        "client-1 (client at 127.0.0.1) has not joined again; it is removed in 1.0 s",
+        "its last request came 9.0 s ago; without a heartbeat its session of 10.0 s ends then",
+    ]
+    world.advance(999)
+    assert names([problem(world)]) == ["rebalancing"]
+    world.advance(2)
+    assert not any("has not joined again" in text for f in world.why() for text in texts(f))
+
+
+def test_silent_member_is_removed_at_the_end_of_a_rebalance_that_is_earlier():
+    world = GroupLedgerWorld()
+    _, second = world.stable(2, rebalance_timeout_ms=8_000)
+    world.send_join(second, protocols=OTHER, rebalance_timeout_ms=8_000)
+    world.advance(7_000)
+
+    found = problem(world)
+
+    assert texts(found)[1:] == [
+        "client-1 (client at 127.0.0.1) has not joined again; it is removed in 1.0 s",
+        "its last request came 7.0 s ago; then the rebalance ends without it (max.poll.interval.ms)",
     ]
 
 
