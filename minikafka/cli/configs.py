@@ -27,6 +27,7 @@ from minikafka.cli.options import (
     key_value_pairs,
     timeout_option,
 )
+from minikafka.cli.topic_errors import require_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome
@@ -92,6 +93,7 @@ def describe(
     from minikafka.client.admin_results import ConfigSource
 
     async def work(client: Client) -> Settings:
+        await _require(client, resource)
         return (await client.admin.describe_configs([resource], synonyms=True))[resource]
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
@@ -161,6 +163,14 @@ def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
             click.echo(f"{stored}: {unknown_key(name, known)}", err=True)
 
 
+async def _require(client: Client, resource: Resource) -> None:
+    """Raise UnknownTopics if the resource is a topic that does not exist."""
+    from minikafka.client.admin_results import ResourceType
+
+    if resource.type is ResourceType.TOPIC:
+        await require_topics(client.admin, [resource.name])
+
+
 def _reason(resource: Resource, outcome: Outcome) -> str:
     return outcome.message or f"{title(resource)}: {outcome.reason}"
 
@@ -169,6 +179,7 @@ def _alter(
     servers: str, resource: Resource, changes: Mapping[str, str | None], as_json: bool
 ) -> None:
     async def work(client: Client) -> None:
+        await _require(client, resource)
         outcome = (await client.admin.alter_configs({resource: changes}))[resource]
         if not outcome.ok:
             raise KafkaError(outcome.code, _reason(resource, outcome))

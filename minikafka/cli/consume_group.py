@@ -10,7 +10,7 @@ import click
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.cli.topic_errors import unknown_topics
+from minikafka.cli.topic_errors import require_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client, ConsumedRecord, GroupConsumer
@@ -72,10 +72,7 @@ class Session:
         Raises MinikafkaError if a topic in `topics` does not exist, or if the group has read no topic before.
         """
         if self.topics:
-            _, found = await client.admin.describe(self.topics)
-            missing = set(self.topics) - {topic.name for topic in found}
-            if missing:
-                raise unknown_topics(sorted(missing))
+            await require_topics(client.admin, self.topics)
             return list(self.topics)
         known = set(await client.groups.offsets(self.group))
         for member in (await client.groups.describe([self.group]))[self.group].members:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from minikafka.base.model import TopicPartition
 from minikafka.cli.offsets import Range, resolve
+from minikafka.cli.topic_errors import require_partitions, require_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client, ConsumedRecord
@@ -30,6 +32,10 @@ class Reading:
 
         Raises MinikafkaError.
         """
+        if self.partition is None:
+            await require_topics(client.admin, [self.topic])
+        else:
+            await require_partitions(client.admin, [TopicPartition(self.topic, self.partition)])
         partitions = None if self.partition is None else [self.partition]
         start, ends = await resolve(client, self.topic, partitions, self.where, self.until_end)
         left = self.count

@@ -24,6 +24,7 @@ from minikafka.cli.options import (
     timeout_option,
 )
 from minikafka.cli.partition_arguments import Named, partitions_argument, partitions_of
+from minikafka.cli.topic_errors import require_partitions
 
 if TYPE_CHECKING:
     from minikafka.client import Client
@@ -67,6 +68,7 @@ def delete_records(
         if before_offset is not None:
             whole = await partitions_of(client.admin, named.topics) if named.topics else ()
             before.update(dict.fromkeys((*named.partitions, *whole), before_offset))
+        await require_partitions(client.admin, before)
         return await client.admin.delete_records(before)
 
     results = run_with_client(work, bootstrap_servers(bootstrap, data))

@@ -25,6 +25,7 @@ from minikafka.cli.options import (
     timeout_option,
 )
 from minikafka.cli.partition_arguments import Named, partitions_argument, partitions_of
+from minikafka.cli.topic_errors import with_similar_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome
@@ -73,7 +74,8 @@ def elect(
 
     async def work(client: Client) -> dict[TopicPartition, Outcome]:
         whole = await partitions_of(client.admin, named.topics) if named.topics else wanted
-        return await client.admin.elect_leaders(whole, unclean=unclean)
+        found = await client.admin.elect_leaders(whole, unclean=unclean)
+        return await with_similar_topics(client.admin, found)
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
     outcomes = dict(sorted(found.items()))

@@ -6,34 +6,46 @@ asyncio and the client are imported only when a command runs, so that `--help` s
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
 from minikafka.cli.options import time_limit
+from minikafka.cli.topic_errors import VALID, UnknownTopics, did_you_mean, similar_topics
 
 if TYPE_CHECKING:
     import asyncio
 
+    from minikafka.cli.waiting import ClientWaits, Reason, Waiting
     from minikafka.client import Client
+
 
 T = TypeVar("T")
 
 
 def run(
-    work: Coroutine[Any, Any, T], *, limit: float | None = None, late: str = "not finished"
+    work: Coroutine[Any, Any, T],
+    *,
+    limit: float | None = None,
+    late: str = "not finished",
+    reason: Reason | None = None,
 ) -> T:
     """Run a coroutine to its end and return its result; Ctrl-C and SIGTERM cancel it.
 
     `limit`: maximum time in seconds (default: the value of `--timeout`). After this time, MinikafkaError is
-    raised. `late`: the first words of the error's text. Until this call, Ctrl-C kills the process by SIGINT's default
+    raised. `late`: the first words of the error's text. `reason`: returns what the work waits for; the text is printed
+    when the work has lasted for more than a second. Until this call, Ctrl-C kills the process by SIGINT's default
     action, because Python can lose a KeyboardInterrupt that is raised during an import.
     """
+    from minikafka.cli.waiting import WORK_MS, ClientWaits, Waiting
+
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return run_cancellable(_within(limit or time_limit(), work, late))
+    waiting = Waiting(reason, WORK_MS) if reason is not None else None
+    explained = _explaining(work, ClientWaits(None))
+    return run_cancellable(_within(limit or time_limit(), explained, late, waiting))
 
 
 def run_cancellable(work: Coroutine[Any, Any, T]) -> T:
@@ -89,17 +101,56 @@ class _Interrupts:
         return await work
 
 
-async def _within(limit: float | None, work: Coroutine[Any, Any, T], late: str) -> T:
+async def _within(
+    limit: float | None, work: Coroutine[Any, Any, T], late: str, waiting: Waiting | None
+) -> T:
     import asyncio
 
-    timer = asyncio.timeout(limit)
+    from minikafka.runtime.tasks import TaskRegistry
+
+    timer, watch = asyncio.timeout(limit), TaskRegistry()
+    if waiting is not None:
+        watch.spawn(waiting.tell(), "waiting")
     try:
         async with timer:
             return await work
     except TimeoutError:
         if not timer.expired():
             raise
-        raise MinikafkaError(f"{late} within {limit:g} s (--timeout)") from None
+        error = MinikafkaError(f"{late} within {limit:g} s (--timeout)")
+        error.hint = f"it waited for {waiting.last}" if waiting and waiting.last else ""
+        raise error from None
+    finally:
+        await watch.close()
+
+
+async def _explaining(work: Coroutine[Any, Any, T], waits: ClientWaits) -> T:
+    """Run a coroutine, and add a hint to its error.
+
+    The hint is the causes if the error comes from the condition of the cluster, and similar names for an unknown topic.
+    """
+    from minikafka.cli.waiting import local_cluster
+
+    try:
+        return await work
+    except KafkaError as error:
+        if error.hint or not error.code.retriable:
+            raise
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            error.hint = await waits.causes(None, error)
+        elif waits.client is not None:
+            error.hint = await similar_topics(waits.client.admin, _unknown(error))
+        elif (local := local_cluster(None)[0]) is not None:
+            error.hint = did_you_mean(_unknown(error), local.directory.topics())
+        raise
+
+
+def _unknown(error: KafkaError) -> Sequence[str]:
+    """Return the names of the unknown topics of an error UNKNOWN_TOPIC_OR_PARTITION; [] if it concerns a partition."""
+    if isinstance(error, UnknownTopics):
+        return error.names
+    name = error.detail.removesuffix(" does not exist")
+    return [name] if VALID.fullmatch(name) else []
 
 
 def run_with_client(
@@ -115,9 +166,11 @@ def run_with_client(
     limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text. Raises UsageError
     if `servers` is malformed.
     """
+    from minikafka.cli.waiting import ClientWaits, Waiting
     from minikafka.client import Client
 
     limit = limit or time_limit()
+    waits = ClientWaits(servers)
 
     def client() -> Client:
         if limit is None:
@@ -130,10 +183,11 @@ def run_with_client(
             made = client()
         except ConfigError as error:  # an address that is not host:port
             raise click.UsageError(str(error)) from error
-        async with made as opened:
-            return await work(opened)
+        async with made as waits.client:
+            return await _explaining(work(waits.client), waits)
 
-    return run(connected(), limit=limit, late=late or f"no complete answer from {servers}")
+    late = late or f"no complete answer from {servers}"
+    return run_cancellable(_within(limit, connected(), late, Waiting(waits.reason)))
 
 
 def interrupt(*_: object) -> None:

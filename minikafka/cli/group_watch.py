@@ -20,6 +20,7 @@ from minikafka.cli.group_view import (
     remark,
     state_lines,
 )
+from minikafka.cli.similar import similar_groups
 from minikafka.cli.watch import watch_lines
 from minikafka.client import Client
 from minikafka.client.groups.admin import GroupDescription
@@ -53,7 +54,8 @@ class Look:
             rows = await read_offsets(client, found)
         remarks = [text for text in map(remark, found) if text and not self.as_json]
         remarks += [
-            f"minikafka: GROUP_ID_NOT_FOUND: {name}: there is no such group" for name in missing
+            f"minikafka: GROUP_ID_NOT_FOUND: {name}: there is no such group{await similar_groups(client, name)}"
+            for name in missing
         ]
         if self.as_json:
             shown = [self._as_json(group, rows.get(group.group, [])) for group in found]

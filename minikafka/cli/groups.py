@@ -37,6 +37,7 @@ from minikafka.cli.options import (
     json_option,
     timeout_option,
 )
+from minikafka.cli.similar import similar_groups
 from minikafka.cli.watch import watch_options
 
 if TYPE_CHECKING:
@@ -166,8 +167,14 @@ def delete(
 ) -> None:
     """Delete each GROUP with its offsets; a group with members is refused."""
 
+    similar: dict[str, str] = {}
+
     async def work(client: Client) -> dict[str, Outcome]:
-        return await client.groups.delete(await named(client, groups))
+        found = await client.groups.delete(await named(client, groups))
+        for name, outcome in found.items():
+            if outcome.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                similar[name] = await similar_groups(client, name)
+        return found
 
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     if as_json:
@@ -175,7 +182,7 @@ def delete(
         click.echo(json.dumps(rows))
     for name, outcome in outcomes.items():
         if not outcome.ok:
-            _complain(outcome.code, name)
+            _complain(outcome.code, name, similar.get(name, ""))
         elif not as_json:
             click.echo(f"Deleted group {name}.")
     fail_unless(all(outcome.ok for outcome in outcomes.values()))
@@ -370,9 +377,9 @@ def _error(outcome: Outcome) -> dict[str, str | None]:
     }
 
 
-def _complain(code: ErrorCode, name: str) -> None:
+def _complain(code: ErrorCode, name: str, more: str = "") -> None:
     reason = REASONS.get(code) or meaning(code)
-    click.echo(f"minikafka: {code.name}: {name}: {reason}", err=True)
+    click.echo(f"minikafka: {code.name}: {name}: {reason}{more}", err=True)
 
 
 def _warn(text: str) -> None:

@@ -20,6 +20,12 @@ from minikafka.cli.options import (
     timeout_option,
 )
 from minikafka.cli.process_argument import ProcessName, process_argument, shown
+from minikafka.cli.process_waits import (
+    until_ended,
+    until_serving,
+    until_zookeeper_ended,
+    until_zookeeper_serves,
+)
 
 if TYPE_CHECKING:
     from minikafka.base.errors import KafkaError
@@ -87,7 +93,9 @@ def up(
     before = _running(wanted)
     with errors_name_file(find_cluster_file(config)):
         differences = run(
-            _start(wanted, [int(name) for name in before if name.isdigit()]), late=_LATE
+            _start(wanted, [int(name) for name in before if name.isdigit()]),
+            late=_LATE,
+            reason=until_serving(wanted, data),
         )
     click.echo(f"{started(before, _running(wanted))} in {wanted.directory.path}", err=True)
     for line in (*wanted.postponed, *differences.lines(data)):
@@ -235,7 +243,8 @@ def describe(found: LocalCluster) -> dict[str, Any]:
 def down(data: str | None) -> None:
     """Stop all brokers and the managed ZooKeeper; keep the data."""
     found = find_cluster(data)
-    run(found.stop())
+    ids = [broker.id for broker in found.record.brokers]
+    run(found.stop(), reason=until_ended(found, data, ids, "close its logs"))
     click.echo(f"{found.directory.path}: all processes have stopped", err=True)
 
 
@@ -249,11 +258,13 @@ def start(process: ProcessName, data: str | None) -> None:
 
     found = find_cluster(data)
     if process == ZOOKEEPER:
-        run(found.start_zookeeper())
+        reason = until_zookeeper_serves(found)
+        run(found.start_zookeeper(), reason=reason)
         address = found.zookeeper
     else:
         broker_id = int(process)
-        run(found.start(broker_id, timeout_ms=start_timeout_ms()), late=_LATE)
+        reason = until_serving(found, data, [broker_id])
+        run(found.start(broker_id, timeout_ms=start_timeout_ms()), late=_LATE, reason=reason)
         address = f"{HOST}:{found.record.broker(broker_id).port}"
     click.echo(f"{shown(process)} serves on {address}", err=True)
 
@@ -265,5 +276,10 @@ def start(process: ProcessName, data: str | None) -> None:
 def stop(process: ProcessName, data: str | None) -> None:
     """Stop the broker ID after it has handed over its leaderships (controlled shutdown), or stop ZooKeeper."""
     found = find_cluster(data)
-    run(found.stop_zookeeper() if process == ZOOKEEPER else found.stop(int(process)))
+    if process == ZOOKEEPER:
+        run(found.stop_zookeeper(), reason=until_zookeeper_ended())
+    else:
+        broker_id = int(process)
+        what = "hand over its leaderships and close its logs"
+        run(found.stop(broker_id), reason=until_ended(found, data, [broker_id], what))
     click.echo(f"{shown(process)} has stopped", err=True)

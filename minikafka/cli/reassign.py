@@ -154,10 +154,12 @@ def _action(*flags: bool) -> str | None:
 
 
 def _move_by_node(options: ReassignOptions, connect: str) -> None:
+    from minikafka.cli.blocked import Blocked
     from minikafka.cli.reassign_zookeeper import MoveByNode
 
+    reason = Blocked().reason(options.plan())
     # `do` applies the time limit itself, because it takes the request back when the time is over.
-    fail_unless(run(MoveByNode(options).do(connect), limit=float("inf")))
+    fail_unless(run(MoveByNode(options).do(connect), limit=float("inf"), reason=reason))
 
 
 class _Job(Protocol):

@@ -18,6 +18,7 @@ import click
 from minikafka.base.errors import KafkaError, MinikafkaError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.cli import placement, reassign_throttle
+from minikafka.cli.blocked import Blocked
 from minikafka.cli.partition_arguments import Named
 from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Progress
@@ -31,7 +32,7 @@ from minikafka.cli.reassign_outcome import (
     read_results,
     wait_until_finished,
 )
-from minikafka.cli.topic_errors import unknown_topics
+from minikafka.cli.topic_errors import unknown_topics, with_similar_topics
 from minikafka.client.admin import POLL_MS, Admin
 from minikafka.client.admin_results import Outcome
 from minikafka.client.metadata import REFRESH_TIMEOUT_MS
@@ -141,7 +142,8 @@ class Move:
             click.echo("Save this as the PLAN of --file to return to it later.")
         if self._options.throttle:
             await self._set_throttle(admin, self._options.throttle)
-        for tp, outcome in (await admin.alter_reassignments(self._plan)).items():
+        outcomes = await admin.alter_reassignments(self._plan)
+        for tp, outcome in (await with_similar_topics(admin, outcomes)).items():
             if not outcome.ok:
                 replicas = self._current.get(tp, ())
                 self._rejected[tp] = MoveResult(
@@ -361,8 +363,10 @@ class Cancel:
                 self._chosen = self._wanted or [tp for tp in active if tp.topic in topics]
                 self._outcomes = await admin.alter_reassignments(dict.fromkeys(self._chosen))
                 cancelled = [tp for tp, outcome in self._outcomes.items() if outcome.ok]
+                blocked = Blocked()
                 while self._options.waits and cancelled:
                     cancelled = list(await admin.list_reassignments(cancelled))
+                    await blocked.tell(cancelled)
                     await self._clock.sleep(POLL_MS if cancelled else 0)
         except TimeoutError:
             if self._chosen and not self._outcomes:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.cli import placement
+from minikafka.cli.blocked import Blocked
 from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Amount, Progress, size
 from minikafka.client.admin import METADATA_LAG_MS, POLL_MS, Admin
@@ -23,6 +24,9 @@ from minikafka.client.admin_results import Outcome
 
 SAMPLE_MS = 1_000
 """Time between two measurements of the log directories for the progress display."""
+
+
+_SILENT: Final = "does not answer"
 
 
 class MoveState(Enum):
@@ -108,10 +112,13 @@ async def read_results(
 async def wait_until_finished(admin: Admin, clock: Clock, plan: Plan, progress: Progress) -> None:
     """Wait until no partition of the plan is being moved to its target; show the progress.
 
-    A move also ends if it is cancelled or replaced by another move.
+    The display names the reason why a partition makes no progress. A move also ends if it is cancelled or replaced by
+    another move.
     """
     pending: Collection[TopicPartition] = plan
     sampled = clock.now() - SAMPLE_MS
+    before: dict[str, Amount] = {}
+    blocked = Blocked()
     while True:
         active = await admin.list_reassignments(pending)
         active = {tp: moving for tp, moving in active.items() if moving.target == plan[tp]}
@@ -120,9 +127,20 @@ async def wait_until_finished(admin: Admin, clock: Clock, plan: Plan, progress: 
             return
         if clock.now() - sampled >= SAMPLE_MS:
             amounts = await measure(admin, active)
-            progress.update(amounts, len(plan) - len(pending))
-            sampled = clock.now()
+            stuck = [tp for tp in active if is_stuck(amounts[str(tp)], before.get(str(tp)))]
+            reasons = await blocked.reasons(stuck)
+            shown = {
+                name: amount._replace(note=reasons.get(name, amount.note))
+                for name, amount in amounts.items()
+            }
+            progress.update(shown, len(plan) - len(pending))
+            sampled, before = clock.now(), amounts
         await clock.sleep(POLL_MS)
+
+
+def is_stuck(amount: Amount, before: Amount | None) -> bool:
+    """True if a new broker does not answer, or if nothing was copied since the last sample."""
+    return _SILENT in amount.note or (before is not None and before.done == amount.done)
 
 
 async def measure(
@@ -146,7 +164,7 @@ def _amount(
     whole = max((sizes.get(broker, {}).get(tp, 0) for broker in moving.origin), default=0)
     total = whole * len(moving.adding)
     silent = [broker for broker in moving.adding if broker not in sizes]
-    note = f"broker {ids(silent)} does not answer" if silent else ""
+    note = f"broker {ids(silent)} {_SILENT}" if silent else ""
     if not total:
         return Amount(0, None, note)
     done = sum(min(sizes.get(broker, {}).get(tp, 0), whole) for broker in moving.adding)

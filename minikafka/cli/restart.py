@@ -12,6 +12,7 @@ from minikafka.cli.completion import ZOOKEEPER
 from minikafka.cli.execution import run
 from minikafka.cli.options import config_option, data_option, time_limit, timeout_option
 from minikafka.cli.process_argument import ProcessName, ProcessType
+from minikafka.cli.process_waits import until_restarted, until_zookeeper_serves
 
 if TYPE_CHECKING:
     from minikafka.cluster.local import LocalCluster
@@ -53,7 +54,7 @@ def restart(
     for broker_id in ids:
         record.broker(broker_id)
     if ZOOKEEPER in names:
-        run(_restart_zookeeper(cluster))
+        run(_restart_zookeeper(cluster), reason=until_zookeeper_serves(cluster))
     if not names:
         ids = [broker.id for broker in record.brokers]
     if not ids:
@@ -61,7 +62,8 @@ def restart(
     if file is not None:
         with errors_name_file(file):
             cluster.configure(ids)
-    run(_restart_rolling(cluster, ids) if rolling else _restart_together(cluster, ids))
+    work = _restart_rolling(cluster, ids) if rolling else _restart_together(cluster, ids)
+    run(work, reason=until_restarted(cluster, data, ids))
 
 
 async def _restart_zookeeper(cluster: LocalCluster) -> None:

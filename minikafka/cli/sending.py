@@ -8,16 +8,18 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.cli.record_input import STDIN, Item, Part
+from minikafka.cli.topic_errors import unknown_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client, NotProduced
 
+_AUTO_CREATE: Final = "auto.create.topics.enable"
 Acks = Literal[-1, 0, 1]
 
 
@@ -81,6 +83,8 @@ class Sending:
         summary = Summary(self.topic)
         created = ""
         is_new = not await _exists(client, self.topic)
+        if is_new:
+            await _check_creation(client, self.topic)
         is_live = self.shows_bar and sys.stderr.isatty()
         try:
             with Progress(clock, "", shown=is_live) as progress:
@@ -140,6 +144,17 @@ async def _exists(client: Client, topic: str) -> bool:
     if (await client.admin.describe([topic]))[1]:
         return True
     return bool(await client.admin.describe_topics([topic]))
+
+
+async def _check_creation(client: Client, topic: str) -> None:
+    """Raise UnknownTopics at once if brokers do not create a topic that does not exist."""
+    from minikafka.client.admin_results import Resource, ResourceType
+
+    brokers = (await client.describe_cluster()).brokers
+    resource = Resource(ResourceType.BROKER, str(min(brokers, default=0)))
+    found = (await client.admin.describe_configs([resource]))[resource]
+    if any(entry.name == _AUTO_CREATE and entry.value == "false" for entry in found.entries):
+        raise unknown_topics([topic])
 
 
 async def _created(client: Client, topic: str) -> str:

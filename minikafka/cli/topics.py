@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
 from minikafka.cli.delete_records import delete_records
 from minikafka.cli.execution import fail_unless, run_with_client
@@ -27,6 +28,7 @@ from minikafka.cli.options import (
     topic_argument,
     topics_argument,
 )
+from minikafka.cli.topic_errors import with_similar_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome
@@ -212,10 +214,11 @@ def alter(
 
     async def work(client: Client) -> dict[str, Outcome]:
         if configs and not (outcome := await _configure(client.admin, topic, configs)).ok:
-            return {topic: outcome}
+            return await with_similar_topics(client.admin, {topic: outcome})
         if partitions is None:
             return {topic: outcome}
-        return await client.admin.create_partitions({topic: partitions}, {topic: replicas})
+        found = await client.admin.create_partitions({topic: partitions}, {topic: replicas})
+        return await with_similar_topics(client.admin, found)
 
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     now = [f"{partitions} partitions"] if partitions else []
@@ -253,7 +256,8 @@ def delete(
     """Mark each TOPIC for deletion; the controller then deletes them."""
 
     async def work(client: Client) -> dict[str, Outcome]:
-        return await _delete(client.admin, topics, wait, timeout, shown=not as_json)
+        found = await _delete(client.admin, topics, wait, timeout, shown=not as_json)
+        return await with_similar_topics(client.admin, found)
 
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     done = "Topic {} is deleted." if wait else "Topic {} is marked for deletion."
@@ -288,20 +292,30 @@ async def _delete(
 
 async def _wait_until_deleted(admin: Admin, left: set[str], *, shown: bool) -> None:
     """Wait until the topics in `left` are gone; remove each deleted topic from `left`. `shown`: show progress."""
+    from minikafka.cli.blocked import Blocked
     from minikafka.cli.progress import Amount, Progress
+    from minikafka.cli.waiting import WORK_MS
     from minikafka.client.admin import POLL_MS
     from minikafka.runtime.clock import SystemClock
 
-    clock = SystemClock()
+    clock, blocked = SystemClock(), Blocked()
     total = len(left)
     most = dict.fromkeys(left, 0)
+    due = clock.now() + WORK_MS
     with Progress(clock, "topics deleted", shown=shown) as progress:
         while existing := await _still_existing(admin, left):
             left.intersection_update(existing)
             replicas = await _replica_counts(admin, existing)
             most |= {name: max(most[name], replicas[name]) for name in existing}
+            first = {name: TopicPartition(name, 0) for name in existing}
+            reasons = await blocked.reasons(first.values()) if clock.now() >= due else {}
             amounts = {
-                name: Amount(most[name] - replicas[name], most[name] or None) for name in existing
+                name: Amount(
+                    most[name] - replicas[name],
+                    most[name] or None,
+                    reasons.get(str(first[name]), ""),
+                )
+                for name in existing
             }
             progress.update(amounts, total - len(left))
             await clock.sleep(POLL_MS)

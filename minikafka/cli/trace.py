@@ -18,6 +18,7 @@ from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
 from minikafka.cli.options import data_option, json_option, timeout_option
 from minikafka.cli.partition_arguments import partition_or_group
+from minikafka.cli.similar import similar_local_group, similar_partition
 
 if TYPE_CHECKING:
     from minikafka.cluster.state import ClusterState
@@ -87,7 +88,7 @@ def _trace_partition(
     state = run(found.state())
     if tp not in state.partitions and not any(names_number(line, tp) for line in lines):
         raise click.ClickException(
-            f"{tp} is unknown to every broker and ledger in {found.directory.path}"
+            f"{tp} is unknown to every broker and ledger in {found.directory.path}{similar_partition(found, tp)}"
         )
     story = Story(lines, tp)
     story.summarize(history)
@@ -160,6 +161,7 @@ def _trace_group(
     if not entries and now.report is None:
         raise click.ClickException(
             f"group {group} is unknown to every broker and ledger in {found.directory.path}"
+            f"{run(similar_local_group(found, group))}"
         )
     shown = entries[-last:] if last is not None else entries
     if as_json:

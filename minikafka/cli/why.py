@@ -16,6 +16,7 @@ from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster, where_option
 from minikafka.cli.options import data_option, json_option, timeout_option
 from minikafka.cli.partition_arguments import partition_or_group
+from minikafka.cli.similar import similar_local_group, similar_partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +67,8 @@ def why(
         raise _unknown(f"partition {tp}", picture.causes)
     if not picture.is_known:
         deleted = "".join(f"; it was deleted [{event}]" for event in picture.past.topic_deleted())
-        raise click.ClickException(f"there is no partition {tp}{deleted}")
+        similar = "" if deleted else similar_partition(find_cluster(data), tp)
+        raise click.ClickException(f"there is no partition {tp}{deleted}{similar}")
     found = explain(picture, offset)
     if as_json:
         click.echo(json.dumps(as_object(picture, found)))
@@ -120,7 +122,8 @@ def explain_group_of(data: str | None, group: str, as_json: bool) -> None:
     if not picture.is_known and not picture.answers:
         raise _unknown(f"group {group}", picture.causes)
     if not picture.is_known:
-        raise click.ClickException(f"there is no group {group}")
+        similar = run(similar_local_group(find_cluster(data), group))
+        raise click.ClickException(f"there is no group {group}{similar}")
     found = explain_group(picture)
     if as_json:
         click.echo(

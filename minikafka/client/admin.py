@@ -31,6 +31,7 @@ from minikafka.client.admin_results import (
     read_settings,
 )
 from minikafka.client.controller_requests import (
+    CONTROLLER,
     ControllerRequests,
     is_not_controller,
     no_controller,
@@ -122,7 +123,7 @@ class Admin:
             )
             return {info.name: info for info, error in topics if error is ErrorCode.NONE}
 
-        return await self._retries(attempt)
+        return await self._retries(attempt, CONTROLLER)
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
@@ -241,7 +242,7 @@ class Admin:
                 for p in topic.partitions
             }
 
-        return await self._retries(attempt)
+        return await self._retries(attempt, CONTROLLER)
 
     async def reassign_partition(
         self, topic: str, partition: int, replicas: Sequence[BrokerId]
@@ -292,7 +293,7 @@ class Admin:
         """
         if partitions is None:
             body = self._election(None, unclean)
-            return await self._retries(partial(self._elect_all, body))
+            return await self._retries(partial(self._elect_all, body), CONTROLLER)
         return await self._controller.send_items(
             versions.ELECT_LEADERS,
             several(TopicPartition, partitions),
@@ -350,7 +351,7 @@ class Admin:
             return Deleted(Outcome(code), int(answer.low_watermark))
 
         try:
-            return await self._retries(attempt)
+            return await self._retries(attempt, f"the leader of {tp}", tp)
         except KafkaError as error:
             reason = error.reason
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -450,7 +451,7 @@ class Admin:
         Return an Outcome if that broker is not alive or does not answer.
         """
         if broker is None:
-            return await self._retries(partial(self._controller_answers, api, body))
+            return await self._retries(partial(self._controller_answers, api, body), CONTROLLER)
         node = (await self.describe_cluster()).brokers.get(broker)
         if node is None:
             return Outcome(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no live broker {broker}")

@@ -30,6 +30,7 @@ from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, 
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
 from minikafka.client.retries import GRACE_MS, Retries
+from minikafka.client.waits import Waits
 from minikafka.record.batch import Record, build
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport
@@ -151,6 +152,11 @@ class Client:
         self._network.close()
         self._fetch_network.close()
 
+    @property
+    def waits(self) -> Waits:
+        """What the calls in progress wait for."""
+        return self._metadata.waits
+
     # Topics
 
     async def create_topics(self, *topics: NewTopic) -> None:
@@ -232,7 +238,9 @@ class Client:
         records: Sequence[Record],
         partition: int | Sequence[int | None] | None,
     ) -> list[int]:
-        info = await self._retries(lambda: self._metadata.topic(topic, create=True))
+        info = await self._retries(
+            lambda: self._metadata.topic(topic, create=True), f"the metadata of topic {topic}"
+        )
         if isinstance(partition, int):
             return [partition] * len(records)
         wanted = [None] * len(records) if partition is None else partition
@@ -302,7 +310,9 @@ class Client:
         )
         body = _produce_request(tp, batch, acks, self._request_timeout_ms)
         try:
-            base = await self._retries(lambda: self._send_batch(tp, body, acks))
+            base = await self._retries(
+                lambda: self._send_batch(tp, body, acks), f"the leader of {tp}", tp
+            )
         except BaseException:
             # The batch may or may not be in the log, so later batches need a new producer id.
             if producer is self._producer:
@@ -327,7 +337,7 @@ class Client:
     async def _producer_identity(self) -> _Producer:
         async with self._producer_lock:
             if self._producer is _NO_PRODUCER:
-                self._producer = await self._retries(self._new_producer)
+                self._producer = await self._retries(self._new_producer, "a producer id")
             return self._producer
 
     async def _new_producer(self) -> _Producer:
@@ -377,7 +387,7 @@ class Client:
                 answer.log_start_offset,
             )
 
-        return await self._retries(attempt)
+        return await self._retries(attempt, f"the leader of {tp}", tp)
 
     def consume(
         self,
@@ -496,10 +506,11 @@ class Client:
             _raise_for(answer.error_code, str(tp))
             return int(answer.offset)
 
-        return await self._retries(attempt)
+        return await self._retries(attempt, f"the leader of {tp}", tp)
 
     async def _partition_numbers(self, topic: str) -> list[int]:
-        return sorted((await self._retries(lambda: self._metadata.topic(topic))).partitions)
+        about = f"the metadata of topic {topic}"
+        return sorted((await self._retries(lambda: self._metadata.topic(topic), about)).partitions)
 
 
 def _produce_request(tp: TopicPartition, batch: bytes, acks: int, timeout_ms: int) -> Any:

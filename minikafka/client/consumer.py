@@ -18,6 +18,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.metadata import Leader, Metadata, error_code
 from minikafka.client.network import VERSIONS, Address, Network, decode, request
+from minikafka.client.waits import Wait
 from minikafka.record.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -90,6 +91,8 @@ class Consumer:
         self._positions: dict[int, int] = {}
         self._ends: Mapping[int, int] | None = None
         self._in_flight: dict[Address, _Fetch] = {}
+        self._waits: dict[int, Wait] = {}
+        """By partition: the wait for its leader, from the first fetch or failure until a fetch succeeds."""
 
     async def read(
         self, positions: Mapping[int, int], ends: Mapping[int, int] | None
@@ -109,6 +112,7 @@ class Consumer:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for fetch in self._pop_answered():
                     for partition in await self._fetched_partitions(fetch):
+                        self._end_wait(partition.partition_index)
                         for record in self._new_records(partition, fetch.offsets):
                             yield record
                         self._report_end(partition.partition_index, partition.high_watermark)
@@ -116,6 +120,19 @@ class Consumer:
             for fetch in self._in_flight.values():
                 fetch.answer.cancel()
             self._in_flight.clear()
+            for number in list(self._waits):
+                self._end_wait(number)
+
+    def _begin_wait(self, number: int) -> None:
+        if number not in self._waits:
+            tp = TopicPartition(self._topic, number)
+            waits = self._metadata.waits
+            self._waits[number] = waits.begin(f"the leader of {tp}", self._clock.now(), tp)
+
+    def _end_wait(self, number: int) -> None:
+        wait = self._waits.pop(number, None)
+        if wait is not None:
+            self._metadata.waits.end(wait)
 
     def _unfinished(self) -> list[int]:
         if self._ends is None:
@@ -128,6 +145,7 @@ class Consumer:
         in_flight = {number for fetch in self._in_flight.values() for number in fetch.offsets}
         by_leader: defaultdict[Address, dict[int, tuple[int, int]]] = defaultdict(dict)
         for number in self._unfinished():
+            self._begin_wait(number)
             leader = None if number in in_flight else await self._leader(number)
             if leader is not None and leader.address not in self._in_flight:
                 by_leader[leader.address][number] = (leader.leader_epoch, self._positions[number])

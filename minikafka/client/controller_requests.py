@@ -7,13 +7,16 @@ controller. Items that were answered are not sent again.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client.admin_results import Outcome
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Network
 from minikafka.client.retries import GRACE_MS, Retries
+
+CONTROLLER: Final = "the controller"
+"""What these requests wait for."""
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -75,7 +78,7 @@ class ControllerRequests:
         wanted = list(pending)
         try:
             if wanted:
-                await self._retries(attempt)
+                await self._retries(attempt, CONTROLLER)
         except KafkaError as error:
             if len(pending) == len(wanted):
                 raise

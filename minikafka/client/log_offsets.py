@@ -47,7 +47,7 @@ class LogOffsets:
             for error in errors.values():
                 raise error
 
-        await self._retries(attempt)
+        await self._retries(attempt, "the leaders of the partitions")
         return {tp: found[tp] for tp in wanted}
 
     async def look_up_once(

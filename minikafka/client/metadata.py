@@ -15,6 +15,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import NO_LEADER, Node
 from minikafka.client.network import Address, Network, Unreachable, request
+from minikafka.client.waits import Waits
 from minikafka.wire import codec
 from minikafka.wire.versions import METADATA
 
@@ -80,6 +81,8 @@ class Metadata:
         self._topics: dict[str, TopicInfo] = {}
         self._stale = False
         self._refreshing = asyncio.Lock()
+        self.waits = Waits()
+        """What the calls of this client wait for."""
 
     def invalidate(self) -> None:
         """Mark the metadata as stale, because a request went to the wrong broker or failed."""

@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.metadata import Metadata, NoBrokerAnswers
+from minikafka.client.waits import Wait
 
 logger = logging.getLogger(__name__)
 
@@ -38,37 +40,42 @@ class Retries:
         self._metadata = metadata
         self._time_limit_ms = time_limit_ms
 
-    async def __call__(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Call `attempt`; repeat the call after a retriable error. Return its result. Raises KafkaError."""
-        began = self._clock.now()
+    async def __call__(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        about: str = "an answer from a broker",
+        tp: TopicPartition | None = None,
+    ) -> T:
+        """Call `attempt`; repeat the call after a retriable error. Return its result. Raises KafkaError.
+
+        `about` and `tp`: what the call waits for, see `Wait`.
+        """
+        with self._metadata.waits.during(about, self._clock.now(), tp) as wait:
+            return await self._repeat(attempt, wait)
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[T]], wait: Wait) -> T:
         has_warned = False
         while True:
             try:
                 return await attempt()
             except OSError as cause:
                 error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(cause))
-                waited = self._clock.now() - began
-                if (
-                    isinstance(cause, NoBrokerAnswers)
-                    and cause.was_never_reached
-                    and waited >= UNREACHABLE_MS
-                ):
-                    raise error from cause
-                if (
-                    isinstance(cause, NoBrokerAnswers)
-                    and waited >= WARN_AFTER_MS
-                    and not has_warned
-                ):
-                    has_warned = True
-                    left = max(self._time_limit_ms - waited, 0) // 1000
-                    logger.warning("%s (retrying for %d s more)", cause, left)
+                waited = self._clock.now() - wait.since
+                if isinstance(cause, NoBrokerAnswers):
+                    if cause.was_never_reached and waited >= UNREACHABLE_MS:
+                        raise error from cause
+                    if waited >= WARN_AFTER_MS and not has_warned:
+                        has_warned = True
+                        left = max(self._time_limit_ms - waited, 0) // 1000
+                        logger.warning("%s (retrying for %d s more)", cause, left)
             except KafkaError as cause:
                 if not cause.code.retriable:
                     raise
                 error = cause
+            wait.error = error
             unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             limit = UNKNOWN_TOPIC_MS if unknown else self._time_limit_ms
-            if self._clock.now() - began >= min(limit, self._time_limit_ms):
+            if self._clock.now() - wait.since >= min(limit, self._time_limit_ms):
                 raise error
             self._metadata.invalidate()
             await self._clock.sleep(RETRY_BACKOFF_MS)

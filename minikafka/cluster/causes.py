@@ -58,6 +58,10 @@ class Commands:
             return f"start_zookeeper() and start() of the program that runs the cluster {effect}"
         return f"`minikafka up{self.where}` {effect}"
 
+    def zookeeper(self, command: str, effect: str) -> str:
+        """Return the remedy for ZooKeeper: `minikafka COMMAND zookeeper`, then its effect."""
+        return f"`minikafka {command} zookeeper{self.where}` {effect}"
+
     def of_broker(self, command: str, broker: int, effect: str = "") -> str:
         """Return the remedy for one broker: `minikafka COMMAND ID`, then its effect."""
         return f"`minikafka {command} {broker}{self.where}`{effect and ' '}{effect}"
@@ -112,11 +116,10 @@ def _zookeeper(seen: Sights, commands: Commands) -> Iterator[Cause]:
         yield _zookeeper_down(process, commands)
     elif process.state == PAUSED:
         text = f"ZooKeeper is paused (SIGSTOP, pid {process.pid}), {_HALTED}"
-        yield Cause("zookeeper-paused", text, commands.up("lets it continue"))
+        yield Cause("zookeeper-paused", text, commands.zookeeper("resume", "lets it continue"))
     elif failure:
         text = f"ZooKeeper at {address} runs (pid {process.pid}) but does not serve: {failure}, {_HALTED}"
-        end = f"`kill -9 {process.pid}`, then " + commands.up("starts it again")
-        yield Cause("zookeeper-silent", text, end)
+        yield Cause("zookeeper-silent", text, commands.zookeeper("restart", "starts it again"))
 
 
 def _zookeeper_down(process: ProcessSight, commands: Commands) -> Cause:

@@ -18,14 +18,14 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.keys import INT_MAX, LONG_MAX
-from minikafka.base.names import parse_cluster_id, parse_json
+from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_directory
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.processes import ProcessId
 from minikafka.ledger.writer import directory_of
@@ -145,6 +145,14 @@ class ClusterDirectory:
     def broker_data(self, broker_id: int) -> Path:
         """Return the path of the broker's log directory."""
         return self.path / f"broker-{broker_id}"
+
+    def topics(self) -> set[str]:
+        """Return the names of the topics of which a broker has a replica in this directory."""
+        found: set[str] = set()
+        for path in self.path.glob("broker-[0-9]*/*-[0-9]*"):
+            with suppress(ValueError):
+                found.add(parse_replica_directory(path.name).topic)
+        return found
 
     def broker_ledger(self, broker_id: int) -> Path:
         """Return the path of the broker's ledger directory."""

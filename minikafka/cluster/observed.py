@@ -145,12 +145,12 @@ class ObservedCluster:
         timeout_ms: int = CALL_TIMEOUT_MS,
         brokers: Collection[int] | None = None,
     ) -> dict[int, Mapping[str, Any] | OSError | KafkaError]:
-        """Make one control-plane call to each of these brokers (None: all running brokers).
+        """Make one control-plane call to each of these brokers (None: all brokers that run and are not paused).
 
         Return, by broker id, the response or the error of the call.
         """
         record = self.record
-        ids = self._running.running_ids(record) if brokers is None else brokers
+        ids = self._running.answering_ids(record) if brokers is None else brokers
         return await call_all(
             self.directory,
             record,

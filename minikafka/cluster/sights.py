@@ -52,7 +52,7 @@ class ProcessSight:
     """The condition of one process: `state` is RUNS, PAUSED or DOWN.
 
     `taken`: its ports that another process uses while it is down. `full`: its directories on file systems without free
-    space. `last_line`: the last line of its output, if it is down. `log`: the file of its output.
+    space. `last_line`: the last line of its output. `log`: the file of its output.
     """
 
     state: str
@@ -169,7 +169,8 @@ def _broker_process(
     directories = config.log_dirs if config else [str(directory.broker_data(broker.id))]
     if process is not None:
         state = PAUSED if is_paused(process) else RUNS
-        return ProcessSight(state, process.pid, (), full_among(directories), "", str(log))
+        full = full_among(directories)
+        return ProcessSight(state, process.pid, (), full, last_line(log), str(log))
     taken = tuple(port for port in (broker.port, broker.control_port) if not is_free(port))
     return ProcessSight(DOWN, None, taken, full_among(directories), last_line(log), str(log))
 

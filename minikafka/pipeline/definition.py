@@ -31,6 +31,7 @@ _DELAY: Final = re.compile(
 )
 _SELECTIONS: Final = {"subscribe": "topic", "subscribePattern": "pattern", "assign": "assign"}
 """The data source's options that select topics. The values are the names of these options in the TOML file."""
+_SUBSCRIBE: Final = "subscribe"
 _API_TIMEOUT: Final = "kafka.default.api.timeout.ms"
 _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
 
@@ -140,6 +141,18 @@ def brokers_at_start(definition: Definition) -> list[str]:
     if isinstance(sink, TopicSink) and _DELIVERY_TIMEOUT not in sink.options:
         used.append(sink.options)
     return [options[SERVERS] for options in used]
+
+
+def topics_at_start(definition: Definition) -> list[tuple[str, list[str]]]:
+    """Return the topics that must exist before the pipeline starts, each list with its bootstrap servers.
+
+    Sources with their own timeout are left out, and sources that subscribe to a pattern.
+    """
+    return [
+        (one.options[SERVERS], [name.strip() for name in one.options[_SUBSCRIBE].split(",")])
+        for one in definition.sources
+        if _API_TIMEOUT not in one.options and _SUBSCRIBE in one.options
+    ]
 
 
 def parse(text: str, file: str, given: Overrides) -> Definition:

@@ -73,7 +73,7 @@ class _Source(NamedTuple):
 
 def run(spark: SparkSession, settings: RestoreSettings, report: Report) -> Summary:
     """Write the archived records to the topic, read the topic back, and compare the digests."""
-    sources = _sources(ArchiveDirectory(settings.directory), settings.topic)
+    sources = archived(settings)
     options = settings.read_options()
     with report.stage("plan"):
         first = _ends_of_target(settings, options, sources)
@@ -91,6 +91,11 @@ def run(spark: SparkSession, settings: RestoreSettings, report: Report) -> Summa
         read = run_tasks(spark, verify, checks)
         ends = planning.latest_positions(options, {})
     return _summary(settings, works, written, read, ends, warnings)
+
+
+def archived(settings: RestoreSettings) -> list[_Source]:
+    """Return the files of each archived partition. Raises `PipelineError` if the archive is not complete."""
+    return _sources(ArchiveDirectory(settings.directory), settings.topic)
 
 
 def _sources(directory: ArchiveDirectory, topic: str) -> list[_Source]:

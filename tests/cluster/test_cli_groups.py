@@ -221,7 +221,7 @@ class Program:
         return self.process.returncode
 
     def records(self) -> list[str]:
-        return [line for line in self.lines if line and not line.startswith("%")]
+        return [line for line in self.lines if line and not line.startswith(("%", "waiting for "))]
 
 
 @asynccontextmanager

@@ -211,7 +211,9 @@ def test_doctors_name_a_paused_zookeeper_and_up_lets_it_continue(here: Path) -> 
         assert status(here)["causes"][0]["text"].startswith(name)
         found = json.loads(ok("why", "doctors-0", "--json", cwd=here))
         assert found["findings"][0]["text"].startswith(name)
-        assert found["findings"][0]["text"].endswith("`minikafka up` lets it continue")
+        assert found["findings"][0]["text"].endswith(
+            "`minikafka resume zookeeper` lets it continue"
+        )
     finally:
         ok("up", cwd=here)
     wait_until_healthy(here)

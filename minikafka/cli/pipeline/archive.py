@@ -66,4 +66,5 @@ def archive(
         f"archive to {directory}",
         lambda spark, report: run(spark, settings, report),
         brokers=[settings.servers],
+        topics=[(settings.servers, topics)],
     )

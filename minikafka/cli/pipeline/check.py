@@ -12,6 +12,7 @@ from minikafka.cli.find_cluster import data_directory
 from minikafka.cli.pipeline.launch import Launch, launch_options
 
 HISTORY = "FILE|DIR|topic:NAME"
+_TOPIC: Final = "topic:"
 _NOT_CHECKED: Final = 2
 """Exit code if the check could not be made: a script must not mistake a wrong path for a lost record."""
 
@@ -62,19 +63,20 @@ def check(
     from minikafka.pipeline.check.pipeline import CheckSettings, run
 
     try:
-        is_topic_read = any(one.startswith("topic:") for one in histories + reads)
+        read = [one.removeprefix(_TOPIC) for one in histories + reads if one.startswith(_TOPIC)]
         settings = CheckSettings(
             replicas=replicas or (data_directory(launch.data),),
             histories=histories,
             reads=reads,
             topics=topics,
             output=output,
-            servers=launch.servers() if is_topic_read else None,
+            servers=launch.servers() if read else None,
         )
         launch.run(
             "check",
             lambda spark, report: run(spark, settings, report),
             brokers=[settings.servers] if settings.servers else [],
+            topics=[(settings.servers, read)] if settings.servers else [],
         )
     except MinikafkaError as error:
         error.exit_code = _NOT_CHECKED

@@ -104,4 +104,5 @@ def copy(
         f"copy to {to}",
         lambda spark, report: run(spark, settings, report),
         brokers=[settings.from_servers, settings.to_servers],
+        topics=[(settings.from_servers, topics)],
     )

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
+from minikafka.base.errors import MinikafkaError
+from minikafka.cli.execution import run_with_client
 from minikafka.cli.options import groups_argument, not_blank
 from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
 from minikafka.cli.pipeline.plot import plot_option
+from minikafka.cli.similar import similar_groups
+
+if TYPE_CHECKING:
+    from minikafka.client import Client
+
+
+async def _require(client: Client, names: Sequence[str]) -> None:
+    """Raise MinikafkaError if a group has no committed offset."""
+    for name in names:
+        if not await client.groups.offsets(name):
+            text = f"{name}: no committed offset{await similar_groups(client, name)}"
+            raise MinikafkaError(f"{text}; name groups that `minikafka groups list` lists")
 
 
 @click.command(short_help="Measure the lag of consumer groups over time.")
@@ -53,6 +70,8 @@ def lag(
         )
         settings.check()
     settings = replace(settings, servers=launch.servers())
+    if not settings.duration_s:  # with --for, a group may commit its first offset later
+        run_with_client(partial(_require, names=settings.groups), settings.servers)
     launch.run(
         "lag", lambda spark, report: run(spark, settings, report), brokers=[settings.servers]
     )

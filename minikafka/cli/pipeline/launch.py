@@ -9,10 +9,10 @@ import json
 import re
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,8 +30,10 @@ from minikafka.cli.options import (
     time_limit,
     timeout_option,
 )
+from minikafka.cli.topic_errors import require_topics
 
 if TYPE_CHECKING:
+    from minikafka.client import Client
     from minikafka.pipeline.context import Work
 
 
@@ -65,15 +67,28 @@ class Launch:
         """Return the bootstrap servers: `given` if set, else from `--bootstrap` or `--data`. Raises ClusterError."""
         return given or bootstrap_servers(self.bootstrap, self.data)
 
-    def run(self, name: str, work: Work, *, brokers: Iterable[str] = ()) -> None:
+    def run(
+        self,
+        name: str,
+        work: Work,
+        *,
+        brokers: Iterable[str] = (),
+        topics: Iterable[tuple[str, Iterable[str]]] = (),
+        check: Callable[[], object] | None = None,
+    ) -> None:
         """Run a pipeline, print its summary, and end with exit code 1 unless the summary is `ok`.
 
-        `brokers`: the bootstrap servers of each cluster that must answer before Spark starts. Without this
-        check, a wrong address would be noticed only after a minute, because Spark's stream waits a minute
-        for brokers that restart.
+        `brokers`: the bootstrap servers of each cluster that must answer before Spark starts. `topics`: pairs of such
+        servers and the topics that must exist. Without these checks, a wrong address or name would be noticed only
+        after half a minute or more, because Spark has to start, and its streams wait for brokers that restart. `check`:
+        a further check before Spark starts.
         """
         for servers in dict.fromkeys(brokers):
             run_with_client(lambda client: client.describe_cluster(), servers)
+        for servers, names in topics:
+            run_with_client(partial(_require, names=list(names)), servers)
+        if check is not None:
+            check()
         from minikafka.cli.pipeline.output import TerminalDisplay, print_summary
         from minikafka.pipeline.context import SparkSettings, execute
         from minikafka.pipeline.report import Report
@@ -95,6 +110,10 @@ class Launch:
         else:
             print_summary(summary)
         fail_unless(summary.ok)
+
+
+async def _require(client: Client, names: Sequence[str]) -> None:
+    await require_topics(client.admin, names)
 
 
 @contextmanager

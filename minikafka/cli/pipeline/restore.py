@@ -48,7 +48,7 @@ def restore(
     Prints the new offsets for each range of old offsets. The topic is then read back: exit code 1 if its records
     differ from the archive.
     """
-    from minikafka.pipeline.restore import RestoreSettings, run
+    from minikafka.pipeline.restore import RestoreSettings, archived, run
 
     settings = RestoreSettings(
         servers=launch.servers(),
@@ -63,6 +63,8 @@ def restore(
             f"restore of {topic}",
             lambda spark, report: run(spark, settings, report),
             brokers=[settings.servers],
+            topics=[(settings.servers, [settings.to])],
+            check=lambda: archived(settings),
         )
     except KeyboardInterrupt:
         text = f"{settings.to} may hold an incomplete copy: restore to a new topic"

@@ -29,7 +29,7 @@ from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
 def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool | None) -> None:
     """Run the pipeline that FILE describes: sources, SQL steps and a sink (docs/pipelines.md)."""
     from minikafka.pipeline import run as pipeline
-    from minikafka.pipeline.definition import Overrides, brokers_at_start, parse
+    from minikafka.pipeline.definition import Overrides, brokers_at_start, parse, topics_at_start
     from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
 
     triggers = {None: None, True: AVAILABLE_NOW, False: CONTINUOUS}
@@ -41,4 +41,5 @@ def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool |
         definition.name,
         lambda spark, report: pipeline.run(spark, definition, report),
         brokers=brokers_at_start(definition),
+        topics=topics_at_start(definition),
     )

@@ -100,5 +100,8 @@ def window(
         settings.check()
     settings = replace(settings, servers=launch.servers())
     launch.run(
-        "window", lambda spark, report: run(spark, settings, report), brokers=[settings.servers]
+        "window",
+        lambda spark, report: run(spark, settings, report),
+        brokers=[settings.servers],
+        topics=[(settings.servers, topics)],
     )

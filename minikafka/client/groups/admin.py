@@ -216,7 +216,7 @@ class GroupAdmin:
                 coordinator.forget()
                 raise
 
-        return await self._retries(again)
+        return await self._retries(again, f"the coordinator of group {group}")
 
     async def _at_coordinators(
         self,

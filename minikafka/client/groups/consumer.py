@@ -391,11 +391,13 @@ class GroupConsumer:
             self._is_joining = True
             self._background.spawn(self._try_to_join(), "group-join")
         # If the caller is cancelled, the join continues: the coordinator already has the request.
-        while not self._joined:
-            self._awake.clear()
-            await self._awake.wait()
-            if self._is_closed:
-                return
+        about = f"the rebalance of group {self._coordinator.group}"
+        with self._metadata.waits.during(about, self._clock.now()):
+            while not self._joined:
+                self._awake.clear()
+                await self._awake.wait()
+                if self._is_closed:
+                    return
         self._is_joining = False
         assigned = self._joined.pop()
         if isinstance(assigned, MinikafkaError):

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 from support.scripted_admin import ScriptedAdmin
 
+from minikafka.base.model import TopicPartition
 from minikafka.cli import configs as module
 from minikafka.client.admin_results import ConfigSource, Resource, ResourceType, Setting, Synonym
 
@@ -16,7 +17,7 @@ TOPIC = Resource(ResourceType.TOPIC, "t")
 
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
-    scripted = ScriptedAdmin({})
+    scripted = ScriptedAdmin({TopicPartition("t", 0): (1,)})
     monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
     return scripted
 
@@ -35,6 +36,16 @@ def test_configs_set_and_configs_delete_change_only_the_named_keys(admin: Script
         "changed": {"retention.ms": None},
     }
     assert admin.configs[TOPIC] == {"cleanup.policy": "compact,delete"}
+
+
+def test_configs_of_an_unknown_topic_fail_at_once_with_a_similar_name(admin: ScriptedAdmin) -> None:
+    admin.replicas = {TopicPartition("events", 0): (1,)}
+    for words in (["set", "a=1"], ["delete", "a"], ["describe"]):
+        done = call(*words, "--topic", "evnts")
+        assert done.exit_code == 1
+        assert str(done.exception).startswith("UNKNOWN_TOPIC_OR_PARTITION: evnts: no such topic")
+        assert getattr(done.exception, "hint", "") == "did you mean events?"
+    assert admin.configs == {}
 
 
 def test_configs_set_changes_one_broker_or_the_default_of_all_brokers(admin: ScriptedAdmin) -> None:

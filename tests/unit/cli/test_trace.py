@@ -29,7 +29,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Lines:
     async def state() -> ClusterState:
         return combine({})
 
-    found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR"))
+    found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR", topics=set))
     monkeypatch.setattr(module, "find_cluster", lambda data: found)
     monkeypatch.setattr("minikafka.explain.gather.ledger_lines", lambda found, topic: ledger.lines)
     return ledger
@@ -93,7 +93,7 @@ def test_brokers_without_the_partition_are_not_shown_as_down(
     async def state() -> ClusterState:
         return replace(combine({}), answers={1: {"backlog": {}}})
 
-    found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR"))
+    found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR", topics=set))
     monkeypatch.setattr(module, "find_cluster", lambda data: found)
     _, output = run()
     assert output[-1] == "now: unknown to every broker that answers"
@@ -150,7 +150,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> GroupLedgerWorld:
     async def ask(*_: object) -> object:
         return world.picture().answers
 
-    found = SimpleNamespace(ask=ask, directory=SimpleNamespace(path="DIR"))
+    found = SimpleNamespace(ask=ask, directory=SimpleNamespace(path="DIR", topics=set))
     monkeypatch.setattr(module, "find_cluster", lambda data: found)
     lines = "minikafka.explain.groups.gather.group_lines"
     monkeypatch.setattr(lines, lambda found, group: world.lines)
@@ -196,10 +196,18 @@ def test_json_trace_of_a_group_has_the_trigger_and_duration_of_a_rebalance(
     assert (entry["trigger"], entry["joining_ms"], entry["finished"]) == ("member joined", 0, True)
 
 
-def test_unknown_group_exits_with_code_1_in_trace(world: GroupLedgerWorld) -> None:
+def test_unknown_group_exits_with_code_1_in_trace(
+    world: GroupLedgerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def similar(*_: object) -> str:
+        return "; did you mean g1?"
+
+    monkeypatch.setattr(module, "similar_local_group", similar)
     code, output = group()
     assert code == 1
-    assert output == ["Error: group g is unknown to every broker and ledger in DIR"]
+    assert output == [
+        "Error: group g is unknown to every broker and ledger in DIR; did you mean g1?"
+    ]
 
 
 def test_option_lifecycle_is_a_usage_error_in_a_trace_of_a_group(world: GroupLedgerWorld) -> None:

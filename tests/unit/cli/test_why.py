@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -23,7 +24,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     async def gather(*_: object) -> Picture:
         return scene.picture()
 
-    monkeypatch.setattr(module, "find_cluster", lambda data: None)
+    directory = SimpleNamespace(topics=lambda: {"t1", "other"})
+    monkeypatch.setattr(module, "find_cluster", lambda data: SimpleNamespace(directory=directory))
     monkeypatch.setattr("minikafka.explain.gather.gather", gather)
     return scene
 
@@ -76,7 +78,7 @@ def test_unknown_partition_exits_with_code_1_in_why(scene: Scene) -> None:
     scene.nodes = Nodes(1, (1, 2, 3), None, None, False, None)
     done = CliRunner().invoke(why, ["t-0"])
     assert done.exit_code == 1
-    assert "there is no partition t-0" in done.output
+    assert "there is no partition t-0; did you mean t1?" in done.output
 
 
 def test_why_does_not_deny_a_partition_that_no_answering_broker_can_know(scene: Scene) -> None:
@@ -112,7 +114,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> GroupLedgerWorld:
     async def gather_group(*_: object) -> GroupPicture:
         return world.picture()
 
-    monkeypatch.setattr(module, "find_cluster", lambda data: None)
+    directory = SimpleNamespace(topics=lambda: {"t1", "other"})
+    monkeypatch.setattr(module, "find_cluster", lambda data: SimpleNamespace(directory=directory))
     monkeypatch.setattr("minikafka.explain.groups.gather.gather_group", gather_group)
     return world
 
@@ -142,10 +145,16 @@ def test_why_prints_a_problem_of_a_group_as_a_tree_of_reasons(world: GroupLedger
     assert [member["member"] for member in shown["members"]] == [first, second]
 
 
-def test_unknown_group_exits_with_code_1_in_why(world: GroupLedgerWorld) -> None:
+def test_unknown_group_exits_with_code_1_in_why(
+    world: GroupLedgerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def similar(*_: object) -> str:
+        return "; did you mean g1?"
+
+    monkeypatch.setattr(module, "similar_local_group", similar)
     done = CliRunner().invoke(why, ["--group", "g"])
     assert done.exit_code == 1
-    assert "there is no group g" in done.output
+    assert "there is no group g; did you mean g1?" in done.output
 
 
 @pytest.mark.parametrize("words", [["t-0"], ["-t", "t", "-p", "0"], ["--offset", "3"]])

@@ -215,3 +215,17 @@ def test_control_batch_yields_no_records_but_advances_the_next_fetch_offset() ->
 def test_empty_fetch_response_leaves_the_next_fetch_offset_unchanged() -> None:
     assert records_from(None, 7) == ([], 7)
     assert records_from(b"", 7) == ([], 7)
+
+
+async def test_consumer_waits_for_the_leader_of_each_partition_that_it_cannot_read(
+    cluster: StubCluster, client: Client
+) -> None:
+    cluster.create("t", [1, 2])
+    fill(cluster, 0, 0, 3)
+    cluster.silent = {2}
+    records = client.consume("t", start={0: 0, 1: 0}, max_wait_ms=50)
+    assert [(await anext(records)).offset for _ in range(3)] == [0, 1, 2]
+    wait = client.waits.oldest()
+    assert wait is not None
+    assert (wait.about, wait.tp) == ("the leader of t-1", ("t", 1))
+    await records.aclose()

@@ -10,6 +10,7 @@ from support.manual_clock import ManualClock
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client.metadata import NoBrokerAnswers
 from minikafka.client.retries import RETRY_BACKOFF_MS, UNKNOWN_TOPIC_MS, Retries
+from minikafka.client.waits import Wait, Waits
 
 
 class CountingMetadata:
@@ -17,6 +18,7 @@ class CountingMetadata:
 
     def __init__(self) -> None:
         self.invalidated = 0
+        self.waits = Waits()
 
     def invalidate(self) -> None:
         self.invalidated += 1
@@ -101,3 +103,23 @@ async def test_unknown_topic_error_has_a_shorter_retry_time_limit() -> None:
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC"):
         await ended(clock, Retries(clock, CountingMetadata(), 60_000), attempt)
     assert clock.now() == UNKNOWN_TOPIC_MS
+
+
+async def test_call_is_a_wait_with_its_subject_and_last_error_until_it_returns() -> None:
+    clock, metadata, seen = ManualClock(), CountingMetadata(), list[Wait | None]()
+    clock.advance(500)
+    failure = KafkaError(ErrorCode.NOT_CONTROLLER, "nobody")
+
+    async def attempt() -> None:
+        seen.append(metadata.waits.oldest())
+        if len(seen) == 1:
+            raise failure
+
+    task = asyncio.ensure_future(Retries(clock, metadata, 10_000)(attempt, "the controller"))
+    while not task.done():
+        await asyncio.sleep(0)
+        if clock.waiting():
+            clock.advance(RETRY_BACKOFF_MS)
+    assert seen[0] is seen[1] is not None
+    assert (seen[1].about, seen[1].since, seen[1].error) == ("the controller", 500, failure)
+    assert metadata.waits.oldest() is None

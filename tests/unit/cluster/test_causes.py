@@ -113,7 +113,7 @@ def test_zookeeper_that_is_paused_or_does_not_answer_is_named(scene: Scene) -> N
     scene.zookeeper_is(PAUSED)
     [paused] = scene.sentences()
     assert paused.startswith("ZooKeeper is paused (SIGSTOP, pid 9), so nothing can be elected")
-    assert paused.endswith("; `minikafka up` lets it continue")
+    assert paused.endswith("; `minikafka resume zookeeper` lets it continue")
     scene.zookeeper_is(RUNS, "no answer within 0.8 s")
     [silent] = scene.sentences()
     assert "runs (pid 9) but does not serve: no answer within 0.8 s" in silent

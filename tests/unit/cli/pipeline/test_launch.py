@@ -176,6 +176,42 @@ def test_pipeline_command_fails_before_it_starts_spark_if_no_broker_answers(
     assert (started, [path.name for path in tmp_path.iterdir()]) == ([], ["file.toml"])
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "archive evnts --to {}/a -b h:1",
+        "window evnts -b h:1",
+        "check --replicas {} --reads topic:evnts -b h:1",
+        "run {}/file.toml",
+        "copy evnts --to u --checkpoint {}/c -b h:1",
+        "restore x --to evnts --from {} -b h:1",
+    ],
+    ids=lambda words: words.split()[0],
+)
+def test_pipeline_command_fails_before_it_starts_spark_if_a_topic_does_not_exist(
+    started, stub, tmp_path, words
+):
+    stub.create("events", [1])
+    file = FILE.replace("LIMIT", "").replace('topic = "t"', 'topic = "evnts"')
+    (tmp_path / "file.toml").write_text(file)
+    with pytest.raises(MinikafkaError, match="evnts: no such topic") as caught:
+        CliRunner().invoke(
+            pipeline, words.replace("{}", str(tmp_path)).split(), catch_exceptions=False
+        )
+    assert caught.value.hint == "did you mean events?"
+    assert started == []
+
+
+def test_restore_from_a_directory_without_an_archive_fails_before_it_starts_spark(
+    started, stub, tmp_path
+):
+    stub.create("events", [1])
+    words = ["restore", "events", "--from", str(tmp_path), "-b", "h:1"]
+    with pytest.raises(MinikafkaError, match="is no archive"):
+        CliRunner().invoke(pipeline, words, catch_exceptions=False)
+    assert started == []
+
+
 def test_pipeline_that_sets_an_api_timeout_starts_although_no_broker_answers(started, tmp_path):
     file = tmp_path / "file.toml"
     file.write_text(FILE.replace("LIMIT", '"kafka.default.api.timeout.ms" = 300000'))

@@ -1,0 +1,52 @@
+"""The reasons why something makes no progress, each as one sentence, for commands that wait.
+
+Invariant: a reason is a leaf of the findings of `why`, or a root cause of the whole cluster, so that a command that
+waits says the same as `why`, `status` and `cluster health`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock, Rng
+from minikafka.cluster import LocalCluster
+from minikafka.cluster.causes import causes_of
+from minikafka.cluster.sights import look
+from minikafka.explain.gather import gather
+from minikafka.explain.why import Finding, explain
+
+SHOWN_MAX: Final = 3
+"""Maximum number of reasons in one sentence."""
+
+
+async def why_partition_waits(
+    found: LocalCluster, tp: TopicPartition, clock: Clock, rng: Rng, where: str = ""
+) -> str:
+    """Return why clients, replicas or the controller cannot use the partition; "" if no problem is found."""
+    picture = await gather(found, tp, clock, rng, where)
+    return joined(leaves(finding for finding in explain(picture) if finding.is_problem))
+
+
+async def why_cluster_waits(found: LocalCluster, clock: Clock, rng: Rng, where: str = "") -> str:
+    """Return the root causes of the problems of the whole cluster; "" if no problem is found."""
+    causes = causes_of(await look(found.directory, clock, rng), where)
+    return joined(cause.sentence for cause in causes)
+
+
+def leaves(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield the texts of the findings that have no cause among the findings."""
+    for finding in findings:
+        reasons = [reason for reason in finding.because if reason.is_problem]
+        if reasons:
+            yield from leaves(reasons)
+        else:
+            yield finding.text
+
+
+def joined(reasons: Iterable[str]) -> str:
+    """Return the reasons as one text, without repetition; at most SHOWN_MAX."""
+    found: Sequence[str] = list(dict.fromkeys(reasons))
+    more = [f"{len(found) - SHOWN_MAX} more reasons"] if len(found) > SHOWN_MAX else []
+    return ", and ".join([*found[:SHOWN_MAX], *more])
