@@ -126,6 +126,13 @@ async def test_answer_extends_the_lease_from_the_time_of_its_request(bench: Benc
     assert bench.lease_ends_at(5_000 + TIMEOUT_MS)
 
 
+async def test_answer_to_an_older_request_does_not_shorten_the_lease(bench: Bench) -> None:
+    await bench.attach()
+    await bench.ask(1, sent=5_000, answered=9_000)
+    bench.session.on_answer(4_000)
+    assert bench.lease_ends_at(5_000 + TIMEOUT_MS)
+
+
 async def test_request_without_an_answer_does_not_extend_the_lease(bench: Bench) -> None:
     await bench.attach()
     bench.clock.advance(5_000)
@@ -154,6 +161,7 @@ async def test_lease_is_kept_when_the_session_continues_on_another_connection(
     bench.clock.advance(3_000)
     await bench.attach(took_ms=2_000)
     assert bench.lease_ends_at(4_000 + TIMEOUT_MS)
+    assert bench.clock.waiting() == 0, "the timer of the suspended session"
 
 
 async def test_lease_of_an_expired_session_does_not_count_for_the_next_session(

@@ -249,6 +249,36 @@ async def test_controller_sends_nothing_while_its_lease_may_have_expired(
     assert sent
 
 
+async def test_controller_reads_again_until_an_answer_has_renewed_its_lease(
+    bench: ControllerBench,
+) -> None:
+    """An answer that takes longer than the session timeout does not make the lease valid."""
+    coordination, sent = bench.coordination, bench.channels.sent
+    create_topic(bench.ensemble, "t", [2, 3])
+    await bench.led(2)
+    turn, exists = coordination._turn, coordination.exists
+    renewed_by = 3
+    reads: list[int] = []
+
+    async def unrenewed(generation: int | None = None) -> None:
+        lease = coordination.lease
+        await turn(generation)
+        coordination.lease = lease or len(reads) >= renewed_by
+
+    async def counted(path: str, *, watch: bool = False) -> Any:
+        assert sent == []
+        reads.append(len(reads))
+        return await exists(path, watch=watch)
+
+    coordination._turn, coordination.exists = unrenewed, counted
+    coordination.lease = False
+    sent.clear()
+    bench.ensemble.delete(layout.broker_path(2))
+    await bench.led(3)
+    assert len(reads) == renewed_by
+    assert sent
+
+
 async def test_topic_marked_for_deletion_is_hidden_and_elects_no_new_leader(
     bench: ControllerBench,
 ) -> None:
