@@ -1,8 +1,9 @@
 """Functions that read ledgers from disk, also while brokers are writing or after a crash.
 
-Invariant: lines of one broker keep the order of writing. Lines of several brokers are merged by time, except
-that an effect always follows its request, and a response always follows its effect. A line that is not valid
-JSON is skipped (for example, the last line of a killed process).
+Invariant: lines of one broker keep the order of writing. Lines of several brokers are merged by time, after the
+times of brokers with wrong clocks have been corrected, except that an effect always follows its request, and a
+response always follows its effect. A line that is not valid JSON is skipped (for example, the last line of a killed
+process).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from minikafka.ledger.alignment import aligned
 from minikafka.ledger.record import (
     ANSWER,
     DECISION,
@@ -104,7 +106,11 @@ def read_all(directories: Iterable[str | Path], mentioning: str = "") -> list[Li
 
 
 def merged(ledgers: Sequence[Sequence[Line]]) -> list[Line]:
-    """Merge the lines of several brokers by time, but place each line after the line that caused it."""
+    """Merge the lines of several brokers by time, but place each line after the line that caused it.
+
+    If the brokers' clocks differ, the lines get the times of one clock (`alignment.py`).
+    """
+    ledgers = aligned(ledgers)
     order = _Order(ledgers)
     heads = [0] * len(ledgers)
     history: list[Line] = []

@@ -116,6 +116,20 @@ async def test_announcement_that_failed_is_repeated_with_the_changes_made_since(
     assert announcements.attempts == 3
 
 
+async def test_change_whose_answer_was_lost_is_announced_when_it_was_written(
+    announcements: Announcements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = announcements.session.set
+
+    async def answer_lost(*arguments: Any) -> Any:
+        await write(*arguments)
+        raise OutcomeUnknown("lost")
+
+    monkeypatch.setattr(announcements.session, "set", answer_lost)
+    await announcements.change(TP)
+    await announcements.announced(TP)
+
+
 async def test_announcement_waits_for_the_connection_and_is_then_repeated(
     announcements: Announcements,
 ) -> None:
