@@ -64,7 +64,7 @@ def _log_files(directory: ClusterDirectory) -> dict[str, Path]:
     with suppress(ClusterError):  # an error here would end the whole run
         files = {f"broker {id_}": f"broker-{id_}" for id_ in directory.logged_brokers()}
         found = {
-            name: directory.output(file)
+            name: directory.logs / f"{file}.log"
             for name, file in {**files, "ZooKeeper": "zookeeper"}.items()
         }
         return {name: file for name, file in found.items() if file.is_file()}

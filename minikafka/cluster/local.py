@@ -124,8 +124,7 @@ class LocalCluster(ObservedCluster):
             await self.start()
         except BaseException as error:
             self._add_logs(error)
-            if self._temporary is not None:
-                self._temporary.remove()
+            self._end()
             if isinstance(error, ConfigError | OSError):
                 raise ClusterError(_text_of(error)) from error
             raise
@@ -228,6 +227,10 @@ class LocalCluster(ObservedCluster):
             # The lock makes this call wait for a start in another thread.
             async with self.directory.locked(self._clock):
                 await self._end_all(self.directory.read() or record)
+        self._end()
+
+    def _end(self) -> None:
+        """Remove a temporary data directory, when no process runs any more."""
         if self._temporary is not None:
             self._temporary.remove()
         with _started_lock:

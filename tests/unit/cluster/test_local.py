@@ -23,7 +23,7 @@ from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.cluster import ClusterError, LocalCluster, launcher, running
 from minikafka.cluster.directory import ClusterRecord
 from minikafka.cluster.launcher import Launcher
-from minikafka.cluster.local import BlockingCluster
+from minikafka.cluster.local import BlockingCluster, started_clusters
 from minikafka.cluster.processes import ProcessId, identify
 
 
@@ -403,6 +403,15 @@ def test_default_settings_suit_tests_and_are_overridden_by_config(tmp_path: Path
     }
     assert settings(given) == (9_000, 7, 8)
     assert settings(ClusterConfig()) == (18_000, 3_000, 50)
+
+
+async def test_cluster_that_did_not_start_is_not_among_the_started_ones() -> None:
+    before = started_clusters()
+    cluster = LocalCluster(1, config={"no.key": 1})
+    with pytest.raises(ClusterError, match=r"no\.key"):
+        await cluster.__aenter__()
+    assert started_clusters() == before
+    assert not await asyncio.to_thread(cluster.directory.path.exists)
 
 
 async def test_logs_outlive_a_temporary_directory_after_a_failed_block() -> None:
