@@ -104,14 +104,16 @@ def unread_range(
     """Compare the last entries with the log file, which has `size` bytes; return the unread range (`Checked.unread`).
 
     Return None if the entries contradict the log file. `is_part`: entries before `index` were not read, so None is also
-    returned if they are needed. The last offset of a batch, in an entry of `index`, and the largest timestamp of a
-    batch, in an entry of `times`, must be those of the log file, and no later batch may have a larger timestamp.
+    returned if they are needed. An entry of `index` must name the last offset of a batch at its position or later
+    (Kafka writes one entry for several batches), an entry of `times` the largest timestamp of the batch that holds its
+    offset. No batch at the end may have a larger timestamp than the last entry.
     """
     tail_start = index.positions[-1] if len(index) else 0
     tail = list(headers(tail_start, size))
     if not tail:
         return NOTHING if not size else None
-    if len(index) and _last_offset(tail[0][1]) != base_offset + index.lasts[-1]:
+    last_offsets = [_last_offset(header) for _, header in tail]
+    if len(index) and base_offset + index.lasts[-1] not in last_offsets:
         return None
     largest, last = times.last
     if max(header[MAX_TIMESTAMP] for _, header in tail) > largest:

@@ -147,6 +147,16 @@ def test_log_whose_active_segment_has_a_wrong_offset_index_keeps_its_end(change:
     assert log.latest_record(PER_SEGMENT) == (LAST, PER_SEGMENT - 1, 0)
 
 
+def test_index_entry_that_kafka_wrote_for_several_batches_is_accepted() -> None:
+    """Kafka writes one entry for all batches of a fetch response: the last offset of all, and the first position."""
+    storage = rising()
+    entry = struct.pack(">ii", 19, 17 * SIZE)
+    log = reopened(damaged(storage, INDEX, lambda data: data[:-8] + entry))
+    assert log.segments[0].largest_timestamp() == LAST
+    assert storage.read(INDEX).endswith(entry), "the index is not rebuilt"
+    assert expiry(log) == LAST + 501
+
+
 class TestLateRecords:
     """The record with the largest timestamp is far from the end, and the time index has lost its entry."""
 

@@ -170,6 +170,15 @@ def test_restart_completes_a_swap_that_kafka_began() -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 10, 30]
 
 
+def test_restart_makes_the_renames_of_a_completed_swap_durable() -> None:
+    storage = MemoryStorage()
+    small_log(storage)
+    copy(storage, ".swap", 0, 0)
+    storage.synced.clear()
+    recovered(storage)
+    assert DIRECTORY in storage.synced
+
+
 def test_restart_completes_a_swap_whose_replaced_files_are_renamed() -> None:
     storage = MemoryStorage()
     small_log(storage)

@@ -24,6 +24,7 @@ from minikafka.record.batch import (
     BASE_TIMESTAMP,
     COUNT,
     DELETE_HORIZON,
+    HEADER_BYTES,
     LAST_OFFSET_DELTA,
     MAX_TIMESTAMP,
     PRODUCER_EPOCH,
@@ -33,6 +34,8 @@ from minikafka.record.batch import (
     Record,
     build,
     records,
+    records_of,
+    stamp_append_time,
 )
 
 NOW = 1_000_000
@@ -162,6 +165,21 @@ def test_batch_that_loses_its_latest_record_gets_the_largest_timestamp_that_stay
         assert copied[MAX_TIMESTAMP] == times[removed]
 
 
+def test_rewritten_batch_with_append_time_stores_the_append_time_in_each_record() -> None:
+    """As in Kafka: the records have no timestamps of their own any more, even if the base timestamp stays."""
+    made = [Record(timestamp=1_000 + i, key=b"%d" % i, value=b"1") for i in range(3)]
+    data = bytearray(build(made))
+    stamp_append_time(data, 0, len(data), 1_000)
+    log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+    append(log, data)
+    append(log, bytearray(build([made[1]])))
+    add(log, ("active", "a"))
+    (header, batch), _ = batches_of(cleaned(log))
+    plain = (*header[:ATTRIBUTES], 0, *header[ATTRIBUTES + 1 :])
+    found = records_of(memoryview(batch)[HEADER_BYTES:], plain)
+    assert [(each.offset, each.timestamp) for each in found] == [(0, 1_000), (2, 1_000)]
+
+
 def rewritten(data: bytes) -> Log:
     """Return a follower's log with each batch of `data` in its own segment, and one record in the active segment."""
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
@@ -211,6 +229,20 @@ def test_last_batch_of_an_active_producer_stays_as_an_empty_batch() -> None:
     assert [header[BASE_OFFSET] for header in headers(cleaned(log))] == [3]
 
 
+def test_empty_batch_keeps_the_largest_timestamp_but_no_codec_and_no_delete_horizon() -> None:
+    """A codec without records is invalid for clients, and an empty batch has no marker that must stay longer."""
+    producer = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0, "codec": 1}
+    log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+    add(log, ("a", None), ("b", "1"), **producer)
+    add(log, ("b", "2"))
+    add(log, ("active", "a"))
+    (marked, _) = headers(first := cleaned(log, delete_retention_ms=HOUR))
+    assert (marked[COUNT], marked[ATTRIBUTES]) == (1, DELETE_HORIZON | 1)
+    empty = headers(cleaned(rewritten(first), NOW + HOUR))[0]
+    assert (empty[COUNT], empty[ATTRIBUTES]) == (0, 0)
+    assert (empty[BASE_TIMESTAMP], empty[MAX_TIMESTAMP]) == (-1, marked[MAX_TIMESTAMP])
+
+
 def transactions(*, commit: bool) -> Log:
     """Return a log with two batches of a transaction, its marker, and a second transaction of the same producer."""
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
@@ -245,6 +277,17 @@ def test_transaction_marker_without_batches_is_removed_after_the_delete_retentio
     second = rewritten(data)
     assert headers(cleaned(second, NOW + HOUR - 1))[0][BASE_OFFSET] == 2
     assert headers(cleaned(second, NOW + HOUR))[0][BASE_OFFSET] == 3
+
+
+def test_only_a_marker_of_the_newest_epoch_stays_for_a_producer_without_batches() -> None:
+    log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
+    append(log, end_marker(epoch=2))
+    append(log, end_marker(epoch=3))
+    add(log, ("active", "a"))
+    first = cleaned(log, delete_retention_ms=HOUR)
+    assert [header[BASE_OFFSET] for header in headers(first)] == [0, 1]
+    last = headers(cleaned(rewritten(first), NOW + HOUR))
+    assert [(header[BASE_OFFSET], header[COUNT]) for header in last] == [(1, 0)]
 
 
 def add_transactional(log: Log, producer: int, sequence: int, key: str, value: str) -> None:
@@ -303,6 +346,15 @@ def test_damaged_batch_is_not_copied() -> None:
     log = log_of([("a", "1")], [("b", "1")])
     log.storage.open(log.segments[1].path(".log")).pwritev((b"X",), 65)
     with pytest.raises(CorruptBatch, match="offset 1 has a wrong CRC"):
+        cleaned(log)
+
+
+def test_damaged_batch_that_is_already_clean_is_not_copied() -> None:
+    """A new CRC would hide the damage from followers and consumers."""
+    log = log_of([("a", "1"), ("b", "1")], [("a", "2")])
+    log.gaps.mark(2)
+    log.storage.open(log.segments[0].path(".log")).pwritev((b"X",), 65)
+    with pytest.raises(CorruptBatch, match="offset 0 has a wrong CRC"):
         cleaned(log)
 
 
