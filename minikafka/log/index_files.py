@@ -139,11 +139,10 @@ def _begin(index: OffsetIndex, offset: int, is_part: bool) -> int:
 
 
 def _has_batch(batches: Iterable[tuple[int, Header]], offset: int, timestamp: int) -> bool:
-    """True if one of these batches holds the offset and has this largest timestamp."""
-    for _, header in batches:
-        if _last_offset(header) >= offset:
-            return header[BASE_OFFSET] <= offset and header[MAX_TIMESTAMP] == timestamp
-    return False
+    """True if the first of these batches that does not lie below the offset has this largest timestamp."""
+    following = (header for _, header in batches if _last_offset(header) >= offset)
+    header = next(following, None)
+    return header is not None and header[MAX_TIMESTAMP] == timestamp
 
 
 def _last_offset(header: Header) -> int:

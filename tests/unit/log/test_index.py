@@ -67,7 +67,7 @@ def test_offset_index_file_that_does_not_fit_its_segment_is_ignored(data: bytes)
 
 def test_time_index_holds_only_increasing_timestamps() -> None:
     times = TimeIndex()
-    for timestamp, offset in [(-1, 0), (100, 5), (90, 8), (100, 9), (120, 12)]:
+    for timestamp, offset in [(-1, 0), (100, 5), (90, 8), (100, 9), (120, 12), (130, 12)]:
         times.maybe_add(timestamp, offset)
     assert times.encode() == struct.pack(">qiqi", 100, 5, 120, 12)
     assert times.last == (120, 12)

@@ -9,7 +9,7 @@ import pytest
 from support.logs import DIRECTORY, batch, open_log, produce
 from support.memory_storage import MemoryFile, MemoryStorage
 
-from minikafka.log import retention
+from minikafka.log import retention, segment
 from minikafka.log.log import Log
 from minikafka.log.retention import plan
 
@@ -216,6 +216,25 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(MemoryFile, "pread", counted)
     return sizes
+
+
+def test_batch_of_the_largest_timestamp_is_found_with_the_whole_offset_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the newest entries are read first. The batch in question lies before them."""
+    monkeypatch.setattr(segment, "_NEWEST_ENTRIES", 2)
+    storage, large = MemoryStorage(), 20_000
+    log = open_log(storage)
+    for number in range(60):
+        produce(log, 1, size=large, timestamp=FIRST + number if number < 30 else 1)
+    log.close()
+    log = open_log(storage)
+    log.roll()
+    log.close()
+    log = open_log(storage, clean=True)
+    sizes = read_bytes(monkeypatch)
+    assert log.segments[0].largest_timestamp() == FIRST + 29
+    assert sum(sizes) < 100_000
 
 
 def test_start_and_retention_read_only_the_ends_of_closed_segments(

@@ -199,6 +199,17 @@ def test_cleaned_segment_has_the_modification_time_of_the_last_segment_it_replac
     assert log.storage.modified_ms(f"{log.directory}/{0:020d}.log.cleaned") == 1_001
 
 
+def test_every_file_of_a_copy_is_durable_when_its_group_is_reported() -> None:
+    """The replaced segments are deleted, so a power loss must not damage the copy."""
+    log = log_of([("a", "1")], [("b", "1")])
+    log.storage.synced.clear()
+    groups, _ = carry_out(log.storage, task(log, NOW, segment_bytes=10_000))
+    assert [group.bases for group in groups] == [[0, 1]]
+    path = f"{log.directory}/{0:020d}"
+    kinds = (".log", ".index", ".timeindex")
+    assert {f"{path}{kind}.cleaned" for kind in kinds} <= set(log.storage.synced)
+
+
 def test_record_without_key_is_removed() -> None:
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     append(

@@ -72,6 +72,26 @@ def test_log_is_due_for_cleaning_when_a_record_exceeds_the_maximum_compaction_la
     assert (overdue.overdue_ms, is_due(made, overdue)) == (1, True)
 
 
+def test_overdue_time_is_that_of_the_oldest_dirty_segment_with_a_timestamp() -> None:
+    """The first record has the timestamp 0, which counts as missing, as in Kafka."""
+    made = log(max_compaction_lag_ms=100_000)
+    assert [dirt_of(made, 50, now).overdue_ms for now in (110_000, 110_001, 115_000)] == [
+        0,
+        1,
+        5_000,
+    ]
+
+
+def test_young_records_that_are_already_clean_do_not_delay_a_cleaning() -> None:
+    made = open_log(
+        MemoryStorage(), segment_bytes=SIZE, cleanup_policy=("compact",), min_compaction_lag_ms=100
+    )
+    for timestamp in (9_950, 100, 200, 9_960, 300):
+        produce(made, 1, timestamp=timestamp)
+    made.gaps.mark(1)
+    assert dirt_of(made, 5, 10_000).uncleanable_offset == 3
+
+
 def test_log_without_dirty_segments_is_not_due_for_cleaning_at_a_ratio_of_zero() -> None:
     made = log(max_compaction_lag_ms=100_000, min_cleanable_dirty_ratio=0.0)
     made.gaps.mark(40)
