@@ -191,6 +191,15 @@ class TestLateRecords:
         assert planned.log_start_offset >= PER_SEGMENT
         assert plans == 2
 
+    def test_plan_before_a_segment_that_must_be_read_is_not_the_last_plan(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(retention, "READ_MAX", 0)
+        log = reopened(timestamps_of(*range(FIRST, FIRST + PER_SEGMENT), *self.TIMESTAMPS, 1))
+        planned = plan(log, log.log_end_offset, 20_000)
+        assert planned is not None
+        assert (planned.log_start_offset, planned.is_last) == (PER_SEGMENT, False)
+
     def test_young_segment_is_not_read(self) -> None:
         log = self.log(entries_kept=9)
         assert plan(log, log.log_end_offset, 9600) is None
