@@ -364,6 +364,21 @@ class BrokerConfig:
         low=0,
     )
     group_max_size: int = key(INT, INT_MAX, "Maximum number of members of a group.", low=1)
+    minikafka_groups_memory_max_bytes: int = key(
+        LONG,
+        100_663_296,
+        "Maximum bytes of memory for all groups of a coordinator and their members, with the metadata and assignments "
+        "that clients send. A JoinGroup that needs more gets COORDINATOR_LOAD_IN_PROGRESS; one that needs 32 KiB or "
+        "more may use only half.",
+        low=65_536,
+    )
+    minikafka_offsets_memory_max_bytes: int = key(
+        LONG,
+        134_217_728,
+        "Maximum bytes of memory for all committed offsets of a coordinator. An OffsetCommit of new partitions that "
+        "needs more gets COORDINATOR_LOAD_IN_PROGRESS; one that needs 32 KiB or more may use only half.",
+        low=65_536,
+    )
     offset_metadata_max_bytes: int = key(
         INT, 4_096, "Maximum size of the metadata of one committed offset.", low=0
     )

@@ -17,6 +17,7 @@ from minikafka.groups import commands
 from minikafka.groups.append_errors import offsets_error
 from minikafka.groups.commands import Caller, KeyValue
 from minikafka.groups.group import Group
+from minikafka.groups.memory import Memory
 from minikafka.groups.offsets import CONSUMER, expiry_rule
 from minikafka.groups.outbox import OnAppended, Outbox
 from minikafka.groups.rebalance import Rebalances
@@ -30,13 +31,15 @@ from minikafka.groups.responses import (
     FetchedOffset,
 )
 from minikafka.groups.settings import GroupSettings
-from minikafka.groups.states import COMPLETING, DEAD, EMPTY
+from minikafka.groups.states import COMPLETING, DEAD, EMPTY, STABLE
 
 _SWEEP_OFFSETS: Final = 20_000
 """Number of offsets after which one call of `sweep` ends, so that the call takes only a few milliseconds."""
 _MINUTE_MS: Final = 60_000
-_REFUSALS_MAX: Final = 100
+_REFUSALS_MAX: Final = 20
 """Maximum number of (member, error) pairs per group for which refused commits are counted."""
+_COUNTED_LENGTH: Final = 80
+"""Number of characters of a member id by which refused commits are counted."""
 _ONE_UNIT_MAX: Final = "\uffff"
 """The last character that takes one UTF-16 unit. Each greater character takes two units."""
 
@@ -44,7 +47,7 @@ _ONE_UNIT_MAX: Final = "\uffff"
 class Commits:
     """The committed offsets of all groups: storing, returning, deleting and expiring them.
 
-    `remove_group(group, cause)` removes a group.
+    `remove_group(group, cause)` removes a group. `memory`: the memory of all offsets.
     """
 
     def __init__(
@@ -54,12 +57,14 @@ class Commits:
         rebalances: Rebalances,
         wall_ms: Callable[[], int],
         remove_group: Callable[[Group, str], None],
+        memory: Memory,
     ) -> None:
         self._settings = settings
         self._outbox = outbox
         self._rebalances = rebalances
         self._wall_ms = wall_ms
         self._remove_group = remove_group
+        self._memory = memory
         self._unswept: deque[Group] = deque()
 
     # ---- commit
@@ -90,6 +95,9 @@ class Commits:
             self._note_refusal(group, request, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not offsets:
             self._answer_commit(request, caller, ErrorCode.NONE)
+            return
+        if not self._memory.fits(group.offsets.growth(offsets), now):
+            self.refuse(request, caller, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return
         token = self._outbox.new_token()
         try:
@@ -137,8 +145,9 @@ class Commits:
         """Count the refused commits of each member and error; write the 1st, 2nd, 4th, 8th, … to the ledger."""
         if len(group.refusals) >= _REFUSALS_MAX:
             group.refusals.clear()
-        group.refusals[request.member_id, error] += 1
-        count = group.refusals[request.member_id, error]
+        member_id = request.member_id[-_COUNTED_LENGTH:]  # the end has the UUID
+        group.refusals[member_id, error] += 1
+        count = group.refusals[member_id, error]
         if count & (count - 1) == 0:
             self._outbox.note(
                 commands.COMMIT_REFUSED,
@@ -200,8 +209,9 @@ class Commits:
         if group.state is not EMPTY and group.protocol_type != CONSUMER:
             self._outbox.answer(caller, DeleteOffsetsResponse(ErrorCode.NON_EMPTY_GROUP))
             return
+        subscribed = group.subscribed()
         is_kept = {
-            topic: group.state is not EMPTY and group.is_subscribed(topic)
+            topic: group.state is not EMPTY and (subscribed is None or topic in subscribed)
             for topic, _ in request.partitions
         }
         records = group.offsets.remove(
@@ -307,9 +317,10 @@ class Commits:
     def _expire(self, group: Group, wall_ms: int, retention_ms: int) -> None:
         if group.state is DEAD:
             return
-        rule = expiry_rule(
-            group.state, group.protocol_type, group.state_timestamp, group.subscribed
-        )
+        subscribed = None
+        if group.state is STABLE and group.offsets.may_expire(wall_ms, retention_ms):
+            subscribed = group.subscribed()
+        rule = expiry_rule(group.state, group.protocol_type, group.state_timestamp, subscribed)
         records = [] if rule is None else group.offsets.expire(rule, wall_ms, retention_ms)
         self.bury(group, records)
 

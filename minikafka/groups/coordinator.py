@@ -20,6 +20,7 @@ from minikafka.groups.group import Group, GroupTimer
 from minikafka.groups.joining import Joining
 from minikafka.groups.member import Member, PendingMember
 from minikafka.groups.membership import Membership
+from minikafka.groups.memory import Memory, bytes_of, group_bytes
 from minikafka.groups.offsets import GroupOffsets
 from minikafka.groups.outbox import Outbox
 from minikafka.groups.partitions import Load, partition_of
@@ -76,6 +77,12 @@ class GroupCoordinator:
         self.partition_count = partition_count
         self.groups: dict[str, Group] = {}
         """The groups of the loaded partitions, by group id. Other modules must not change them."""
+        self.memory = Memory("minikafka.groups.memory.max.bytes", settings.groups_memory_max_bytes)
+        """The memory of the groups and their members."""
+        self.offsets_memory = Memory(
+            "minikafka.offsets.memory.max.bytes", settings.offsets_memory_max_bytes
+        )
+        """The memory of the committed offsets."""
         self._wall_ms = wall_ms
         self._outbox = Outbox()
         self._timers = Timers()
@@ -84,7 +91,9 @@ class GroupCoordinator:
         self._joining = Joining(
             settings, self._outbox, self._timers, rebalances, new_id, self._forget_pending
         )
-        self._commits = Commits(settings, self._outbox, rebalances, wall_ms, self._remove_group)
+        self._commits = Commits(
+            settings, self._outbox, rebalances, wall_ms, self._remove_group, self.offsets_memory
+        )
         self._owned: set[int] = set()
         self._loads: dict[int, Load] = {}
         self._sweep_at: int | None = None
@@ -128,7 +137,24 @@ class GroupCoordinator:
             GroupOffsets(group_id),
             self._wall_ms(),
         )
+        self._count_memory(group)
         return group
+
+    def _count_memory(self, group: Group) -> None:
+        group.held.share(self.memory)
+        group.offsets.held.share(self.offsets_memory)
+
+    def _has_memory(self, group: Group | None, request: JoinRequest, now: int) -> bool:
+        """True if there is memory for the member that joins, and for its group if it is new.
+
+        A member that joins again needs only the memory by which it grows.
+        """
+        added = bytes_of(request)
+        if group is None:
+            return self.memory.fits(added + group_bytes(request.group_id), now)
+        known = group.static_ids.get(request.instance_id or "", request.member_id)
+        member = group.members.get(known)
+        return self.memory.fits(added - (0 if member is None else member.bytes), now)
 
     def _remove_group(self, group: Group, cause: str) -> None:
         del self.groups[group.group_id]
@@ -153,6 +179,8 @@ class GroupCoordinator:
             error = ErrorCode.INVALID_SESSION_TIMEOUT
         if not error and group is None and request.member_id:
             error = ErrorCode.UNKNOWN_MEMBER_ID
+        if not error and not self._has_memory(group, request, now):
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if error:
             return [Answer(caller, JoinResponse(error, request.member_id))]
         self._joining.join(group or self._create(request.group_id), request, caller, now)
@@ -207,11 +235,14 @@ class GroupCoordinator:
             error = self._refusal(request.group_id, needs_name=False)
             if not error and request.generation >= 0:
                 error = ErrorCode.ILLEGAL_GENERATION
+            if not error and not self.memory.fits(group_bytes(request.group_id), now):
+                error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             if error:
                 self._commits.refuse(request, caller, error)
                 return self._outbox.take()
             group = self._create(request.group_id)
         self._commits.commit(group, request, caller, now)
+        self._drop_unused(group)
         return self._outbox.take()
 
     def fetch_offsets(self, request: FetchOffsetsRequest, caller: Caller) -> list[Command]:
@@ -332,6 +363,10 @@ class GroupCoordinator:
         if group is None:
             return
         self._members.remove_pending(group, pending, now)
+        self._drop_unused(group)
+
+    def _drop_unused(self, group: Group) -> None:
+        """Remove a group that never had a member and has no offsets."""
         if group.generation == 0 and group.is_removable():
             del self.groups[group.group_id]
             self._members.depart(group, self._wall_ms())
@@ -380,6 +415,7 @@ class GroupCoordinator:
         self._owned.add(partition)
         for group in load.groups():
             self.groups[group.group_id] = group
+            self._count_memory(group)
             self._members.arrive(group, now)
         if self._sweep_at is None:
             self._sweep_at = now + self.settings.offsets_retention_check_interval_ms

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from sys import getsizeof
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, IllegalTransition
 from minikafka.groups.commands import Caller
 from minikafka.groups.member import Member, PendingMember, Protocols
+from minikafka.groups.memory import PENDING_BYTES, Held, group_bytes
 from minikafka.groups.offsets import CONSUMER, GroupOffsets
 from minikafka.groups.records import GroupMetadataValue, MemberMetadata, subscribed_topics
 from minikafka.groups.responses import DescribedGroup, DescribedMember, JoinedMember
@@ -53,6 +55,7 @@ class Group:
     __slots__ = (
         "generation",
         "group_id",
+        "held",
         "initial_delay_ms",
         "initial_remaining_ms",
         "is_writing",
@@ -71,7 +74,6 @@ class Group:
         "state",
         "state_timestamp",
         "static_ids",
-        "subscribed",
         "supporters",
         "sync_timer",
         "unsynced",
@@ -81,6 +83,9 @@ class Group:
         self, group_id: str, partition: int, offsets: GroupOffsets, state_timestamp: int
     ) -> None:
         self.group_id = group_id
+        self.held = Held()
+        """The memory of the group and its members, without its offsets."""
+        self.held.add(group_bytes(group_id))
         self.partition = partition
         self.offsets = offsets
         self.state = EMPTY
@@ -99,8 +104,6 @@ class Group:
         """Number of members that support each protocol."""
         self.unsynced: set[str] = set()
         """Ids of the members that have not sent a SyncGroup in this generation yet."""
-        self.subscribed: frozenset[str] | None = None
-        """Topics to which the members subscribe; None if unknown, or if the protocol type is not `consumer`."""
         self.is_writing = False
         """True while the leader's assignment is being written."""
         self.new_member_added = False
@@ -133,26 +136,22 @@ class Group:
         self.is_writing = False
         self.protocol_name = self.choose_protocol() if self.members else None
         self.move(COMPLETING if self.members else EMPTY, wall_ms)
-        self.read_subscriptions()
 
-    def read_subscriptions(self) -> None:
-        """Set `subscribed` from the subscriptions of the members."""
-        self.subscribed = None
+    def subscribed(self) -> frozenset[str] | None:
+        """Return the topics to which the members subscribe; None if unknown, or for another type than `consumer`.
+
+        The topics are read from the members' metadata, because they can take twenty times as much memory.
+        """
         if self.protocol_type != CONSUMER:
-            return
-        protocol = self.protocol_name
+            return None
+        protocol = self.protocol_name or ""
         topics: set[str] = set()
         try:
             for member in self.members.values():
-                assert protocol is not None
                 topics |= subscribed_topics(member.metadata(protocol))
-        except ValueError:
-            return
-        self.subscribed = frozenset(topics)
-
-    def is_subscribed(self, topic: str) -> bool:
-        """True if a member subscribes to the topic, or if the subscriptions are unknown."""
-        return self.subscribed is None or topic in self.subscribed
+        except (ValueError, KeyError):
+            return None
+        return frozenset(topics)
 
     # ---- members
 
@@ -168,10 +167,12 @@ class Group:
         self.supporters.update({name for name, _ in member.protocols})
         if member.join_caller is not None:
             self.joining += 1
+        self._weigh(member)
 
     def remove(self, member: Member) -> None:
         """Remove a member. If the member was the leader, another member becomes the leader."""
         del self.members[member.member_id]
+        self.held.add(-member.bytes)
         self._withdraw_support(member)
         self.set_join_caller(member, None)
         if member.instance_id is not None:
@@ -207,6 +208,27 @@ class Group:
         self.supporters.update({name for name, _ in protocols})
         member.session_timeout_ms = session_timeout_ms
         member.rebalance_timeout_ms = rebalance_timeout_ms
+        self._weigh(member)
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """Set a member's assignment."""
+        member.assignment = assignment
+        self._weigh(member)
+
+    def _weigh(self, member: Member) -> None:
+        self.held.add(member.weigh())
+
+    def add_pending(self, pending: PendingMember) -> None:
+        """Add a client that has received a member id and has not joined yet."""
+        self.pending[pending.member_id] = pending
+        self.held.add(PENDING_BYTES + getsizeof(pending.member_id))
+
+    def remove_pending(self, member_id: str) -> PendingMember | None:
+        """Remove a pending member; return None if there is none with this id."""
+        pending = self.pending.pop(member_id, None)
+        if pending is not None:
+            self.held.add(-PENDING_BYTES - getsizeof(member_id))
+        return pending
 
     def set_join_caller(self, member: Member, caller: Caller | None) -> None:
         """Set the caller that waits for the member's JoinGroup response; None if no caller waits."""
@@ -368,7 +390,6 @@ class Group:
             self.state = STABLE
             if value.leader in self.members:
                 self.leader = value.leader
-        self.read_subscriptions()
 
     def is_removable(self) -> bool:
         """True if the group has no members, no pending members and no offsets."""

@@ -121,7 +121,7 @@ class Joining:
         elif member_id == NO_MEMBER_ID:
             self._join_new(join)
         elif member_id in group.pending and request.instance_id is None:
-            self._timers.cancel(group.pending.pop(member_id))
+            self._end_pending(group, member_id)
             self._add(join, member_id)
         else:
             self._join_known(join)
@@ -152,9 +152,7 @@ class Joining:
         member = group.members.get(member_id)
         if member is not None:
             self._rebalances.remove(group, member, commands.OVERFLOWED)
-        pending = group.pending.pop(member_id, None)
-        if pending is not None:
-            self._timers.cancel(pending)
+        self._end_pending(group, member_id)
         self._refuse(caller, ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
 
     # ---- new members
@@ -176,12 +174,18 @@ class Joining:
         The client must send JoinGroup again with the member id (KIP-394).
         """
         pending = PendingMember(join.group.group_id, member_id)
-        join.group.pending[member_id] = pending
+        join.group.add_pending(pending)
         self._timers.start(pending, join.now + join.request.session_timeout_ms)
         self._recent.append(pending)
         if len(self._recent) > PENDING_MAX:
             self._forget(self._recent.popleft(), join.now)
         self._refuse(join.caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+    def _end_pending(self, group: Group, member_id: str) -> None:
+        pending = group.remove_pending(member_id)
+        if pending is not None:
+            self._timers.cancel(pending)
+            pending.forget_names()
 
     def _add(self, join: _Join, member_id: str) -> None:
         """Add a member and begin a rebalance."""

@@ -7,6 +7,7 @@ from sys import intern
 from typing import TypeAlias
 
 from minikafka.groups.commands import Caller
+from minikafka.groups.memory import member_bytes
 from minikafka.groups.timers import Timer
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
@@ -31,6 +32,10 @@ class PendingMember(Timer):
         self.group_id = group_id
         self.member_id = member_id
 
+    def forget_names(self) -> None:
+        """Free the names: the client has joined or was forgotten. They can be long, and the object lives on."""
+        self.group_id = self.member_id = ""
+
 
 class Member(Timer):
     """A member of a group. The timer is due when the member's session expires.
@@ -41,6 +46,7 @@ class Member(Timer):
 
     __slots__ = (
         "assignment",
+        "bytes",
         "client_host",
         "client_id",
         "group_id",
@@ -75,9 +81,19 @@ class Member(Timer):
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.protocols = protocols
         self.assignment = b""
+        self.bytes = 0
+        """The memory of the member at the last call of `weigh`."""
         self.join_caller: Caller | None = None
         self.sync_caller: Caller | None = None
         self.is_new = False
+
+    def weigh(self) -> int:
+        """Measure the member's memory again; return how much it has grown."""
+        before = self.bytes
+        self.bytes = member_bytes(
+            self.member_id, self.instance_id, self.client_id, self.protocols, self.assignment
+        )
+        return self.bytes - before
 
     @property
     def is_static(self) -> bool:

@@ -118,8 +118,9 @@ class Membership:
     def remove_pending(self, group: Group, pending: PendingMember, now: int) -> None:
         """Remove a pending member that left or did not join in time. A rebalance no longer waits for it."""
         if group.pending.get(pending.member_id) is pending:
-            del group.pending[pending.member_id]
+            group.remove_pending(pending.member_id)
             self._timers.cancel(pending)
+            pending.forget_names()
             if group.state is PREPARING:
                 self._rebalances.try_complete_join(group, now)
 
@@ -156,6 +157,9 @@ class Membership:
             self._timers.cancel(member)
         for pending in group.pending.values():
             self._timers.cancel(pending)
+            pending.forget_names()
+        group.held.release()
+        group.offsets.held.release()
         for timer in (group.join_timer, group.sync_timer):
             if timer is not None:
                 self._timers.cancel(timer)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
 from minikafka.groups.commands import KeyValue
+from minikafka.groups.memory import OFFSET_BYTES, TOPIC_BYTES, Held
 from minikafka.groups.records import (
     NO_TIMESTAMP,
     OffsetAndMetadata,
@@ -62,10 +63,12 @@ def expiry_rule(
 class GroupOffsets:
     """The committed offsets of one group. Each offset takes 130 to 180 bytes, plus its metadata."""
 
-    __slots__ = ("_commits", "_expiring", "_group", "_oldest", "_pending", "_topics")
+    __slots__ = ("_commits", "_expiring", "_group", "_oldest", "_pending", "_topics", "held")
 
     def __init__(self, group: str) -> None:
         self._group = group
+        self.held = Held()
+        """The memory of the committed offsets."""
         self._topics: dict[str, dict[int, bytes]] = {}
         self._commits: dict[int, Mapping[TopicPartition, OffsetAndMetadata]] = {}
         """The offsets of each pending commit, by token."""
@@ -99,6 +102,19 @@ class GroupOffsets:
     def is_unused(self) -> bool:
         """True if the group has no committed offset and no pending commit."""
         return not self._topics and not self._pending
+
+    def growth(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> int:
+        """Return the memory that these offsets need in addition to the offsets that they replace."""
+        added = 0
+        for tp, value in offsets.items():
+            known = self._topics.get(tp.topic)
+            packed = None if known is None else known.get(tp.partition)
+            if packed is None:
+                added += OFFSET_BYTES + len(value.metadata)
+            else:
+                added += len(value.metadata) - (len(packed) - _FIXED.size)
+        new = {tp.topic for tp in offsets} - self._topics.keys()
+        return added + sum(TOPIC_BYTES + len(topic) for topic in new)
 
     # Changes.
 
@@ -151,6 +167,10 @@ class GroupOffsets:
         """Remove all offsets and pending commits; return the tombstones."""
         return self.remove(list(self._used()))
 
+    def may_expire(self, wall_ms: int, retention_ms: int) -> bool:
+        """True if an offset may have expired that was committed `retention_ms` ago or has an expire timestamp."""
+        return bool(self._expiring) or self._oldest <= wall_ms - retention_ms
+
     def expire(self, rule: ExpiryRule, wall_ms: int, retention_ms: int) -> list[KeyValue]:
         """Remove the offsets that have expired and have no pending commit; return the tombstones."""
         newest = wall_ms - retention_ms
@@ -179,7 +199,14 @@ class GroupOffsets:
     def _store(self, tp: TopicPartition, value: OffsetAndMetadata) -> None:
         offset, leader_epoch, metadata, committed, expires = value
         packed = _FIXED.pack(offset, leader_epoch, committed, expires) + metadata.encode()
-        self._topics.setdefault(tp.topic, {})[tp.partition] = packed
+        known = self._topics.get(tp.topic)
+        if known is None:
+            known = self._topics[tp.topic] = {}
+            self.held.add(TOPIC_BYTES + len(tp.topic))
+        former = known.get(tp.partition)
+        added = len(packed) - _FIXED.size
+        self.held.add(OFFSET_BYTES + added if former is None else len(packed) - len(former))
+        known[tp.partition] = packed
         self._oldest = min(self._oldest, committed)
         self._expiring += expires != NO_TIMESTAMP
 
@@ -187,10 +214,13 @@ class GroupOffsets:
         """Drop a partition's committed offset and pending commits; return False if the partition had none."""
         was_pending = self._pending.pop(tp, None) is not None
         partitions = self._topics.get(tp.topic)
-        found = partitions is not None and partitions.pop(tp.partition, None) is not None
-        if found and not partitions:
-            del self._topics[tp.topic]
-        return found or was_pending
+        packed = None if partitions is None else partitions.pop(tp.partition, None)
+        if packed is not None:
+            self.held.add(_FIXED.size - len(packed) - OFFSET_BYTES)
+            if not partitions:
+                del self._topics[tp.topic]
+                self.held.add(-TOPIC_BYTES - len(tp.topic))
+        return packed is not None or was_pending
 
     def _keep_pending(self, tp: TopicPartition, tokens: list[int]) -> None:
         """Drop a partition's pending commits, except the commits with these tokens."""

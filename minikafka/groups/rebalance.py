@@ -301,7 +301,7 @@ class Rebalances:
             self.rebalance(group, commands.WRITE_FAILED, now, group.members.get(group.leader or ""))
             return
         for member in group.members.values():
-            member.assignment = assignments[member.member_id]
+            group.assign(member, assignments[member.member_id])
             response = SyncResponse(
                 ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment
             )
@@ -323,7 +323,7 @@ class Rebalances:
     def _fail_assignment(self, group: Group, error: int, now: int) -> None:
         """Clear all assignments. Answer the members that wait for an assignment with the error."""
         for member in group.members.values():
-            member.assignment = b""
+            group.assign(member, b"")
             if self.answer_sync(member, SyncResponse(error)):
                 self.restart_session(member, now)
 

@@ -23,6 +23,7 @@ def report(group: Group, now: int) -> dict[str, Any]:
     partition, offset, time of the commit in Unix ms).
     """
     timer = {PREPARING: group.join_timer, COMPLETING: group.sync_timer}.get(group.state)
+    subscribed = group.subscribed()
     return {
         "state": group.state.value,
         "since": group.state_timestamp,
@@ -34,7 +35,7 @@ def report(group: Group, now: int) -> dict[str, Any]:
         "waits_for_more": group.initial_remaining_ms is not None,
         "is_writing": group.is_writing,
         "pending_members": len(group.pending),
-        "topics": None if group.subscribed is None else sorted(group.subscribed),
+        "topics": None if subscribed is None else sorted(subscribed),
         "members": [_member(group, member, now) for member in group.members.values()],
         "offsets": [
             [tp.topic, tp.partition, found.offset, found.commit_timestamp]

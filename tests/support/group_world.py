@@ -1,14 +1,16 @@
 """A group coordinator with a log in memory.
 
 Tests send requests with keyword arguments and find each answer under the caller number of its request. A test can
-hold appends back and finish them later. Every call checks that a caller is answered at most once and that a group's
-generation never falls. The group itself raises an exception on an illegal state transition.
+hold appends back and finish them later. Every call checks that a caller is answered at most once, that a group's
+generation never falls, and that the memory of all groups is counted correctly. The group itself raises an exception
+on an illegal state transition.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from itertools import count
+from sys import getsizeof
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
@@ -17,6 +19,13 @@ from minikafka.broker.group_coordinator.service import settings_of
 from minikafka.groups.commands import Answer, Append, Command, KeyValue, Note
 from minikafka.groups.coordinator import GroupCoordinator
 from minikafka.groups.group import Group
+from minikafka.groups.memory import (
+    OFFSET_BYTES,
+    PENDING_BYTES,
+    TOPIC_BYTES,
+    group_bytes,
+    member_bytes,
+)
 from minikafka.groups.requests import (
     CommitRequest,
     DeleteGroupsRequest,
@@ -97,8 +106,27 @@ class GroupWorld:
             else:
                 self.held.append(command)
         self._check_generations()
+        self._check_memory()
         if not self.holds:
             self.release()
+
+    def _check_memory(self) -> None:
+        """Measure all groups again, and compare the sum with the memory that the coordinator has counted."""
+        groups = offsets = 0
+        for group in self.coordinator.groups.values():
+            groups += group_bytes(group.group_id)
+            groups += sum(PENDING_BYTES + getsizeof(member_id) for member_id in group.pending)
+            for one in group.members.values():
+                ids = one.member_id, one.instance_id, one.client_id
+                groups += member_bytes(*ids, one.protocols, one.assignment)
+            for topic in {tp.topic for tp in group.offsets.partitions()}:
+                offsets += TOPIC_BYTES + len(topic)
+            for tp in group.offsets.partitions():
+                found = group.offsets.fetch(tp)
+                assert found is not None
+                offsets += OFFSET_BYTES + len(found.metadata.encode())
+        assert self.coordinator.memory.used == groups
+        assert self.coordinator.offsets_memory.used == offsets
 
     def _check_generations(self) -> None:
         for group in self.coordinator.groups.values():

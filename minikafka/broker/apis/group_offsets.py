@@ -4,6 +4,8 @@ OffsetCommit 8, versions 2–8.
 - Answered when the offsets are on all in-sync replicas of the group's partition of `__consumer_offsets`. After
   `offsets.commit.timeout.ms` the response is REQUEST_TIMED_OUT. A topic or partition that does not exist gets
   UNKNOWN_TOPIC_OR_PARTITION. Metadata longer than `offset.metadata.max.bytes` gets OFFSET_METADATA_TOO_LARGE.
+- COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the offsets of new partitions would need more than
+  `minikafka.offsets.memory.max.bytes`, or a new group more than `minikafka.groups.memory.max.bytes`.
 - The offsets of more than 256 partitions are written in several batches, and some of these batches may fail.
 - Version notes: 2–4 the client's retention time (-1: the default), 6 leader epochs (KIP-320), 7 static
   members (KIP-345).

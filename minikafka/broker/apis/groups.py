@@ -13,6 +13,8 @@ JoinGroup 11, versions 0–9.
 - Answered when all members have joined or the rebalance has timed out. Until then, later requests of the connection
   get no response.
 - More than 100 protocols get INVALID_REQUEST. So does more than 1 MiB of metadata, which no group record can hold.
+- COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the groups would need more than
+  `minikafka.groups.memory.max.bytes`. A member that joins again without growing is never refused for this reason.
 - Version 4 and later: a new dynamic member first gets MEMBER_ID_REQUIRED and its id (KIP-394). 5: static members
   (KIP-345). 8: reasons, which go into the ledger (KIP-800). 9: the leader may be told to skip the assignment (KIP-814).
 

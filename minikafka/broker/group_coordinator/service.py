@@ -255,6 +255,8 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_minutes=config.offsets_retention_minutes,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        groups_memory_max_bytes=config.minikafka_groups_memory_max_bytes,
+        offsets_memory_max_bytes=config.minikafka_offsets_memory_max_bytes,
     )
 
 

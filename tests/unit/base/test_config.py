@@ -153,6 +153,8 @@ def test_minikafka_adds_few_broker_keys_to_kafkas():
         "minikafka.records.check.enable",
         "minikafka.producer.ids.max",
         "minikafka.producer.ids.keep.ms",
+        "minikafka.groups.memory.max.bytes",
+        "minikafka.offsets.memory.max.bytes",
     ]
     assert keys["minikafka.cluster.secret"].sensitive
 

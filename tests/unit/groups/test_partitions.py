@@ -65,7 +65,7 @@ def test_group_is_loaded_in_the_state_in_which_it_was_last_written():
     assert world.describe() == before
     group = world.group
     assert (group.generation, group.leader, group.protocol_name) == (2, leader, "range")
-    assert group.subscribed == frozenset({"t"})
+    assert group.subscribed() == frozenset({"t"})
     assert {world.heartbeat(member, 2) for member in (leader, follower)} == {0}
     assert world.offsets() == {("t", 0): 3}
 
