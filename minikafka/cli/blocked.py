@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-import click
-
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.cli.echo import echo
 from minikafka.cli.waiting import AGAIN_MS, WORK_MS, Reason, local_cluster
 from minikafka.runtime.clock import SystemClock, SystemRng
 
@@ -56,7 +55,7 @@ class Blocked:
         for name, why in (await self.reasons(partitions)).items():
             if self._told.get(name) != why:
                 self._told[name] = why
-                click.echo(f"waiting for {name}: {why}", err=True)
+                echo(f"waiting for {name}: {why}", err=True)
 
     def reason(self, partitions: Iterable[TopicPartition]) -> Reason:
         """Return a Reason for `execution.run`: the first of these partitions with a known reason."""

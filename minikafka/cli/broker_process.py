@@ -12,7 +12,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from minikafka.broker.broker import Broker, create_broker
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.zookeeper import ZooKeeperMode
 from minikafka.cli.config_files import errors_name_file, read_config
+from minikafka.cli.log_lines import log_to_stderr
 from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
 from minikafka.runtime.busy_poll import BusyPoll
@@ -43,7 +43,6 @@ from minikafka.zk.coordination import ZooKeeperCoordination, close_session
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 200
-_LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 def run_broker(config_file: str, parent: int | None) -> None:
@@ -55,7 +54,7 @@ def run_broker(config_file: str, parent: int | None) -> None:
         die_with(parent)
     raise_soft_limit()
     found = load(Path(config_file))
-    logging.basicConfig(format=_LINE, level=logging.INFO, stream=sys.stderr)
+    log_to_stderr()
     for listener in found.exposed_listeners:
         logger.warning(
             "%s can be reached from other machines, without encryption or authentication", listener

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers, find_cluster
 from minikafka.cli.group import Group
@@ -59,7 +60,7 @@ def describe(bootstrap: str | None, data: str | None, as_json: bool) -> None:
     view = run_with_client(work, bootstrap_servers(bootstrap, data))
     shown = as_json_view(view, local)
     if as_json:
-        click.echo(json.dumps(shown))
+        echo(json.dumps(shown))
     else:
         _print(shown)
 
@@ -116,8 +117,8 @@ def _print(shown: dict[str, Any]) -> None:
     from minikafka.cli.progress import size
 
     console = plain_console()
-    click.echo(f"cluster     {shown['cluster_id']}")
-    click.echo(
+    echo(f"cluster     {shown['cluster_id']}")
+    echo(
         f"controller  {_or_dash(shown['controller'])}  epoch {_or_dash(shown['controller_epoch'])}"
     )
     rows: list[tuple[str, ...]] = []

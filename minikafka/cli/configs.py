@@ -17,6 +17,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.keys import unknown_key
 from minikafka.base.throttle_keys import THROTTLES
 from minikafka.cli import completion
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.group import Group
@@ -104,11 +105,11 @@ def describe(
     )
     if as_json:
         rows = [as_row(entry) for entry in entries]
-        click.echo(json.dumps({**_named(resource), "configs": rows}))
+        echo(json.dumps({**_named(resource), "configs": rows}))
         return
-    click.echo(f"{'All' if all_ else 'Changed'} configs of {title(resource)}:")
+    echo(f"{'All' if all_ else 'Changed'} configs of {title(resource)}:")
     for entry in entries:
-        click.echo(line(entry))
+        echo(line(entry))
 
 
 @configs.command("set")
@@ -160,7 +161,7 @@ def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
     for name in names:
         if resource.type is ResourceType.BROKER and name not in known:
             stored = f"minikafka: warning: {name} is stored without effect"
-            click.echo(f"{stored}: {unknown_key(name, known)}", err=True)
+            echo(f"{stored}: {unknown_key(name, known)}", err=True)
 
 
 async def _require(client: Client, resource: Resource) -> None:
@@ -186,9 +187,9 @@ def _alter(
 
     run_with_client(work, servers)
     if as_json:
-        click.echo(json.dumps({**_named(resource), "changed": dict(changes)}))
+        echo(json.dumps({**_named(resource), "changed": dict(changes)}))
     else:
-        click.echo(f"Completed updating config for {title(resource)}.")
+        echo(f"Completed updating config for {title(resource)}.")
 
 
 def title(resource: Resource) -> str:

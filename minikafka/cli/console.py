@@ -1,22 +1,45 @@
 """Standard output for tables: as wide as the terminal, or 200 columns if the output is not a terminal.
 
-Invariant: text is printed unchanged. Rich would interpret `[…]` as markup and `:name:` as an emoji, but
-paths, racks and addresses may contain both.
+Invariants: characters that are not printable are escaped, in lines and in cells (see `echo.py`). All other text is
+printed unchanged. Rich would interpret `[…]` as markup and `:name:` as an emoji, but paths, racks and addresses may
+contain both.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
+
+from minikafka.base.printable import printable
 
 WIDTH_WITHOUT_TERMINAL: Final = 200
 
 
+class EscapedTable(Table):
+    """A table without borders. Its cells and headers are escaped."""
+
+    def __init__(self, *headers: str, **options: Any) -> None:
+        super().__init__(*map(printable, headers), box=None, **options)
+
+    def add_column(self, header: Any = "", *args: Any, **options: Any) -> None:
+        """Add a column."""
+        super().add_column(escaped(header), *args, **options)
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """Add a row of strings and styled texts."""
+        super().add_row(*map(escaped, cells), **options)
+
+
 class _Console(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print tables and lines; the lines are escaped."""
+        super().print(*map(escaped, objects), **options)
+
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError, as plain output does. Rich would end the process with exit code 1 instead."""
         raise BrokenPipeError
@@ -43,3 +66,18 @@ def print_lines(console: Console, lines: Sequence[Text]) -> None:
     for line in lines:
         is_sentence = " " in line.plain.strip()
         console.print(line, soft_wrap=not (console.is_terminal and is_sentence))
+
+
+def escaped(shown: Any) -> Any:
+    """Return a string or a styled text with escapes, and any other object unchanged."""
+    if isinstance(shown, str):
+        return printable(shown)
+    if not isinstance(shown, Text) or shown.plain.isprintable():
+        return shown
+    result = shown.blank_copy()
+    for char in shown.divide(range(1, len(shown))):
+        text = Text(printable(char.plain))
+        for span in char.spans:
+            text.stylize(span.style)
+        result.append_text(text)
+    return result

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-import click
-
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.cli.echo import echo
 from minikafka.cli.topic_errors import require_topics
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class Session:
     def _tell(self, what: str, partitions: list[TopicPartition]) -> None:
         if partitions and not self.quiet:
             names = ", ".join(map(str, partitions))
-            click.echo(f"% Group {self.group}: {what} {names}", err=True)
+            echo(f"% Group {self.group}: {what} {names}", err=True)
 
 
 class _End:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import click
-
 from minikafka.base.model import TopicPartition
+from minikafka.cli.echo import echo
 from minikafka.cli.offsets import Range, resolve
 from minikafka.cli.topic_errors import require_partitions, require_topics
 
@@ -54,6 +53,6 @@ class Reading:
             return
         place = f"topic {self.topic} [{partition}]"
         if self.where.stop is None:
-            click.echo(f"% Reached end of {place} at offset {offset}", err=True)
+            echo(f"% Reached end of {place} at offset {offset}", err=True)
         else:
-            click.echo(f"% Stopped in {place} before offset {offset}", err=True)
+            echo(f"% Stopped in {place} before offset {offset}", err=True)

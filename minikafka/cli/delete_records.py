@@ -14,6 +14,7 @@ import click
 from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import (
@@ -73,7 +74,7 @@ def delete_records(
 
     results = run_with_client(work, bootstrap_servers(bootstrap, data))
     if as_json:
-        click.echo(json.dumps([_row(tp, deleted) for tp, deleted in sorted(results.items())]))
+        echo(json.dumps([_row(tp, deleted) for tp, deleted in sorted(results.items())]))
     else:
         _print(results, before)
     fail_unless(all(deleted.outcome.ok for deleted in results.values()))
@@ -110,12 +111,12 @@ def _print(results: Mapping[TopicPartition, Deleted], before: Mapping[TopicParti
     """
     for tp, (outcome, low_watermark) in sorted(results.items()):
         if not outcome.ok:
-            click.echo(f"minikafka: {outcome.code.name}: {_reason(tp, outcome)}", err=True)
+            echo(f"minikafka: {outcome.code.name}: {_reason(tp, outcome)}", err=True)
             continue
-        click.echo(f"partition: {tp}\tlow_watermark: {low_watermark}")
+        echo(f"partition: {tp}\tlow_watermark: {low_watermark}")
         if before[tp] != _HIGH_WATERMARK and before[tp] < low_watermark:
             remark = f"nothing was deleted: its log begins at offset {low_watermark} already"
-            click.echo(f"minikafka: {tp}: {remark}", err=True)
+            echo(f"minikafka: {tp}: {remark}", err=True)
 
 
 def _reason(tp: TopicPartition, outcome: Outcome) -> str:

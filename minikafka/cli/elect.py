@@ -15,6 +15,7 @@ import click
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import (
@@ -82,7 +83,7 @@ def elect(
     kind = "preferred" if preferred else "unclean"
     if as_json:
         rows = [as_row(tp, outcome) for tp, outcome in outcomes.items()]
-        click.echo(json.dumps({"election": kind, "partitions": rows}))
+        echo(json.dumps({"election": kind, "partitions": rows}))
     else:
         _print(kind, outcomes)
     fail_unless(all(is_success(outcome) for outcome in outcomes.values()))
@@ -109,14 +110,10 @@ def _print(kind: str, outcomes: Mapping[TopicPartition, Outcome]) -> None:
     """Print one line per partition, in the format of kafka-leader-election.sh."""
     for tp, outcome in outcomes.items():
         if outcome.ok:
-            click.echo(
-                f"Successfully completed leader election ({kind.upper()}) for partition {tp}"
-            )
+            echo(f"Successfully completed leader election ({kind.upper()}) for partition {tp}")
         elif is_success(outcome):
-            click.echo(f"Valid replica already elected for partition {tp}")
+            echo(f"Valid replica already elected for partition {tp}")
         else:
-            click.echo(
-                f"Error completing leader election ({kind.upper()}) for partition {tp}: {outcome}"
-            )
+            echo(f"Error completing leader election ({kind.upper()}) for partition {tp}: {outcome}")
     if not outcomes:
-        click.echo("No partition needs an election.")
+        echo("No partition needs an election.")

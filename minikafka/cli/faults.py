@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from minikafka.cli.completion import ZOOKEEPER
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
 from minikafka.cli.options import data_option, timeout_option
@@ -22,7 +23,7 @@ def kill(process: ProcessName, data: str | None) -> None:
     """
     found = find_cluster(data)
     run(found.kill_zookeeper() if process == ZOOKEEPER else found.kill(int(process)))
-    click.echo(f"{shown(process)} was killed", err=True)
+    echo(f"{shown(process)} was killed", err=True)
 
 
 @click.command(short_help="Pause a broker or ZooKeeper.")
@@ -33,7 +34,7 @@ def pause(process: ProcessName, data: str | None) -> None:
     """Pause the broker ID, or ZooKeeper, with SIGSTOP: it keeps its connections and answers nothing."""
     found = find_cluster(data)
     run(found.pause_zookeeper() if process == ZOOKEEPER else found.pause(int(process)))
-    click.echo(f"{shown(process)} is paused", err=True)
+    echo(f"{shown(process)} is paused", err=True)
 
 
 @click.command(short_help="Let a paused process continue.")
@@ -44,4 +45,4 @@ def resume(process: ProcessName, data: str | None) -> None:
     """Let the paused broker ID, or ZooKeeper, continue, with SIGCONT."""
     found = find_cluster(data)
     run(found.resume_zookeeper() if process == ZOOKEEPER else found.resume(int(process)))
-    click.echo(f"{shown(process)} continues", err=True)
+    echo(f"{shown(process)} continues", err=True)

@@ -43,8 +43,8 @@ class Look:
     verbose: bool
     as_json: bool
 
-    async def read(self, client: Client) -> tuple[str, list[str], bool]:
-        """Return the text for standard output, the lines for standard error, and True if all groups exist."""
+    async def read(self, client: Client) -> tuple[list[str], list[str], bool]:
+        """Return the lines for standard output and for standard error, and True if all groups exist."""
         names = self.groups or [listing.group for listing in await client.groups.list_groups()]
         described = (await client.groups.describe(names)).values()
         missing = [group.group for group in described if group.state == DEAD]
@@ -59,9 +59,12 @@ class Look:
         ]
         if self.as_json:
             shown = [self._as_json(group, rows.get(group.group, [])) for group in found]
-            return json.dumps(shown), remarks, not missing
-        blocks = ["\n".join(self._lines(group, rows.get(group.group, []))) for group in found]
-        return "\n\n".join(filter(None, blocks)), remarks, not missing
+            return [json.dumps(shown)], remarks, not missing
+        lines: list[str] = []
+        for group in found:
+            block = list(self._lines(group, rows.get(group.group, [])))
+            lines += ["", *block] if lines and block else block
+        return lines, remarks, not missing
 
     def _as_json(self, group: GroupDescription, rows: list[OffsetRow]) -> dict[str, Any]:
         if self.aspect is Aspect.OFFSETS:
@@ -81,8 +84,8 @@ async def watch_groups(client: Client, look: Look, interval_seconds: float) -> N
     from rich.text import Text
 
     async def read() -> list[Text]:
-        text, remarks, _ = await look.read(client)
-        shown = text if look.as_json else "\n".join([*remarks, text])
-        return [Text(shown, no_wrap=True, overflow="ellipsis")]
+        lines, remarks, _ = await look.read(client)
+        shown = lines if look.as_json else [*remarks, *lines]
+        return [Text(line, no_wrap=True, overflow="ellipsis") for line in shown]
 
     await watch_lines(read, interval_seconds, as_json=look.as_json)

@@ -17,6 +17,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.meanings import meaning
 from minikafka.base.model import TopicPartition
 from minikafka.cli import completion
+from minikafka.cli.echo import echo, echo_data
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.group import Group
@@ -80,13 +81,13 @@ def list_(states: str | None, bootstrap: str | None, data: str | None, as_json: 
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
     if as_json:
-        click.echo(json.dumps([{"group": g.group, "state": g.state} for g in found]))
+        echo(json.dumps([{"group": g.group, "state": g.state} for g in found]))
         return
     width = max([15, *(len(g.group) for g in found)]) + 10
     if states is not None:
-        click.echo(f"{'GROUP':{width}} STATE")
+        echo(f"{'GROUP':{width}} STATE")
     for listing in found:
-        click.echo(listing.group if states is None else f"{listing.group:{width}} {listing.state}")
+        echo(listing.group if states is None else f"{listing.group:{width}} {listing.state}")
 
 
 def _states(text: str | None) -> list[str]:
@@ -142,11 +143,11 @@ def describe(
     async def work(client: Client) -> bool:
         if watch is not None:
             await watch_groups(client, look, watch)
-        text, remarks, succeeded = await look.read(client)
+        lines, remarks, succeeded = await look.read(client)
         for line in remarks:
-            click.echo(line, err=True)
-        if text:
-            click.echo(text)
+            echo(line, err=True)
+        if lines:
+            echo(*lines)
         return succeeded
 
     fail_unless(run_with_client(work, bootstrap_servers(bootstrap, data)))
@@ -179,12 +180,12 @@ def delete(
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     if as_json:
         rows = [{"group": name, **_error(outcome)} for name, outcome in outcomes.items()]
-        click.echo(json.dumps(rows))
+        echo(json.dumps(rows))
     for name, outcome in outcomes.items():
         if not outcome.ok:
             _complain(outcome.code, name, similar.get(name, ""))
         elif not as_json:
-            click.echo(f"Deleted group {name}.")
+            echo(f"Deleted group {name}.")
     fail_unless(all(outcome.ok for outcome in outcomes.values()))
 
 
@@ -280,14 +281,14 @@ def reset_offsets(
     plan, succeeded = run_with_client(work, bootstrap_servers(bootstrap, data))
     if export:
         for line in write_csv(plan, with_group=len(groups) != 1):
-            click.echo(line)
+            echo_data(line)
     elif as_json:
-        click.echo(json.dumps(_plan_rows(plan)))
+        echo(json.dumps(_plan_rows(plan)))
     elif any(plan.values()):
         for line in plan_lines(plan):
-            click.echo(line)
+            echo(line)
         if not execute:
-            click.echo("Nothing was changed: --execute commits these offsets.", err=True)
+            echo("Nothing was changed: --execute commits these offsets.", err=True)
     fail_unless(succeeded)
 
 
@@ -339,7 +340,7 @@ def delete_offsets(
             {"topic": tp.topic, "partition": tp.partition, **_error(outcome)}
             for tp, outcome in outcomes.items()
         ]
-        click.echo(json.dumps(rows))
+        echo(json.dumps(rows))
     else:
         _print_deleted(outcomes)
     fail_unless(all(outcome.ok for outcome in outcomes.values()))
@@ -347,10 +348,10 @@ def delete_offsets(
 
 def _print_deleted(outcomes: Mapping[TopicPartition, Outcome]) -> None:
     width = max([15, *(len(tp.topic) for tp in outcomes)])
-    click.echo(f"{'TOPIC':{width}} {'PARTITION':10} STATUS")
+    echo(f"{'TOPIC':{width}} {'PARTITION':10} STATUS")
     for tp, outcome in sorted(outcomes.items()):
         status = "Successful" if outcome.ok else f"Error: {_reason(outcome.code)}"
-        click.echo(f"{tp.topic:{width}} {tp.partition:<10} {status}")
+        echo(f"{tp.topic:{width}} {tp.partition:<10} {status}")
 
 
 async def named(client: Client, groups: Sequence[str]) -> list[str]:
@@ -379,8 +380,8 @@ def _error(outcome: Outcome) -> dict[str, str | None]:
 
 def _complain(code: ErrorCode, name: str, more: str = "") -> None:
     reason = REASONS.get(code) or meaning(code)
-    click.echo(f"minikafka: {code.name}: {name}: {reason}{more}", err=True)
+    echo(f"minikafka: {code.name}: {name}: {reason}{more}", err=True)
 
 
 def _warn(text: str) -> None:
-    click.echo(f"minikafka: {text}", err=True)
+    echo(f"minikafka: {text}", err=True)

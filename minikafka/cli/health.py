@@ -17,6 +17,7 @@ import click
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.names import is_internal, listed
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import fail_unless, run
 from minikafka.cli.find_cluster import find_cluster, where_option
 from minikafka.cli.options import bootstrap_option, data_option, json_option, timeout_option
@@ -70,7 +71,7 @@ def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
     else:
         found = run(_examine_remote(bootstrap or ""))
     if as_json:
-        click.echo(json.dumps(found))
+        echo(json.dumps(found))
     else:
         _print(found)
     fail_unless(found["healthy"])
@@ -244,13 +245,13 @@ def _grouped(offline: Mapping[TopicPartition, str]) -> Iterator[str]:
 
 
 def _print(found: Mapping[str, Any]) -> None:
-    click.echo("healthy" if found["healthy"] else "not healthy")
+    echo("healthy" if found["healthy"] else "not healthy")
     for reason in found["reasons"]:
-        click.echo(f"  - {reason}")
+        echo(f"  - {reason}")
     for name, value in found.items():
         if name not in ("healthy", "reasons", "causes"):
             text = _counted(value) if isinstance(value, list) else _or_unknown(name, value)
-            click.echo(f"  {name.replace('_', ' ')}: {text}")
+            echo(f"  {name.replace('_', ' ')}: {text}")
 
 
 def _counted(values: Sequence[int | str]) -> str:

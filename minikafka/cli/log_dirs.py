@@ -15,6 +15,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.cli import placement
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import (
@@ -27,8 +28,7 @@ from minikafka.cli.options import (
 from minikafka.cli.topic_errors import unknown_topics
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from minikafka.cli.console import EscapedTable
     from minikafka.client import Client
     from minikafka.client.admin_results import LogDir, StoredReplica
 
@@ -63,11 +63,11 @@ def log_dirs(
 
     found, silent = run_with_client(work, bootstrap_servers(bootstrap, data))
     if as_json:
-        click.echo(json.dumps(as_json_object(found)))
+        echo(json.dumps(as_json_object(found)))
     else:
         _print(found, folds_internal=not topics)
     for broker in silent:
-        click.echo(f"minikafka: broker {broker} did not answer", err=True)
+        echo(f"minikafka: broker {broker} did not answer", err=True)
     fail_unless(not silent)
 
 
@@ -127,11 +127,9 @@ def as_json_object(found: Directories) -> dict[str, Any]:
 
 
 def _print(found: Directories, *, folds_internal: bool) -> None:
-    from rich.table import Table
+    from minikafka.cli.console import EscapedTable, plain_console
 
-    from minikafka.cli.console import plain_console
-
-    table = Table("broker", "log directory", "replica", "size", "offset lag", box=None)
+    table = EscapedTable("broker", "log directory", "replica", "size", "offset lag")
     for broker, directories in sorted(found.items()):
         name = str(broker)
         for directory in directories:
@@ -140,7 +138,7 @@ def _print(found: Directories, *, folds_internal: bool) -> None:
     plain_console().print(table)
 
 
-def _add_rows(table: Table, broker: str, directory: LogDir, *, folds_internal: bool) -> None:
+def _add_rows(table: EscapedTable, broker: str, directory: LogDir, *, folds_internal: bool) -> None:
     from minikafka.cli.progress import size
 
     internal = INTERNAL_TOPICS if folds_internal else ()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from minikafka.cli.completion import ZOOKEEPER
+from minikafka.cli.echo import echo
 from minikafka.cli.find_cluster import data_directory
 from minikafka.cli.options import data_option
 from minikafka.cli.process_argument import ProcessName, ProcessType, shown
@@ -47,7 +48,7 @@ def logs(process: ProcessName | None, follow: bool, data: str | None) -> None:
     for line in heapq.merge(
         *(log.new_lines() for log in reader.logs()), key=lambda line: line.time
     ):
-        click.echo(reader.shown(line))
+        echo(reader.shown(line))
     if follow:
         from minikafka.cli.execution import run
 
@@ -64,7 +65,7 @@ async def _follow(reader: LogReader) -> None:
     while True:
         for log in reader.logs():
             for line in log.new_lines():
-                click.echo(reader.shown(line))
+                echo(reader.shown(line))
         await clock.sleep(POLL_MS)
 
 

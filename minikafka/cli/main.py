@@ -17,7 +17,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.base.printable import printable
 from minikafka.cli.group import Group, nearest
+from minikafka.cli.log_lines import escape_warnings
 
 _INTERRUPTED: Final = 130
 
@@ -114,12 +116,13 @@ def commands() -> None:
 def main() -> NoReturn:
     """Run the command that `sys.argv` names, then exit the process."""
     output = sys.stdout
+    escape_warnings()
     try:
         code = commands.main(standalone_mode=False)
         if (failure := _flush(output)) is not None:
             code = _report(failure, output)
     except click.UsageError as error:
-        error.show()
+        click.UsageError(_one_line(error.format_message()), error.ctx).show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
@@ -144,8 +147,12 @@ def _report(error: BaseException, output: TextIO | None) -> int:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.raise_signal(signal.SIGPIPE)
     text = _text_of(failure or error)
-    print(f"minikafka: {' '.join(text.split())}", file=sys.stderr)
+    print(f"minikafka: {_one_line(text)}", file=sys.stderr)
     return error.exit_code if isinstance(error, MinikafkaError) else 1
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
 
 
 def _flush(output: TextIO | None) -> OSError | None:

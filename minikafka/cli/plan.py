@@ -14,6 +14,7 @@ import click
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.cli import completion
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_running_cluster
 from minikafka.cli.group import Group
@@ -128,18 +129,18 @@ def elect(
 def _show(question: dict[str, Any], data: str | None, verbose: bool, as_json: bool) -> None:
     lines = run(_ask(find_running_cluster(data), question))
     if as_json:
-        click.echo(json.dumps({"question": question, "lines": lines}))
+        echo(json.dumps({"question": question, "lines": lines}))
         return
     from minikafka.explain.forecast import forecast
 
     for line in lines:
         if line["kind"] == "assumed":
-            click.echo(f"assumed: {_words(line)}")
+            echo(f"assumed: {_words(line)}")
     for sentence in forecast(lines):
-        click.echo(sentence)
+        echo(sentence)
     for line in lines if verbose else ():
         if line["kind"] not in ("decision", "assumed"):
-            click.echo(f"{line['cause']:<8} {line['kind']:<9} {_words(line)}")
+            echo(f"{line['cause']:<8} {line['kind']:<9} {_words(line)}")
 
 
 async def _ask(found: LocalCluster, question: dict[str, Any]) -> list[dict[str, Any]]:

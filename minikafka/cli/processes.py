@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from minikafka.cli.completion import ZOOKEEPER
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
 from minikafka.cli.options import (
@@ -97,16 +98,16 @@ def up(
             late=_LATE,
             reason=until_serving(wanted, data),
         )
-    click.echo(f"{started(before, _running(wanted))} in {wanted.directory.path}", err=True)
+    echo(f"{started(before, _running(wanted))} in {wanted.directory.path}", err=True)
     for line in (*wanted.postponed, *differences.lines(data)):
-        click.echo(line, err=True)
+        echo(line, err=True)
     if urls := wanted.metrics_urls:
-        click.echo(f"metrics: {', '.join(urls.values())}", err=True)
+        echo(f"metrics: {', '.join(urls.values())}", err=True)
     if as_json:
         extra = {"changes": differences.as_json(), "postponed": list(wanted.postponed)}
-        click.echo(json.dumps(describe(wanted) | extra))
+        echo(json.dumps(describe(wanted) | extra))
     else:
-        click.echo(wanted.bootstrap)
+        echo(wanted.bootstrap)
 
 
 async def _start(wanted: LocalCluster, running: Sequence[int]) -> Differences:
@@ -245,7 +246,7 @@ def down(data: str | None) -> None:
     found = find_cluster(data)
     ids = [broker.id for broker in found.record.brokers]
     run(found.stop(), reason=until_ended(found, data, ids, "close its logs"))
-    click.echo(f"{found.directory.path}: all processes have stopped", err=True)
+    echo(f"{found.directory.path}: all processes have stopped", err=True)
 
 
 @click.command(short_help="Start a broker or ZooKeeper.")
@@ -266,7 +267,7 @@ def start(process: ProcessName, data: str | None) -> None:
         reason = until_serving(found, data, [broker_id])
         run(found.start(broker_id, timeout_ms=start_timeout_ms()), late=_LATE, reason=reason)
         address = f"{HOST}:{found.record.broker(broker_id).port}"
-    click.echo(f"{shown(process)} serves on {address}", err=True)
+    echo(f"{shown(process)} serves on {address}", err=True)
 
 
 @click.command(short_help="Stop a broker or ZooKeeper.")
@@ -282,4 +283,4 @@ def stop(process: ProcessName, data: str | None) -> None:
         broker_id = int(process)
         what = "hand over its leaderships and close its logs"
         run(found.stop(broker_id), reason=until_ended(found, data, [broker_id], what))
-    click.echo(f"{shown(process)} has stopped", err=True)
+    echo(f"{shown(process)} has stopped", err=True)

@@ -10,6 +10,7 @@ import click
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.cli import completion
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import bootstrap_option, data_option, timeout_option
@@ -155,6 +156,6 @@ def produce(
         sent = run_with_client(sending.run, bootstrap_servers(bootstrap, data))
     summary = summary or ("text" if is_bulk else "none")
     if summary == "json":
-        click.echo(sent.json())
+        echo(sent.json())
     elif summary == "text":
-        click.echo(sent.text(), err=True)
+        echo(sent.text(), err=True)

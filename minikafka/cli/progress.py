@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from minikafka.base.ports import Clock
+from minikafka.base.printable import printable
+from minikafka.cli.echo import echo
 
 LINE_INTERVAL_MS: Final = 2_000
 """Minimum time between two lines when standard error is not a terminal."""
@@ -76,6 +77,10 @@ class Progress:
 
     def update(self, active: Mapping[str, Amount], finished: int = 0) -> None:
         """Show the active tasks by name, and the number of finished tasks."""
+        active = {
+            printable(name): amount._replace(note=printable(amount.note))
+            for name, amount in active.items()
+        }
         total = finished + len(active)
         if self._is_live:
             self._draw(active, finished, total)
@@ -97,7 +102,7 @@ class Progress:
     def _print(self, line: str) -> None:
         """Print the line, except if it equals the last line: a log must not grow while nothing changes."""
         if line != self._last_line:
-            click.echo(line, err=True)
+            echo(line, err=True)
         self._last_line = line
 
     def _draw(self, active: Mapping[str, Amount], finished: int, total: int) -> None:

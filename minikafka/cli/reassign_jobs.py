@@ -19,6 +19,7 @@ from minikafka.base.errors import KafkaError, MinikafkaError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.cli import placement, reassign_throttle
 from minikafka.cli.blocked import Blocked
+from minikafka.cli.echo import echo
 from minikafka.cli.partition_arguments import Named
 from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Progress
@@ -131,15 +132,13 @@ class Move:
         except TimeoutError:
             if not self._has_started:
                 raise MinikafkaError(f"the moves were not accepted within {timeout:g} s") from None
-            click.echo(f"not completed within {timeout:g} s", err=True)
+            echo(f"not completed within {timeout:g} s", err=True)
 
     async def _start(self, admin: Admin) -> None:
         self._current = await _replicas(admin, self._plan)
         if self._current and not self._options.as_json:
-            click.echo(
-                f"Current partition replica assignment\n\n{placement.as_text(self._current)}\n"
-            )
-            click.echo("Save this as the PLAN of --file to return to it later.")
+            echo("Current partition replica assignment", "", placement.as_text(self._current), "")
+            echo("Save this as the PLAN of --file to return to it later.")
         if self._options.throttle:
             await self._set_throttle(admin, self._options.throttle)
         outcomes = await admin.alter_reassignments(self._plan)
@@ -156,7 +155,7 @@ class Move:
             admin, self._plan, self._current, bytes_per_second
         )
         for broker, outcome in missed.items():
-            click.echo(f"broker {broker} is not throttled: {outcome}", err=True)
+            echo(f"broker {broker} is not throttled: {outcome}", err=True)
 
     @property
     def _accepted(self) -> Plan:
@@ -179,7 +178,7 @@ class Move:
             self._print_results(self._rejected, interrupted=False)
             if started:
                 names = ",".join(map(str, sorted(started)))
-                click.echo(f"Successfully started partition reassignment for {names}")
+                echo(f"Successfully started partition reassignment for {names}")
                 self._print_next_commands()
         if not started:
             await self._remove_throttle(admin)
@@ -190,12 +189,12 @@ class Move:
         task = asyncio.current_task()
         if task:
             task.uncancel()  # let the last requests run; they have their own time limit
-        click.echo("Interrupted.", err=True)
+        echo("Interrupted.", err=True)
         try:
             async with asyncio.timeout(LAST_CHECK_S):
                 results = await self._results(admin, _SHORT_PATIENCE_MS)
         except (TimeoutError, KafkaError):
-            click.echo(
+            echo(
                 "The cluster does not answer, so completed moves are unknown; started moves continue.",
                 err=True,
             )
@@ -204,7 +203,7 @@ class Move:
         self._print_results(results, interrupted=True)
         completed = count(results.values(), MoveState.COMPLETED)
         running = count(results.values(), MoveState.IN_PROGRESS)
-        click.echo(
+        echo(
             f"{completed} of {len(results)} reassignments completed, "
             f"{running} still running: the controller continues them.",
             err=True,
@@ -230,22 +229,20 @@ class Move:
         if not self._options.throttle:
             return
         if await reassign_throttle.remove_throttle(admin, topics):
-            click.echo("The throttle was removed.", err=True)
+            echo("The throttle was removed.", err=True)
         elif await admin.list_reassignments():
-            click.echo(
-                "The throttle stays, as other partitions are still moving; to remove it afterwards:\n"
+            echo(
+                "The throttle stays, as other partitions are still moving; to remove it afterwards:",
                 f"  {self._options.command_for('--verify')}",
                 err=True,
             )
 
     def _print_next_commands(self) -> None:
         """Print the commands that verify or cancel the moves that are still running."""
-        click.echo(f"  to verify: {self._options.command_for('--verify')}", err=True)
-        click.echo(f"  to cancel: {self._options.command_for('--cancel')}", err=True)
+        echo(f"  to verify: {self._options.command_for('--verify')}", err=True)
+        echo(f"  to cancel: {self._options.command_for('--cancel')}", err=True)
         if self._options.throttle:
-            click.echo(
-                "The throttle stays until --verify finds that all moves have completed.", err=True
-            )
+            echo("The throttle stays until --verify finds that all moves have completed.", err=True)
 
 
 class Verify:
@@ -267,13 +264,13 @@ class Verify:
         if self._options.as_json:
             partitions = [result.as_json(tp) for tp, result in rows]
             shown = {"completed": done, "partitions": partitions, "throttle_removed": removed}
-            click.echo(json.dumps(shown))
+            echo(json.dumps(shown))
             return done
-        click.echo("Status of partition reassignment:")
+        echo("Status of partition reassignment:")
         for tp, result in rows:
-            click.echo(result.sentence(tp))
+            echo(result.sentence(tp))
         if removed:
-            click.echo("The throttle was removed.")
+            echo("The throttle was removed.")
         return done
 
 
@@ -300,14 +297,12 @@ class ListMoves:
                 }
                 for tp, moving in active.items()
             ]
-            click.echo(json.dumps({"reassignments": rows}))
+            echo(json.dumps({"reassignments": rows}))
             return True
-        click.echo(
-            "Current partition reassignments:" if active else "No partition is being reassigned."
-        )
+        echo("Current partition reassignments:" if active else "No partition is being reassigned.")
         for tp, moving in active.items():
             amount = amounts[str(tp)]
-            click.echo(f"{_move_text(tp, moving)} {amount.percent} {amount.note}".rstrip())
+            echo(f"{_move_text(tp, moving)} {amount.percent} {amount.note}".rstrip())
         return True
 
 
@@ -340,13 +335,13 @@ class Cancel:
                 }
                 for tp, outcome in sorted(outcomes.items())
             ]
-            click.echo(json.dumps({"partitions": rows}))
+            echo(json.dumps({"partitions": rows}))
         elif not chosen:
-            click.echo("None of these partitions is being reassigned.")
+            echo("None of these partitions is being reassigned.")
         else:
             for tp, outcome in sorted(outcomes.items()):
                 end = "was cancelled." if outcome.ok else f"was not cancelled: {outcome}"
-                click.echo(f"Reassignment of partition {tp} {end}")
+                echo(f"Reassignment of partition {tp} {end}")
         return bool(chosen) and all(outcome.ok for outcome in outcomes.values()) and is_undone
 
     async def _cancel_and_wait(self, admin: Admin) -> bool:
@@ -371,7 +366,7 @@ class Cancel:
         except TimeoutError:
             if self._chosen and not self._outcomes:
                 raise MinikafkaError(f"the moves were not cancelled within {timeout:g} s") from None
-            click.echo(f"the cancelled moves were not undone within {timeout:g} s", err=True)
+            echo(f"the cancelled moves were not undone within {timeout:g} s", err=True)
             return False
         return True
 

@@ -11,12 +11,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-import click
-
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.cli import placement
 from minikafka.cli.blocked import Blocked
+from minikafka.cli.echo import echo
 from minikafka.cli.placement import Plan
 from minikafka.cli.progress import Amount, Progress, size
 from minikafka.client.admin import METADATA_LAG_MS, POLL_MS, Admin
@@ -185,7 +184,7 @@ def print_results(
     rows = sorted(results.items())
     if not as_json:
         for tp, result in rows:
-            click.echo(result.sentence(tp))
+            echo(result.sentence(tp))
         return
     shown = {
         "completed": all(result.state is MoveState.COMPLETED for _, result in rows),
@@ -193,7 +192,7 @@ def print_results(
         "partitions": [result.as_json(tp) for tp, result in rows],
         "current": placement.as_json(current),
     }
-    click.echo(json.dumps(shown))
+    echo(json.dumps(shown))
 
 
 def count(results: Iterable[MoveResult], state: MoveState) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import click
-
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.broker.assignments import assign
 from minikafka.cli import placement
+from minikafka.cli.echo import echo
 from minikafka.cli.placement import Plan
 from minikafka.cli.reassign_outcome import ids
 from minikafka.cli.topic_errors import unknown_topics
@@ -46,12 +45,10 @@ class Propose:
             proposed |= {TopicPartition(name, at): replicas for at, replicas in spread.items()}
         if self._as_json:
             both = {"current": placement.as_json(current), "proposed": placement.as_json(proposed)}
-            click.echo(json.dumps(both))
+            echo(json.dumps(both))
         else:
-            click.echo(f"Current partition replica assignment\n{placement.as_text(current)}\n")
-            click.echo(
-                f"Proposed partition reassignment configuration\n{placement.as_text(proposed)}"
-            )
+            echo("Current partition replica assignment", placement.as_text(current), "")
+            echo("Proposed partition reassignment configuration", placement.as_text(proposed))
         return True
 
     async def _live_brokers(self, admin: Admin) -> list[Broker]:

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import click
-
 from minikafka.base.errors import CoordinationError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.cli import placement
+from minikafka.cli.echo import echo
 from minikafka.cli.reassign_outcome import MoveResult, MoveState, count, print_results
 
 if TYPE_CHECKING:
@@ -52,22 +51,22 @@ class MoveByNode:
         current = _replicas(await request.assignments())
         if not self._options.as_json:
             text = placement.as_text(current)
-            click.echo(f"Current partition replica assignment\n\n{text}\n")
+            echo("Current partition replica assignment", "", text, "")
         try:
             await request.submit()
             if not self._options.waits:
                 names = ",".join(map(str, sorted(self._plan)))
-                click.echo(f"Asked the controller to reassign {names}")
+                echo(f"Asked the controller to reassign {names}")
                 return True
             async with asyncio.timeout(self._options.timeout):
                 await request.finished()
         except TimeoutError:
-            click.echo(f"not completed within {self._options.timeout:g} s", err=True)
+            echo(f"not completed within {self._options.timeout:g} s", err=True)
             return await self._give_up(request, current)
         except asyncio.CancelledError:
             if task := asyncio.current_task():
                 task.uncancel()  # let `_give_up` run; it has its own time limit
-            click.echo("Interrupted.", err=True)
+            echo("Interrupted.", err=True)
             await self._give_up(request, current)
             raise
         return await self._report(request, current, interrupted=False)
@@ -80,12 +79,10 @@ class MoveByNode:
         try:
             async with asyncio.timeout(TAKE_BACK_S):
                 for tp in await request.take_back():
-                    click.echo(f"{tp}: the request was taken back", err=True)
+                    echo(f"{tp}: the request was taken back", err=True)
                 return await self._report(request, current, interrupted=True)
         except (TimeoutError, CoordinationError) as error:
-            click.echo(
-                f"ZooKeeper does not answer, so the request stays in {_PATH}: {error}", err=True
-            )
+            echo(f"ZooKeeper does not answer, so the request stays in {_PATH}: {error}", err=True)
             return False
 
     async def _report(
@@ -99,7 +96,7 @@ class MoveByNode:
         results = {tp: _result(found.get(tp), target) for tp, target in self._plan.items()}
         print_results(results, current, interrupted=interrupted, as_json=self._options.as_json)
         if running := count(results.values(), MoveState.IN_PROGRESS):
-            click.echo(
+            echo(
                 f"{running} of {len(results)} reassignments still running: the controller continues them.",
                 err=True,
             )

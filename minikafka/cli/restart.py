@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from minikafka.cli.completion import ZOOKEEPER
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import run
 from minikafka.cli.options import config_option, data_option, time_limit, timeout_option
 from minikafka.cli.process_argument import ProcessName, ProcessType
@@ -70,7 +71,7 @@ async def _restart_zookeeper(cluster: LocalCluster) -> None:
     if cluster.zookeeper_process() is not None:
         await cluster.stop_zookeeper()
     await cluster.start_zookeeper()
-    click.echo("restarted: ZooKeeper", err=True)
+    echo("restarted: ZooKeeper", err=True)
 
 
 @contextmanager
@@ -82,14 +83,14 @@ def _left_stopped(cluster: LocalCluster, ids: Sequence[int]) -> Iterator[None]:
         for broker_id in ids:
             if cluster.process(broker_id) is None:
                 hint = f"minikafka start {broker_id}"
-                click.echo(f"broker {broker_id} is stopped; to start it: {hint}", err=True)
+                echo(f"broker {broker_id} is stopped; to start it: {hint}", err=True)
         raise
 
 
 async def _restart_together(cluster: LocalCluster, ids: Sequence[int]) -> None:
     with _left_stopped(cluster, ids):
         await cluster.restart_together(ids)
-    click.echo(f"restarted: {', '.join(map(str, ids))}", err=True)
+    echo(f"restarted: {', '.join(map(str, ids))}", err=True)
 
 
 async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
@@ -107,9 +108,9 @@ async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
         await cluster.wait_until_in_sync(_wait_ms(ends, now()))
         with _left_stopped(cluster, [broker_id]):
             await cluster.restart(broker_id)
-        click.echo(f"broker {broker_id} was restarted ({done} of {len(ids)})", err=True)
+        echo(f"broker {broker_id} was restarted ({done} of {len(ids)})", err=True)
     await cluster.wait_until_in_sync(_wait_ms(ends, now()))
-    click.echo(_in_sync(cluster), err=True)
+    echo(_in_sync(cluster), err=True)
 
 
 def _wait_ms(ends: float | None, now: float) -> int:

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-import click
-
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.cli.echo import echo
 from minikafka.cli.record_input import STDIN, Item, Part
 from minikafka.cli.topic_errors import unknown_topics
 
@@ -136,7 +135,7 @@ def input_size(files: Sequence[str]) -> int | None:
 
 def _print(line: str) -> None:
     if line:
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 async def _exists(client: Client, topic: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from minikafka.base.model import TopicPartition
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster, where_option
 from minikafka.cli.options import data_option, json_option, timeout_option, topics_argument
@@ -40,7 +41,7 @@ def status(topics: tuple[str, ...], watch: float | None, data: str | None, as_js
         run(_watch(found, topics, where, watch, as_json))
     shown = run(_read(found, topics, where))
     if as_json:
-        click.echo(json.dumps(shown))
+        echo(json.dumps(shown))
     else:
         _print(shown, topics)
 

@@ -16,6 +16,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
 from minikafka.cli.delete_records import delete_records
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import fail_unless, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.group import Group
@@ -129,10 +130,10 @@ def list_(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
     names = run_with_client(work, bootstrap_servers(bootstrap, data))
     if as_json:
-        click.echo(json.dumps(names))
+        echo(json.dumps(names))
     else:
         for name in names:
-            click.echo(name)
+            echo(name)
 
 
 @topics.command(short_help="Show partitions, leaders, replicas and ISRs.")
@@ -164,11 +165,11 @@ def describe(
     if filtered:
         view = view.only(under_replicated=under_replicated, unavailable=unavailable)
     if as_json:
-        click.echo(json.dumps([as_json_topic(topic, view) for topic in view.topics]))
+        echo(json.dumps([as_json_topic(topic, view) for topic in view.topics]))
     else:
         for topic in view.topics:
             for line in lines(topic, view, with_header=not filtered):
-                click.echo(line)
+                echo(line)
 
 
 @topics.command()
@@ -359,11 +360,11 @@ def _report(outcomes: Mapping[str, Outcome], as_json: bool, success: str) -> Non
             }
             for name, outcome in outcomes.items()
         ]
-        click.echo(json.dumps(rows))
+        echo(json.dumps(rows))
     for name, outcome in outcomes.items():
         if not outcome.ok:
             reason = outcome.message or _REASONS.get(outcome.code, outcome.reason)
-            click.echo(f"minikafka: {outcome.code.name}: {name}: {reason}", err=True)
+            echo(f"minikafka: {outcome.code.name}: {name}: {reason}", err=True)
         elif not as_json:
-            click.echo(success.replace("{}", name, 1))
+            echo(success.replace("{}", name, 1))
     fail_unless(all(outcome.ok for outcome in outcomes.values()))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.base.model import TopicPartition
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster
 from minikafka.cli.options import data_option, json_option, timeout_option
@@ -97,14 +98,14 @@ def _trace_partition(
         shown = shown[-last:]
     if as_json:
         now = current_state(state, tp)
-        click.echo(json.dumps({**now, "chains": [chain.as_json() for chain in shown]}))
+        echo(json.dumps({**now, "chains": [chain.as_json() for chain in shown]}))
         return
     for chain in shown:
         _print_chain(chain, tp, verbose)
     for sentence in story.endings(read_ms, state.answers.keys()):
-        click.echo(f"now: {sentence}")
+        echo(f"now: {sentence}")
     unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
-    click.echo(f"now: {_as_text(current_state(state, tp)) or unknown}")
+    echo(f"now: {_as_text(current_state(state, tp)) or unknown}")
 
 
 def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
@@ -138,10 +139,10 @@ def _as_text(now: dict[str, Any]) -> str:
 def _print_chain(chain: Chain, tp: TopicPartition, verbose: bool) -> None:
     from minikafka.explain.trace import describe, only_about
 
-    click.echo(f"{chain.cause}  {clock_time(chain.time)}  {chain.summary or chain.title}")
+    echo(f"{chain.cause}  {clock_time(chain.time)}  {chain.summary or chain.title}")
     for line in chain.lines if verbose else ():
         place = f"{line['broker']}#{line['n']}"
-        click.echo(
+        echo(
             f"    {clock_time(line['time'])[11:]}  {place:<8} {line['kind']:<9} {describe(only_about(line, tp))}"
         )
 
@@ -165,20 +166,20 @@ def _trace_group(
         )
     shown = entries[-last:] if last is not None else entries
     if as_json:
-        click.echo(json.dumps({**now.as_json(), "entries": [entry.as_json() for entry in shown]}))
+        echo(json.dumps({**now.as_json(), "entries": [entry.as_json() for entry in shown]}))
         return
     for entry in shown:
         _print_entry(entry, verbose)
-    click.echo(f"now: {now.headline()}")
+    echo(f"now: {now.headline()}")
 
 
 def _print_entry(entry: Entry, verbose: bool) -> None:
     from minikafka.explain.groups.words import describe
 
-    click.echo(f"{clock_time(entry.time)}  {entry.summary()}")
+    echo(f"{clock_time(entry.time)}  {entry.summary()}")
     for line in entry.lines if verbose and entry.is_rebalance else ():
         place = f"{line['broker']}#{line['n']}"
-        click.echo(f"    {clock_time(line['time'])[11:]}  {place:<8} {describe(line)}")
+        echo(f"    {clock_time(line['time'])[11:]}  {place:<8} {describe(line)}")
 
 
 def clock_time(wall_ms: int) -> str:
@@ -195,7 +196,7 @@ def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None, as_
         raise click.ClickException(f"no ledger has a state change of {tp}")
     stages = stages[-last:] if last is not None else stages
     if as_json:
-        click.echo(json.dumps([asdict(stage) for stage in stages]))
+        echo(json.dumps([asdict(stage) for stage in stages]))
     else:
         for stage in stages:
-            click.echo(f"{clock_time(stage.time)}  {stage.cause}  {stage}")
+            echo(f"{clock_time(stage.time)}  {stage.cause}  {stage}")

@@ -15,6 +15,7 @@ import click
 
 from minikafka.base.errors import KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.cli.echo import echo
 from minikafka.cli.find_cluster import data_directory, where_option
 from minikafka.runtime.clock import SystemClock, SystemRng
 
@@ -57,7 +58,7 @@ class Waiting:
         while True:
             text = await self._reason()
             if text and text != self.last:
-                click.echo(f"waiting for {text}", err=True)
+                echo(f"waiting for {text}", err=True)
                 self.last = text
             await clock.sleep(AGAIN_MS if text else _TICK_MS)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from minikafka.cli.echo import echo
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -41,7 +43,7 @@ async def watch_lines(
     from rich.console import Group
     from rich.live import Live
 
-    from minikafka.cli.console import plain_console
+    from minikafka.cli.console import escaped, plain_console
     from minikafka.runtime.clock import SystemClock
 
     clock = SystemClock()
@@ -51,8 +53,8 @@ async def watch_lines(
         while True:
             lines = await read()
             if is_live:
-                live.update(Group(*lines), refresh=True)
+                live.update(Group(*map(escaped, lines)), refresh=True)
             else:
                 for line in lines:
-                    click.echo(line.plain)
+                    echo(line.plain)
             await clock.sleep(1000 * interval_seconds)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.base.model import NO_LEADER, TopicPartition
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import run
 from minikafka.cli.find_cluster import find_cluster, where_option
 from minikafka.cli.options import data_option, json_option, timeout_option
@@ -71,13 +72,13 @@ def why(
         raise click.ClickException(f"there is no partition {tp}{deleted}{similar}")
     found = explain(picture, offset)
     if as_json:
-        click.echo(json.dumps(as_object(picture, found)))
+        echo(json.dumps(as_object(picture, found)))
         return
-    click.echo(_headline(picture))
+    echo(_headline(picture))
     for finding in found:
         print_finding(finding, 0)
     if not any(finding.is_problem for finding in found):
-        click.echo(f"nothing is wrong with {tp}")
+        echo(f"nothing is wrong with {tp}")
 
 
 def _unknown(subject: str, causes: Sequence[Cause]) -> click.ClickException:
@@ -126,7 +127,7 @@ def explain_group_of(data: str | None, group: str, as_json: bool) -> None:
         raise click.ClickException(f"there is no group {group}{similar}")
     found = explain_group(picture)
     if as_json:
-        click.echo(
+        echo(
             json.dumps(
                 {
                     **picture.as_json(),
@@ -136,11 +137,11 @@ def explain_group_of(data: str | None, group: str, as_json: bool) -> None:
             )
         )
         return
-    click.echo(picture.headline())
+    echo(picture.headline())
     for finding in found:
         print_finding(finding, 0)
     if not any(finding.is_problem for finding in found):
-        click.echo(f"group {group} has no problem")
+        echo(f"group {group} has no problem")
 
 
 def _headline(picture: Picture) -> str:
@@ -156,6 +157,6 @@ def _headline(picture: Picture) -> str:
 def print_finding(finding: Finding, depth: int) -> None:
     """Print a finding, then its causes on the following lines, indented more than the finding."""
     events = f"  [{', '.join(map(str, finding.events))}]" if finding.events else ""
-    click.echo(f"{'  ' * depth}- {finding.text}{events}")
+    echo(f"{'  ' * depth}- {finding.text}{events}")
     for reason in finding.because:
         print_finding(reason, depth + 1)

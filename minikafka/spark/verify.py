@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.base.printable import printable
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.sequences import Difference, compare
 from minikafka.spark.session import session
@@ -135,13 +136,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark = session("minikafka verify", given.master)
         verdict = verify(spark, given.bootstrap, given.topic, given.source, given.output)
     except MinikafkaError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{printable(str(error))}\n")
         return 2
     facts = asdict(verdict) | {"ok": verdict.ok, "output": given.output}
     text = (
         json.dumps(facts)
         if given.json
-        else "\n".join(f"{name}: {fact}" for name, fact in facts.items())
+        else "\n".join(f"{name}: {printable(str(fact))}" for name, fact in facts.items())
     )
     sys.stdout.write(text + "\n")
     return 0 if verdict.ok else 1

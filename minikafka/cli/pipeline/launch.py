@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.cli.echo import echo
 from minikafka.cli.execution import fail_unless, interrupt, run_with_client
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import (
@@ -103,10 +104,11 @@ class Launch:
                 summary = execute(name, work, settings, Report(display), limit_s=time_limit())
         except MinikafkaError as error:
             if self.debug and error.__cause__ is not None:
-                click.echo("".join(traceback.format_exception(error.__cause__)), err=True)
+                text = "".join(traceback.format_exception(error.__cause__))
+                echo(*text.split("\n"), err=True)
             raise
         if self.as_json:
-            click.echo(json.dumps(summary.document(), ensure_ascii=False))
+            echo(json.dumps(summary.document(), ensure_ascii=False))
         else:
             print_summary(summary)
         fail_unless(summary.ok)

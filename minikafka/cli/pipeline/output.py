@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
-import click
-from rich.table import Table as Grid
-
-from minikafka.cli.console import plain_console
+from minikafka.cli.console import EscapedTable, plain_console
+from minikafka.cli.echo import echo
 from minikafka.cli.progress import Amount, Progress
 from minikafka.pipeline.report import Bar
 from minikafka.pipeline.summary import Fact, Summary, Table
@@ -41,7 +39,7 @@ class TerminalDisplay:
     def note(self, text: str) -> None:
         """Print a line on standard error, if `shown` is set."""
         if self._shown:
-            click.echo(text, err=True)
+            echo(text, err=True)
 
     def table(self, table: Table) -> None:
         """Print a table of the user's data, with the names and values unchanged."""
@@ -53,19 +51,19 @@ class TerminalDisplay:
 
 def print_summary(summary: Summary) -> None:
     """Print the title, facts and tables of a summary to standard output."""
-    click.echo(summary.title)
+    echo(summary.title)
     width = max((len(name) for name in summary.facts), default=0)
     for name, fact in summary.facts.items():
-        click.echo(f"  {name.replace('_', ' '):<{width}}  {_text(fact)}")
+        echo(f"  {name.replace('_', ' '):<{width}}  {_text(fact)}")
     console = plain_console()
     for table in summary.tables:
-        click.echo()
+        echo()
         names = [column.replace("_", " ") for column in table.columns]
         console.print(_grid(table, names, _text))
 
 
-def _grid(table: Table, names: Sequence[str], text: Callable[[Fact], str]) -> Grid:
-    grid = Grid(title=table.name.replace("_", " "), title_justify="left", box=None)
+def _grid(table: Table, names: Sequence[str], text: Callable[[Fact], str]) -> EscapedTable:
+    grid = EscapedTable(title=table.name.replace("_", " "), title_justify="left")
     for index, name in enumerate(names):
         numbers = all(isinstance(row[index], int | float) for row in table.rows)
         grid.add_column(name, justify="right" if numbers else "left")
@@ -75,12 +73,10 @@ def _grid(table: Table, names: Sequence[str], text: Callable[[Fact], str]) -> Gr
 
 
 def _data(fact: Fact) -> str:
-    """Return a value as one line of text, with all characters escaped that are not printable."""
+    """Return a value as text."""
     if fact is None or isinstance(fact, bool):
         return {None: "null", True: "true", False: "false"}[fact]
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in str(fact)
-    )
+    return str(fact)
 
 
 def _text(fact: Fact) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.cli.echo import echo
 
 
 @click.command(short_help="Write the archives for jobs on a Spark cluster.")
@@ -33,6 +34,6 @@ def package(output: Path, libraries: bool) -> None:
     except OSError as error:
         raise MinikafkaError(f"cannot write to {output}: {error.strerror}") from error
     for path in filter(None, (written.code, written.libraries)):
-        click.echo(f"{path} ({path.stat().st_size / 1e6:,.1f} MB)")
-    click.echo("\nSubmit a job with:\n")
-    click.echo(written.submit_command("spark://HOST:7077", "JOB.py"))
+        echo(f"{path} ({path.stat().st_size / 1e6:,.1f} MB)")
+    echo("", "Submit a job with:", "")
+    echo(written.submit_command("spark://HOST:7077", "JOB.py"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from minikafka.cli import completion
+from minikafka.cli.echo import echo
 from minikafka.cli.options import not_blank, topic_argument
 from minikafka.cli.pipeline.launch import Launch, launch_options
 
@@ -68,5 +69,5 @@ def restore(
         )
     except KeyboardInterrupt:
         text = f"{settings.to} may hold an incomplete copy: restore to a new topic"
-        click.echo(f"interrupted: {text}", err=True)
+        echo(f"interrupted: {text}", err=True)
         raise

@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from rich.text import Text
 
 from minikafka.cli import cluster, status
-from minikafka.cli.console import plain_console
+from minikafka.cli.console import EscapedTable, escaped, plain_console
 
 ODD = "/data[bold]/[red]x[/red]/:warning:/[/]"
 
@@ -72,3 +73,24 @@ def test_console_raises_brokenpipeerror_when_the_read_end_of_stdout_is_closed(
         monkeypatch.setattr(sys, "stdout", gone)
         with pytest.raises(BrokenPipeError):
             plain_console().print("topic")
+
+
+def test_cells_headers_and_lines_are_escaped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evil, safe = "g\n\x1b[2J\x9b\u2028[red]", r"g\n\u001b[2J\u009b\u2028[red]"
+    grid = EscapedTable(evil, title=safe)
+    grid.add_column(evil)
+    grid.add_row(evil, Text(evil, "bold"))
+    console = plain_console()
+    console.print(grid)
+    console.print(evil)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [[safe], [safe, safe], [safe, safe], [safe]]
+
+
+def test_styled_text_is_escaped_and_keeps_its_styles() -> None:
+    text = escaped(Text.assemble("a\n", ("b\x1b", "red"), "c"))
+    assert text.plain == "a\\nb\\u001bc"
+    assert {text.plain[span.start : span.end] for span in text.spans} <= {"b", "\\u001b"}
+    assert {str(span.style) for span in text.spans} == {"red"}

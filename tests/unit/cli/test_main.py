@@ -240,6 +240,34 @@ def test_click_exception_is_printed_in_one_line_and_exits_with_code_1(
     assert capsys.readouterr().err == "minikafka: there is no group shop\n"
 
 
+EVIL = "g\x1b[2J\x9b31m\u200b\u202e"
+SAFE = r"g\u001b[2J\u009b31m\u200b\u202e"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (click.ClickException(EVIL), f"minikafka: {SAFE}\n"),
+        (ClusterError("refused", EVIL), f"minikafka: refused ({SAFE})\n"),
+        (OSError(2, "No such file", EVIL), f"minikafka: {SAFE}: No such file\n"),
+        (click.UsageError(EVIL), f"Error: {SAFE}\n"),
+        (click.BadParameter(EVIL, param_hint="-t"), f"Error: Invalid value for -t: {SAFE}\n"),
+    ],
+)
+def test_text_from_outside_is_escaped_in_errors(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    expected: str,
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(entry.commands, "main", fail)
+    call(monkeypatch, "status")
+    assert capsys.readouterr().err == expected
+
+
 def test_error_is_printed_with_its_hint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

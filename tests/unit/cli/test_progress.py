@@ -43,6 +43,12 @@ def test_progress_line_names_the_counted_unit_and_is_printed_only_after_a_change
     )
 
 
+def test_names_and_notes_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(ManualClock(), "", shown=True) as progress:
+        progress.update({"t\n\x1b": Amount(1, 4, "n\r\x9b")})
+    assert capsys.readouterr().err == "t\\n\\u001b 25 % (n\\r\\u009b)\n"
+
+
 def test_hidden_progress_prints_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -45,7 +45,7 @@ def test_table_values_are_printed_unformatted_with_escaped_control_characters(ca
     assert lines == [
         ["batch", "0"],
         list(columns),
-        ["1772359200000", "0.00012", "null", "true", "[b]\\x1b[2J"],
+        ["1772359200000", "0.00012", "null", "true", "[b]\\u001b[2J"],
     ]
 
 
