@@ -68,6 +68,17 @@ class Partition:
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     """(leader epoch, first offset of the epoch), in order."""
+    last_stable: int | None = None
+    """The end of the log for readers of committed records. None: the high watermark."""
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    """(producer id, first offset) of each aborted transaction, for readers of committed records."""
+    last_time: int | None = None
+    """The largest timestamp in the log. None: every time is found, at the log start."""
+
+    def end(self, isolation: int) -> int:
+        """Return the end of the log for readers with this isolation level."""
+        is_stable = isolation and self.last_stable is not None
+        return self.last_stable if is_stable else self.high_watermark
 
     def append(self, batch: bytes, *, base: int | None = None) -> None:
         """Append a batch at the log end or, to leave a gap, at offset `base`.
@@ -90,7 +101,7 @@ class Partition:
         epoch = max(epoch for epoch, _ in self.epochs if epoch <= wanted)
         return epoch, later[0] if later else self.high_watermark
 
-    def read(self, offset: int, limit: int) -> bytes:
+    def read(self, offset: int, limit: int, isolation: int = 0) -> bytes:
         """Return at most `limit` bytes, beginning with the first batch that ends at `offset` or later.
 
         The first batch is always returned whole.
@@ -98,7 +109,7 @@ class Partition:
         found = [
             batch
             for base, last, batch in self.batches
-            if last >= offset and base < self.high_watermark
+            if last >= offset and base < self.end(isolation)
         ]
         if not found:
             return b""
@@ -299,7 +310,7 @@ class FetchBrokers:
         return struct.pack(">ii", 0, topic_count) + b"".join(out)
 
     def _list_offsets(self, index: int, body: Body) -> bytes:
-        body.take("ib")
+        _, isolation = body.take("ib")
         if self.on_list_offsets:
             self.on_list_offsets.pop(0)()
         out = []
@@ -312,7 +323,11 @@ class FetchBrokers:
                 number, epoch, timestamp = body.take("iiq")
                 code = self.check(index, topic, number, epoch)
                 partition = self.topics[topic][number]
-                offset = partition.high_watermark if timestamp == LATEST else partition.log_start
+                offset = partition.log_start
+                if timestamp == LATEST:
+                    offset = partition.end(isolation)
+                elif partition.last_time is not None and timestamp > partition.last_time:
+                    offset = -1
                 out.append(
                     struct.pack(">ihqqi", number, code, -1, -1 if code else offset, partition.epoch)
                 )
@@ -320,7 +335,7 @@ class FetchBrokers:
 
     def _fetch(self, index: int, body: Body) -> bytes:
         replica, max_wait, min_bytes, _, isolation, session, _ = body.take("iiiibii")
-        assert (replica, isolation, session, min_bytes) == (-1, 0, 0, 1)
+        assert (replica, session, min_bytes) == (-1, 0, 1)
         assert max_wait > 0
         assert body.take("i") == (1,)
         topic = body.string()
@@ -333,12 +348,15 @@ class FetchBrokers:
         if not code and not partition.log_start <= offset <= partition.high_watermark:
             code = OFFSET_OUT_OF_RANGE
         if not code:
-            records = partition.read(offset, max_bytes)
+            records = partition.read(offset, max_bytes, isolation)
             records = records[:max_bytes] if self.cut_first_batch else records
         head = struct.pack(">ihii", 0, 0, 0, 1) + string(topic) + struct.pack(">i", 1)
         high, start = partition.high_watermark, partition.log_start
+        aborted = partition.aborted if isolation else []
         return (
             head
-            + struct.pack(">ihqqqiii", number, code, high, high, start, -1, -1, len(records))
+            + struct.pack(">ihqqqi", number, code, high, partition.end(1), start, len(aborted))
+            + b"".join(struct.pack(">qq", *one) for one in aborted)
+            + struct.pack(">ii", -1, len(records))
             + records
         )

@@ -158,6 +158,7 @@ def test_partitions_of_one_task_have_sequences_of_their_own(brokers):
         (1, 0, 3),
     ]
     assert values(brokers, 0) == numbered(0, 6)[::2]
+    assert [api for _, api in brokers.requests].count(0) == 1
 
 
 def test_producer_id_is_asked_for_again_after_a_retriable_error(brokers, write):

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 from support.encoders import Sample, by_aiokafka
-from support.fetch_brokers import FENCED, NOT_LEADER, FetchBrokers
+from support.fetch_brokers import FENCED, NOT_LEADER, FetchBrokers, Partition
 
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import sections
@@ -91,6 +91,14 @@ def test_batch_larger_than_the_fetch_limit_is_read(brokers, cut_first_batch):
     brokers.cut_first_batch = cut_first_batch
     end = fill(brokers, 3, size=200)
     assert read(brokers, end, fetch_bytes=500) == list(range(end))
+
+
+def test_answer_with_only_older_batches_is_a_violation_of_the_protocol(brokers, monkeypatch):
+    end = fill(brokers, 3)
+    old = brokers.topics["lines"][0].batches[0][2]
+    monkeypatch.setattr(Partition, "read", lambda *_: old)
+    with pytest.raises(ProtocolViolation, match="requested offset 10, received only older batches"):
+        read(brokers, end)
 
 
 def test_offset_gaps_of_compaction_are_skipped(brokers):

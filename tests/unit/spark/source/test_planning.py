@@ -277,6 +277,31 @@ def test_end_offset_below_the_start_is_requested_again(brokers, options):
     partition.high_watermark = 10
     given = stream(options)
     asked = brokers.on_list_offsets
-    asked.append(lambda: None)
+    # Each of the two leaders is asked once per attempt. The log is long enough in the second attempt.
+    asked += [lambda: None, lambda: None, lambda: None]
     asked.append(lambda: setattr(partition, "high_watermark", 20))
     assert planning.latest_positions(given, EMPTY_START) == EMPTY_START
+    assert asked == []
+
+
+def test_ending_time_after_the_last_record_is_the_end_of_the_partition(brokers, options):
+    for partition in brokers.topics["lines"]:
+        partition.last_time = 1_000
+    assert plan_batch(options(endingTimestamp="2000")) == [of(0, 4, 10), of(1, 0, 20)]
+    assert plan_batch(options(endingTimestamp="1000")) == []
+
+
+def test_committed_records_end_at_the_last_stable_offset(brokers, options):
+    brokers.topics["lines"][1].last_stable = 7
+    given = {"kafka_isolation_level": "read_committed"}
+    assert plan_batch(options(**given)) == [of(0, 4, 10), of(1, 0, 7)]
+    stream_options = options(Mode.STREAM, **given)
+    assert planning.latest_positions(stream_options, {})[TopicPartition("lines", 1)].offset == 7
+
+
+def test_tasks_ask_different_servers_first_and_know_all_of_them(brokers, options):
+    ports = list(brokers.ports.values())
+    for first in range(3):
+        leaders = planning.connect(options(), first)
+        asked = [port for _, port in leaders._servers]
+        assert asked == [ports[first % 2], ports[(first + 1) % 2]]
