@@ -222,13 +222,19 @@ def test_delivery_timeout_counts_from_the_last_acknowledged_batch_or_the_start_o
     clock = SlowClock()
     monkeypatch.setattr(deadline, "time", clock)
     monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 1)
-    brokers.on_produce = lambda: clock.pass_s(0.9)
     rows = numbered(0, 300)
+    requests = []
+
+    def answer_slowly():
+        clock.pass_s(0.9)
+        requests.append(clock.now)
+        brokers.produce_errors = [NOT_ENOUGH_REPLICAS] * (len(requests) % 3 == 0)
+
+    brokers.on_produce = answer_slowly
 
     def one_by_one():
         for start in range(0, 300, 100):
             clock.pass_s(5)
-            brokers.produce_errors = [NOT_ENOUGH_REPLICAS]
             yield pa.RecordBatch.from_pydict(
                 {"value": rows[start : start + 100], "partition": pa.array([0] * 100, pa.int32())}
             )
@@ -237,6 +243,7 @@ def test_delivery_timeout_counts_from_the_last_acknowledged_batch_or_the_start_o
     given |= {"kafka.delivery.timeout.ms": "2000", "kafka.batch.size": "5000"}
     write_rows(parse(given), one_by_one())
     assert values(brokers) == rows
+    assert len(requests) > 12
 
 
 def test_write_to_a_missing_topic_names_the_topic(brokers, monkeypatch):
