@@ -15,22 +15,26 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, Queue
 
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from minikafka.cluster.processes import die_with
 from minikafka.pipeline.check.pipeline import CheckSettings, run
 from minikafka.pipeline.report import Report
+from minikafka.pipeline.tables import TableSettings, table_stream
 from minikafka.spark.session import session
 
 SOURCE = "deaths"
 COPY = "deaths-copy"
 ORIGIN = "origin"
 COPY_CHECKPOINT = "copy-checkpoint"
+TABLE_CHECKPOINT = "table-checkpoint"
 MAX_OFFSETS = "50000"
 POLL_SECONDS = 0.2
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -55,15 +59,17 @@ def main(bootstrap: str, master: str, directory: Path) -> None:
     more["spark.sql.warehouse.dir"] = str(directory / "warehouse")
     spark = session("spark-deaths", master, **SETTINGS, **more)
     copying = to_topic(spark, bootstrap, directory / COPY_CHECKPOINT)
-    archiving = to_parquet(spark, bootstrap, directory)
     lines: Queue[str] = Queue()
     threading.Thread(target=read_lines, args=(lines,), daemon=True).start()
-    follow(copying, archiving, lines)
-    for query in (archiving, copying):
-        query.processAllAvailable()
-        query.stop()
-    table = spark.read.parquet(str(directory / "table")).select("partition", "offset", "value")
-    rows = table.toArrow()
+    table = TableSettings(str(directory / "table"))
+    with table_stream(spark, table, str(directory / TABLE_CHECKPOINT)) as add:
+        archiving = to_parquet(spark, bootstrap, directory / TABLE_CHECKPOINT, add)
+        follow(copying, archiving, lines)
+        for query in (archiving, copying):
+            query.processAllAvailable()
+            query.stop()
+    # pyarrow reads every file under a final name, so a file of a killed micro-batch would be found.
+    rows = ds.dataset(directory / "table").to_table(columns=["partition", "offset", "value"])
     pq.write_table(rows, directory / "rows.parquet")
     say(rows=rows.num_rows)
     settings = {name: tuple(paths) for name, paths in json.loads(lines.get()).items()}
@@ -78,11 +84,12 @@ def source(spark: SparkSession, bootstrap: str):  # noqa: ANN201 - a DataFrame
     return reader.option("maxOffsetsPerTrigger", MAX_OFFSETS).load()
 
 
-def to_parquet(spark: SparkSession, bootstrap: str, directory: Path) -> StreamingQuery:
-    """Start the stream to Parquet."""
-    writer = source(spark, bootstrap).writeStream.format("parquet")
-    writer = writer.option("checkpointLocation", str(directory / "table-checkpoint"))
-    return writer.option("path", str(directory / "table")).start()
+def to_parquet(
+    spark: SparkSession, bootstrap: str, checkpoint: Path, add: Callable[[DataFrame, int], None]
+) -> StreamingQuery:
+    """Start the stream to Parquet. `add`: the function that adds a micro-batch to the table."""
+    writer = source(spark, bootstrap).writeStream.foreachBatch(add)
+    return writer.option("checkpointLocation", str(checkpoint)).start()
 
 
 def to_topic(spark: SparkSession, bootstrap: str, checkpoint: Path) -> StreamingQuery:
