@@ -78,3 +78,10 @@ def test_offset_gap_begins_a_new_run_that_counts_the_records_before_it():
 def test_more_than_1000_offset_runs_are_listed_as_one_run_per_file():
     first, second = list(range(0, 3_000, 2)), list(range(3_000, 6_000, 3))
     assert runs(first, second) == [(0, 2_999, 0, 1_500), (3_000, 5_998, 1_500, 1_000)]
+
+
+def test_adjacent_runs_are_listed_apart_if_offsets_are_missing_in_one_of_them():
+    first, last = list(range(0, 3_000, 2)), list(range(2_999, 3_010))
+    assert runs(first, last) == [(0, 2_999, 0, 1_500), (2_999, 3_010, 1_500, 11)]
+    before, gaps = list(range(5)), list(range(5, 3_000, 2))
+    assert runs(before, gaps) == [(0, 5, 0, 5), (5, 3_000, 5, 1_498)]

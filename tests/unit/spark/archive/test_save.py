@@ -80,3 +80,20 @@ def test_tile_without_any_record_is_a_file_without_rows(brokers, tmp_path):
     assert result["records"] == 0
     assert pq.read_table(result["staged"]).num_rows == 0
     assert end_of(result["staged"], 1) == Position(1, 3)
+
+
+def test_each_row_has_the_leader_epoch_of_its_batch(brokers, tmp_path):
+    (partition,) = brokers.create("lines")
+    for epoch in (3, 4, 7):
+        batch = bytearray(by_aiokafka([Sample(MOMENT, b"k", b"v")] * 10))
+        batch[12:16] = epoch.to_bytes(4, "big")
+        partition.append(bytes(batch))
+    given = {
+        "kafka.bootstrap.servers": brokers.bootstrap,
+        "subscribe": "lines",
+        "includeHeaders": "true",
+    }
+    options = parse(given, Mode.STREAM)
+    work = Save(options, TopicPartition("lines", 0), Tile(5, 25), Position(30, 7), str(tmp_path))
+    table = pq.read_table(save(work)["staged"])
+    assert table.column("leaderEpoch").to_pylist() == [3] * 5 + [4] * 10 + [7] * 5
