@@ -179,13 +179,18 @@ def _reason(resource: Resource, outcome: Outcome) -> str:
 def _alter(
     servers: str, resource: Resource, changes: Mapping[str, str | None], as_json: bool
 ) -> None:
-    async def work(client: Client) -> None:
+    async def work(client: Client) -> list[str]:
         await _require(client, resource)
+        unset = await _unset(client, resource, changes)
         outcome = (await client.admin.alter_configs({resource: changes}))[resource]
         if not outcome.ok:
             raise KafkaError(outcome.code, _reason(resource, outcome))
+        return unset
 
-    run_with_client(work, servers)
+    unset = run_with_client(work, servers)
+    if unset:
+        keys = ", ".join(unset)
+        echo(f"minikafka: {title(resource)} had no setting of its own for {keys}", err=True)
     if as_json:
         echo(json.dumps({**_named(resource), "changed": dict(changes)}))
     else:
@@ -231,3 +236,17 @@ def _named(resource: Resource) -> dict[str, str]:
 
 def _text(value: str | None) -> str:
     return "null" if value is None else value
+
+
+async def _unset(
+    client: Client, resource: Resource, changes: Mapping[str, str | None]
+) -> list[str]:
+    """Return the keys that are to be removed from a topic, but that were not set for it."""
+    from minikafka.client.admin_results import ConfigSource, ResourceType
+
+    removed = [key for key, value in changes.items() if value is None]
+    if not removed or resource.type is not ResourceType.TOPIC:
+        return []
+    found = (await client.admin.describe_configs([resource]))[resource]
+    own = {e.name for e in found.entries if e.source is ConfigSource.DYNAMIC_TOPIC_CONFIG}
+    return [key for key in removed if key not in own]

@@ -13,7 +13,7 @@ import click
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.base.names import INTERNAL_TOPICS
+from minikafka.base.names import is_internal
 from minikafka.cli import placement
 from minikafka.cli.echo import echo
 from minikafka.cli.execution import fail_unless, run_with_client
@@ -28,7 +28,6 @@ from minikafka.cli.options import (
 from minikafka.cli.topic_errors import unknown_topics
 
 if TYPE_CHECKING:
-    from minikafka.cli.console import EscapedTable
     from minikafka.client import Client
     from minikafka.client.admin_results import LogDir, StoredReplica
 
@@ -127,22 +126,36 @@ def as_json_object(found: Directories) -> dict[str, Any]:
 
 
 def _print(found: Directories, *, folds_internal: bool) -> None:
-    from minikafka.cli.console import EscapedTable, plain_console
+    """Print a line for each log directory, and below it a line for each replica."""
+    from rich.text import Text
 
-    table = EscapedTable("broker", "log directory", "replica", "size", "offset lag")
+    from minikafka.cli.console import plain_console, print_lines
+    from minikafka.cli.grid import lay_out
+
+    places, rows = [], []
     for broker, directories in sorted(found.items()):
-        name = str(broker)
         for directory in directories:
-            _add_rows(table, name, directory, folds_internal=folds_internal)
-            name = ""
-    plain_console().print(table)
+            own = _rows(directory, folds_internal=folds_internal)
+            places.append((f"broker {broker}  {directory.path}", len(own)))
+            rows += own
+    console = plain_console()
+    width = console.width if console.is_terminal else None
+    (titles, *cells), _ = lay_out(("replica", "size", "offset lag"), rows, width)
+    lines = [titles]
+    for place, count in places:
+        lines += [Text(place, "bold"), *cells[:count]]
+        cells = cells[count:]
+    print_lines(console, lines)
 
 
-def _add_rows(table: EscapedTable, broker: str, directory: LogDir, *, folds_internal: bool) -> None:
+def _rows(directory: LogDir, *, folds_internal: bool) -> list[tuple[str, str, str]]:
     from minikafka.cli.progress import size
 
-    internal = INTERNAL_TOPICS if folds_internal else ()
-    folded = [replica for replica in directory.replicas if replica.tp.topic in internal]
+    folded = [
+        replica
+        for replica in directory.replicas
+        if folds_internal and is_internal(replica.tp.topic)
+    ]
     rows = [
         (str(one.tp) + (" (future)" if one.is_future else ""), size(one.size), str(one.offset_lag))
         for one in sorted(set(directory.replicas) - set(folded))
@@ -150,12 +163,9 @@ def _add_rows(table: EscapedTable, broker: str, directory: LogDir, *, folds_inte
     if folded:
         total = sum(one.size for one in folded)
         rows.append((f"{len(folded)} of internal topics", size(total), str(_largest_lag(folded))))
-    head = (broker, directory.path)
     if not directory.outcome.ok:
         rows.append((directory.outcome.code.name, "–", "–"))
-    for row in rows or [("no replicas", "–", "–")]:
-        table.add_row(*head, *row)
-        head = ("", "")
+    return rows or [("no replicas", "–", "–")]
 
 
 def _largest_lag(replicas: Sequence[StoredReplica]) -> int:

@@ -32,9 +32,14 @@ def forecast(lines: Sequence[Line]) -> list[str]:
     states = {tp: s for tp, s in _states(lines).items() if tp.topic not in deleted}
     assigned = {tp: r for tp, r in _assigned(lines).items() if tp.topic not in deleted}
     led = {tp: state for tp, state in states.items() if tp in elected}
-    kept = {tp: state for tp, state in states.items() if tp not in elected and tp not in refused}
     offline = _offline(lines)
-    left = {tp: (tp in offline, r) for tp, r in refused.items() if tp not in elected}
+    other = {tp: state for tp, state in states.items() if tp not in elected and tp not in refused}
+    kept = {tp: state for tp, state in other.items() if state[0] >= 0}
+    without = {tp: "" for tp, state in other.items() if state[0] < 0}
+    refusals = {tp: reason for tp, reason in refused.items() if tp not in elected}
+    left = {tp: reason for tp, reason in refusals.items() if tp in offline}
+    unmoved = {tp: reason for tp, reason in refusals.items() if tp not in offline}
+    waiting = _marked(lines) - deleted
     rejected = {tp: why for tp, why in _rejected(lines).items() if tp not in refused}
     return [
         *(
@@ -43,16 +48,21 @@ def forecast(lines: Sequence[Line]) -> list[str]:
         ),
         *(f"{names} would keep leader {to}, ISR {ids(isr)}" for (to, isr), names in _grouped(kept)),
         *(f"{names} would have the replicas {ids(to)}" for to, names in _grouped(assigned)),
-        *(_without_election(names, *why) for why, names in _grouped(left)),
+        *(f"{names} would have no leader{why}" for why, names in _grouped(without)),
+        *(f"{names} would have no leader{_because(why)}" for why, names in _grouped(left)),
+        *(f"{names} would be led as before{_because(why)}" for why, names in _grouped(unmoved)),
         *(f"the request for {names} would be rejected: {why}" for why, names in _grouped(rejected)),
         *(f"topic {topic} would be deleted" for topic in sorted(deleted)),
+        *(
+            f"topic {topic} would stay marked for deletion until every replica can be deleted"
+            for topic in sorted(waiting)
+        ),
         _cost(lines),
     ]
 
 
-def _without_election(names: str, is_offline: bool, reason: str) -> str:
-    outcome = "would have no leader" if is_offline else "would keep its leader"
-    return f"{names} {outcome}: the partition {reason}"
+def _because(reason: str) -> str:
+    return f": the partition {reason}"
 
 
 def _grouped(values: Mapping[TopicPartition, Any]) -> Iterator[tuple[Any, str]]:
@@ -146,6 +156,13 @@ def _deleted(lines: Sequence[Line]) -> set[str]:
     deletions = (operation for operation in _writes(lines) if operation["op"] == "delete")
     matches = (_TOPIC.fullmatch(operation["path"]) for operation in deletions)
     return {match[1] for match in matches if match}
+
+
+def _marked(lines: Sequence[Line]) -> set[str]:
+    """Return the topics that the plan marks for deletion."""
+    return {
+        topic for line in lines if line["kind"] == "assumed" for topic in line.get("topics") or ()
+    }
 
 
 def _cost(lines: Sequence[Line]) -> str:

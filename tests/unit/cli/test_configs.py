@@ -38,6 +38,15 @@ def test_configs_set_and_configs_delete_change_only_the_named_keys(admin: Script
     assert admin.configs[TOPIC] == {"cleanup.policy": "compact,delete"}
 
 
+def test_configs_delete_names_the_keys_that_the_topic_did_not_set(admin: ScriptedAdmin) -> None:
+    call("set", "--topic", "t", "retention.ms=5")
+    done = call("delete", "--topic", "t", "retention.ms", "no.such")
+    assert (done.exit_code, done.stderr) == (
+        0,
+        "minikafka: topic t had no setting of its own for no.such\n",
+    )
+
+
 def test_configs_of_an_unknown_topic_fail_at_once_with_a_similar_name(admin: ScriptedAdmin) -> None:
     admin.replicas = {TopicPartition("events", 0): (1,)}
     for words in (["set", "a=1"], ["delete", "a"], ["describe"]):

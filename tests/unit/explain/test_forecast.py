@@ -75,7 +75,7 @@ def test_forecast_of_a_refused_election_says_that_the_leader_stays() -> None:
     refusal = {"verdict": "refuse", "machine": "partition", "reason": "is already led"}
     ledger.add("decision", "4-2", **refusal, partitions=NAMES)
     assert forecast(ledger.lines) == [
-        "t-0 would keep its leader: the partition is already led",
+        "t-0 would be led as before: the partition is already led",
         "nothing would change",
     ]
 
@@ -98,6 +98,17 @@ def test_forecast_of_a_new_order_of_replicas_names_the_replicas() -> None:
     ledger.assignment("4-2", 12, partitions=[2, 1])
     assert forecast(ledger.lines) == [
         "t-0 would have the replicas 2,1",
+        "1 write to ZooKeeper, 0 requests",
+    ]
+
+
+def test_forecast_of_a_deletion_that_waits_says_that_the_topic_stays_marked() -> None:
+    ledger = Lines()
+    ledger.add("assumed", "", text="t marked in /admin/delete_topics", topics=["t"])
+    ledger.state("4-2", 9, -1, 5, 1)
+    assert forecast(ledger.lines) == [
+        "t-0 would have no leader",
+        "topic t would stay marked for deletion until every replica can be deleted",
         "1 write to ZooKeeper, 0 requests",
     ]
 
