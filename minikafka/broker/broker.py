@@ -354,9 +354,13 @@ class Broker:
         }
 
     def explain_group(self, group: str) -> dict[str, Any]:
-        """Return what this broker knows about a consumer group for `minikafka why --group`."""
+        """Return what this broker knows about a consumer group for `minikafka why --group`.
+
+        `time` is the clock to which the other times in the answer belong.
+        """
         answer = self.groups.explain(group)
-        return {**answer, "leaders": leaders_of(self.metadata, answer["group"])}
+        leaders = leaders_of(self.metadata, answer["group"])
+        return {**answer, "time": self.clock.wall_ms(), "leaders": leaders}
 
     def explain(self, tp: TopicPartition) -> dict[str, Any]:
         """Return the report of one partition for `minikafka why`."""

@@ -101,6 +101,9 @@ async def collect(sources: Sources, group: str) -> GroupPicture:
     answers = await ask_brokers(sources.ask, group)
     past = history(sources.lines())
     known = GroupPicture(group, sources.clock.wall_ms(), answers, past)
+    if known.coordinator is not None:
+        # The times in its report and in its ledger are of its own clock.
+        known = replace(known, wall_ms=answers[known.coordinator]["time"])
     report = known.report
     number = known.partition if known.partition is not None else _last_partition(past)
     home = None

@@ -23,7 +23,8 @@ Answer = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class GroupPicture:
-    """All data about one consumer group. `wall_ms`: when the data was collected, in Unix milliseconds.
+    """All data about one consumer group. `wall_ms`: when the data was collected, in Unix milliseconds of the
+    coordinator's clock, or of this machine's clock if no coordinator answers.
 
     `answers`: the brokers' answers to the call `explain_group`, by broker id. `history`: the group's history in
     the ledgers. `home`: the picture of the partition of `__consumer_offsets` that holds the group. `home` is None

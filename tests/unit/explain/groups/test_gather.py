@@ -158,6 +158,24 @@ def test_explanation_of_a_rebalance_names_the_member_that_does_not_rejoin() -> N
     run(scenario)
 
 
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_explanation_of_a_group_does_not_depend_on_the_clock_of_the_command(hours: int) -> None:
+    async def scenario(scene: Scene) -> None:
+        for number in scene.cluster.brokers:
+            scene.cluster.clock_of(number).offset_ms = hours * 3_600_000
+        for _ in range(3):
+            await scene.member(1_000).join()
+            await scene.sleep(1_500)
+
+        [found] = await scene.why()
+        assert found.name == "rebalance-loop"
+        picture = await scene.picture()
+        assert picture.report is not None
+        assert 0 <= picture.wall_ms - picture.report["since"] < 5_000
+
+    run(scenario)
+
+
 def test_explanation_of_a_rebalance_loop_blames_a_client_that_keeps_returning() -> None:
     async def scenario(scene: Scene) -> None:
         for _ in range(3):
