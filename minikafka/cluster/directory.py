@@ -274,7 +274,11 @@ class ClusterDirectory:
         while True:
             is_new = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
-            with lock.open("ab") as file:
+            try:
+                file = lock.open("ab")
+            except FileNotFoundError:  # the directory was removed in between
+                continue
+            with file:
                 if try_lock(file) and _is_same_file(file, lock):
                     try:
                         yield

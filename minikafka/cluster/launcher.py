@@ -63,10 +63,8 @@ class Launcher:
 
     @property
     def record(self) -> ClusterRecord:
-        """The current record in `cluster.json`, which must exist."""
-        record = self.directory.read()
-        assert record is not None, "`start_all` or the caller makes sure that it exists"
-        return record
+        """The current record in `cluster.json`. Raises ClusterError if another thread has removed the cluster."""
+        return self.directory.read_existing()
 
     def check(self) -> None:
         """Raise ConfigError if the cluster cannot be started as requested; write nothing."""

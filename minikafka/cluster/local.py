@@ -224,10 +224,12 @@ class LocalCluster(ObservedCluster):
             return
         record = self.directory.read()
         if record is not None:
-            # The lock makes this call wait for a start in another thread.
+            # With the lock, this call waits for a start in another thread, and a later start finds no cluster.
             async with self.directory.locked(self._clock):
                 await self._end_all(self.directory.read() or record)
-        self._end()
+                self._end()
+        else:
+            self._end()
 
     def _end(self) -> None:
         """Remove a temporary data directory, when no process runs any more."""

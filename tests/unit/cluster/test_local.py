@@ -25,6 +25,7 @@ from minikafka.cluster.directory import ClusterRecord
 from minikafka.cluster.launcher import Launcher
 from minikafka.cluster.local import BlockingCluster, started_clusters
 from minikafka.cluster.processes import ProcessId, identify
+from minikafka.runtime.clock import SystemClock
 
 
 def write_plan(launcher: Launcher) -> ClusterRecord:
@@ -403,6 +404,33 @@ def test_default_settings_suit_tests_and_are_overridden_by_config(tmp_path: Path
     }
     assert settings(given) == (9_000, 7, 8)
     assert settings(ClusterConfig()) == (18_000, 3_000, 50)
+
+
+async def test_start_that_waits_for_the_end_of_the_cluster_finds_no_cluster() -> None:
+    cluster = LocalCluster(1)
+    planned(cluster)
+    async with cluster.directory.locked(SystemClock()):
+        late = asyncio.create_task(cluster.start(1))
+        await asyncio.sleep(0)  # `late` waits for the lock
+        cluster._end()
+    with pytest.raises(ClusterError, match="there is no cluster in"):
+        await late
+    assert not await asyncio.to_thread(cluster.directory.path.exists)
+
+
+def test_blocking_call_leaves_the_event_loop_of_its_thread_alone(tmp_path: Path) -> None:
+    planned(LocalCluster(1, data=tmp_path))
+
+    def call() -> bool:
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        with pytest.raises(ClusterError, match="broker 1 is not running"):
+            BlockingCluster(LocalCluster(1, data=tmp_path)).kill(1)
+        loop.close()
+        return asyncio.get_event_loop() is loop
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(call).result()
 
 
 async def test_cluster_that_did_not_start_is_not_among_the_started_ones() -> None:
