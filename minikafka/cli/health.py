@@ -229,7 +229,7 @@ def _why_offline(
     outcome = seen.leaders.get(tp)
     if outcome is None or outcome.ok:
         return None
-    return f"{outcome.code.name} from the leader, broker {leader}"
+    return f"{outcome.code.name} from the leader, broker {leader}: {outcome.reason}"
 
 
 def _names(partitions: Iterable[TopicPartition]) -> list[str]:

@@ -164,7 +164,7 @@ def _rows(directory: LogDir, *, folds_internal: bool) -> list[tuple[str, str, st
         total = sum(one.size for one in folded)
         rows.append((f"{len(folded)} of internal topics", size(total), str(_largest_lag(folded))))
     if not directory.outcome.ok:
-        rows.append((directory.outcome.code.name, "–", "–"))
+        rows.append((str(directory.outcome), "–", "–"))
     return rows or [("no replicas", "–", "–")]
 
 

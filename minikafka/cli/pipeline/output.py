@@ -66,7 +66,7 @@ def _grid(table: Table, names: Sequence[str], text: Callable[[Fact], str]) -> Es
     grid = EscapedTable(title=table.name.replace("_", " "), title_justify="left")
     for index, name in enumerate(names):
         numbers = all(isinstance(row[index], int | float) for row in table.rows)
-        grid.add_column(name, justify="right" if numbers else "left")
+        grid.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in table.rows:
         grid.add_row(*map(text, row))
     return grid

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.base.meanings import meaning
 from minikafka.base.model import TopicPartition
 from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.encode import Producer, Rows, cut, encode
@@ -172,7 +173,7 @@ def _raise_if_refused(tp: TopicPartition, rows: Rows, answer: Produced) -> None:
             raise WriteFailed(_with(text, answer.message)) from error
         index, reason = answer.refused[0] if answer.refused else (0, answer.message)
         text = f"row {rows.numbers[index]} of the task was refused by {tp}: {error.code.name}"
-        raise RowRefused(_with(text, reason)) from error
+        raise RowRefused(_with(text, reason or meaning(error.code))) from error
 
 
 def _with(text: str, reason: str) -> str:

@@ -92,7 +92,8 @@ def test_partition_whose_leader_refuses_clients_is_offline() -> None:
     refused = {T0: Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)}
     found = diagnose(Observed(INFO, topic(in_sync(1, 1, 2, 3)), leaders=refused), [1, 2, 3])
     assert found["reasons"] == [
-        "clients cannot use t-0: NOT_LEADER_OR_FOLLOWER from the leader, broker 1"
+        "clients cannot use t-0: NOT_LEADER_OR_FOLLOWER from the leader, broker 1: "
+        "the broker that was asked does not lead the partition"
     ]
 
 
