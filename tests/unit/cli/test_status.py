@@ -175,16 +175,33 @@ def test_status_in_a_pipe_has_one_line_with_all_columns_per_partition() -> None:
     assert len(lines[1].plain) < 100
 
 
-def test_states_have_colours_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+class Output(StringIO):
+    """Standard output that may be a terminal."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "no_color", "has_colours"),
+    [(True, "", True), (True, "1", False), (False, "", False)],
+)
+def test_states_have_colours_only_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, no_color: str, has_colours: bool
+) -> None:
+    for name, value in (("TERM", "xterm-256color"), ("NO_COLOR", no_color)):
+        monkeypatch.setenv(name, value)
+    output = Output(is_terminal)
+    monkeypatch.setattr("sys.stdout", output)
     lines = shown_rows(row(isr=[1]), row(partition=1, leader=None))
-    styles = [[str(span.style) for span in line.spans] for line in lines]
-    assert styles[1:] == [["yellow"], ["bold red"]]
-    for is_terminal, no_color in ((False, ""), (True, "1")):
-        monkeypatch.setenv("NO_COLOR", no_color)
-        console = plain_console()
-        console.file, console._force_terminal = StringIO(), is_terminal
-        print_lines(console, lines)
-        assert "\x1b" not in console.file.getvalue()
+    print_lines(plain_console(), lines)
+    assert [str(span.style) for line in lines for span in line.spans] == ["yellow", "bold red"]
+    assert ("\x1b[33m1\x1b[0m" in output.getvalue()) is has_colours
+    assert ("\x1b" in output.getvalue()) is has_colours
 
 
 def test_log_directory_that_does_not_fit_has_a_line_of_its_own() -> None:
