@@ -127,6 +127,15 @@ class TestFollower:
         assert offsets(read_all(again)) == kept
         assert again.log_end_offset == RELATIVE_OFFSET_MAX + 2
 
+    def test_recovery_cuts_a_segment_before_an_offset_that_its_index_cannot_hold(
+        self, storage: MemoryStorage
+    ) -> None:
+        log, far = compacted(storage, 0, 1), RELATIVE_OFFSET_MAX + 1
+        log.gaps.mark(0)
+        storage.files[log.segments[0].path(".log")] += batch(base_offset=far, size=40)
+        again = reopened(log, clean=False)
+        assert (offsets(read_all(again)), again.log_end_offset) == ([0, 1], far)
+
     def test_gap_wider_than_a_segments_offset_range_inside_a_response_is_refused(
         self, storage: MemoryStorage
     ) -> None:
@@ -201,6 +210,24 @@ class TestRecovery:
         assert [segment.base_offset for segment in again.segments] == [
             segment.base_offset for segment in log.segments[:2]
         ]
+
+    def test_recovery_deletes_segments_that_begin_below_the_end_of_the_one_before(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = compacted(storage, *KEPT, segment_bytes=3 * SIZE)
+        storage.write_atomically(f"{DIRECTORY}/{2:020d}.log", bytes(batch(base_offset=2, size=40)))
+        assert offsets(read_all(reopened(log, clean=False))) == list(KEPT[:3])
+
+    def test_recovery_replaces_a_wrong_epoch_at_the_start_of_a_recovered_segment(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = compacted(storage, *KEPT, segment_bytes=3 * SIZE)
+        base = log.segments[1].base_offset
+        log.epochs.replace([(0, 0), (7, base)])
+        again = open_log(
+            storage.clone(), first_dirty_offset=0, recovery_point=base, segment_bytes=3 * SIZE
+        )
+        assert again.epochs.entries == [(0, 0)]
 
     def test_log_without_the_compaction_mark_is_truncated_at_a_gap_inside_a_segment(
         self, storage: MemoryStorage

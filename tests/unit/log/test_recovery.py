@@ -11,6 +11,7 @@ from support.logs import (
     DIRECTORY,
     append,
     batch,
+    end_marker,
     offsets,
     open_log,
     produce,
@@ -18,6 +19,7 @@ from support.logs import (
     replicate,
     state_of,
     three_segments,
+    transactional_batch,
 )
 from support.memory_storage import MemoryStorage
 
@@ -73,6 +75,15 @@ def test_recovery_restores_the_last_five_batches_of_producers(storage: MemorySto
         assert log.producers.check(header) == sequence
 
 
+def test_recovery_restores_the_coordinator_epoch_of_the_last_marker(storage: MemoryStorage) -> None:
+    log = reopened(storage)
+    append(log, transactional_batch(0))
+    append(log, end_marker(coordinator_epoch=5))
+    log.flush()
+    (producer,) = reopened(storage.clone()).producers.active()
+    assert (producer.coordinator_epoch, producer.transaction_start) == (5, -1)
+
+
 @pytest.mark.row("R25")
 @pytest.mark.parametrize("kept", [0, 1, 12, 30, 60, SIZE - 1])
 def test_a_torn_tail_is_cut_at_the_last_whole_batch(storage: MemoryStorage, kept: int) -> None:
@@ -84,6 +95,14 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch(storage: MemoryStorage, kept
     assert log.epochs.entries == [(0, 0), (1, 8), (2, 16)]
     assert offsets(read_all(log)) == list(range(23))
     assert storage.read(f"{DIRECTORY}/leader-epoch-checkpoint") == b"0\n3\n0 0\n1 8\n2 16\n"
+
+
+def test_a_torn_tail_is_cut_even_after_a_clean_stop(storage: MemoryStorage) -> None:
+    """Otherwise the rest of the torn batch could follow a shorter batch that is written over its beginning."""
+    three_segments(storage).close()
+    storage.files[path(20)] += bytes(7)
+    assert reopened(storage, clean=True).log_end_offset == 25
+    assert len(storage.read(path(20))) == 5 * SIZE
 
 
 def test_a_tail_of_zeros_is_cut(storage: MemoryStorage) -> None:
@@ -181,6 +200,31 @@ def test_second_recovery_changes_nothing(data: st.DataObject) -> None:
     twice = state_of(reopened(storage, recovery_point=min(recovery_point, once["end"])))
     assert once | {"producers": b""} == twice | {"producers": b""}
     assert offsets(once["data"]) == list(range(once["end"]))
+
+
+def test_recovery_writes_the_same_index_files_as_the_roll_of_a_segment(
+    storage: MemoryStorage,
+) -> None:
+    """Without the entry of the largest timestamp, the next start would have to read the segments again."""
+    sizes = {"segment_bytes": 10 * SIZE, "index_interval_bytes": 3 * SIZE}
+    log = open_log(storage, **sizes)
+    for number in range(25):
+        produce(log, 1, timestamp=1000 + number)
+    files = [path(base, suffix) for base in (0, 10) for suffix in (".index", ".timeindex")]
+    written = [storage.read(file) for file in files]
+    for file in files:
+        storage.remove(file)
+    open_log(storage, **sizes)
+    assert [storage.read(file) for file in files] == written
+
+
+def test_start_deletes_old_snapshots_that_no_segment_begins_with(storage: MemoryStorage) -> None:
+    three_segments(storage).close()
+    content = storage.read(path(10, ".snapshot"))
+    storage.write_atomically(path(13, ".snapshot"), content)
+    reopened(storage, clean=True)
+    kept = [name for name in storage.names(DIRECTORY) if name.endswith(".snapshot")]
+    assert kept == [f"{offset:020d}.snapshot" for offset in (10, 20, 25)]
 
 
 @pytest.mark.row("R25")
