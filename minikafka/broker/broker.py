@@ -349,6 +349,7 @@ class Broker:
             "offline_directories": dict(self.logs.offline_directories),
             "backlog": controller.backlog(),
             "controller": controller.summary(),
+            "clock_offsets_ms": self.clock_offsets.report(),
             "metrics": self.metrics.totals(),
             "replicas": rows_of(self.replicas, self.cleaner.report),
         }

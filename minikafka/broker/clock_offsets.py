@@ -75,6 +75,10 @@ class ClockOffsets:
             lambda: max(map(abs, self._offsets.values()), default=0),
         )
 
+    def report(self) -> dict[str, int]:
+        """Return by broker id how many milliseconds the broker's clock is ahead, for `minikafka cluster health`."""
+        return {str(broker_id): offset for broker_id, offset in self._offsets.items()}
+
     def _samples(self) -> Iterator[Sample]:
         for broker_id, offset in sorted(self._offsets.items()):
             yield Sample({"broker_id": str(broker_id)}, offset)

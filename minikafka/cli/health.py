@@ -81,12 +81,13 @@ async def _examine_remote(servers: str) -> dict[str, Any]:
     from minikafka.client import Client
 
     async with Client(servers, api_timeout_ms=ASK_MS) as client:
-        return diagnose(await observe(client.admin, {}), ())
+        return {**diagnose(await observe(client.admin, {}), ()), "notes": []}
 
 
 async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:
     from minikafka.client import Client
     from minikafka.cluster.causes import causes_of
+    from minikafka.cluster.clocks import clock_notes
     from minikafka.cluster.sights import look
     from minikafka.runtime.clock import SystemClock, SystemRng
 
@@ -99,7 +100,8 @@ async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:
     if servers:
         async with Client(servers, api_timeout_ms=ASK_MS) as client:
             seen = await observe(client.admin, faults, has_controller=_has_controller(sights))
-    return diagnose(seen._replace(causes=causes), known)
+    notes = clock_notes(sights.answers)
+    return {**diagnose(seen._replace(causes=causes), known), "notes": notes}
 
 
 def _answering(local: LocalCluster, sights: Sights) -> str:
@@ -248,8 +250,10 @@ def _print(found: Mapping[str, Any]) -> None:
     echo("healthy" if found["healthy"] else "not healthy")
     for reason in found["reasons"]:
         echo(f"  - {reason}")
+    for note in found.get("notes", ()):
+        echo(f"  note: {note}")
     for name, value in found.items():
-        if name not in ("healthy", "reasons", "causes"):
+        if name not in ("healthy", "reasons", "causes", "notes"):
             text = _counted(value) if isinstance(value, list) else _or_unknown(name, value)
             echo(f"  {name.replace('_', ' ')}: {text}")
 

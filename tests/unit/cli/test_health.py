@@ -152,6 +152,7 @@ ANSWER = {
     "controller_epoch": 1,
     "live_brokers": [1, 2],
     "offline_directories": {},
+    "clock_offsets_ms": {"2": 120_000},
 }
 
 
@@ -217,3 +218,13 @@ def test_health_asks_no_controller_if_zookeeper_is_down(
     assert found["reasons"][0].startswith("ZooKeeper is down: it has no process")
     assert found["reasons"][1:] == ["no controller answers"]
     assert (found["controller"], found["offline_partitions"]) == (None, [])
+
+
+def test_health_has_a_note_about_a_wrong_clock_of_a_healthy_cluster(
+    admin: ScriptedAdmin, tmp_path: Path, states: dict[str, str]
+) -> None:
+    written(tmp_path)
+    found = json.loads(call("--data", str(tmp_path), "--json").stdout)
+    note = "the clock of broker 2 is 120.0 s ahead of the clocks of the others; set it"
+    assert (found["healthy"], found["notes"]) == (True, [note])
+    assert f"  note: {note}" in call("--data", str(tmp_path)).stdout.splitlines()
