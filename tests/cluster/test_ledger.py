@@ -255,7 +255,7 @@ async def test_why_and_trace_answer_while_the_cluster_runs_and_after_it_died(
     dead = minikafka(cluster, "why", "t-0", "--offset", "0")
     assert dead["source"] == "the ledger"
     assert (dead["leader"], dead["leader_epoch"]) == (alive["leader"], alive["leader_epoch"])
-    assert dead["findings"][0]["name"] == "offline"
+    assert dead["findings"][0]["name"] == "cluster-down"
     assert minikafka(cluster, "trace", "-t", "t", "-p", "0")["chains"] == chains
 
 
