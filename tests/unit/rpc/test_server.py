@@ -17,6 +17,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Call
 from minikafka.rpc import connections, encoding, messages, signatures
+from minikafka.rpc.client import REUSE_MS
 from minikafka.rpc.connections import READ_TIMEOUT_MS
 from minikafka.rpc.server import HttpControlPlane
 from minikafka.rpc.signatures import Signer
@@ -306,9 +307,9 @@ async def test_half_the_time_of_the_answer_is_subtracted_from_a_clock_offset(wor
     assert offset == -1_500
 
 
-async def test_one_challenge_serves_many_calls(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hosts that clients have asked for a challenge."""
     asked: list[str] = []
     ask = HttpControlPlane._ask
 
@@ -317,9 +318,45 @@ async def test_one_challenge_serves_many_calls(
         return await ask(self, peer)
 
     monkeypatch.setattr(HttpControlPlane, "_ask", counted)
+    return asked
+
+
+async def test_one_challenge_serves_many_calls(world: World, asked: list[str]) -> None:
     for n in range(20):
         assert await world.call("state", {"n": n}) == {"n": n}
     assert len(asked) == 1
+
+
+async def test_challenge_is_replaced_before_the_broker_would_refuse_it(
+    world: World, asked: list[str]
+) -> None:
+    clock = ManualClock()
+    client = world.plane(clock=clock)
+    for passed in (0, REUSE_MS, 1):
+        clock.advance(passed)
+        await world.call("state", {}, client)
+    assert len(asked) == 2
+    assert REUSE_MS < signatures.CHALLENGE_MS
+
+
+async def test_unsigned_challenge_and_time_are_not_accepted(world: World) -> None:
+    async def forge(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = msgpack.packb({"challenge": "5-00", "wall_ms": 5})
+        head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % len(body) + body)
+        await reader.read()
+        writer.close()
+
+    await world.served.close()
+    async with await asyncio.start_server(forge, "127.0.0.1", world.port):
+        with pytest.raises(KafkaError, match="secret differs"):
+            await world.call("state", {})
+        with pytest.raises(KafkaError, match="secret differs"):
+            await world.client.clock_offset(
+                "127.0.0.1", world.port, target_id=OWN_ID, timeout_ms=60_000
+            )
+    assert not world.client._challenges
 
 
 async def test_call_after_a_restart_of_the_broker_is_delivered_once(world: World) -> None:
