@@ -42,10 +42,14 @@ def test_ledger_pipeline_computes_election_times_and_isr_changes_from_the_ledger
     )
     write(
         tmp_path / "broker-2-ledger",
+        {"kind": "broker", "fact": "connection lost", "to": 1, "time": 4_000, "broker": 2},
         {"kind": "broker", "fact": "connection lost", "to": 1, "time": 5_000, "broker": 2},
+        {"kind": "broker", "fact": "connection lost", "to": 3, "time": 5_500, "broker": 2},
+        {"kind": "broker", "fact": "connection lost", "to": 1, "time": 7_000, "broker": 2},
         {"kind": "election", "outcome": "won", "epoch": 2, "time": 6_000, "broker": 2},
         {"kind": "event", "event": "BrokersChanged", "cause": "2-1", "time": 6_100, "broker": 2},
         {**second, "time": 6_250, "zxid": 20, "operations": state(2, 1, [2, 3])},
+        {**second, "outcome": "failed", "time": 7_000, "zxid": 25, "operations": state(3, 2, [3])},
         {"kind": "isr", "outcome": "ok", "time": 8_250, "broker": 2, "zxid": 30, "topic": "t",
          "partition": 0, "leader_epoch": 1, "isr": [2, 3, 1]},
         {"kind": "lost", "lines": 4, "time": 9_000, "broker": 2},

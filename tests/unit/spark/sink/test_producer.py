@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from support.produce_brokers import ProduceBrokers
@@ -47,14 +49,21 @@ def write(brokers):
     return start
 
 
-def values(brokers: ProduceBrokers, partition: int = 0) -> list[bytes]:
-    """Return the values in the log of a partition, in offset order."""
+def column(brokers: ProduceBrokers, partition: int, name: str) -> list[Any]:
+    """Return a column of the records in the log of a partition, in offset order."""
     given = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "lines"}
-    wanted = OffsetRange(
-        TopicPartition("lines", partition), 0, brokers.topics["lines"][partition].high_watermark
-    )
-    batches = read_range(parse_read(given, Mode.STREAM), wanted)
-    return [value for batch in batches for value in batch.column("value").to_pylist()]
+    end = brokers.topics["lines"][partition].high_watermark
+    options = parse_read(given | {"includeHeaders": "true"}, Mode.STREAM)
+    batches = read_range(options, OffsetRange(TopicPartition("lines", partition), 0, end))
+    return [value for batch in batches for value in batch.column(name).to_pylist()]
+
+
+def values(brokers: ProduceBrokers, partition: int = 0) -> list[bytes]:
+    return column(brokers, partition, "value")
+
+
+def headers_of(brokers: ProduceBrokers, partition: int) -> list[list[dict[str, Any]]]:
+    return column(brokers, partition, "headers")
 
 
 def numbered(first: int, end: int, size: int = 150) -> list[bytes]:
@@ -62,18 +71,18 @@ def numbered(first: int, end: int, size: int = 150) -> list[bytes]:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-@pytest.mark.parametrize("limit", [20_000, 3_100, 260])
+@pytest.mark.parametrize(("limit", "count"), [(20_000, 1_001), (3_100, 301), (260, 41)])
 def test_batch_that_is_too_large_is_split_and_each_row_is_written_once(
-    brokers, write, limit, codec
+    brokers, write, limit, count, codec
 ):
     brokers.max_message_bytes = limit
-    rows = numbered(0, 1_001)
-    assert write(rows, kafka_compression_type=codec) == 1_001
+    rows = numbered(0, count)
+    assert write(rows, kafka_compression_type=codec) == count
     assert values(brokers) == rows
     (known,) = brokers.acknowledged.values()
-    assert sum(count for _, count in known) == 1_001
+    assert sum(written for _, written in known) == count
     write(numbered(0, 5))
-    assert values(brokers)[1_001:] == numbered(0, 5)
+    assert values(brokers)[count:] == numbered(0, 5)
 
 
 def test_rows_after_a_split_batch_keep_their_order(brokers, write):
@@ -81,6 +90,27 @@ def test_rows_after_a_split_batch_keep_their_order(brokers, write):
     rows = numbered(0, 400)
     write(rows, kafka_batch_size="20000")
     assert values(brokers) == rows
+
+
+def test_arrow_batches_that_are_sent_together_keep_their_order_and_headers(brokers):
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+    def part(first: int) -> pa.RecordBatch:
+        numbers = range(first, first + 50)
+        return pa.RecordBatch.from_pydict(
+            {
+                "value": [b"%d" % number for number in numbers],
+                "partition": pa.array([number % 2 for number in numbers], pa.int32()),
+                "headers": pa.array([[("n", b"%d" % number)] for number in numbers], headers),
+            }
+        )
+
+    given = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": "lines"}
+    write_rows(parse(given), iter([part(0), part(50), part(100)]))
+    for partition in range(2):
+        wanted = [b"%d" % number for number in range(partition, 150, 2)]
+        assert values(brokers, partition) == wanted
+        assert headers_of(brokers, partition) == [[{"key": "n", "value": one}] for one in wanted]
 
 
 def test_every_batch_is_sent_with_acks_of_all_replicas_and_the_request_timeout(brokers, write):
@@ -105,17 +135,19 @@ def test_batch_with_a_retriable_error_is_sent_again_with_its_sequence(brokers, w
     assert [sent.sequence for sent in brokers.sent] == [0, 0, 0]
 
 
-def test_rows_go_to_the_new_leader_after_a_leader_change(brokers, write):
+def test_rows_go_to_the_new_leader_after_a_leader_change(brokers, monkeypatch):
+    monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 1)
+
     def rows():
-        yield pa.RecordBatch.from_pydict({"value": numbered(0, 30_000, 300)})
+        yield pa.RecordBatch.from_pydict({"value": numbered(0, 30)})
         brokers.move("lines", 0, 1)
         brokers.move("lines", 1, 1)
-        yield pa.RecordBatch.from_pydict({"value": numbered(30_000, 60_000, 300)})
+        yield pa.RecordBatch.from_pydict({"value": numbered(30, 60)})
 
     given = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": "lines"}
     write_rows(parse(given), rows())
     found = values(brokers, 0) + values(brokers, 1)
-    assert sorted(found) == numbered(0, 60_000, 300)
+    assert sorted(found) == numbered(0, 60)
     assert {sent.broker for sent in brokers.sent} == {0, 1}
     assert len(brokers.acknowledged) == 2
 
