@@ -23,7 +23,7 @@ from minikafka.broker.apis.produce import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.cold_requests import ColdRequests
 from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.frame_room import SMALL_MAX, FrameRooms
-from minikafka.broker.framing import FramedStream
+from minikafka.broker.framing import FramedStream, LargeBuffers
 from minikafka.broker.outbox import (
     FOLLOWER_TURN_BYTES,
     Outbox,
@@ -40,7 +40,8 @@ from minikafka.wire.versions import FETCH, PRODUCE
 logger = logging.getLogger(__name__)
 
 ENTRIES_MAX: Final = 4096
-"""When a connection has this many unanswered requests, it stops reading until fewer than half are left."""
+"""When a connection has this many unanswered requests, or unanswered partitions in Produce requests of several, it
+stops reading until fewer than half are left."""
 
 
 class Connection(FramedStream):
@@ -85,9 +86,10 @@ class Connection(FramedStream):
         ahead: ReadAhead,
         sends: SendTurns,
         rooms: FrameRooms,
+        buffers: LargeBuffers,
         closed: Callable[[Connection], None],
     ) -> None:
-        super().__init__(services.config.socket_request_max_bytes)
+        super().__init__(services.config.socket_request_max_bytes, buffers)
         self.client = client
         self.clock = services.clock
         self.closed = closed
@@ -200,7 +202,7 @@ class Connection(FramedStream):
         """
         self.is_waiting = self._is_full()
         if self.paused:
-            if self.is_waiting or len(self.answers.entries) >= ENTRIES_MAX // 2:
+            if self.is_waiting or self._has_entries(ENTRIES_MAX // 2):
                 self.is_waiting = True
             elif not self.is_due:
                 self.is_due = True
@@ -215,13 +217,16 @@ class Connection(FramedStream):
         """
         return (
             bool(self.outbox.slices)
-            or len(self.answers.entries) >= ENTRIES_MAX
+            or self._has_entries(ENTRIES_MAX)
             or self.link.queued_bytes() > QUEUE_MARK_BYTES
             or self.cold.is_full
             or self.fetch.is_full()
             or self.produce.pending is not None
             or self.waits_for_room
         )
+
+    def _has_entries(self, count: int) -> bool:
+        return len(self.answers.entries) >= count or self.answers.rows >= count
 
     def _filled(self) -> None:
         """Make the next `finish` check whether reading must stop, because `fetch.is_full` can now be true."""
@@ -274,7 +279,7 @@ class Connection(FramedStream):
         self.purgatory.finish_tick(self.last_active)
         if (
             self.is_waiting
-            or len(self.answers.entries) >= ENTRIES_MAX
+            or self._has_entries(ENTRIES_MAX)
             or self.link.queued_bytes() > QUEUE_MARK_BYTES
         ) and self._is_full():
             self._pause()

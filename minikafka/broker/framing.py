@@ -3,7 +3,8 @@
 Invariant: slices of the buffer given to `parse` are valid until `finish` returns. If `parse` leaves a complete
 frame in the buffer, slices of that frame are valid until the frame is handled. A length prefix alone
 allocates at most 256 KiB. A frame larger than 128 KiB gets a buffer of its own. This buffer has 64 KiB at
-first and grows as bytes arrive.
+first and grows as bytes arrive. The number of large receive buffers is limited (`LargeBuffers`). A connection
+without a large buffer has 16 KiB, and also gets an own buffer for each frame that is larger than 8 KiB.
 """
 
 from __future__ import annotations
@@ -27,6 +28,15 @@ _GROWTH: Final = 4
 """Growth factor of a large frame's buffer. Few copies are made, and a length prefix alone takes little memory."""
 
 
+class LargeBuffers:
+    """The number of large receive buffers that the connections of a broker may still get: at most 64 MiB together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = 256) -> None:
+        self.left = left
+
+
 _HEADER_BYTES: Final = 14
 """Number of bytes at the start of a frame that include its API key. Until these bytes have arrived, the frame
 gets no buffer of its own."""
@@ -48,6 +58,7 @@ class FramedStream:
         "_big_size",
         "_big_view",
         "_buf",
+        "_buffers",
         "_capacity",
         "_read",
         "_view",
@@ -56,8 +67,10 @@ class FramedStream:
         "link",
     )
 
-    def __init__(self, frame_max: int) -> None:
+    def __init__(self, frame_max: int, buffers: LargeBuffers | None = None) -> None:
         self.frame_max = frame_max
+        self._buffers = LargeBuffers() if buffers is None else buffers
+        self._capacity = 0
         self._allocate(_CAPACITY_MIN)
         self._read = self._write = 0
         self._big: bytearray | None = None
@@ -104,7 +117,7 @@ class FramedStream:
             return self._view
         capacity = self._capacity
         if capacity - self._write < capacity >> 2:
-            if capacity < _CAPACITY_MAX:
+            if capacity < _CAPACITY_MAX and self._buffers.left > 0:
                 self._move_to(_CAPACITY_MAX)
             elif self._read:
                 self._move_to(capacity)
@@ -121,7 +134,7 @@ class FramedStream:
             self.finish()
             if read == end:
                 self._read = self._write = 0
-                if end > _BUSY and self._capacity < _CAPACITY_MAX:
+                if end > _BUSY and self._capacity < _CAPACITY_MAX and self._buffers.left > 0:
                     self._allocate(_CAPACITY_MAX)
                 return
             self._read = read
@@ -129,7 +142,7 @@ class FramedStream:
                 size = 4 + check_size(self._buf, read, self.frame_max)
                 if size <= end - read:
                     self.stopped()
-                elif size <= _CAPACITY_MAX >> 1 or (
+                elif size <= self._shared_max() or (
                     end - read >= _HEADER_BYTES and self.may_receive(size, read)
                 ):
                     self._make_room(size)
@@ -139,7 +152,18 @@ class FramedStream:
             self.finish()
             self.link.close()
 
+    def _shared_max(self) -> int:
+        """Return the largest size of a frame that needs no buffer of its own."""
+        may_grow = self._capacity == _CAPACITY_MAX or self._buffers.left > 0
+        return (_CAPACITY_MAX if may_grow else self._capacity) >> 1
+
+    def shrink(self) -> None:
+        """Replace an empty large buffer by a small one, because the connection is idle."""
+        if self._capacity == _CAPACITY_MAX and not self._write:
+            self._allocate(_CAPACITY_MIN)
+
     def _allocate(self, capacity: int) -> None:
+        self._buffers.left += (self._capacity == _CAPACITY_MAX) - (capacity == _CAPACITY_MAX)
         self._capacity = capacity
         self._buf = bytearray(capacity)
         self._view = memoryview(self._buf)
@@ -157,7 +181,7 @@ class FramedStream:
 
     def release(self) -> None:
         """Free the buffers of a connection that has ended, without waiting for the garbage collector."""
-        self._buf = bytearray()
+        self._allocate(0)
         self._read = self._write = 0
         self._big = None
         self._view = self._big_view = memoryview(self._buf)
@@ -169,7 +193,7 @@ class FramedStream:
         """
         if size <= self._capacity >> 1:
             return
-        if size <= _CAPACITY_MAX >> 1:
+        if size <= self._shared_max():
             self._move_to(_CAPACITY_MAX)
             return
         have = self._write - self._read

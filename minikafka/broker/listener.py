@@ -33,6 +33,7 @@ from minikafka.broker.cold_turns import ColdTurns
 from minikafka.broker.connection import Connection
 from minikafka.broker.connection_room import ConnectionRoom
 from minikafka.broker.frame_room import SWEEP_MS, frame_rooms
+from minikafka.broker.framing import LargeBuffers
 from minikafka.broker.outbox import ReadAhead, SendTurns
 from minikafka.broker.replicas import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
@@ -88,6 +89,7 @@ class KafkaListener:
         self._ahead = ReadAhead()
         self._sends = SendTurns(services.clock, replicas.purgatory)
         self._rooms = frame_rooms()
+        self._buffers = LargeBuffers()
         self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)
         self._listening: list[Listener] = []
         self._connections: dict[Connection, None] = {}
@@ -133,6 +135,7 @@ class KafkaListener:
             self._ahead,
             self._sends,
             self._rooms,
+            self._buffers,
             self._closed,
         )
         self._connections[connection] = self._silent[connection] = None
@@ -176,7 +179,8 @@ class KafkaListener:
     async def _sweep(self) -> None:
         """Answer overdue Produce requests every 100 ms.
 
-        Close abandoned connections every second, and idle connections every 5 s.
+        Close abandoned connections every second, and idle connections every 5 s. Then also take the large receive
+        buffers of connections that have received nothing for 5 s.
         """
         clock = self._services.clock
         count = 0
@@ -191,6 +195,7 @@ class KafkaListener:
                 self.free_descriptors()
             if count % _IDLE_SWEEPS == 0:
                 self._close_idle(now)
+                self._shrink_buffers(now)
 
     def _close_abandoned(self) -> None:
         """Close connections whose client has disconnected, has waited too long or is sending too slowly."""
@@ -199,6 +204,11 @@ class KafkaListener:
                 connection.link.abort()
         for part in (*self._rooms, self._turns.large, self._turns.large_produce):
             part.sweep()
+
+    def _shrink_buffers(self, now: int) -> None:
+        for connection in self._connections:
+            if connection.last_active <= now - _SWEEP_MS * _IDLE_SWEEPS:
+                connection.shrink()
 
     def _close_idle(self, now: int) -> None:
         """Close connections that have been idle for `connections.max.idle.ms`. A negative value means never.

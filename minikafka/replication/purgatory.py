@@ -124,12 +124,14 @@ class MultiProduce:
 class AnswerQueue:
     """The responses that one connection is waiting for, oldest first. `send(buffers)` writes to the connection."""
 
-    __slots__ = ("considered", "entries", "measured", "measured_since", "purgatory", "send")
+    __slots__ = ("considered", "entries", "measured", "measured_since", "purgatory", "rows", "send")
 
     def __init__(self, purgatory: Purgatory, send: Callable[[Sequence[Slice]], None]) -> None:
         self.purgatory = purgatory
         self.send = send
         self.entries: deque[SingleProduce | Slot | MultiProduce] = deque()
+        self.rows = 0
+        """Number of partitions in the entries of the type MultiProduce."""
         self.measured = 0
         """Number of responses to send, up to and including the measured response; 0 without a measurement."""
         self.measured_since = 0
@@ -166,6 +168,7 @@ class AnswerQueue:
     def wait_many(self, multi: MultiProduce) -> None:
         """Queue the response of a request for several partitions."""
         self.entries.append(multi)
+        self.rows += len(multi.parts)
         for part in multi.parts:
             if part.partition is not None:
                 part.partition.produce_waits(self)
@@ -173,6 +176,7 @@ class AnswerQueue:
     def add_part(self, multi: MultiProduce, part: PendingPartition) -> None:
         """Let a queued response wait for one more partition."""
         multi.parts.append(part)
+        self.rows += 1
         if part.partition is not None:
             part.partition.produce_waits(self)
 
@@ -205,7 +209,9 @@ class AnswerQueue:
                 answer = entry.take()
                 if answer is None:
                     break
-                if type(entry) is Slot:
+                if type(entry) is MultiProduce:
+                    self.rows -= len(entry.parts)
+                else:
                     slots += 1
                 out.extend(answer)
             entries.popleft()

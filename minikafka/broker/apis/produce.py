@@ -69,6 +69,8 @@ _ZSTD_SINCE: Final = 7
 _ATTRIBUTES_LOW: Final = 22
 """Position in a batch of the low byte of its attributes, which holds the compression codec."""
 _MEMO_MAX: Final = 4096
+_MEMO_BYTES: Final = 512 << 10
+"""Maximum bytes of all heads that a connection remembers. A client can send a different long client id each time."""
 _LARGE_BYTES: Final = 4 << 20
 """A request of more bytes than this is handled in steps, whatever its number of partitions."""
 _PARTS_MAX: Final = 64
@@ -336,7 +338,7 @@ class ProduceApi:
             or topic in _INTERNAL_TOPICS
         ):
             return None
-        if len(self.memo) >= _MEMO_MAX:
+        if len(self.memo) >= _MEMO_MAX or len(self.memo) * len(head) >= _MEMO_BYTES:
             self.memo.clear()
         pack = self._pack(topic, number, version)
         known = SingleHead(partition, request.acks, version, request.timeout_ms, pack)

@@ -18,11 +18,12 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
 from minikafka.broker import listener
 from minikafka.broker.cold_turns import TURN_MS
+from minikafka.broker.connection import ENTRIES_MAX
 from minikafka.broker.consumer_fetch import ROWS_MAX
 from minikafka.broker.outbox import PIECE_MAX
 from minikafka.client import NewTopic, Record
 from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.versions import DELETE_TOPICS, FETCH, METADATA
+from minikafka.wire.versions import DELETE_TOPICS, FETCH, METADATA, PRODUCE
 
 
 async def test_exception_in_a_handler_closes_only_the_connection_of_that_client(
@@ -305,6 +306,29 @@ async def test_half_sent_large_requests_of_all_clients_use_a_bounded_amount_of_m
         await until(lambda: not one_waits())
         assert most <= most_allowed
         await other.produce("t", [Record(value=bytes(900_000))], partition=0)
+
+
+async def test_connection_holds_few_responses_that_wait_behind_a_long_fetch() -> None:
+    """Each of the Produce requests names 60 partitions. Their responses are ready, but must keep their order."""
+    rows = [{"index": number, "records": b""} for number in range(60)]
+    topics = [{"name": "unknown", "partition_data": rows}]
+    body = request(PRODUCE, 9, transactional_id=None, acks=1, timeout=60_000, topic_data=topics)
+    frame = encode_request(PRODUCE, 9, 2, "silent", body)
+    async with MemoryCluster(1) as cluster, cluster.client() as other:
+        await other.create_topics(NewTopic("t", 1, 1))
+        client = await join(cluster)
+        client.link.resume_reading()
+        served = client.link.other._handler
+        client.link.send([fetch_request(1, 1 << 20, min_bytes=1 << 20, max_wait=3_600_000)])
+        client.link.send([frame] * 500)
+        await until(lambda: served.answers.rows >= ENTRIES_MAX // 2)
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        assert served.answers.rows < 2 * ENTRIES_MAX
+        for _ in range(30):
+            await other.produce("t", [Record(value=bytes(40_000))], partition=0)
+        await until(lambda: len(client.responses()) == 501)
+        assert served.answers.rows == 0
 
 
 async def test_paused_connection_ends_when_its_client_disconnects(

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from minikafka.broker.framing import FramedStream
+from minikafka.broker.framing import FramedStream, LargeBuffers
 
 
 class Link:
@@ -24,8 +24,8 @@ class Link:
 class Frames(FramedStream):
     """A stream that collects frames. The frames are copied out of the receive buffer only when `finish` is called."""
 
-    def __init__(self, frame_max: int = 8 << 20) -> None:
-        super().__init__(frame_max)
+    def __init__(self, frame_max: int = 8 << 20, buffers: LargeBuffers | None = None) -> None:
+        super().__init__(frame_max, buffers)
         self.link = Link()  # type: ignore[assignment]
         self.tick: list[memoryview] = []
         self.found: list[bytes] = []
@@ -100,3 +100,40 @@ def test_buffer_of_a_large_frame_grows_with_the_received_bytes() -> None:
         assert isinstance(room, memoryview)
         held = len(room.obj)
         assert held <= max(64 << 10, 4 * (sent + 4_096))
+
+
+def test_frames_arrive_unchanged_when_no_large_receive_buffer_is_left() -> None:
+    frames = [
+        bytes([number]) * size for number, size in enumerate((10, 9_000, 100_000, 300_000, 5))
+    ]
+    for piece in (1_000, 70_000):
+        stream = Frames(buffers=LargeBuffers(0))
+        stream.feed(framed(frames), piece)
+        assert stream.found == frames
+        assert len(stream.get_buffer(0)) <= 16 << 10
+
+
+def test_connections_share_a_limited_number_of_large_receive_buffers() -> None:
+    buffers = LargeBuffers(2)
+    streams = [Frames(buffers=buffers) for _ in range(4)]
+    for stream in streams:
+        stream.feed(framed([bytes(12_000)]), 16_000)
+    sizes = [len(stream.get_buffer(0)) for stream in streams]
+    assert sizes == [256 << 10, 256 << 10, 16 << 10, 16 << 10]
+    streams[0].release()
+    streams[1].shrink()
+    assert buffers.left == 2
+    streams[3].feed(framed([bytes(12_000)]), 16_000)
+    assert (len(streams[3].get_buffer(0)), buffers.left) == (256 << 10, 1)
+
+
+def test_receive_buffer_with_a_partial_frame_does_not_shrink() -> None:
+    stream = Frames()
+    stream.feed(framed([bytes(12_000)]), 16_000)
+    stream.feed(framed([bytes(50)])[:20], 20)
+    stream.shrink()
+    assert len(stream.get_buffer(0)) == (256 << 10) - 20
+    stream.feed(framed([bytes(50)])[20:], 40)
+    stream.shrink()
+    assert len(stream.get_buffer(0)) == 16 << 10
+    assert stream.found == [bytes(12_000), bytes(50)]

@@ -474,3 +474,25 @@ async def test_new_producer_ids_are_refused_until_idle_ids_are_forgotten() -> No
         connected.produce(T0, producer=(77, 0, 0))
         connected.produce(T0, producer=(77, 0, 1))
         assert connected.answered[14:] == [{T0: 0}, {T0: 0}]
+
+
+async def test_heads_with_long_client_ids_are_remembered_in_little_memory(
+    connected: Connected,
+) -> None:
+    await connected.lead(T0, 0, 0, 0)
+    rows = [{"index": 0, "records": build([Record(0, 1000, None, b"x", ())])}]
+    topics = [{"name": "t", "partition_data": rows}]
+    body = request(
+        PRODUCE, VERSION, transactional_id=None, acks=1, timeout=60_000, topic_data=topics
+    )
+    memo = connected.api.memo
+    most = 0
+    for number in range(100):
+        client_id = f"{number:03d}" * 10_000
+        buf = bytearray(encode_request(PRODUCE, VERSION, 7, client_id, body))
+        at = 14 + len(client_id)
+        connected.api.parts = 0
+        connected.api.on_request(buf, memoryview(buf), VERSION, 7, 0, at, len(buf))
+        most = max(most, sum(map(len, memo)))
+    assert connected.end_of(T0) == 100
+    assert 0 < most <= 1 << 20
