@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -33,6 +34,11 @@ def snippets(page: str) -> list[str]:
         r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
     )
     return [text for text in found if "print(" in text]
+
+
+def shell_blocks(page: str) -> list[str]:
+    """Return the shell commands of a page, one text for each block."""
+    return re.findall(r"^```sh\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", EXPECTED)
@@ -115,6 +121,31 @@ def test_failed_test_with_the_documented_fixture_shows_its_broker_logs(tmp_path:
     assert kept[2].read_text().count("broker 3 serves on") == 2
     assert [path.name for path in kept[0].parents[1].iterdir()] == ["logs"]
     shutil.rmtree(kept[0].parents[1])
+
+
+def test_commands_of_the_readme_run_in_order_without_waiting(tmp_path: Path) -> None:
+    [block] = [text for text in shell_blocks("README.md") if "minikafka up" in text]
+    (tmp_path / "cluster.toml").write_text("[cluster]\nport = 0\n")
+    commands = block.replace(". .venv/bin/activate\n", "")
+    assert commands.splitlines()[-1].startswith("minikafka down")
+    done = subprocess.run(
+        ["bash", "-e", "-c", commands],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "hello",
+        "Reassignment of partition events-0 is completed.",
+        "nothing is wrong with events-0",
+        "group shop: Empty",
+    ):
+        assert words in done.stdout, done.stdout
+    assert "broker 1 serves on" in done.stderr
 
 
 def test_readme_names_missing_features_and_the_log_directory() -> None:
