@@ -15,7 +15,7 @@ from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
 from minikafka.cli.echo import echo
-from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.execution import fail_unless, run_with_client, tell_causes_of
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import (
     EXISTING_FILE,
@@ -77,6 +77,7 @@ def delete_records(
         echo(json.dumps([_row(tp, deleted) for tp, deleted in sorted(results.items())]))
     else:
         _print(results, before)
+    tell_causes_of(deleted.outcome for deleted in results.values())
     fail_unless(all(deleted.outcome.ok for deleted in results.values()))
 
 

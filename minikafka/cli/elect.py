@@ -16,7 +16,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
 from minikafka.cli.echo import echo
-from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.execution import fail_unless, run_with_client, tell_causes_of
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.options import (
     EXISTING_FILE,
@@ -86,6 +86,7 @@ def elect(
         echo(json.dumps({"election": kind, "partitions": rows}))
     else:
         _print(kind, outcomes)
+    tell_causes_of(outcomes.values())
     fail_unless(all(is_success(outcome) for outcome in outcomes.values()))
 
 

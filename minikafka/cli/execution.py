@@ -6,7 +6,7 @@ asyncio and the client are imported only when a command runs, so that `--help` s
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from minikafka.cli.waiting import ClientWaits, Reason, Waiting
-    from minikafka.client import Client
+    from minikafka.client import Client, Outcome
 
 
 T = TypeVar("T")
@@ -201,3 +201,12 @@ def fail_unless(succeeded: bool) -> None:
     """End the command with exit code 1 if `succeeded` is false; print nothing."""
     if not succeeded:
         raise click.exceptions.Exit(1)
+
+
+def tell_causes_of(outcomes: Iterable[Outcome]) -> None:
+    """Print the root causes on standard error, if an outcome is an error from the condition of the cluster."""
+    codes = [outcome.code for outcome in outcomes if not outcome.ok]
+    if codes:
+        from minikafka.cli.waiting import tell_causes
+
+        run_cancellable(tell_causes(codes))

@@ -18,7 +18,7 @@ from minikafka.base.meanings import meaning
 from minikafka.base.model import TopicPartition
 from minikafka.cli import completion
 from minikafka.cli.echo import echo, echo_data
-from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.execution import fail_unless, run_with_client, tell_causes_of
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.group import Group
 from minikafka.cli.offset_resets import (
@@ -186,6 +186,7 @@ def delete(
             _complain(outcome.code, name, similar.get(name, ""))
         elif not as_json:
             echo(f"Deleted group {name}.")
+    tell_causes_of(outcomes.values())
     fail_unless(all(outcome.ok for outcome in outcomes.values()))
 
 

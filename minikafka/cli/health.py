@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LISTED_MAX: Final = 10
 """Maximum number of partitions in one line of the output."""
-ASK_MS: Final = 1_500
+ASK_MS: Final = 1_000
 """Time for the brokers to answer one question."""
 _AWAY: Final = ("broker-down", "broker-paused", "broker-silent", "cluster-down")
 """The causes because of which a broker does not serve clients."""
@@ -78,10 +78,35 @@ def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
 
 async def _examine_remote(servers: str) -> dict[str, Any]:
+    import asyncio
+
     from minikafka.client import Client
 
-    async with Client(servers, api_timeout_ms=ASK_MS) as client:
+    # A paused broker accepts connections: only the brokers that answer are asked for the metadata.
+    addresses = servers.split(",")
+    answers = await asyncio.gather(*map(_answers, addresses))
+    chosen = [address for address, is_there in zip(addresses, answers, strict=True) if is_there]
+    if not chosen:
+        return {**diagnose(Observed(None, None, None), ()), "notes": []}
+    async with Client(",".join(chosen), api_timeout_ms=ASK_MS) as client:
         return {**diagnose(await observe(client.admin, {}), ()), "notes": []}
+
+
+async def _answers(server: str) -> bool:
+    """True if the broker at this address answers within ASK_MS."""
+    import asyncio
+
+    from minikafka.client import Client
+
+    try:
+        async with (
+            asyncio.timeout(ASK_MS / 1000),
+            Client(server, api_timeout_ms=ASK_MS) as client,
+        ):
+            await client.admin.describe_cluster()
+    except (KafkaError, TimeoutError):
+        return False
+    return True
 
 
 async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ _NORMAL: Final = (
     "cluster-down",
     "broker-down",
     "broker-silent",
+    "control-plane-silent",
     "no-session",
     "not-registered",
     "no-controller",

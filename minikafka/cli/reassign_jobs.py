@@ -34,6 +34,7 @@ from minikafka.cli.reassign_outcome import (
     wait_until_finished,
 )
 from minikafka.cli.topic_errors import unknown_topics, with_similar_topics
+from minikafka.cli.waiting import tell_causes
 from minikafka.client.admin import POLL_MS, Admin
 from minikafka.client.admin_results import Outcome
 from minikafka.client.metadata import REFRESH_TIMEOUT_MS
@@ -148,6 +149,7 @@ class Move:
                 self._rejected[tp] = MoveResult(
                     self._plan[tp], MoveState.REJECTED, replicas, outcome
                 )
+        await tell_causes(outcome.code for outcome in outcomes.values())
         self._has_started = True
 
     async def _set_throttle(self, admin: Admin, bytes_per_second: int) -> None:

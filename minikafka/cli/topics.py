@@ -17,7 +17,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.cli import placement
 from minikafka.cli.delete_records import delete_records
 from minikafka.cli.echo import echo
-from minikafka.cli.execution import fail_unless, run_with_client
+from minikafka.cli.execution import fail_unless, run_with_client, tell_causes_of
 from minikafka.cli.find_cluster import bootstrap_servers
 from minikafka.cli.group import Group
 from minikafka.cli.options import (
@@ -367,4 +367,5 @@ def _report(outcomes: Mapping[str, Outcome], as_json: bool, success: str) -> Non
             echo(f"minikafka: {outcome.code.name}: {name}: {reason}", err=True)
         elif not as_json:
             echo(success.replace("{}", name, 1))
+    tell_causes_of(outcomes.values())
     fail_unless(all(outcome.ok for outcome in outcomes.values()))

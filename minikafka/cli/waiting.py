@@ -6,14 +6,14 @@ Invariant: a line is printed only while the command still waits, and only if it 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from minikafka.base.errors import KafkaError, MinikafkaError
+from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.cli.echo import echo
 from minikafka.cli.find_cluster import data_directory, where_option
@@ -33,6 +33,21 @@ WORK_MS: Final = 1_200
 AGAIN_MS: Final = 2_000
 """Interval between two examinations of a wait that goes on."""
 _TICK_MS: Final = 100
+_FROM_CLUSTER: Final = (
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.BROKER_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
+"""Errors about one topic, partition or group that may come from the condition of the cluster."""
 _PARTITION: Final = re.compile(r"([A-Za-z0-9._-]+)-([0-9]+)\b.*", re.DOTALL)
 
 Reason = Callable[[], Awaitable[str]]
@@ -110,6 +125,14 @@ class ClientWaits:
         return found
 
 
+async def tell_causes(codes: Iterable[ErrorCode]) -> None:
+    """Print the root causes on standard error, if an error comes from the condition of the cluster."""
+    if not any(code in _FROM_CLUSTER for code in codes):
+        return
+    if causes := await ClientWaits(None).causes(None, None):
+        echo(f"cause: {causes}", err=True)
+
+
 def partition_in(error: KafkaError) -> TopicPartition | None:
     """Return the partition that the detail of an error begins with; None if there is none."""
     match = _PARTITION.fullmatch(error.detail)
@@ -127,6 +150,8 @@ def local_cluster(servers: str | None) -> tuple[LocalCluster | None, str]:
     context = click.get_current_context(silent=True)
     data = context.params.get("data") if context is not None else None
     with suppress(MinikafkaError, OSError):
+        given = context.params.get("bootstrap") if context is not None else None
+        servers = servers or given
         path = data_directory(data)
         if (Path(path) / "cluster.json").exists():
             found = LocalCluster(data=path, attached=False)

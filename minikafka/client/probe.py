@@ -17,7 +17,7 @@ from minikafka.client.metadata import ClusterInfo, TopicInfo, error_code
 from minikafka.client.network import Address, Network, request
 from minikafka.wire import versions
 
-TIMEOUT_MS: Final = 1_500
+TIMEOUT_MS: Final = 1_000
 """Time for one broker to answer."""
 _LATEST: Final = -1
 

@@ -7,6 +7,7 @@ session is not, if ZooKeeper itself does not serve.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,8 +17,11 @@ from minikafka.cluster.sights import DOWN, PAUSED, RUNS, BrokerSight, ProcessSig
 CONNECTED: Final = "connected"
 _CLEAN_END: Final = "has stopped"
 _FAILED: Final = "minikafka: "
+_ERROR: Final = re.compile(r"error|exception|fail|severe|cannot|denied|in use", re.IGNORECASE)
+"""Words in the last line of ZooKeeper's log that says why it ended."""
 _HALTED: Final = "so nothing can be elected, created or changed"
 _SPACE: Final = ("No space left on device", "Disk quota exceeded")
+_TOO_LARGE: Final = "File too large"
 _WRITABLE: Final = ("Read-only file system", "Permission denied", "Operation not permitted")
 
 
@@ -81,7 +85,17 @@ def causes_of(seen: Sights, where: str = "") -> list[Cause]:
         found += _directories(broker, commands)
     for broker in brokers:
         found += _broker(broker, seen, commands, zookeeper_serves=not seen.zookeeper_is_away)
-    return [*found, *_controller(seen)]
+    return [*found, *_removed(seen, commands), *_controller(seen)]
+
+
+def _removed(seen: Sights, commands: Commands) -> Iterator[Cause]:
+    """Yield a cause for each broker that a smaller cluster no longer includes, if it still has replicas."""
+    rows = (row for answer in seen.answers.values() for row in answer.get("replicas", ()))
+    used = {replica for row in rows for replica in row["replicas"]}
+    for broker in sorted(used.intersection(seen.retired)):
+        text = f"broker {broker} was removed from the cluster, but still has replicas"
+        more = f"`minikafka up --brokers {max(seen.retired)}{commands.where}` adds it again"
+        yield Cause("broker-removed", text, more, broker)
 
 
 def _all_down(seen: Sights, commands: Commands) -> Iterator[Cause]:
@@ -131,7 +145,7 @@ def _zookeeper_down(process: ProcessSight, commands: Commands) -> Cause:
     if process.taken:
         text += f"; another process uses its port {process.taken[0]}"
         remedy = f"end the process that listens there, then {remedy}"
-    if process.last_line:
+    if _ERROR.search(process.last_line):
         text += f"; its log ends: {process.last_line} ({process.log})"
     return Cause("zookeeper-down", text, remedy)
 
@@ -153,6 +167,8 @@ def _directories(broker: BrokerSight, commands: Commands) -> Iterator[Cause]:
 def _mend(error: str) -> str:
     if error in _SPACE:
         return "free space there"
+    if error == _TOO_LARGE:
+        return "raise the limit of file sizes (ulimit -f)"
     return "make it writable" if error in _WRITABLE else "repair it"
 
 

@@ -92,11 +92,16 @@ class ZooKeeperSight:
 
 @dataclass(frozen=True, slots=True)
 class Sights:
-    """All observations of one moment. `is_attached`: the cluster belongs to a running program, not to commands."""
+    """All observations of one moment.
+
+    `is_attached`: the cluster belongs to a running program, not to commands. `retired`: brokers that a smaller cluster
+    no longer includes.
+    """
 
     zookeeper: ZooKeeperSight
     brokers: Mapping[int, BrokerSight]
     is_attached: bool = False
+    retired: tuple[int, ...] = ()
     answers: Mapping[int, Mapping[str, Any]] = field(init=False)
     """The answers of the brokers to the call `state`, by broker id."""
 
@@ -139,7 +144,8 @@ async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
             is_client_answered.get(broker.id),
             config.zookeeper_session_timeout_ms if config else None,
         )
-    return Sights(zookeeper, brokers, is_attached=running.is_attached(record))
+    retired = tuple(broker.id for broker in record.retired)
+    return Sights(zookeeper, brokers, running.is_attached(record), retired)
 
 
 def _reason(error: Exception) -> str:
@@ -147,7 +153,8 @@ def _reason(error: Exception) -> str:
         return f"no answer within {LOOK_MS / 1000:g} s"
     if isinstance(error, KafkaError) and error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return error.detail
-    return str(error).rpartition(": ")[2] or repr(error)
+    text = str(error).rpartition(": ")[2] or repr(error)
+    return "connection refused" if text.startswith("Connect call failed") else text
 
 
 def _config(directory: ClusterDirectory, broker_id: int) -> BrokerConfig | None:

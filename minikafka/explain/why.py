@@ -85,7 +85,8 @@ def why_not_serving(picture: Picture, broker: int) -> list[Finding]:
     found = picture.brokers.get(broker)
     about = (broker,)
     if found is None:
-        return [Finding("no-such-broker", f"there is no broker {broker} in this cluster", about)]
+        text = _with_cause(picture, broker, f"there is no broker {broker} in this cluster")
+        return [Finding("no-such-broker", text, about)]
     gone = tuple(picture.past.broker_lost(broker))
     if found.process == DOWN:
         text = _with_cause(picture, broker, f"broker {broker} is down: it has no process")

@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.cli import waiting as module
-from minikafka.cli.execution import run, run_with_client
+from minikafka.cli.execution import run, run_with_client, tell_causes_of
 from minikafka.cli.options import timeout_option
 from minikafka.cli.waiting import ClientWaits, Waiting, local_cluster, partition_in
+from minikafka.client import Outcome
 from minikafka.client.waits import Waits
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.runtime.clock import SystemClock
@@ -181,3 +182,16 @@ def test_error_because_of_the_condition_of_the_cluster_names_the_causes(
     with pytest.raises(KafkaError) as caught:
         run_with_client(work, "127.0.0.1:1")
     assert caught.value.hint == hint
+
+
+def test_refusal_because_brokers_are_away_is_followed_by_the_causes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def causes(*_: object) -> str:
+        return "broker 3 is down"
+
+    monkeypatch.setattr(ClientWaits, "causes", causes)
+    tell_causes_of([Outcome(ErrorCode.NONE), Outcome(ErrorCode.INVALID_CONFIG)])
+    assert capsys.readouterr().err == ""
+    tell_causes_of([Outcome(ErrorCode.INVALID_REPLICATION_FACTOR)])
+    assert capsys.readouterr().err == "cause: broker 3 is down\n"

@@ -44,6 +44,7 @@ class Scene:
             for id_ in (1, 2, 3)
         }
         self.is_attached = False
+        self.retired: tuple[int, ...] = ()
 
     def broker(self, id_: int, **changes: Any) -> None:
         self.brokers[id_] = replace(self.brokers[id_], **changes)
@@ -61,7 +62,7 @@ class Scene:
 
     @property
     def sights(self) -> Sights:
-        return Sights(self.zookeeper, self.brokers, self.is_attached)
+        return Sights(self.zookeeper, self.brokers, self.is_attached, self.retired)
 
     def causes(self, where: str = "") -> list[Cause]:
         return causes_of(self.sights, where)
@@ -102,6 +103,8 @@ def test_cause_of_zookeepers_end_is_named_with_what_must_be_done_first(scene: Sc
         f"; the file system of /d/zookeeper is full ({FULL}); "
         "free space there, then `minikafka up` starts it again"
     )
+    scene.zookeeper_is(DOWN, last_line="Removing file: snapshot.0", log="z.log")
+    assert "its log ends" not in scene.sentences()[0]
     scene.zookeeper_is(DOWN, taken=(2181,), last_line="Address already in use", log="z.log")
     assert scene.sentences()[0].endswith(
         "; another process uses its port 2181; its log ends: Address already in use (z.log); "
@@ -139,6 +142,7 @@ def test_full_disk_is_named_with_directory_error_and_command(scene: Scene) -> No
     [
         ("Disk quota exceeded", "free space there"),
         ("Read-only file system", "make it writable"),
+        ("File too large", "raise the limit of file sizes (ulimit -f)"),
         ("Input/output error", "repair it"),
     ],
 )
@@ -221,6 +225,16 @@ def test_controller_that_is_away_is_named_until_another_broker_takes_over(scene:
     )
     scene.broker(2, answer=answer(is_controller=True, controller_epoch=4, live_brokers=[2, 3]))
     assert [cause.name for cause in scene.causes()] == ["broker-down"]
+
+
+def test_removed_broker_is_a_cause_only_if_it_still_has_replicas(scene: Scene) -> None:
+    scene.retired = (4, 5)
+    assert scene.causes() == []
+    scene.answers(replicas=[{"replicas": [1, 4]}])
+    assert scene.sentences() == [
+        "broker 4 was removed from the cluster, but still has replicas; "
+        "`minikafka up --brokers 5` adds it again"
+    ]
 
 
 def test_cluster_without_any_process_has_one_cause(scene: Scene) -> None:
