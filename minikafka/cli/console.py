@@ -24,7 +24,7 @@ class EscapedTable(Table):
     """A table without borders. Its cells and headers are escaped."""
 
     def __init__(self, *headers: str, **options: Any) -> None:
-        super().__init__(*map(printable, headers), box=None, **options)
+        super().__init__(*headers, box=None, **options)
 
     def add_column(self, header: Any = "", *args: Any, **options: Any) -> None:
         """Add a column."""

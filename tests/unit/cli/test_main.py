@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -266,6 +267,21 @@ def test_text_from_outside_is_escaped_in_errors(
     monkeypatch.setattr(entry.commands, "main", fail)
     call(monkeypatch, "status")
     assert capsys.readouterr().err == expected
+
+
+def test_warning_of_a_library_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warn(**_: object) -> None:
+        logging.getLogger("minikafka.client").warning("broker %s", f"b\n{EVIL}")
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging, "lastResort", logging._StderrHandler(logging.WARNING))  # type: ignore[attr-defined]
+    monkeypatch.setattr(entry.commands, "main", warn)
+    monkeypatch.setattr(sys, "argv", ["minikafka", "status"])
+    with pytest.raises(SystemExit):
+        entry.main()
+    assert capsys.readouterr().err == f"broker b\\n{SAFE}\n"
 
 
 def test_error_is_printed_with_its_hint(

@@ -49,6 +49,14 @@ def test_names_and_notes_are_escaped(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == "t\\n\\u001b 25 % (n\\r\\u009b)\n"
 
 
+def test_names_and_notes_of_bars_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the output for a terminal
+    with Progress(ManualClock(), "", shown=True) as progress:
+        progress.update({"t\n\x1b": Amount(1, 4, "n\r\x9b")})
+        [bar] = progress._bars.tasks
+    assert (bar.description, bar.fields["note"]) == (r"t\n\u001b", r"n\r\u009b")
+
+
 def test_hidden_progress_prints_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -26,3 +26,22 @@ async def test_watch_in_a_pipe_prints_each_output_until_it_is_cancelled(
     with pytest.raises(asyncio.CancelledError):
         await watch_lines(read, 0.001, as_json=as_json)
     assert capsys.readouterr().out == "first of 1\nsecond\nfirst of 2\nsecond\n"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+async def test_watched_lines_are_escaped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    if is_terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the output for a terminal
+    seen = asyncio.Event()
+
+    async def read() -> list[Text]:
+        if seen.is_set():
+            raise asyncio.CancelledError
+        seen.set()
+        return [Text("group g\n\x1b[2J\x9b")]
+
+    with pytest.raises(asyncio.CancelledError):
+        await watch_lines(read, 0.001, as_json=False)
+    assert r"group g\n\u001b[2J\u009b" in capsys.readouterr().out
