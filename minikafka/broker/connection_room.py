@@ -84,8 +84,8 @@ class ConnectionRoom:
             limit = self._descriptors.limit()
             logger.warning(
                 "%d client connections and %d of %d file descriptors are open; %d descriptors are kept for log files, "
-                "ZooKeeper and other brokers, and max.connections is %d: a new connection replaces a connection "
-                "without requests, or is refused. Raise the limit (ulimit -n) if the clients are wanted",
+                "ZooKeeper and other brokers, and max.connections is %d: a new connection replaces an unused "
+                "one, or is refused. Raise the limit (ulimit -n) if the clients are wanted",
                 connections,
                 self._descriptors.used(),
                 limit,

@@ -63,6 +63,9 @@ _ROOM_SWEEPS: Final = SWEEP_MS // _SWEEP_MS
 _IDLE_SWEEPS: Final = 50
 _SETTLED_MS: Final = 250
 """A connection is not closed for another one if it was opened or used within this time."""
+_UNUSED_MS: Final = 30_000
+"""Idle time after which a connection that has sent requests may be closed for a new one."""
+_UNUSED_MAX: Final = 64
 
 
 class KafkaListener:
@@ -97,7 +100,9 @@ class KafkaListener:
         self._silent: dict[Connection, None] = {}
         """Connections that had not sent a request when they were last looked at, the oldest first."""
         self._last_id = 0
-        self._freed_at = -_SWEEP_MS
+        self._freed_at = self._looked_at = -_SWEEP_MS
+        self._unused: list[Connection] = []
+        """Connections that had been idle for `_UNUSED_MS` at the time `_looked_at`, the longest idle one last."""
 
     async def start(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
         """Listen on every endpoint; return the ports in use by listener name. Raises OSError."""
@@ -114,15 +119,15 @@ class KafkaListener:
     def _accept(self, listener: str) -> Connection | None:
         """Return the handler of a new connection; None to refuse it, if there is no room.
 
-        Without room, a new connection replaces the oldest connection that has never sent a request. So clients that
-        only connect cannot lock out the others.
+        Without room, a new connection replaces the oldest connection that has never sent a request, or else a
+        connection that has been idle for `_UNUSED_MS`. So connections that nobody uses cannot lock out followers.
         """
         if not self._room.has_place(len(self._connections)):
-            silent = self._oldest_silent()
-            if silent is None:
+            replaced = self._oldest_silent() or self._longest_idle()
+            if replaced is None:
                 self._room.refused += 1
                 return None
-            self._replace(silent)
+            self._replace(replaced)
         self._last_id += 1
         connection = Connection(
             ClientConnection(self._last_id, listener),
@@ -151,6 +156,23 @@ class KafkaListener:
             del self._silent[oldest]
         return None
 
+    def _longest_idle(self) -> Connection | None:
+        """Return a connection that has been idle for `_UNUSED_MS`, the longest idle one first; None without one."""
+        now = self._services.clock.now()
+        if not self._unused and now - self._looked_at >= _SWEEP_MS:
+            self._looked_at = now
+            idle = sorted(self._idle(now - _UNUSED_MS), key=lambda one: -one.last_active)
+            self._unused = idle[-_UNUSED_MAX:]
+        while self._unused:
+            longest = self._unused.pop()
+            if longest in self._connections and longest.last_active <= now - _UNUSED_MS:
+                return longest
+        return None
+
+    def _idle(self, since: int) -> list[Connection]:
+        """Return the connections without a request in progress that have been idle since this time."""
+        return [one for one in self._connections if one.last_active <= since and one.is_idle()]
+
     def _replace(self, connection: Connection) -> None:
         """Close a connection to free its file descriptor for another use."""
         self._room.replaced += 1
@@ -170,8 +192,7 @@ class KafkaListener:
         if now - self._freed_at < _SWEEP_MS or not (surplus := self._room.surplus()):
             return
         self._freed_at = now
-        settled = now - _SETTLED_MS
-        idle = [one for one in self._connections if one.last_active <= settled and one.is_idle()]
+        idle = self._idle(now - _SETTLED_MS)
         idle.sort(key=lambda one: (one.has_asked, one.last_active))
         for connection in idle[:surplus]:
             self._replace(connection)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from inspect import signature
+from typing import Any
 
 import pytest
 from support.manual_clock import ManualClock
 from support.memory_cluster import ManyDescriptors, MemoryCluster
+from support.seeded_loop import run_seeded
 from support.silent_client import Silent
 from support.until import until
 
 from minikafka.broker.connection_room import ConnectionRoom, reserve_of
 from minikafka.client import Client, NewTopic, Record
 from minikafka.wire.codec import encode_request, request
-from minikafka.wire.versions import API_VERSIONS
+from minikafka.wire.versions import API_VERSIONS, FETCH
 
 MANY = 2**31 - 1
 ROOM = 40
@@ -37,12 +41,22 @@ class Files(ManyDescriptors):
         return self.others + len(self._cluster.brokers[0].listener._connections)
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[MemoryCluster]:
-    cluster = MemoryCluster(1)
-    cluster.descriptors = Files(cluster)
-    async with cluster:
-        yield cluster
+def simulated(scenario: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Return a test that runs the scenario on a cluster of one broker, in virtual time."""
+
+    @wraps(scenario)
+    def test(**fixtures: Any) -> None:
+        async def scene() -> None:
+            cluster = MemoryCluster(1)
+            cluster.descriptors = Files(cluster)
+            async with cluster:
+                await scenario(cluster, **fixtures)
+
+        run_seeded(1, scene())
+
+    _, *others = signature(scenario).parameters.values()
+    test.__signature__ = signature(scenario).replace(parameters=others)  # type: ignore[attr-defined]
+    return test
 
 
 async def connect(cluster: MemoryCluster, data: bytes = b"") -> Silent:
@@ -55,8 +69,7 @@ async def connect(cluster: MemoryCluster, data: bytes = b"") -> Silent:
 
 async def flood(cluster: MemoryCluster, count: int, data: bytes = b"") -> list[Silent]:
     silent = [await connect(cluster, data) for _ in range(count)]
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     return silent
 
 
@@ -76,6 +89,7 @@ async def put(client: Client, value: bytes) -> None:
     await client.produce("t", [Record(value=value)])
 
 
+@simulated
 async def test_flood_leaves_the_reserve_free_and_connected_clients_served(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,6 +115,7 @@ async def test_flood_leaves_the_reserve_free_and_connected_clients_served(
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0\0\x20\0\x12"], ids=["idle", "dribbling"])
+@simulated
 async def test_client_replaces_a_connection_that_has_sent_no_whole_request(
     cluster: MemoryCluster, sent: bytes
 ) -> None:
@@ -114,6 +129,32 @@ async def test_client_replaces_a_connection_that_has_sent_no_whole_request(
     assert not silent[-1].link.has_ended()
 
 
+@simulated
+async def test_new_connection_does_not_replace_one_that_was_opened_just_before(
+    cluster: MemoryCluster,
+) -> None:
+    silent = await flood(cluster, ROOM)
+    late = await flood(cluster, 1)
+    assert (open_ones(silent), open_ones(late)) == (ROOM, 0)
+
+
+@simulated
+async def test_connection_that_has_sent_requests_is_replaced_only_after_a_long_idle_time(
+    cluster: MemoryCluster,
+) -> None:
+    asked = await flood(cluster, ROOM, api_versions())
+    await asyncio.sleep(29.9)
+    assert open_ones(await flood(cluster, 1)) == 0
+    assert open_ones(asked) == ROOM
+    for one in asked[:-2]:
+        one.link.send((api_versions(),))
+    await asyncio.sleep(0.2)
+    late = await flood(cluster, 3, api_versions())
+    assert open_ones(late) == 2
+    assert [number for number, one in enumerate(asked) if one.link.has_ended()] == [38, 39]
+
+
+@simulated
 async def test_connections_give_way_when_files_take_the_reserve(cluster: MemoryCluster) -> None:
     files = cluster.descriptors
     assert isinstance(files, Files)
@@ -127,6 +168,25 @@ async def test_connections_give_way_when_files_take_the_reserve(cluster: MemoryC
     files.others += 5
     await until(lambda: open_ones(asked) == ROOM // 2 - 5)
     assert [one.link.has_ended() for one in asked[:5]] == [True] * 5
+
+
+@simulated
+async def test_connection_that_waits_for_records_does_not_give_way(cluster: MemoryCluster) -> None:
+    files = cluster.descriptors
+    assert isinstance(files, Files)
+    async with cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 1))
+    wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1_000}
+    fields = {"replica_id": -1, "min_bytes": 1, "max_bytes": 1_000, "max_wait": 60_000}
+    topics = [{"topic": "t", "partitions": [wanted]}]
+    fetch = encode_request(FETCH, 4, 1, "waits", request(FETCH, 4, **fields, topics=topics))
+    waiting = await flood(cluster, 1, fetch)
+    asked = await flood(cluster, 5, api_versions())
+    await asyncio.sleep(10)
+    files.others = LIMIT - 1
+    cluster.brokers[0].replicas.on_shortage()
+    await asyncio.sleep(0.01)
+    assert (open_ones(waiting), open_ones(asked)) == (1, 0)
 
 
 @pytest.mark.key("max.connections")
