@@ -158,6 +158,12 @@ def test_missing_segment_is_reported_and_later_segments_are_kept(
     assert offsets(read_all(log)) == list(range(10))
 
 
+def test_one_missing_record_at_the_end_of_a_segment_is_reported(storage: MemoryStorage) -> None:
+    three_segments(storage).close()
+    del storage.files[path(10)][9 * SIZE :]
+    assert reopened(storage, clean=True).gaps.lost_from == 19
+
+
 def test_recovery_notices_a_missing_segment_also_without_index_files(
     storage: MemoryStorage,
 ) -> None:
