@@ -375,6 +375,19 @@ class TestTruncating:
         assert again.epochs.entries == cut.epochs.entries
         assert again.producers.encode() == cut.producers.encode()
 
+    def test_truncation_removes_the_timestamps_of_the_removed_records(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = open_log(storage, index_interval_bytes=0)
+        for number in range(10):
+            produce(log, 1, timestamp=1000 + number)
+        log.checkpoint_indexes()
+        log.truncate_to(5)
+        assert log.segments[0].times.last == (1004, 4)
+        assert log.latest_record(5) == (1004, 4, 0)
+        produce(log, 1, timestamp=1001)
+        assert log.offset_for_timestamp(1005, 6) is None
+
     def test_truncation_at_or_above_the_log_end_does_nothing(self, cut: Log) -> None:
         cut.truncate_to(25)
         cut.truncate_to(100)
@@ -683,6 +696,18 @@ class TestDurability:
         produce(log, *[1] * 2)
         log.sealed_synced(sealed, removals)
         assert log.recovery_point == 0
+
+    def test_fsync_result_from_before_an_fsync_of_the_whole_log_is_ignored(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = open_log(storage, segment_bytes=2 * SIZE)
+        produce(log, *[1] * 5)
+        sealed, removals = len(log.segments.unsynced), log.segments.removals
+        log.sync()
+        produce(log, *[1] * 2)
+        log.sealed_synced(sealed, removals)
+        assert log.recovery_point == 5
+        assert [segment.base_offset for segment in log.segments.unsynced] == [4]
 
     def test_index_files_are_written_when_the_indexes_are_checkpointed(
         self, storage: MemoryStorage

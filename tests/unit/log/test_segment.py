@@ -46,6 +46,15 @@ def test_offset_index_gets_an_entry_after_more_than_index_interval_bytes(
     assert list(written(storage).index.positions) == [3 * SIZE, 6 * SIZE, 9 * SIZE]
 
 
+def test_time_index_entry_holds_the_last_offset_of_its_batch_as_in_kafka(
+    storage: MemoryStorage,
+) -> None:
+    segment = Segment.create(storage, DIRECTORY, 100, 0, INTERVAL)
+    segment.note(100, 102, 1000, 0)
+    segment.write_index_files(sealed=True)
+    assert storage.read(segment.path(".timeindex")) == struct.pack(">qi", 1000, 2)
+
+
 def test_reopened_segment_finds_offsets_with_its_index_files(storage: MemoryStorage) -> None:
     written(storage)
     segment = opened(storage)
