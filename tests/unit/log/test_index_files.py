@@ -100,8 +100,10 @@ def test_time_index_that_contradicts_the_log_is_rebuilt_before_retention(change:
     storage = rising()
     sound = storage.read(TIME_INDEX)
     log = reopened(damaged(storage, TIME_INDEX, change))
+    storage.synced.clear()
     assert expiry(log) == LAST + 501
     assert storage.read(TIME_INDEX) == sound
+    assert {INDEX, TIME_INDEX} <= set(storage.synced), "recovery does not read this segment"
 
 
 @pytest.mark.parametrize("change", TIME_CHANGES.values(), ids=TIME_CHANGES)
@@ -111,6 +113,16 @@ def test_time_index_that_contradicts_the_log_does_not_change_lookups(change: Cha
         offset = max(timestamp - FIRST, 0)
         assert log.offset_for_timestamp(timestamp, COUNT) == (FIRST + offset, offset, 0)
     assert log.latest_record(COUNT) == (FIRST + COUNT - 1, COUNT - 1, 0)
+
+
+def test_time_index_entry_that_contradicts_its_batch_is_rebuilt_before_a_lookup() -> None:
+    """The first and the last entry are right, so that the wrong entry is found only when a lookup uses it."""
+    storage = rising()
+    sound = storage.read(TIME_INDEX)
+    wrong = entries((FIRST + 3, 3), (FIRST + 4, 15), (LAST, PER_SEGMENT - 1))
+    log = reopened(damaged(storage, TIME_INDEX, lambda data: wrong))
+    assert log.offset_for_timestamp(FIRST + 6, COUNT) == (FIRST + 6, 6, 0)
+    assert storage.read(TIME_INDEX) == sound
 
 
 INDEX_CHANGES = {
@@ -157,6 +169,14 @@ def test_index_entry_that_kafka_wrote_for_several_batches_is_accepted() -> None:
     assert expiry(log) == LAST + 501
 
 
+def test_truncated_log_does_not_end_at_a_wrong_index_entry() -> None:
+    storage = timestamps_of(*range(FIRST, FIRST + PER_SEGMENT))
+    wrong = struct.pack(">ii", 6, 6 * SIZE + 5)
+    log = reopened(damaged(storage, INDEX, lambda data: data[:8] + wrong + data[16:]))
+    log.truncate_to(9)
+    assert (log.log_end_offset, log.size) == (9, 9 * SIZE)
+
+
 class TestLateRecords:
     """The record with the largest timestamp is far from the end, and the time index has lost its entry."""
 
@@ -166,8 +186,13 @@ class TestLateRecords:
         storage = timestamps_of(*self.TIMESTAMPS, 1, 1)
         return reopened(damaged(storage, TIME_INDEX, lambda data: data[: 12 * entries_kept]))
 
-    def test_batches_that_the_time_index_does_not_cover_are_read_before_a_deletion(self) -> None:
+    @pytest.mark.parametrize("is_loaded", [False, True])
+    def test_batches_that_the_time_index_does_not_cover_are_read_before_a_deletion(
+        self, is_loaded: bool
+    ) -> None:
         log = self.log(entries_kept=1)
+        if is_loaded:
+            log.segments[0].load_index()
         assert log.segments[0].largest_timestamp() == 200, (
             "the test needs an index that looks sound"
         )

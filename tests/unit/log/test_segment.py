@@ -55,6 +55,16 @@ def test_time_index_entry_holds_the_last_offset_of_its_batch_as_in_kafka(
     assert storage.read(segment.path(".timeindex")) == struct.pack(">qi", 1000, 2)
 
 
+def test_reopened_segment_gets_its_next_index_entry_after_the_interval(
+    storage: MemoryStorage,
+) -> None:
+    written(storage)
+    segment = opened(storage)
+    segment.load_index()
+    added = [segment.note(100 + i, 100 + i, 2000, 5000 + i * SIZE) for i in range(10, 13)]
+    assert added == [False, False, True]
+
+
 def test_reopened_segment_finds_offsets_with_its_index_files(storage: MemoryStorage) -> None:
     written(storage)
     segment = opened(storage)
