@@ -95,15 +95,15 @@ class _End:
         self._ends: dict[TopicPartition, int] = {}
 
     async def is_reached(self) -> bool:
-        """True if the consumer is in the group and has read each of its partitions up to the recorded end offset."""
+        """True if the consumer has its assignment, and has read each partition up to the recorded end offset."""
         from minikafka.client.log_offsets import LATEST
 
         assigned = self._consumer.assignment()
         new = {tp: LATEST for tp in assigned if tp not in self._ends}
         if new:
             self._ends |= await self._client.log_offsets(new)
-        if self._consumer.generation < 0:
-            return False
+        if not self._consumer.is_assigned:
+            return False  # during a join, the generation is known before the partitions
         for tp in assigned:
             if await self._consumer.position(tp) < self._ends[tp]:
                 return False

@@ -171,6 +171,11 @@ class GroupConsumer:
         """The group generation that this member has joined; -1 while this consumer is not in the group."""
         return self._member.membership.generation
 
+    @property
+    def is_assigned(self) -> bool:
+        """True if `assignment` is that of the current generation, and no rebalance is in progress or necessary."""
+        return self.generation >= 0 and not self._must_join()
+
     async def position(self, tp: TopicPartition) -> int:
         """Return the offset of the next record of an assigned partition. Raises KafkaError, ValueError."""
         self._require(tp)

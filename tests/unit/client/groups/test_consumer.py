@@ -22,6 +22,7 @@ from minikafka.client import (
     OffsetAndMetadata,
     Record,
 )
+from minikafka.client.groups.membership import Membership
 from minikafka.client.groups.protocol import decode_subscription
 from minikafka.record.batch import build
 from minikafka.wire import versions
@@ -104,6 +105,24 @@ async def test_consumer_begins_at_the_committed_offsets(
             T0: OffsetAndMetadata(4),
             T1: OffsetAndMetadata(3),
         }
+
+
+async def test_consumer_is_not_assigned_before_it_has_its_partitions(
+    cluster: StubGroups, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, bool]] = []
+    joined, synced = Membership.joined, Membership.synced
+
+    def look() -> None:
+        seen.append((consumer.generation, consumer.is_assigned))
+
+    monkeypatch.setattr(Membership, "joined", lambda *words: (joined(*words), look()))
+    monkeypatch.setattr(Membership, "synced", lambda *words: (synced(*words), look()))
+    async with client.group_consumer("g", ["t"], EARLIEST) as consumer:
+        assert not consumer.is_assigned
+        await take(consumer, 1)
+        assert consumer.is_assigned
+        assert seen == [(consumer.generation, False)] * 2
 
 
 async def test_consumer_begins_at_the_end_without_a_committed_offset(
