@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from minikafka.client.waits import Wait
     from minikafka.cluster.local import LocalCluster
 
-FIRST_MS: Final = 500
+FIRST_MS: Final = 400
 """A wait that lasts this long is examined, so that its reason is printed within about 2 s."""
 SURE_MS: Final = 1_500
 """A wait is mentioned after this time even if nothing wrong is found."""
@@ -84,14 +84,22 @@ class ClientWaits:
     def __init__(self, servers: str | None) -> None:
         self.client: Client | None = None
         self._servers = servers
+        self._known = ""
+        """The root causes of the whole cluster, if the last examination found some while its wait ended."""
 
     async def reason(self) -> str:
-        """Return what the oldest call waits for and why; "" if no call has waited for FIRST_MS."""
+        """Return what the oldest call waits for and why; "" if no call has waited for FIRST_MS.
+
+        If the wait ends during the examination, the next wait uses the result at once: a command often waits for one
+        broker several times, first for metadata and then for the leader.
+        """
         wait = self._lasting()
         if wait is None:
             return ""
-        why = await self.causes(wait.tp, wait.error)
-        if self._lasting() is not wait:
+        why = self._known or await self.causes(wait.tp, wait.error)
+        goes_on = self._lasting() is wait
+        self._known = "" if goes_on or wait.tp is not None else why
+        if not goes_on:
             return ""
         if not why and SystemClock().now() - wait.since < SURE_MS:
             return ""
@@ -101,7 +109,8 @@ class ClientWaits:
     def _lasting(self) -> Wait | None:
         waits = getattr(self.client, "waits", None)
         wait: Wait | None = waits.oldest() if waits is not None else None
-        if wait is None or SystemClock().now() - wait.since < FIRST_MS:
+        limit = FIRST_MS // 2 if self._known else FIRST_MS
+        if wait is None or SystemClock().now() - wait.since < limit:
             return None
         return wait
 

@@ -111,6 +111,8 @@ async def test_wait_that_ends_during_its_examination_is_not_mentioned(
 
     monkeypatch.setattr(waits, "causes", causes)
     assert await waits.reason() == ""
+    begin(waits, module.FIRST_MS // 2).about = "the leader of t-0"
+    assert await waits.reason() == "the leader of t-0: ZooKeeper is down"
 
 
 @pytest.mark.parametrize(
