@@ -8,14 +8,15 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from support.few_descriptors import FewDescriptors
+from support.few_descriptors import FewDescriptors, no_descriptor
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 from support.until import until
 
-from minikafka.base.errors import ConfigError, KafkaError
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
+from minikafka.record.batch import build
 
 KEYS = {"log_segment_bytes": 200, "log_index_interval_bytes": 1, "min_insync_replicas": 2}
 
@@ -83,6 +84,40 @@ async def test_first_records_of_a_partition_are_refused_until_descriptors_are_fr
             await client.produce("t", numbered(0))
         assert set(await values(client, "t")) == {b"0000"}
         assert offline(cluster) == 0
+
+
+async def test_missing_descriptor_fails_no_earlier_request_and_frees_descriptors() -> None:
+    async with MemoryCluster(2) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", assignment={0: [0, 1]}))
+        leader = cluster.brokers[0].replicas
+        freed: list[bool] = []
+        leader.on_shortage = lambda: freed.append(True)
+        follower = few_of(cluster)[1]
+        follower.fail_all("/data/t-0")
+        produced = asyncio.ensure_future(client.produce("t", numbered(0)))
+        partition = leader.partitions[TopicPartition("t", 0)]
+        await until(lambda: partition.produce_waiting)
+        leader.purgatory.storage_failed(partition, no_descriptor("/data/t-0/0.index"))
+        leader.purgatory.finish_tick(cluster.clock.now())
+        assert (freed, len(partition.produce_waiting), produced.done()) == ([True], 1, False)
+        follower.heal()
+        await produced
+
+
+async def test_records_without_an_fsync_for_lack_of_a_descriptor_are_refused() -> None:
+    async with MemoryCluster(1) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 1, configs={"flush.messages": "1"}))
+        await client.produce("t", numbered(0))
+        few = few_of(cluster)[0]
+        few.fail_all("/data/t-0")
+        replicas = cluster.brokers[0].replicas
+        batch = build([Record(value=b"0001")])
+        with pytest.raises(KafkaError) as refused:
+            await replicas.append(TopicPartition("t", 0), batch)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        few.heal()
+        await replicas.append(TopicPartition("t", 0), batch)
+        assert (offline(cluster), replicas.partitions[TopicPartition("t", 0)].offline) == (0, False)
 
 
 async def test_follower_without_descriptors_joins_the_isr_once_it_has_some() -> None:
