@@ -19,6 +19,7 @@ from minikafka.cli.pipeline.launch import (
     "--to",
     "directory",
     required=True,
+    type=click.Path(file_okay=False),
     metavar="DIR",
     callback=not_blank,
     help="Directory of the archive, which the next run continues.",

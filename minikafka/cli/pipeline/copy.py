@@ -12,6 +12,7 @@ from minikafka.cli.pipeline.launch import (
     continuous_option,
     launch_options,
     skip_lost_option,
+    usage_errors,
 )
 
 
@@ -84,7 +85,7 @@ def copy(
         raise click.UsageError(
             "--keep-partitions has no effect with --sql: select the column partition"
         )
-    from minikafka.pipeline.copy import CopySettings, run
+    from minikafka.pipeline.copy import CopySettings, definition_of, run
     from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
 
     settings = CopySettings(
@@ -100,6 +101,8 @@ def copy(
         compression=compression,
         trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
     )
+    with usage_errors():
+        definition_of(settings)
     launch.run(
         f"copy to {to}",
         lambda spark, report: run(spark, settings, report),

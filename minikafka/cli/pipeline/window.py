@@ -44,7 +44,13 @@ from minikafka.cli.pipeline.plot import plot_option
     callback=not_blank,
     help="Time field of JSON values, Unix ms or ISO 8601 (default: the record's timestamp).",
 )
-@click.option("--parquet", metavar="DIR", callback=not_blank, help="Write the windows as Parquet.")
+@click.option(
+    "--parquet",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    callback=not_blank,
+    help="Write the windows as Parquet.",
+)
 @click.option(
     "--to",
     metavar="TOPIC",

@@ -106,10 +106,13 @@ def test_error_about_an_unreadable_pipeline_file_says_why(tmp_path, content, mes
         ("ledger --plot a.gif", "must end in .png or .html"),
         ("restore t --from nowhere", "does not exist"),
         ("run nowhere.toml", "does not exist"),
+        ("copy t --to t --checkpoint c -b h:1", "t would be copied to itself"),
+        ("archive t --to {}", "is a file"),
+        ("window t --parquet {}", "is a file"),
     ],
 )
 def test_wrong_option_of_a_pipeline_is_a_usage_error(words, said):
-    ended = CliRunner().invoke(pipeline, words.split())
+    ended = CliRunner().invoke(pipeline, words.format(__file__).split())
     assert (ended.exit_code, said in " ".join(ended.stderr.split())) == (2, True), ended.stderr
 
 
