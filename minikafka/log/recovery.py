@@ -289,21 +289,23 @@ def _recover_from(
     while first < len(segments):
         segment = segments[first]
         position, end_offset = segment.recover(found.on_batch, accept_gaps)
-        is_torn = _cut_torn_end(segment, position, end_offset)
+        is_torn = position < segment.file.size()
         first += 1
         if first < len(segments) and (
             is_torn or not _continues(segments[first], end_offset, accept_gaps)
         ):
             _drop(segments, first)
+        # Last: if a crash left the cut segment before later ones, a compacted log would take the cut for a gap.
+        _cut_torn_end(segment, position, end_offset)
         segment.write_index_files(sealed=first < len(segments))
     return position, end_offset
 
 
-def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> bool:
-    """Truncate the segment at `position`, after its last valid batch; return False if the file ends there."""
+def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> None:
+    """Truncate the segment at `position`, after its last valid batch."""
     size = segment.file.size()
     if position == size:
-        return False
+        return
     logger.warning(
         "%s: removing the last %d bytes, which are not complete, valid batches; the log ends at offset %d",
         segment.path(LOG),
@@ -311,7 +313,6 @@ def _cut_torn_end(segment: Segment, position: int, end_offset: int) -> bool:
         end_offset,
     )
     segment.file.truncate(position)
-    return True
 
 
 def _continues(segment: Segment, end_offset: int, accept_gaps: bool) -> bool:
@@ -354,6 +355,8 @@ def _delete_all(
 
 
 def _drop(segments: list[Segment], first: int) -> None:
+    """Delete the segments from list index `first` on, the last one first, and make the deletions durable."""
+    storage, directory = segments[0].storage, segments[0].directory
     while len(segments) > first:
         segment = segments.pop()
         logger.warning(
@@ -361,6 +364,7 @@ def _drop(segments: list[Segment], first: int) -> None:
             segment.path(LOG),
         )
         segment.delete()
+    storage.sync_directory(directory)
 
 
 def _read_epochs(storage: Storage, directory: str) -> Entries | None:

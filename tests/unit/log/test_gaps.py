@@ -50,6 +50,10 @@ def reopened(log: Log, *, clean: bool, marked: bool = True) -> Log:
     )
 
 
+def reopened_in(storage: MemoryStorage) -> Log:
+    return open_log(storage, first_dirty_offset=0, segment_bytes=2 * SIZE)
+
+
 class TestFollower:
     def test_append_accepts_gaps_in_a_compacted_topic(self, storage: MemoryStorage) -> None:
         log = compacted(storage, *KEPT)
@@ -210,6 +214,20 @@ class TestRecovery:
         assert [segment.base_offset for segment in again.segments] == [
             segment.base_offset for segment in log.segments[:2]
         ]
+
+    def test_kill_at_any_file_operation_of_a_recovery_brings_back_no_later_segment(
+        self, storage: MemoryStorage
+    ) -> None:
+        log = compacted(storage, *KEPT, segment_bytes=2 * SIZE)
+        assert len(log.segments) == 4
+        del storage.files[log.segments[1].path(".log")][-1:]
+        killed: list[MemoryStorage] = []
+        storage.before_change = lambda path: killed.append(storage.clone())
+        reopened_in(storage)
+        storage.before_change = lambda path: None
+        assert len(killed) > 8
+        for left in killed:
+            assert offsets(read_all(reopened_in(left))) == list(KEPT[:3])
 
     def test_recovery_deletes_segments_that_begin_below_the_end_of_the_one_before(
         self, storage: MemoryStorage

@@ -343,6 +343,16 @@ def test_log_restarts_at_a_start_offset_beyond_its_end(storage: MemoryStorage) -
     assert offsets(read_all(log)) == [40]
 
 
+def test_rebuilt_epochs_of_a_log_that_starts_inside_a_batch_begin_at_its_start(
+    storage: MemoryStorage,
+) -> None:
+    log = reopened(storage)
+    produce(log, 8, epoch=3)
+    log.epochs.replace([(1, 5)])
+    log.close()
+    assert reopened(storage, clean=True, log_start_offset=5).epochs.entries == [(3, 5)]
+
+
 def test_a_recovery_point_beyond_the_log_is_clamped_to_its_end(storage: MemoryStorage) -> None:
     three_segments(storage)
     assert reopened(storage, recovery_point=1000).recovery_point == 25
