@@ -12,6 +12,7 @@ from minikafka.cli.consume import consume
 from minikafka.cli.record_format import unescape
 from minikafka.client import Record
 from minikafka.record.batch import build
+from minikafka.wire import versions
 
 
 @pytest.fixture
@@ -70,6 +71,19 @@ def test_consume_option_o_chooses_the_start_and_end_offsets(
     where: list[str], expected: list[str]
 ) -> None:
     assert values(*where) == expected
+
+
+@pytest.mark.parametrize("words", [["evnts"], ["evnts", "--group", "g"], ["events", "-p", "7"]])
+def test_consume_of_an_unknown_topic_or_partition_fails_without_retries(
+    stub: StubCluster, words: list[str]
+) -> None:
+    stub.create("events", [1])
+    done = CliRunner().invoke(consume, [*words, "--bootstrap", "h:1"])
+    assert done.exit_code == 1
+    assert "events-7: no such partition" in str(done.exception) or (
+        getattr(done.exception, "hint", "") == "did you mean events?"
+    )
+    assert len(stub.asked(versions.METADATA)) < 8
 
 
 @pytest.mark.usefixtures("topic")
