@@ -262,12 +262,9 @@ def test_batch_of_the_largest_timestamp_is_found_with_the_whole_offset_index(
     for number in range(60):
         produce(log, 1, size=large, timestamp=FIRST + number if number < 30 else 1)
     log.close()
-    log = open_log(storage)
-    log.roll()
-    log.close()
-    log = open_log(storage, clean=True)
+    closed = segment.Segment(storage, DIRECTORY, 0, 0, log.config.index_interval_bytes)
     sizes = read_bytes(monkeypatch)
-    assert log.segments[0].largest_timestamp() == FIRST + 29
+    assert closed.largest_timestamp() == FIRST + 29
     assert sum(sizes) < 100_000
 
 
