@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FIRST_MS: Final = 400
 """A wait that lasts this long is examined, so that its reason is printed within about 2 s."""
-SURE_MS: Final = 1_500
+SURE_MS: Final = 2_000
 """A wait is mentioned after this time even if nothing wrong is found."""
 WORK_MS: Final = 1_200
 """Work on processes that has lasted this long is examined; starting one broker may take a second."""
