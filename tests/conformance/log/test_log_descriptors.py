@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 from support.few_descriptors import FewDescriptors
-from support.logs import append, batch, offsets, open_log, produce, read_all, replicate
+from support.logs import DIRECTORY, append, batch, offsets, open_log, produce, read_all, replicate
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
@@ -102,11 +102,12 @@ def test_operation_succeeds_later_if_any_one_opening_finds_no_descriptor(
             return
 
 
-def test_batches_go_into_the_full_segment_until_a_descriptor_is_free() -> None:
+@pytest.mark.parametrize("missing", ["/", f"{DIRECTORY}/{4:020d}.timeindex"])
+def test_batches_go_into_the_full_segment_until_a_descriptor_is_free(missing: str) -> None:
     storage = MemoryStorage()
     log = with_records(storage)
     few = FewDescriptors(storage)
-    few.fail_all()
+    few.lacks = lambda path, at: path.startswith(missing) or path.endswith(f"{6:020d}.timeindex")
     produce(log, 2, 2)
     assert few.failed
     assert (len(log.segments), log.written_log_end_offset) == (1, 8)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.few_descriptors import FewDescriptors
+from support.logs import open_log, produce
 from support.memory_storage import MemoryStorage
 
 from minikafka.log.epochs import LeaderEpochs, decode, encode
@@ -154,3 +156,31 @@ def test_epoch_file_of_a_new_log_is_written_by_ensure_file() -> None:
     assert storage.read(PATH) == b"0\n1\n4 0\n"
     cache.sync()
     assert storage.synced == [PATH]
+
+
+@pytest.mark.parametrize("catch_up", ["catch_up", "ensure_file", "sync"])
+def test_change_without_a_free_descriptor_is_written_later(catch_up: str) -> None:
+    storage = MemoryStorage()
+    storage.make_directories("/d")
+    cache = LeaderEpochs(storage, "/d/leader-epoch-checkpoint", [], is_new=True)
+    cache.assign(1, 5)
+    few = FewDescriptors(storage)
+    few.fail_all()
+    cache.assign(2, 9)
+    assert (cache.latest, cache.entries) == (2, [(1, 5), (2, 9)])
+    few.heal()
+    assert decode(storage.read(cache.path)) == [(1, 5)]
+    getattr(cache, catch_up)()
+    assert decode(storage.read(cache.path)) == [(1, 5), (2, 9)]
+
+
+def test_checkpoint_of_a_log_writes_epochs_that_found_no_descriptor() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    produce(log, 2, epoch=1)
+    few = FewDescriptors(storage)
+    few.fail_all()
+    produce(log, 2, epoch=2)
+    few.heal()
+    log.checkpoint_indexes()
+    assert decode(storage.read(log.epochs.path)) == [(1, 0), (2, 2)]

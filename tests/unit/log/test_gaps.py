@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.few_descriptors import no_descriptor
 from support.logs import (
     DIRECTORY,
     TP,
@@ -21,7 +22,7 @@ from support.logs import (
 )
 from support.memory_storage import MemoryStorage
 
-from minikafka.base.errors import CorruptBatch, OffsetGap
+from minikafka.base.errors import CorruptBatch, OffsetGap, StorageFailed
 from minikafka.log.checkpoints import FIRST_DIRTY_OFFSETS
 from minikafka.log.directory import LogDirectory
 from minikafka.log.log import Log
@@ -435,3 +436,17 @@ def test_log_with_gaps_equals_a_list_of_records_after_random_steps(data: st.Data
         found, _, _ = log.read(log.locate(offset), log.written_position, 1)
         following = [kept for kept in model if kept >= offset]
         assert offsets(found) == following[:1]
+
+
+def test_mark_that_is_not_persisted_changes_nothing(storage: MemoryStorage) -> None:
+    log = open_log(storage)
+
+    def refuse() -> None:
+        raise no_descriptor("/d/cleaner-offset-checkpoint")
+
+    log.gaps.on_marked = refuse
+    log.gaps.lost_from = 7
+    with pytest.raises(StorageFailed):
+        log.gaps.mark(3)
+    gaps = log.gaps
+    assert (gaps.first_dirty_offset, gaps.accepted, gaps.lost_from) == (None, False, 7)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.few_descriptors import FewDescriptors
 from support.logs import batch, config, produce, read_all, remove_below
 from support.manual_clock import ManualClock
 from support.memory_storage import MemoryStorage
@@ -516,3 +517,32 @@ async def test_one_fsync_makes_several_renames_durable(storage: MemoryStorage) -
         logs.rename_for_deletion(tp)
     logs.sync_directories()
     assert storage.synced[before:] == ["/d"]
+
+
+async def test_first_dirty_offset_that_is_not_persisted_is_forgotten() -> None:
+    storage = MemoryStorage()
+    logs = await started(storage)
+    log = logs.create(A0, ID, SMALL, is_new=True)
+    few = FewDescriptors(storage)
+    few.fail_all()
+    with pytest.raises(StorageFailed):
+        await logs.mark_clean(log, 0)
+    assert log.gaps.first_dirty_offset is None
+    few.heal()
+    await logs.mark_clean(log, 0)
+    assert log.gaps.first_dirty_offset == 0
+
+
+async def test_deletion_that_found_no_descriptor_is_tried_again() -> None:
+    storage = MemoryStorage()
+    logs = await started(storage)
+    logs.create(A0, ID, SMALL, is_new=True)
+    logs.rename_for_deletion(A0)
+    few = FewDescriptors(storage)
+    few.fail_all()
+    due = logs.clock.now() + SMALL.file_delete_delay_ms
+    with pytest.raises(StorageFailed):
+        await logs.delete_renamed(due)
+    few.heal()
+    await logs.delete_renamed(due)
+    assert not [name for name in storage.names("/d") if name.endswith("-delete")]

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from support.cleaning import carry_out, task, varied_log
+from support.few_descriptors import FewDescriptors
 from support.logs import (
     DIRECTORY,
     TP,
@@ -22,6 +23,7 @@ from support.logs import (
 )
 from support.memory_storage import MemoryStorage
 
+from minikafka.base.errors import StorageFailed
 from minikafka.base.keys import LONG_MAX
 from minikafka.log.checkpoints import FIRST_DIRTY_OFFSETS
 from minikafka.log.directory import LogDirectory
@@ -342,3 +344,20 @@ def test_restarted_log_has_all_its_records_after_an_aborted_segment_replacement(
     replacement.abort()
     remove_copies(log.storage, log.directory)
     assert read_all(opened(log.storage.clone()).logs[TP]) == before
+
+
+def test_segment_replacement_is_tried_again_after_the_copy_found_no_descriptor() -> None:
+    storage = MemoryStorage()
+    directory, replacement = begun(storage)
+    log = directory.logs[TP]
+    before = read_all(log)
+    few = FewDescriptors(storage)
+    few.fail_all(DIRECTORY)
+    with pytest.raises(StorageFailed) as caught:
+        replacement.complete()
+    assert caught.value.lacks_descriptors
+    assert read_all(log) == before
+    few.heal()
+    replacement.complete()
+    assert log.layout_generation
+    produce(log, 1)

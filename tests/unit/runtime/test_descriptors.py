@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Iterator
@@ -76,3 +77,13 @@ def test_other_failures_do_not_count_as_a_missing_descriptor(tmp_path: Path) -> 
     with pytest.raises(StorageFailed) as caught:
         DiskStorage().open(f"{tmp_path}/missing")
     assert not caught.value.lacks_descriptors
+
+
+@pytest.mark.parametrize(
+    ("number", "lacks"),
+    [(errno.EMFILE, True), (errno.ENFILE, True), (errno.EIO, False), (errno.ENOSPC, False)],
+)
+def test_only_missing_descriptors_are_no_disk_failure(number: int, lacks: bool) -> None:
+    failure = StorageFailed("/d/x", OSError(number, os.strerror(number)))
+    assert failure.lacks_descriptors is lacks
+    assert not failure.for_good("in the middle").lacks_descriptors
