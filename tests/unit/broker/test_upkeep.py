@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from support.few_descriptors import FewDescriptors
 from support.logs import produce as produce_to
 from support.loop_clock import LoopClock
 from support.memory_cluster import LOG_DIR, InlineExecutor, MemoryCluster
@@ -345,3 +346,18 @@ async def test_retention_pass_yields_to_the_event_loop_after_a_few_segments() ->
     assert upkeep.deleted_segments == 300
     plans, removals = 3 * (100 // SEGMENTS_MAX + 1), 3 * (100 // 16 + 1)
     assert clock.pauses >= plans + removals
+
+
+def test_retention_without_a_free_descriptor_waits_for_its_next_check() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user, 1)
+        few = FewDescriptors(cluster.storages[0])
+        few.lacks = lambda path, at: path.startswith(DIRECTORY) and few.failed < 1_000
+        await cluster.clock.sleep(10 * MINUTE + 5 * SECOND)
+        assert 3 < few.failed < 20
+        assert starts(cluster) == [0]
+        few.heal()
+        await cluster.clock.sleep(2 * SECOND)
+        assert starts(cluster) == [1]
+
+    run(scenario, log_retention_ms=10 * MINUTE)
