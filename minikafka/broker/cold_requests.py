@@ -17,8 +17,10 @@ from inspect import isawaitable
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import KafkaError, ProtocolViolation
+from minikafka.base.keys import INT_MAX
 from minikafka.base.ports import Buffer, Tasks
 from minikafka.broker.cold_turns import TURN_MS, ColdTurns, take_steps
+from minikafka.broker.frame_room import FrameRoom
 from minikafka.broker.services import (
     LATER,
     ClientConnection,
@@ -40,6 +42,9 @@ WAITING_MAX: Final = 64
 """When more cold requests of a connection wait, reading and parsing stop until at most half this number wait."""
 LARGE_BYTES: Final = 16 << 10
 """Requests of at least this many bytes are decoded in steps, and handled one at a time (`OneAtATime`)."""
+LARGE_RESPONSE: Final = 1 << 20
+"""When a response has this many bytes, it is encoded further only if no other such response of the broker is being
+encoded or sent. A client can ask for a large response on many connections, and receive none."""
 WAITING_BYTES_MAX: Final = 256 << 10
 """When the waiting cold requests of a connection have more bytes than this, reading and parsing stop until they
 have at most half of it."""
@@ -61,14 +66,16 @@ class ColdRequest(NamedTuple):
 class ColdRequests:
     """The cold requests (any API but Produce and Fetch) of one connection, in order of arrival.
 
-    `unsupported(correlation)` encodes the response to an ApiVersions request of an unknown version.
-    A slot is the place of one response in the response queue. `is_received(slot)` returns True if this response
-    was sent and received by the client. If it returns False, the connection later calls `proceed` whenever a response
-    was sent or received. `close()` closes the connection. `begun()` is called when a waiting request that has its own
-    receive buffer is about to be handled.
+    `unsupported(correlation)` encodes the response to an ApiVersions request of an unknown version. A slot is the
+    place of one response in the response queue. `is_received(slot)` returns True if this response was sent and
+    received by the client. If it returns False, the connection later calls `proceed` whenever a response was sent
+    or received. `unsent()` returns the number of bytes that the client has not received. `close()` closes the
+    connection; `abort(reason)` closes it without sending the unsent bytes. `begun()` is called when a waiting
+    request that has its own receive buffer is about to be handled.
     """
 
     __slots__ = (
+        "_abort",
         "_answers",
         "_begun",
         "_bytes",
@@ -80,12 +87,16 @@ class ColdRequests:
         "_is_awaited",
         "_is_queued",
         "_is_received",
+        "_needs_room",
+        "_room",
         "_sending",
+        "_sent_bytes",
         "_services",
         "_steps",
         "_tasks",
         "_then",
         "_turns",
+        "_unsent",
         "_unsupported",
         "_waiting",
         "is_full",
@@ -104,9 +115,19 @@ class ColdRequests:
         is_received: Callable[[Slot], bool],
         close: Callable[[], None],
         begun: Callable[[], None],
+        room: FrameRoom,
+        unsent: Callable[[], int],
+        abort: Callable[[str], None],
     ) -> None:
         self._services = services
         self._begun = begun
+        self._room = room
+        self._unsent = unsent
+        self._abort = abort
+        self._needs_room = False
+        """True while the response waits for memory, or has memory that is reserved for large responses."""
+        self._sent_bytes = 0
+        """Size of the last response, 0 while it is not encoded."""
         self._handlers = handlers
         self._unsupported = unsupported
         self._connection = connection
@@ -118,7 +139,7 @@ class ColdRequests:
         self._waiting: deque[ColdRequest] = deque()
         self._bytes = 0
         self._current: ColdRequest | None = None
-        self._steps: Generator[None, None, Any] | None = None
+        self._steps: Generator[Any, None, Any] | None = None
         """The remaining steps of the current request; None if there are none."""
         self._then: Callable[[ColdRequest, Any], None] = self._finish
         """Called after the last step with the result of `_steps`, which is a decoded request or a response."""
@@ -154,6 +175,8 @@ class ColdRequests:
         """
         if self._is_queued or self._closed:
             return
+        if self._needs_room and not self._has_room():
+            return
         if self._steps is None and (
             self._current is not None or not self._waiting or not self._is_received(self._sending)
         ):
@@ -163,6 +186,26 @@ class ColdRequests:
             self._turns.large.ask(self)
         else:
             self._turns.ask(self)
+
+    def _has_room(self) -> bool:
+        """Return False while the response waits for memory. Release the memory of a response that was received."""
+        if self._steps is not None:
+            return self._room.reserve(self, LARGE_RESPONSE)
+        if self._current is None and self._is_received(self._sending):
+            self._release_room()
+        return True
+
+    def _release_room(self) -> None:
+        self._needs_room = False
+        self._room.release(self)
+
+    def room_given(self) -> None:
+        """Continue to encode the large response."""
+        self.proceed()
+
+    def received(self) -> int | None:
+        """Return how many bytes of the large response the client has received; None while it is encoded."""
+        return max(self._sent_bytes - self._unsent(), 0) if self._sent_bytes else None
 
     def work(self) -> None:
         """Begin to handle the next request, or continue the current request for about `TURN_MS`."""
@@ -185,6 +228,9 @@ class ColdRequests:
 
     def give_up(self, reason: object) -> None:
         """Log the reason and close the connection."""
+        if self._sent_bytes and self._needs_room:
+            self._abort("it receives a large response too slowly while others wait")
+            return
         logger.info("closing connection from %s: %s", self._connection.peer, reason)
         self.close()
         self._close()
@@ -193,6 +239,7 @@ class ColdRequests:
         """Drop the waiting requests and ignore later responses, because the connection has ended."""
         self._closed = True
         self._turns.large.end(self)
+        self._release_room()
         self._current = self._steps = None
         self._waiting.clear()
         self._bytes = 0
@@ -211,6 +258,7 @@ class ColdRequests:
             self._respond(request, self._unsupported(request.correlation))
             return
         self._current = request
+        self._sent_bytes = 0
         if len(request.body) < LARGE_BYTES:
             self._handle(request, decode_request(api, version, request.body))
         else:
@@ -219,7 +267,7 @@ class ColdRequests:
             self._work_on(request)
 
     def _begin_steps(
-        self, steps: Generator[None, None, Any], then: Callable[[ColdRequest, Any], None]
+        self, steps: Generator[Any, None, Any], then: Callable[[ColdRequest, Any], None]
     ) -> None:
         self._steps, self._then = steps, then
 
@@ -268,7 +316,9 @@ class ColdRequests:
         assert steps is not None
         with _ClosingOnFailure(request, self._close_after):
             try:
-                take_steps(steps, clock, clock.now() + TURN_MS)
+                size_max = INT_MAX if self._needs_room else LARGE_RESPONSE
+                if take_steps(steps, clock, clock.now() + TURN_MS, size_max):
+                    self._needs_room = True
             except StopIteration as done:
                 self._steps = None
                 self._then(request, done.value)
@@ -288,6 +338,9 @@ class ColdRequests:
         self._current = None
         self._sending = request.slot
         request.slot.answer = (frame,)
+        if self._needs_room:
+            self._sent_bytes = len(frame)
+            self._is_received(request.slot)  # so that `proceed` is called when it was received
         self._answers.purgatory.ready[self._answers] = None
 
     def _count(self, added_bytes: int) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from typing import Any, Final, Protocol
 
+from minikafka.base.keys import INT_MAX
 from minikafka.base.ports import Clock, Timer
 from minikafka.replication.purgatory import Purgatory
 
@@ -32,14 +33,18 @@ _HEAD_START: Final = 100
 """Priority of a connection after a long pause, in units of `Worker.used`: enough for the first few requests."""
 
 
-def take_steps(steps: Generator[None, None, Any], clock: Clock, until: int) -> None:
-    """Take one step, then further steps until the time `until` (monotonic ms).
+def take_steps(
+    steps: Generator[Any, None, Any], clock: Clock, until: int, size_max: int = INT_MAX
+) -> bool:
+    """Take one step, then further steps until the time `until` (monotonic ms), or until one yields a larger size.
 
-    Raises StopIteration after the last step.
+    Return True if a step has yielded a size above `size_max`. Raises StopIteration after the last step.
     """
-    next(steps)
-    while clock.now() < until:
-        next(steps)
+    while True:
+        if (next(steps) or 0) > size_max:
+            return True
+        if clock.now() >= until:
+            return False
 
 
 class Worker(Protocol):

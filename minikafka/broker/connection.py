@@ -119,6 +119,9 @@ class Connection(FramedStream):
             self._is_received,
             self._close,
             self._begun,
+            rooms.responses,
+            self._unsent,
+            self.give_up,
         )
         self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
         self.paused = False
@@ -262,6 +265,10 @@ class Connection(FramedStream):
             return True
         self.is_waiting = True
         return False
+
+    def _unsent(self) -> int:
+        """Return the number of bytes in the socket's queue, at least 1 while the outbox has bytes too."""
+        return self.link.queued_bytes() + bool(self.outbox.slices)
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
         """Handle complete requests; return the position of the first request that was not handled."""

@@ -118,6 +118,8 @@ class FrameRooms(NamedTuple):
     large_produce: FrameRoom
     fetch: FrameRoom
     others: FrameRoom
+    responses: FrameRoom
+    """The budget for large responses to cold requests: there is one at a time."""
 
 
 SMALL_MAX: Final = 1 << 20
@@ -127,5 +129,9 @@ SMALL_MAX: Final = 1 << 20
 def frame_rooms() -> FrameRooms:
     """Return the memory budgets for one broker, with nothing reserved."""
     return FrameRooms(
-        FrameRoom(64 << 20), FrameRoom(32 << 20), FrameRoom(32 << 20), FrameRoom(32 << 20)
+        FrameRoom(64 << 20),
+        FrameRoom(32 << 20),
+        FrameRoom(32 << 20),
+        FrameRoom(32 << 20),
+        FrameRoom(1),
     )

@@ -88,7 +88,7 @@ class Later(Enum):
 
 LATER: Final = Later.LATER
 """Result of a handler that does not return the response, but calls `RequestContext.answer(response)` later."""
-Steps: TypeAlias = Generator[None, None, Entity | bytes | Literal[Later.LATER]]
+Steps: TypeAlias = Generator[Any, None, Entity | bytes | Literal[Later.LATER]]
 """A generator that does a request's work in steps of less than 1 ms, and returns the response or LATER. It
 yields after each step, so that the broker can handle other connections in between."""
 

@@ -65,7 +65,7 @@ Read: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
 Pack: TypeAlias = Callable[[Any], bytes]
 Row: TypeAlias = Mapping[str, Any]
 Decoding: TypeAlias = Generator[None, None, Entity]
-Encoding: TypeAlias = Generator[None, None, None]
+Encoding: TypeAlias = Generator[Any, None, None]
 
 
 def decode_request_in_steps(api: int, version: int, view: Buffer) -> Decoding:
@@ -172,9 +172,10 @@ def by_topic_in_steps(
     return by_topic
 
 
-def response_in_steps(api: int, version: int, **values: Any) -> Generator[None, None, bytes]:
+def response_in_steps(api: int, version: int, **values: Any) -> Generator[Any, None, bytes]:
     """Encode a response, as a generator that yields between steps and returns the bytes.
 
+    It yields the size of an array that is being encoded, which is at most the size of the response.
     `values`: the fields as plain values, as for `codec.response`. Arrays of entities may be any iterables, which
     are read while the response is encoded. Raises TypeError for a field that no version has.
     """
@@ -202,7 +203,7 @@ def _encode_long_rows(api: int, element: Any, rows: Iterable[Row], out: bytearra
     count = 0
     for count, row in enumerate(rows, 1):  # noqa: B007
         yield from _encode(api, element, row, inside)
-        yield
+        yield len(inside)
     out += _length(element, count)
     out += inside
 
@@ -219,7 +220,7 @@ def _encode_rows(api: int, element: Any, rows: Iterable[Row], out: bytearray) ->
         inside += tags
         if not count % STEP_ROWS or len(inside) - stepped > STEP_BYTES:
             stepped = len(inside)
-            yield
+            yield stepped
     out += _length(element, count)
     out += inside
 

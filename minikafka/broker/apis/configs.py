@@ -77,12 +77,14 @@ def _described(
     services: Services, request: Entity, version: int, configs: Mapping[str, TopicConfig]
 ) -> Steps:
     results: dict[tuple[int, str], bytes] = {}
+    size = 0
     for item in request.resources:
         resource = item.resource_type, item.resource_name
         if resource not in results:
             result = _result(services, request, item, configs)
             results[resource] = encode_element(DESCRIBE_CONFIGS, version, "results", result)
-        yield
+            size += len(results[resource])
+        yield size
     return with_elements(DESCRIBE_CONFIGS, version, list(results.values()))
 
 

@@ -16,14 +16,14 @@ from support.silent_client import Silent
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
-from minikafka.broker import listener
+from minikafka.broker import cold_requests, listener
 from minikafka.broker.cold_turns import TURN_MS
 from minikafka.broker.connection import ENTRIES_MAX
 from minikafka.broker.consumer_fetch import ROWS_MAX
 from minikafka.broker.outbox import PIECE_MAX
 from minikafka.client import NewTopic, Record
 from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.versions import DELETE_TOPICS, FETCH, METADATA, PRODUCE
+from minikafka.wire.versions import DELETE_TOPICS, DESCRIBE_CONFIGS, FETCH, METADATA, PRODUCE
 
 
 async def test_exception_in_a_handler_closes_only_the_connection_of_that_client(
@@ -329,6 +329,43 @@ async def test_connection_holds_few_responses_that_wait_behind_a_long_fetch() ->
             await other.produce("t", [Record(value=bytes(40_000))], partition=0)
         await until(lambda: len(client.responses()) == 501)
         assert served.answers.rows == 0
+
+
+async def test_broker_holds_one_large_response_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that does not receive its large response is disconnected while others wait."""
+    monkeypatch.setattr(cold_requests, "LARGE_RESPONSE", 20_000)
+    monkeypatch.setattr(listener, "_ROOM_SWEEPS", 1)
+    names = [f"t{number}" for number in range(150)]
+    resources = [
+        {"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in names
+    ]
+    body = request(
+        DESCRIBE_CONFIGS, 4, resources=resources, include_synonyms=True, include_documentation=True
+    )
+    frame = encode_request(DESCRIBE_CONFIGS, 4, 1, "silent", body)
+    async with MemoryCluster(1) as cluster, cluster.client() as other:
+        await other.create_topics(*(NewTopic(name, 1, 1) for name in names))
+        silent = [await join(cluster) for _ in range(4)]
+        served = [one.link.other._handler for one in silent]
+        reader = await join(cluster)
+        reader.link.resume_reading()
+        for one in (*silent, reader):
+            one.link.send([frame])
+        most = 0
+
+        def is_answered() -> bool:
+            nonlocal most
+            most = max(most, sum(one.link.queued_bytes() > 0 for one in served))
+            return bool(reader.responses())
+
+        await until(is_answered)
+        (answer,) = reader.responses()
+        assert len(answer) > 500_000
+        assert most == 1
+        for one in silent:
+            one.link.abort()
+        room = cluster.brokers[0].listener._rooms.responses
+        await until(lambda: not room._held)
 
 
 async def test_paused_connection_ends_when_its_client_disconnects(
