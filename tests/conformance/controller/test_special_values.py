@@ -32,6 +32,8 @@ NEEDS = {
 """For each setting that is valid only together with another setting, as in Kafka: that other setting."""
 NOT_STARTING = [("log.cleaner.threads", INT_MAX), ("log.cleaner.dedupe.buffer.size", -1)]
 """Settings with which neither minikafka nor Kafka starts: the buffer is too small for the cleaner threads."""
+NOT_SERVING = [("max.connections", 0)]
+"""Settings with which brokers start, but accept no connection of a client or of another broker."""
 ENDLESS = ("controlled.shutdown.max.retries", INT_MAX)
 """With this setting the last broker retries controlled shutdown forever, as in Kafka, so the test does not stop it."""
 
@@ -44,7 +46,7 @@ def values(keys: dict[str, Key]) -> list[tuple[str, float]]:
             lowest = -1 if key.low is None else key.low
             highest = HIGHEST[key.kind] if key.high is None else key.high
             found += [(name, lowest), (name, highest)]
-    return [row for row in found if row not in NOT_STARTING]
+    return [row for row in found if row not in NOT_STARTING + NOT_SERVING]
 
 
 async def produce_and_read(client: Client, refusal: ErrorCode | None) -> None:
