@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark.client_settings import warn_of_ignored
 from minikafka.spark.errors import one_line_errors
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import WriteOptions
@@ -62,7 +63,9 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
     def schema(self) -> StructType:
         """Return the columns. Raises `ConfigError` for invalid options, so that `load()` reports them."""
         with one_line_errors():
-            return SCHEMA_WITH_HEADERS if parse(self.options).include_headers else SCHEMA
+            options = parse(self.options)
+        warn_of_ignored("source", options.ignored)
+        return _columns(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader. Raises `ConfigError` for invalid options, or if the user sets another schema."""
@@ -91,11 +94,21 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
     def _write_options(self, schema: StructType) -> WriteOptions:
         options = sink_options.parse(self.options)
         check_schema(schema, options.topic)
+        warn_of_ignored("sink", options.ignored)
         return options
 
     def _options(self, schema: StructType, mode: Mode) -> ReadOptions:
         with one_line_errors():
             options = parse(self.options, mode)
-            if schema.simpleString() != self.schema().simpleString():
+            if schema.simpleString() != _columns(options).simpleString():
                 raise ConfigError("the minikafka source has a fixed schema: remove schema(…)")
-            return options
+        told = parse(self.options).ignored
+        """`schema` has warned of these options."""
+        warn_of_ignored(
+            "source", {name: text for name, text in options.ignored.items() if name not in told}
+        )
+        return options
+
+
+def _columns(options: ReadOptions) -> StructType:
+    return SCHEMA_WITH_HEADERS if options.include_headers else SCHEMA

@@ -1,16 +1,17 @@
 """Parsing of Spark's option map: names in upper or lower case, default values, and errors that name the option.
 
-Invariant: an option that is not in the table of options raises `ConfigError`. So no option is silently
-ignored.
+Invariant: an option that is in no table of options raises `ConfigError`, and an option without an effect is in
+`OptionMap.ignored` with what happens instead. So no option is silently ignored.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark import client_settings
 
 Address: TypeAlias = tuple[str, int]
 
@@ -18,6 +19,15 @@ SERVERS: Final = "kafka.bootstrap.servers"
 _BOOLEANS: Final = {"true": True, "false": False}
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+"""Lower-case names of options that Spark itself uses but also passes to data sources."""
+_PROVIDER: Final = "provider"
+"""The property of a table from which `CREATE TABLE … USING` takes the data source."""
+_OPTION_OF_TABLE: Final = "option."
+"""The prefix that Spark adds to the user's options among the properties of a table."""
+_PATH: Final = "the options name the topics"
+_PATHS: Final = {"path": _PATH, "paths": _PATH}
+"""The argument of `load`, `save` and `start`, which Spark's Kafka connector ignores too."""
 
 
 class OptionMap:
@@ -28,18 +38,37 @@ class OptionMap:
         given: Mapping[str, str],
         defaults: Mapping[str, str | None],
         refused: Mapping[str, str],
+        ignored: Mapping[str, str],
     ) -> None:
         """Check the names of the user's options. Raises `ConfigError` for an unknown or refused name.
 
         `refused`: lower-case names of options that only Spark's Kafka connector has, each with the reason why
-        this data source does not support the option.
+        this data source does not support the option. `ignored`: options that have no effect here, each with
+        what happens instead.
         """
-        lowered = {name.lower(): value for name, value in given.items()}
-        names = {name.lower(): name for name in defaults}
-        for name in lowered.keys() - names.keys():
-            raise ConfigError(_unknown(name, names, refused))
-        self._given = {names[name] for name in lowered}
+        lowered = _of_the_user(given)
+        if not lowered:
+            raise ConfigError(_NOTHING_GIVEN)
+        names = {name.lower(): name for name in (*_PATHS, *ignored, *defaults)}
+        effects = {**ignored, **_PATHS}
+        self.ignored: dict[str, str] = {}
+        self._given = set[str]()
+        for name, value in lowered.items():
+            known = names.get(name, name)
+            if client_settings.is_plaintext(name, value):
+                self.ignored[name] = client_settings.UNPROTECTED
+            elif name in refused or known not in (*effects, *defaults):
+                raise ConfigError(_unknown(name, defaults, names, refused))
+            elif known in defaults:
+                self._given.add(known)
+            else:
+                self.ignored[known] = effects[known]
         self._text = {name: lowered.get(name.lower(), text) for name, text in defaults.items()}
+
+    def ignore(self, name: str, instead: str) -> None:
+        """Note that an option has no effect in this read or write, if the user gave it."""
+        if name in self._given:
+            self.ignored[name] = instead
 
     def given(self, name: str) -> bool:
         """True if the user gave the option."""
@@ -92,15 +121,40 @@ class OptionMap:
         return tuple(found)
 
 
+_NOTHING_GIVEN: Final = (
+    f"option {SERVERS} must be given. Spark does not pass the options of CREATE TABLE to queries of the table:"
+    f" use CREATE TEMPORARY VIEW, or name the options after the table, as in t WITH ('{SERVERS}' = '…')"
+)
+
+
+def _of_the_user(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that the user gave, by lower-case name, without those that Spark adds.
+
+    For CREATE TABLE, Spark passes all properties of the table, such as its owner and its comment. Among these,
+    the options of the user are those with the prefix `option.`.
+    """
+    lowered = {name.lower(): value for name, value in given.items()}
+    if _PROVIDER in lowered:
+        start = len(_OPTION_OF_TABLE)
+        lowered = {
+            name[start:]: value
+            for name, value in lowered.items()
+            if name.startswith(_OPTION_OF_TABLE)
+        }
+    return {name: value for name, value in lowered.items() if name not in _OF_SPARK}
+
+
 def _positive(name: str, value: str, most: int) -> int:
     if not (value.isascii() and value.isdecimal()) or not 0 < int(value) <= most:
         raise ConfigError(f"option {name} must be a whole number from 1 to {most}, not {value!r}")
     return int(value)
 
 
-def _unknown(name: str, names: Mapping[str, str], refused: Mapping[str, str]) -> str:
-    if name in refused:
-        return f"option {name} of Spark's Kafka connector is not supported: {refused[name]}"
+def _unknown(
+    name: str, supported: Iterable[str], names: Mapping[str, str], refused: Mapping[str, str]
+) -> str:
+    if reason := refused.get(name) or client_settings.unprotected(name):
+        return f"option {name} of Spark's Kafka connector is not supported: {reason}"
     if near := difflib.get_close_matches(name, names, n=1):
         return f"unknown option {name}: did you mean {names[near[0]]}?"
-    return f"unknown option {name}: supported options are {', '.join(names.values())}"
+    return f"unknown option {name}: supported options are {', '.join(supported)}"

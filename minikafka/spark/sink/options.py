@@ -1,7 +1,7 @@
 """The options of a write, named as in Spark's own Kafka sink and Kafka's producer.
 
-Invariant: every accepted option has an effect. This sink always writes with acks=all and idempotence, so the
-options kafka.acks and kafka.enable.idempotence accept no other values.
+Invariant: every accepted option has an effect or is in `WriteOptions.ignored`. This sink always writes with
+acks=all and idempotence, so the options kafka.acks and kafka.enable.idempotence accept no other values.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from minikafka.spark.client_settings import IGNORED_BY_WRITES, PREFIX
 from minikafka.spark.option_map import SERVERS, Address, OptionMap
 from minikafka.spark.records.deflate import CODECS
+from minikafka.spark.source import options as source_options
 
 TOPIC: Final = "topic"
 ORIGIN: Final = "originHeader"
@@ -25,23 +27,30 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "kafka.client.id": "minikafka-spark",
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
+    "kafka.partitioner.ignore.keys": "false",
     "kafka.request.timeout.ms": "30000",
     "kafka.delivery.timeout.ms": "120000",
 }
 """Every option and its default value. None: the option is required, or has no default."""
 
-_OF_SPARK: Final = frozenset({"checkpointlocation"})
-"""Lower-case names of options that Spark itself uses but also passes to the sink."""
-_COLUMN: Final = "a column named headers is written if there is one; remove the option"
 _REFUSED: Final = {
-    "includeheaders": _COLUMN,
     "kafka.transactional.id": "this sink writes without transactions",
     "kafka.key.serializer": "keys are binary or string columns",
     "kafka.value.serializer": "values are binary or string columns",
     "kafka.partitioner.class": "a column named partition sets the partition of each row; remove the option",
     "kafka.interceptor.classes": "there is no Java producer; remove it",
-    "subscribe": "it is an option of the source; use topic",
 }
+_OF_SOURCE: Final = "it is an option of the source"
+_IGNORED: Final = (
+    dict.fromkeys(
+        (name for name in source_options.DEFAULTS if not name.startswith(PREFIX)), _OF_SOURCE
+    )
+    | {"includeHeaders": "a column named headers is written if there is one"}
+    | dict.fromkeys(
+        ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"), _OF_SOURCE
+    )
+    | IGNORED_BY_WRITES
+)
 
 
 @dataclass(frozen=True)
@@ -60,14 +69,16 @@ class WriteOptions:
     request_timeout_ms: int
     delivery_timeout_ms: int
     """Maximum time to wait for the next acknowledged batch."""
+    ignored: Mapping[str, str]
+    """The options that have no effect in this write, each with what happens instead."""
 
 
 def parse(given: Mapping[str, str]) -> WriteOptions:
     """Return the options of a write from Spark's option map. Raises `ConfigError`."""
-    own = {name: text for name, text in given.items() if name.lower() not in _OF_SPARK}
-    options = OptionMap(own, DEFAULTS, _REFUSED)
+    options = OptionMap(given, DEFAULTS, _REFUSED, _IGNORED)
     options.choice("kafka.acks", "all", "-1")
     options.choice("kafka.enable.idempotence", "true")
+    options.choice("kafka.partitioner.ignore.keys", "false")
     return WriteOptions(
         servers=options.servers(),
         topic=options.optional(TOPIC),
@@ -77,4 +88,5 @@ def parse(given: Mapping[str, str]) -> WriteOptions:
         client_id=options.text("kafka.client.id"),
         request_timeout_ms=options.positive("kafka.request.timeout.ms"),
         delivery_timeout_ms=options.positive("kafka.delivery.timeout.ms"),
+        ignored=options.ignored,
     )

@@ -1,7 +1,7 @@
 """The options of a read, with the names and rules of Spark's own Kafka source.
 
-Invariant: the values of a `ReadOptions` do not contradict each other, and every accepted option has an effect.
-An unknown or unsupported option raises a `ConfigError` that says what to do.
+Invariant: the values of a `ReadOptions` do not contradict each other, and every accepted option has an effect
+or is in `ReadOptions.ignored`. An unknown or unsupported option raises a `ConfigError` that says what to do.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark.client_settings import IGNORED_BY_READS
 from minikafka.spark.option_map import SERVERS, Address, OptionMap
 from minikafka.spark.source import bounds, subscription
 from minikafka.spark.source.bounds import Bound
@@ -48,19 +49,21 @@ Kafka's consumer waits 30 s for a response. The default here is 10 s, which is l
 a new leader.
 """
 
-_NO_GROUP: Final = "this source belongs to no consumer group; remove it"
-_RETRIES: Final = "use kafka.default.api.timeout.ms, the time limit of offset requests"
 _REFUSED: Final = {
-    "groupidprefix": _NO_GROUP,
-    "kafka.group.id": _NO_GROUP,
-    "fetchoffset.numretries": _RETRIES,
-    "fetchoffset.retryintervalms": _RETRIES,
     "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.enable.auto.commit": "the checkpoint keeps the offsets; remove it",
     "kafka.key.deserializer": "keys are binary; decode them in the query",
     "kafka.value.deserializer": "values are binary; decode them in the query",
     "kafka.interceptor.classes": "there is no Java consumer; remove it",
-    "topic": "it is an option of the sink; use subscribe",
+}
+"""The connector refuses these options too."""
+_RETRIES: Final = "requests for offsets are repeated until kafka.default.api.timeout.ms has passed"
+_IGNORED: Final = IGNORED_BY_READS | {
+    "groupIdPrefix": "this data source belongs to no consumer group",
+    "fetchOffset.numRetries": _RETRIES,
+    "fetchOffset.retryIntervalMs": _RETRIES,
+    "topic": "it is an option of the sink",
+    "originHeader": "it is an option of the sink",
 }
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _UNITS_MS: Final = {
@@ -109,6 +112,8 @@ class ReadOptions:
     """Maximum time for which a task waits for the next record."""
     fetch_bytes: int
     check_crcs: bool
+    ignored: Mapping[str, str]
+    """The options that have no effect in this read, each with what happens instead."""
 
 
 def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
@@ -117,7 +122,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
     `mode`: batch or stream. None when Spark asks for the columns, because Spark chooses the mode later. Rules
     that differ between batches and streams are then not checked.
     """
-    options = OptionMap(given, DEFAULTS, _REFUSED)
+    options = OptionMap(given, DEFAULTS, _REFUSED, _IGNORED)
     if mode is not None:
         _check_mode(options, mode)
     selected = subscription.parse(options)
@@ -155,6 +160,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
         poll_timeout_ms=options.positive("kafkaConsumer.pollTimeoutMs"),
         fetch_bytes=options.positive("kafka.max.partition.fetch.bytes"),
         check_crcs=options.boolean("kafka.check.crcs"),
+        ignored=options.ignored,
     )
     if found.max_offsets and found.min_offsets and found.min_offsets > found.max_offsets:
         raise ConfigError(
@@ -164,12 +170,15 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
 
 
 def _check_mode(options: OptionMap, mode: Mode) -> None:
-    others = _STREAM_ONLY if mode is Mode.BATCH else bounds.ENDING
-    for name in others:
+    if mode is Mode.BATCH:
+        for name in _STREAM_ONLY:
+            options.ignore(name, "a batch read has no micro-batches")
+        return
+    for name in bounds.ENDING:
         if options.given(name):
             raise ConfigError(f"option {name} has no effect on a {mode.value}: remove it")
-    if options.given("maxTriggerDelay") and not options.given("minOffsetsPerTrigger"):
-        raise ConfigError("option maxTriggerDelay has no effect without minOffsetsPerTrigger")
+    if not options.given("minOffsetsPerTrigger"):
+        options.ignore("maxTriggerDelay", "without minOffsetsPerTrigger, no micro-batch waits")
 
 
 def _isolation(options: OptionMap) -> Isolation:

@@ -12,6 +12,7 @@ from support.encoders import CODECS, Sample, altered, by_aiokafka
 from support.fetch_brokers import FetchBrokers
 
 from minikafka.base.errors import ConfigError, CorruptBatch
+from minikafka.spark import client_settings
 from minikafka.spark import datasource as source
 from minikafka.spark.datasource import MinikafkaDataSource
 from minikafka.spark.records import decode
@@ -67,6 +68,23 @@ def test_schema_given_by_the_user_is_refused():
                 ]
             )
         )
+
+
+def test_ignored_options_are_told_in_one_warning(caplog, monkeypatch):
+    monkeypatch.setattr(client_settings, "_logged", set())
+    least = {"kafka.bootstrap.servers": "one:1", "topic": "t"}
+    given = {"kafka.max.poll.records": "5", "kafka.linger.ms": "1", "maxOffsetsPerTrigger": "2"}
+    made = MinikafkaDataSource(CaseInsensitiveDict(least | given | {"subscribe": "t"}))
+    made.schema()
+    made.streamReader(source.SCHEMA)
+    (told,) = caplog.messages
+    assert "kafka.linger.ms (it is a setting of writes); kafka.max.poll.records (a task" in told
+    made.reader(source.SCHEMA)
+    assert "maxOffsetsPerTrigger (a batch read has no micro-batches)" in caplog.messages[1]
+    made.writer(source.SCHEMA, False)
+    made.streamWriter(source.SCHEMA, False)
+    assert "The minikafka sink ignores" in caplog.messages[2]
+    assert len(caplog.messages) == 3
 
 
 def test_reader_and_partitions_can_be_pickled(brokers, reader):

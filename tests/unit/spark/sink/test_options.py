@@ -31,10 +31,32 @@ def test_sink_accepts_acks_minus_1_and_enabled_idempotence():
         ({"kafka.enable.idempotence": "false"}, "must be true"),
         ({"kafka.compression.type": "brotli"}, "none or gzip or snappy or lz4 or zstd"),
         ({"kafka.transactional.id": "t"}, "without transactions"),
-        ({"subscribe": "t"}, "use topic"),
+        ({"kafka.acks": "0", "kafka.linger.ms": "5"}, "kafka.acks must be all or -1"),
+        ({"kafka.partitioner.ignore.keys": "true"}, "must be false"),
+        ({"kafka.interceptor.classes": "a.B"}, "no Java producer"),
         ({"topics": "t"}, "did you mean topic"),
     ],
 )
-def test_options_without_an_effect_are_refused(given, message):
+def test_options_that_promise_something_else_are_refused(given, message):
     with pytest.raises(ConfigError, match=message):
         parse(LEAST | given)
+
+
+def test_settings_of_the_java_producer_are_ignored_with_what_happens_instead():
+    given = {
+        "kafka.linger.ms": "5",
+        "kafka.RETRIES": "3",
+        "kafka.max.request.size": "9",
+        "kafka.max.poll.records": "1",
+    }
+    assert parse(LEAST | given).ignored == {
+        "kafka.linger.ms": "a task sends whenever it has collected 8 MiB of rows, and at its end",
+        "kafka.retries": "a batch is sent again until kafka.delivery.timeout.ms has passed",
+        "kafka.max.request.size": "kafka.batch.size and the topic's max.message.bytes limit a batch",
+        "kafka.max.poll.records": "it is a setting of reads",
+    }
+
+
+def test_options_of_the_source_are_ignored_by_the_sink():
+    given = {"subscribe": "t", "startingOffsets": "earliest", "includeheaders": "true"}
+    assert [*parse(LEAST | given).ignored] == ["subscribe", "startingOffsets", "includeHeaders"]

@@ -57,12 +57,16 @@ REFUSED = {
     "a server with a strange port": ({"kafka.bootstrap.servers": "one:99999"}, "host:port"),
     "a misspelt name": ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
     "a name like nothing": ({"zzz": "1"}, "unknown option zzz"),
-    "a consumer group": ({"kafka.group.id": "a"}, "belongs to no consumer group"),
+    "a misspelt setting": ({"kafka.isolation.levl": "x"}, "did you mean kafka.isolation.level"),
+    "another misspelt setting": ({"kafka.lingr.ms": "5"}, "did you mean kafka.linger.ms"),
+    "a start that the connector refuses": (
+        {"kafka.auto.offset.reset": "earliest"},
+        "use startingOffsets",
+    ),
     "two ways to name the topics": ({"assign": '{"lines":[0]}'}, "not both assign and subscribe"),
     "no way to name the topics": ({"subscribe": ""}, "none is given"),
     "a pattern that is none": ({"subscribe": "", "subscribePattern": "("}, "is not a pattern"),
     "partitions that are none": ({"subscribe": "", "assign": '{"lines":["0"]}'}, "JSON such as"),
-    "a limit of streams": ({"maxOffsetsPerTrigger": "5"}, "no effect on a batch read"),
     "no records at all": ({"maxRecordsPerPartition": "0"}, "whole number"),
     "an isolation that is none": ({"kafka.isolation.level": "serializable"}, "read_uncommitted or"),
     "a batch that starts at the end": ({"startingOffsets": "latest"}, "not allowed"),
@@ -104,7 +108,6 @@ def test_invalid_options_are_refused(given, message):
 
 STREAM_REFUSED = {
     "an end": ({"endingOffsets": "latest"}, "endingOffsets has no effect on a stream"),
-    "a delay without a minimum": ({"maxTriggerDelay": "1m"}, "without minOffsetsPerTrigger"),
     "a delay without a unit": (
         {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "15"},
         "number with a unit",
@@ -142,3 +145,66 @@ def test_start_time_for_all_partitions_takes_precedence_over_other_starts():
 def test_maximum_trigger_delay_is_parsed_with_its_unit(text, milliseconds):
     given = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
     assert parse(LEAST | given, Mode.STREAM).max_delay_ms == milliseconds
+
+
+SETTINGS = {
+    "kafka.max.poll.records": "500",
+    "kafka.fetch.min.bytes": "1",
+    "kafka.group.id": "g",
+    "KAFKA.SESSION.TIMEOUT.MS": "9",
+    "kafka.linger.ms": "5",
+    "kafka.acks": "all",
+    "kafka.retry.backoff.ms": "7",
+    "fetchOffset.numRetries": "3",
+    "groupIdPrefix": "p",
+    "topic": "t",
+}
+
+
+def test_settings_of_the_java_consumer_are_ignored_with_what_happens_instead():
+    ignored = parse(LEAST | SETTINGS, Mode.BATCH).ignored
+    assert {name.lower() for name in ignored} == {name.lower() for name in SETTINGS}
+    assert ignored["kafka.group.id"] == "this data source belongs to no consumer group"
+    assert ignored["kafka.linger.ms"] == "it is a setting of writes"
+    assert parse(LEAST, Mode.BATCH).ignored == {}
+
+
+def test_limits_of_micro_batches_are_ignored_by_a_batch_read():
+    given = {"maxOffsetsPerTrigger": "5", "maxTriggerDelay": "1m"}
+    assert parse(LEAST | given, Mode.BATCH).ignored == dict.fromkeys(
+        given, "a batch read has no micro-batches"
+    )
+    assert [*parse(LEAST | given, Mode.STREAM).ignored] == ["maxTriggerDelay"]
+
+
+PROTECTED = "kafka.security.protocol", "kafka.sasl.mechanism", "kafka.ssl.truststore.location"
+
+
+@pytest.mark.parametrize("name", PROTECTED)
+def test_options_that_promise_protection_are_refused(name):
+    with pytest.raises(ConfigError, match="neither encrypted nor authenticated"):
+        parse(LEAST | {name: "SASL_SSL"}, Mode.BATCH)
+
+
+def test_protocol_without_protection_is_accepted():
+    ignored = parse(LEAST | {"kafka.security.protocol": "plaintext"}).ignored
+    assert [*ignored] == ["kafka.security.protocol"]
+
+
+def test_options_that_spark_adds_are_accepted():
+    given = {"queryName": "q", "checkpointLocation": "c"}
+    assert parse(LEAST | given).ignored == {}
+    assert [*parse(LEAST | {"path": "/p"}).ignored] == ["path"]
+
+
+def test_only_the_options_among_the_properties_of_a_table_are_used():
+    properties = {"provider": "minikafka", "owner": "root", "comment": "c", "anything": "1"}
+    options = parse({f"option.{name}": text for name, text in LEAST.items()} | LEAST | properties)
+    assert options.subscription.topics == ("lines",)
+    with pytest.raises(ConfigError, match="unknown option zzz"):
+        parse(properties | {f"option.{name}": text for name, text in (LEAST | {"zzz": ""}).items()})
+
+
+def test_error_without_any_option_says_how_to_query_a_table():
+    with pytest.raises(ConfigError, match=r"CREATE TEMPORARY VIEW, or .* t WITH"):
+        parse({}, Mode.BATCH)
