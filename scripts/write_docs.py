@@ -91,6 +91,9 @@ The broker closes the connection after a request that
 - cannot be decoded, for example because it is truncated
 - names an unsupported API or version. Only an ApiVersions request of an unknown version is answered, with the table.
 
+Bytes of a string that are not UTF-8 are read as U+FFFD, as in Kafka, so such a request is answered. A time may be any
+number that its field can hold.
+
 A declared length alone allocates at most 256 KiB: more memory is allocated only as the bytes arrive. A declared count
 allocates no memory before the bytes of its elements have arrived.
 

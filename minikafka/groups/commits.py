@@ -21,7 +21,12 @@ from minikafka.groups.memory import Memory
 from minikafka.groups.offsets import CONSUMER, expiry_rule
 from minikafka.groups.outbox import OnAppended, Outbox
 from minikafka.groups.rebalance import Rebalances
-from minikafka.groups.records import NO_TIMESTAMP, OffsetAndMetadata, group_metadata_key
+from minikafka.groups.records import (
+    NO_TIMESTAMP,
+    TIMESTAMP_MAX,
+    OffsetAndMetadata,
+    group_metadata_key,
+)
 from minikafka.groups.requests import CommitRequest, DeleteOffsetsRequest, Partitions
 from minikafka.groups.responses import (
     CommitResponse,
@@ -80,9 +85,8 @@ class Commits:
         if member is not None:
             self._rebalances.restart_session(member, now)
         wall = self._wall_ms()
-        expires = (
-            NO_TIMESTAMP if request.retention_time_ms < 0 else wall + request.retention_time_ms
-        )
+        kept_ms = request.retention_time_ms
+        expires = NO_TIMESTAMP if kept_ms < 0 else min(wall + kept_ms, TIMESTAMP_MAX)
         offsets = {
             TopicPartition(topic, item.partition): OffsetAndMetadata(
                 item.offset, item.leader_epoch, item.metadata, wall, expires

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from minikafka.base.model import NO_EPOCH, TopicPartition
 
 NO_TIMESTAMP: Final = -1
+TIMESTAMP_MAX: Final = 2**63 - 1
 
 _OFFSET_KEYS: Final = (0, 1)
 _OFFSET_KEY: Final = 1

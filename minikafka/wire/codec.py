@@ -4,7 +4,7 @@ Invariant: kio reads only bytes that `wire/shapes.py` has checked, so that kio a
 false count or length. Any input results in an entity or in `ProtocolViolation`.
 
 An *entity* is an instance of one of kio's frozen dataclasses (`kio.schema.<api>.v<n>`). Its attributes
-are Kafka's field names in snake case (times without `_ms`). Times are `timedelta`, ids are
+are Kafka's field names in snake case (times without `_ms`). Times are integers of milliseconds, ids are
 `UUID | None`, arrays are tuples.
 """
 
@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from datetime import timedelta
 from functools import cache, partial
 from io import BytesIO
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
-from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
@@ -35,6 +33,7 @@ from minikafka.wire.primitives import (
     skip_tags,
     string,
 )
+from minikafka.wire.schemas import request_schema, response_schema
 from minikafka.wire.shapes import Shape, array_element, checked, shape_of, without_none
 from minikafka.wire.versions import (
     NAMES,
@@ -54,8 +53,6 @@ REQUEST_ELEMENTS_MAX: Final = 100_000
 """Limit of array elements and tagged fields in one request; requests of a small cluster stay far below it."""
 RESPONSE_ELEMENTS_MAX: Final = 10_000_000
 
-request_schema: Final = cache(load_request_schema)
-response_schema: Final = cache(load_response_schema)
 _REQUEST_HEADER: Final = Struct(">hhi")
 _FIRST_PRODUCE: Final = 3
 """kio has no schema of Produce 0 to 2; the broker refuses these versions before decoding."""
@@ -214,11 +211,6 @@ def request(api: int, version: int, **values: Any) -> Entity:
     return _build(request_schema(api, version), values, names)
 
 
-def milliseconds(duration: timedelta) -> int:
-    """Convert the value of an entity's duration field to milliseconds."""
-    return round(duration.total_seconds() * 1000)
-
-
 def id_bytes(topic_id: Any) -> bytes:
     """Return the value of an id field of an entity as 16 bytes. None becomes zeros."""
     return NULL_UUID if topic_id is None else bytes(topic_id.bytes)
@@ -281,8 +273,6 @@ def _converter(field: Field[Any]) -> Convert:
         return lambda code, names: KioErrorCode(code)
     if kafka_type == "uuid":
         return lambda value, names: None if value is None else _UUID(bytes=value)
-    if kafka_type.startswith("timedelta"):
-        return lambda value, names: timedelta(milliseconds=value)
     return lambda value, names: value
 
 
@@ -308,8 +298,6 @@ def default_of(field: Field[Any]) -> Any:
     kafka_type = field.metadata["kafka_type"]
     if kafka_type == "error_code":
         return KioErrorCode(0)
-    if kafka_type.startswith("timedelta"):
-        return timedelta()
     return {"string": "", "bytes": b"", "bool": False}.get(kafka_type, 0)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import Field, fields, is_dataclass
-from datetime import timedelta
 from enum import IntEnum
 from functools import cache, partial
 from struct import Struct
@@ -29,9 +28,6 @@ from minikafka.wire.codec import (
     Entity,
     check_names,
     default_of,
-    milliseconds,
-    request_schema,
-    response_schema,
 )
 from minikafka.wire.primitives import (
     INT32,
@@ -43,6 +39,7 @@ from minikafka.wire.primitives import (
     string,
     uvarint,
 )
+from minikafka.wire.schemas import request_schema, response_schema
 from minikafka.wire.shapes import (
     Cursor,
     Shape,
@@ -257,8 +254,6 @@ def _column(field: Field[Any], flexible: bool) -> tuple[str, Pack, Any, Any]:
 
 
 def _plain(default: Any) -> Any:
-    if isinstance(default, timedelta):
-        return milliseconds(default)
     return int(default) if isinstance(default, IntEnum) else default
 
 
@@ -288,8 +283,6 @@ def _packer(kafka_type: str, flexible: bool) -> Pack:
         return compact_string if flexible else string
     if kafka_type in ("bytes", "records"):
         return _compact_bytes if flexible else _bytes
-    if kafka_type.startswith("timedelta"):
-        return _NUMBERS["int32" if kafka_type.endswith("i32") else "int64"]
     return _NUMBERS.get(kafka_type, bytes)
 
 

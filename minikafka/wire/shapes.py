@@ -2,10 +2,10 @@
 
 Invariant: a check allocates nothing for counts and lengths in the bytes. Every count and length is compared with
 the remaining bytes, the elements of a message are counted against a limit, and unknown tagged fields, which
-KIP-482 lets a newer peer send, are cut out.
+KIP-482 lets a newer peer send, are cut out. As in Kafka, U+FFFD replaces the bytes of a string that are not UTF-8.
 
 Without this module, kio's native reader would allocate as many elements as an array claims, and a failed
-allocation ends the process. The reader would also fail on unknown tagged fields.
+allocation ends the process. The reader would also fail on unknown tagged fields and on strings that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ _SIZES: Final[dict[str, int]] = {
     "float64": 8,
     "uuid": 16,
     "error_code": 2,
-    "timedelta_i32": 4,
-    "timedelta_i64": 8,
-    "datetime_i64": 8,
 }
 
 
@@ -266,17 +263,40 @@ skip_unknown_tags: Final = _tags({})
 
 
 def _walk_string(cursor: Cursor) -> None:
+    start = cursor.pos
     size = cursor.int16()
     if size < -1:
         raise ProtocolViolation(f"the length of a string is {size}")
-    cursor.skip(max(size, 0))
+    if text := _repaired(cursor, size):
+        cursor.cuts.append((start, cursor.pos, INT16.pack(len(text)) + text))
 
 
 def _walk_compact_string(cursor: Cursor) -> None:
+    start = cursor.pos
     size = cursor.varint() - 1
     if size > STRING_BYTES_MAX:
         raise ProtocolViolation(f"the length of a string is {size}")
-    cursor.skip(max(size, 0))
+    if text := _repaired(cursor, size):
+        cursor.cuts.append((start, cursor.pos, uvarint(len(text) + 1) + text))
+
+
+def _repaired(cursor: Cursor, size: int) -> bytes | None:
+    """Move past a string of `size` bytes. If it is not UTF-8, return the UTF-8 that Kafka reads instead of it.
+
+    As in Kafka, U+FFFD replaces bytes that are not UTF-8. Such a string ends where it would no longer fit into
+    Kafka's limit.
+    """
+    if size <= 0:
+        return None
+    start = cursor.pos
+    cursor.skip(size)
+    data = cursor.data[start : cursor.pos]
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        text = str(data, "utf-8", "replace").encode()[:STRING_BYTES_MAX]
+        return text.decode("utf-8", "ignore").encode()
+    return None
 
 
 def _walk_bytes(cursor: Cursor) -> None:

@@ -20,7 +20,6 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
 from minikafka.broker.admin.names import may_exist
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.codec import milliseconds
 from minikafka.wire.in_steps import by_topic_in_steps, response_in_steps
 from minikafka.wire.versions import ELECT_LEADERS
 
@@ -52,7 +51,7 @@ async def elect_leaders(services: Services, request: Entity, context: RequestCon
         )
     elected = [tp for tp, result in results.items() if result.code is ErrorCode.NONE]
     await services.metadata.wait_until(
-        lambda: all(_is_led(services, tp, kind) for tp in elected), milliseconds(request.timeout)
+        lambda: all(_is_led(services, tp, kind) for tp in elected), request.timeout
     )
     late = PartitionResult(
         ErrorCode.REQUEST_TIMED_OUT, "the leader is elected, but this broker does not know it yet"

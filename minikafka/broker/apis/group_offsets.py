@@ -7,7 +7,7 @@ OffsetCommit 8, versions 2–8.
 - COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the offsets of new partitions would need more than
   `minikafka.offsets.memory.max.bytes`, or a new group more than `minikafka.groups.memory.max.bytes`.
 - The offsets of more than 256 partitions are written in several batches, and some of these batches may fail.
-- Version notes: 2–4 the client's retention time (-1: the default), 6 leader epochs (KIP-320), 7 static
+- Version notes: 2–4 the client's retention time (negative: the default), 6 leader epochs (KIP-320), 7 static
   members (KIP-345).
 
 OffsetFetch 9, versions 1–8.
@@ -50,7 +50,7 @@ from minikafka.groups.responses import (
     FetchOffsetsResponse,
     PartitionErrors,
 )
-from minikafka.wire.codec import encode_body, milliseconds, response
+from minikafka.wire.codec import encode_body, response
 from minikafka.wire.in_steps import Row, response_in_steps
 from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 
@@ -101,7 +101,7 @@ def _commit_request(
 ) -> CommitRequest:
     retention_ms = _DEFAULT_RETENTION
     if hasattr(request, "retention_time"):
-        retention_ms = milliseconds(request.retention_time)
+        retention_ms = request.retention_time
     return CommitRequest(
         group_id=request.group_id,
         generation=request.generation_id_or_member_epoch,

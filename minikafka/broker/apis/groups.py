@@ -73,7 +73,7 @@ from minikafka.groups.responses import (
     ListResponse,
     SyncResponse,
 )
-from minikafka.wire.codec import encode_body, milliseconds, response
+from minikafka.wire.codec import encode_body, response
 from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import (
     DELETE_GROUPS,
@@ -153,10 +153,10 @@ def join_group(services: Services, request: Entity, context: RequestContext) -> 
     ):
         refused = JoinResponse(int(ErrorCode.INVALID_REQUEST), request.member_id)
         return _joined(context.version, refused)
-    session_timeout_ms = milliseconds(request.session_timeout)
+    session_timeout_ms = request.session_timeout
     rebalance_timeout_ms = session_timeout_ms
     if context.version > 0:
-        rebalance_timeout_ms = milliseconds(request.rebalance_timeout)
+        rebalance_timeout_ms = request.rebalance_timeout
     asked = JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,

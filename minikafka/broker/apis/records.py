@@ -32,7 +32,6 @@ from minikafka.broker.services import (
     Steps,
 )
 from minikafka.replication.partition import Partition
-from minikafka.wire.codec import milliseconds
 from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import DELETE_RECORDS
 
@@ -57,7 +56,7 @@ def delete_records(services: Services, request: Entity, context: RequestContext)
     deletion = Deletion(services, rows, list(waiting.values()), context)
     if deletion.is_complete():
         return (yield from deletion.response())
-    deletion.wait(milliseconds(request.timeout))
+    deletion.wait(request.timeout)
     return LATER
 
 

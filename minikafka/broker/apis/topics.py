@@ -35,7 +35,7 @@ from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.broker.admin.topics import NewTopic, TopicResult
 from minikafka.broker.config_entries import topic_entries
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.codec import elements_in_steps, id_bytes, milliseconds
+from minikafka.wire.codec import elements_in_steps, id_bytes
 from minikafka.wire.primitives import NULL_UUID
 from minikafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 
@@ -48,7 +48,7 @@ async def create_topics(services: Services, request: Entity, context: RequestCon
     """Return the response to a CreateTopics request as `Steps`, one step for each topic."""
     topics = [_new_topic(topic) async for topic in services.give_way.each(request.topics)]
     results = await services.admin.topics.create_topics(
-        topics, milliseconds(request.timeout), request.validate_only
+        topics, request.timeout, request.validate_only
     )
     shown = (
         _created(services, result, context.version, request.validate_only) for result in results
@@ -112,7 +112,7 @@ async def delete_topics(services: Services, request: Entity, context: RequestCon
             repeated.add(name)
         named[name] = None
     names = [name async for name in each(named) if name not in repeated]
-    results = await services.admin.topics.delete_topics(names, milliseconds(request.timeout))
+    results = await services.admin.topics.delete_topics(names, request.timeout)
 
     def result_of(name: str | None, error: ErrorCode) -> TopicResult:
         if name is not None and name in repeated:
@@ -158,7 +158,7 @@ async def create_partitions(services: Services, request: Entity, context: Reques
     """Return the response to a CreatePartitions request as `Steps`, one step for each topic."""
     asked = [_more_partitions(topic) async for topic in services.give_way.each(request.topics)]
     results = await services.admin.partitions.create_partitions(
-        asked, milliseconds(request.timeout), request.validate_only
+        asked, request.timeout, request.validate_only
     )
     shown = (
         {"name": result.topic, "error_code": result.error, "error_message": result.message}

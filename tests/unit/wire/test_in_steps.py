@@ -67,8 +67,6 @@ def primitive(kafka_type: str, rng: random.Random) -> Any:
         return rng.choice((-1, 0, 3, 79))
     if kafka_type == "uuid":
         return rng.choice((None, b"0123456789abcdef"))
-    if kafka_type.startswith("timedelta"):
-        return rng.randrange(2**31)
     return rng.randint(-1, NUMBERS[kafka_type])
 
 

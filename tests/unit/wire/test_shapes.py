@@ -6,14 +6,17 @@ import struct
 from typing import Any
 
 import pytest
-from kio.schema.api_versions.v3.response import ApiVersionsResponse
-from kio.schema.create_topics.v4.request import CreateTopicsRequest
-from kio.schema.fetch.v12.request import FetchRequest
-from kio.schema.metadata.v8.request import MetadataRequest as MetadataV8
-from kio.schema.metadata.v12.request import MetadataRequest as MetadataV12
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.wire.schemas import request_schema, response_schema
 from minikafka.wire.shapes import checked, shape_of
+from minikafka.wire.versions import API_VERSIONS, CREATE_TOPICS, FETCH, METADATA
+
+MetadataV8 = request_schema(METADATA, 8)
+MetadataV12 = request_schema(METADATA, 12)
+CreateTopicsRequest = request_schema(CREATE_TOPICS, 4)
+FetchRequest = request_schema(FETCH, 12)
+ApiVersionsResponse = response_schema(API_VERSIONS, 3)
 
 
 def walk(entity_type: Any, data: bytes, elements_max: int = 1000) -> tuple[bytes, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 from support.memory_cluster import MemoryCluster
@@ -39,7 +38,7 @@ class Connected:
         self.replicas = self.broker.replicas
         self.version = VERSION
         self.answered: list[dict[TopicPartition, int]] = []
-        self.append_times: list[datetime | None] = []
+        self.append_times: list[int] = []
         queue = AnswerQueue(self.replicas.purgatory, self._sent)
         client = ClientConnection(1, "PLAINTEXT")
         self.resumed = 0
@@ -272,7 +271,7 @@ async def test_append_time_is_returned_only_after_the_topic_changes_to_log_appen
     partition = connected.replicas.partitions[T0]
     partition.configure(replace(partition.log.config, message_timestamp_type="LogAppendTime"))
     connected.produce(T0)
-    assert [time is not None for time in connected.append_times] == [False, False, True]
+    assert [time >= 0 for time in connected.append_times] == [False, False, True]
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -1,0 +1,115 @@
+"""A broker answers every request of every version, with any bytes in its strings and any number in its times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from support.memory_cluster import MemoryCluster
+from support.peer import Peer
+from support.raw_requests import Filling, frame, names_of
+from support.until import until
+
+from minikafka.client import NewTopic
+from minikafka.wire.codec import decode_response
+from minikafka.wire.schemas import request_schema
+from minikafka.wire.versions import (
+    FETCH,
+    FIND_COORDINATOR,
+    NAMES,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PRODUCE,
+    SERVED,
+)
+
+NOT_UTF8 = [b"\xff", b"caf\xe9", b"\xed\xa0\x80", b"\xc3", b"a\0\xfe", b"\x80" * 5_000]
+REFUSED = {(PRODUCE, version) for version in range(3)}
+"""Versions that are advertised, but refused, because librdkafka needs to see them."""
+ANSWERED = [
+    (api, version)
+    for api, (low, high) in SERVED.items()
+    for version in range(low, high + 1)
+    if (api, version) not in REFUSED
+]
+TIMES = ("time", "wait")
+ONE = {"offsets_topic_replication_factor": 1, "offsets_topic_num_partitions": 1}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[MemoryCluster]:
+    async with asyncio.timeout(60), MemoryCluster(1, **ONE) as cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", 1, 1))
+        yield cluster
+
+
+async def answer(cluster: MemoryCluster, request: bytes) -> bytes | None:
+    """Send a request on a connection of its own; return the response, or None if the broker closed the connection."""
+    peer = Peer()
+    await cluster.transport.connect(lambda: peer, "127.0.0.1", 9092)
+    peer.link.send([request])
+    await until(lambda: peer.is_closed or bool(peer.frames()))
+    frames = peer.frames()
+    peer.link.abort()
+    return frames[0] if frames else None
+
+
+async def unanswered(
+    cluster: MemoryCluster, fillings: dict[tuple[int, int], list[Filling]]
+) -> list[str]:
+    """Return the requests that the broker did not answer."""
+    return [
+        f"{NAMES[api]} v{version}: {filling}"
+        for (api, version), each in fillings.items()
+        for filling in each
+        if await answer(cluster, frame(api, version, filling)) is None
+    ]
+
+
+async def test_every_string_that_is_not_utf8_is_answered(cluster: MemoryCluster) -> None:
+    numbers = {"acks": 1}
+    fillings = {key: [Filling(text, 1, {}, numbers) for text in NOT_UTF8] for key in ANSWERED}
+    assert await unanswered(cluster, fillings) == []
+
+
+def with_extreme_times(api: int, version: int) -> list[Filling]:
+    """Return a request for each extreme value of each field that holds a time."""
+    schema = request_schema(api, version)
+    return [
+        Filling(b"t", 0, {}, {"acks": 1, name: number})
+        for kafka_type, bits in (("int32", 31), ("int64", 63))
+        for name in names_of(schema, kafka_type)
+        if any(part in name for part in TIMES)
+        for number in (-(2**bits), 2**bits - 1, -2, 0)
+        if not (api == FETCH and name == "max_wait" and number > 0)
+    ]
+
+
+async def test_every_time_of_an_extreme_value_is_answered(cluster: MemoryCluster) -> None:
+    fillings = {key: with_extreme_times(*key) for key in ANSWERED}
+    assert sum(map(len, fillings.values())) > 200
+    assert await unanswered(cluster, fillings) == []
+
+
+async def commit_error(cluster: MemoryCluster, request: bytes) -> int:
+    data = await answer(cluster, request)
+    assert data is not None
+    return int(decode_response(OFFSET_COMMIT, 2, data).topics[0].partitions[0].error_code)
+
+
+async def test_commit_metadata_that_is_not_utf8_is_stored_with_u_fffd(
+    cluster: MemoryCluster,
+) -> None:
+    numbers = {"generation_id_or_member_epoch": -1, "committed_offset": 5}
+    texts = {"group_id": b"g\xff", "member_id": b"", "committed_metadata": b"caf\xe9!"}
+    commit = frame(OFFSET_COMMIT, 2, Filling(b"t", 0, texts, numbers))
+    async with asyncio.timeout(20):
+        while error := await commit_error(cluster, commit):
+            assert error in (14, 15, 16), error  # the coordinator is not ready yet
+            await answer(cluster, frame(FIND_COORDINATOR, 0, Filling(b"g")))
+    data = await answer(cluster, frame(OFFSET_FETCH, 1, Filling(b"t", 0, {"group_id": b"g\xfe"})))
+    assert data is not None
+    (partition,) = decode_response(OFFSET_FETCH, 1, data).topics[0].partitions
+    assert (partition.committed_offset, partition.metadata) == (5, "caf\ufffd!")
