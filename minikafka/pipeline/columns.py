@@ -14,11 +14,12 @@ from pyspark.sql.types import StructType
 
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.definition import Decode, Watermark
+from minikafka.pipeline.places import PLACE, PLACES, first_places
 
 MALFORMED: Final = "_malformed"
 """Name of the column with the text of a record that does not match the schema; null for valid records."""
 RECORDS: Final = "records"
-_METADATA: Final = ("topic", "partition", "offset", "timestamp")
+_METADATA: Final = (*PLACE, "timestamp")
 
 
 def decoded(frame: DataFrame, decode: Decode) -> DataFrame:
@@ -74,7 +75,10 @@ def observed(frame: DataFrame, name: str | Observation) -> DataFrame:
     """
     counts = [f.count(f.lit(1)).alias(RECORDS)]
     if MALFORMED in frame.columns:
-        counts.append(f.count(MALFORMED).alias("malformed"))
+        is_malformed = f.col(MALFORMED).isNotNull()
+        counts.append(f.count_if(is_malformed).alias("malformed"))
+        if {f"_{name}" for name in PLACE} <= {*frame.columns}:
+            counts.append(first_places(is_malformed, "_").alias(PLACES))
     return frame.observe(name, *counts)
 
 

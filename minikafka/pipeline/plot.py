@@ -29,6 +29,9 @@ _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4
 _MARKERS: Final = "os^Dv<>"
 _DASHES: Final = ("-", "--", "-.", ":")
 _NAME_MAX: Final = 36
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime(9999, 12, 31, tzinfo=UTC)
+"""The ends of the axis of time. matplotlib rounds a later time to the year 10000, which it refuses."""
 _POINTS_MARKED_MAX: Final = 60
 _MARGIN: Final = 0.05
 """Part of the axis that stays free on each side."""
@@ -150,7 +153,7 @@ def _limits(times: set[datetime], bar_s: float | None) -> tuple[datetime, dateti
     """
     first, last = min(times), max(times) + timedelta(seconds=bar_s or 0)
     margin = (last - first) * _MARGIN or timedelta(minutes=1)
-    return first - margin, last + margin
+    return first - min(margin, first - _FIRST), last + min(margin, _LAST - last)
 
 
 def _draw_lines(axes: Axes, picture: Picture) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 
@@ -11,6 +11,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.pipeline.checkpoint_query import check_query
 from minikafka.pipeline.columns import RECORDS, decoded, observed, with_watermark
 from minikafka.pipeline.definition import ConsoleSink, Definition, Source
+from minikafka.pipeline.places import PLACES, places_table
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.sinks import save, shaped, stream_writer
 from minikafka.pipeline.streams import Trigger, run_stream
@@ -18,7 +19,7 @@ from minikafka.pipeline.summary import Fact, Summary, Table
 from minikafka.spark.datasource import FORMAT
 
 _OUTPUT: Final = "output"
-Counts = Mapping[str, Mapping[str, int]]
+Counts = Mapping[str, Mapping[str, Any]]
 
 
 def run(spark: SparkSession, definition: Definition, report: Report) -> Summary:
@@ -107,4 +108,11 @@ def _summary(definition: Definition, counts: Counts, facts: Mapping[str, Fact]) 
         for source, count in zip(definition.sources, sources, strict=True)
     )
     table = Table("sources", ("source", "records", "malformed"), rows)
-    return Summary(definition.name, found, (table,) if len(rows) > 1 else ())
+    places = _malformed(sources)
+    return Summary(definition.name, found, ((table,) if len(rows) > 1 else ()) + places)
+
+
+def _malformed(sources: Sequence[Mapping[str, Any]]) -> tuple[Table, ...]:
+    """Return a table with the places of the first malformed records; no table if there are none."""
+    places = [place for count in sources for place in count.get(PLACES) or ()]
+    return places_table("first_malformed", {PLACES: places})

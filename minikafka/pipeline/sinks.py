@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -13,8 +13,9 @@ from minikafka.base.errors import ConfigError
 from minikafka.pipeline.columns import as_json
 from minikafka.pipeline.definition import ConsoleSink, ParquetSink, Sink, TopicSink
 from minikafka.pipeline.report import Report
-from minikafka.pipeline.summary import Fact, Table
+from minikafka.pipeline.summary import Table
 from minikafka.pipeline.tables import TableSettings, save_table, table_stream
+from minikafka.pipeline.times import facts_of
 from minikafka.spark.datasource import FORMAT
 
 _ROWS: Final = "rows"
@@ -88,13 +89,4 @@ def _printer(sink: ConsoleSink, report: Report) -> Callable[[DataFrame, int], No
 
 
 def _shown(frame: DataFrame, rows: int, name: str) -> Table:
-    found = [tuple(map(_fact, row)) for row in frame.limit(rows).collect()]
-    return Table(name, tuple(frame.columns), tuple(found))
-
-
-def _fact(value: Any) -> Fact:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode(errors="replace")
-    return str(value)
+    return Table(name, tuple(frame.columns), facts_of(frame.limit(rows)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +22,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minikafka.base.errors import ConfigError
+from minikafka.pipeline.places import added
 from minikafka.pipeline.report import Bar, Report
 from minikafka.spark.progress import offsets_behind
 from minikafka.spark.source.positions import behind
@@ -73,8 +73,8 @@ class StreamTotals:
     """Number of rows written; None if the sink does not report this number."""
     offsets_behind: int | None
     """Number of unread offsets when the last micro-batch was planned; None if there was no micro-batch."""
-    observed: Mapping[str, Mapping[str, int]]
-    """Sums of the query's observed metrics, by the name of the observation."""
+    observed: Mapping[str, Mapping[str, Any]]
+    """The query's observed metrics, by the name of the observation: sums of numbers, and the first places."""
 
 
 def run_stream(
@@ -105,7 +105,7 @@ class _Run:
         self.read = 0
         self.written: int | None = None
         self.behind: int | None = None
-        self.observed: dict[str, Counter[str]] = {}
+        self.observed: dict[str, dict[str, Any]] = {}
         self.ended = threading.Event()
 
     def add(self, progress: StreamingQueryProgress) -> None:
@@ -117,7 +117,8 @@ class _Run:
             self.batches += 1
             self.read += progress.numInputRows
         for name, row in progress.observedMetrics.items():
-            self.observed.setdefault(name, Counter()).update(row.asDict())
+            found = self.observed.setdefault(name, {})
+            found |= {key: added(found.get(key), value) for key, value in row.asDict().items()}
 
 
 class _Counter(StreamingQueryListener):

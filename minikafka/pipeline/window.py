@@ -8,9 +8,10 @@ and the next run continues where the previous run ended. Readers of the Parquet 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
@@ -21,11 +22,13 @@ from minikafka.base.errors import ConfigError
 from minikafka.pipeline import plot
 from minikafka.pipeline.checkpoint_query import check_query
 from minikafka.pipeline.columns import text
+from minikafka.pipeline.places import PLACE, PLACES, first_places, places_table
 from minikafka.pipeline.plot import Picture, Series
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.streams import AVAILABLE_NOW, MAX_OFFSETS_PER_TRIGGER, Trigger, run_stream
 from minikafka.pipeline.summary import Summary, Table
 from minikafka.pipeline.tables import TableSettings, save_table, table_stream
+from minikafka.pipeline.times import MICROS_MAX, date_of, facts_of, timestamp_of
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.table.directory import TableDirectory
 
@@ -34,6 +37,11 @@ _ROWS_MAX: Final = 50
 _TIME: Final = "_time"
 _GROUP: Final = "group"
 _NUMBER: Final = "_number"
+_HAS_VALUE: Final = "_has_value"
+_WITHOUT_TIME: Final = "without_time"
+_WITHOUT_NUMBER: Final = "without_number"
+_DRAWN: Final = (-62_135_596_800_000_000, 253_402_214_400_000_000)
+"""The first and the last time that a picture can show: 0001-01-01 and 9999-12-31, in Unix microseconds."""
 _OTHERS: Final = "others"
 _KEY: Final = "key"
 _PLACES: Final = ("topic", "partition")
@@ -110,7 +118,7 @@ def _batch(spark: SparkSession, settings: WindowSettings, report: Report) -> Sum
     name = _name(settings)
     counted = Observation(name)
     source = spark.read.format(FORMAT).options(**_source_options(settings)).load()
-    prepared = _prepared(source, settings).observe(counted, *_metrics())
+    prepared = _prepared(source, settings).observe(counted, *_metrics(settings))
     windows = _windows(prepared.where(f.col(_TIME).isNotNull()), settings).persist()
     with report.stage(name):
         rows = windows.count()
@@ -121,8 +129,7 @@ def _batch(spark: SparkSession, settings: WindowSettings, report: Report) -> Sum
                 **_sink_options(settings)
             ).save()
     facts = {"records": counted.get["records"], "windows": rows}
-    facts |= _without_time(counted.get)
-    summary = _finished(settings, windows, facts)
+    summary = _finished(settings, windows, facts | _invalid(counted.get), counted.get)
     windows.unpersist()
     return summary
 
@@ -136,7 +143,7 @@ def _stream(spark: SparkSession, settings: WindowSettings, report: Report) -> Su
         startingOffsets="earliest",
         maxOffsetsPerTrigger=MAX_OFFSETS_PER_TRIGGER,
     )
-    prepared = _prepared(source.load(), settings).observe(name, *_metrics())
+    prepared = _prepared(source.load(), settings).observe(name, *_metrics(settings))
     timed = prepared.where(f.col(_TIME).isNotNull())
     late = timed.withWatermark(_TIME, f"{settings.watermark_s} seconds")
     windows = _windows(late, settings)
@@ -145,11 +152,12 @@ def _stream(spark: SparkSession, settings: WindowSettings, report: Report) -> Su
         totals = run_stream(spark, checkpointed, settings.trigger, report, name=name)
     observed = totals.observed.get(name, {})
     facts: dict[str, Any] = {"batches": totals.batches, "records": totals.rows_read}
-    facts |= _without_time(observed)
+    facts |= _invalid(observed)
     if settings.to:
-        return Summary(name, facts | {"windows": totals.rows_written or 0})
+        return Summary(name, facts | {"windows": totals.rows_written or 0}, _places(observed))
     written = spark.read.schema(windows.schema).parquet(str(settings.parquet)).drop("batch")
-    return _finished(settings, written, facts | {"windows_in_all": written.count()})
+    facts["windows_in_all"] = written.count()
+    return _finished(settings, written, facts, observed)
 
 
 @contextmanager
@@ -187,12 +195,16 @@ def _sink_options(settings: WindowSettings) -> dict[str, str]:
 
 
 def _prepared(source: DataFrame, settings: WindowSettings) -> DataFrame:
-    """Return the columns for the windows. A column is null if the JSON value lacks the field."""
-    columns = [_time(settings.time).alias(_TIME)]
+    """Return the columns for the windows. A column is null if the JSON value lacks the field.
+
+    The places of the records are for `_metrics`.
+    """
+    columns = [*map(f.col, PLACE), _in_reach(_time(settings.time), settings).alias(_TIME)]
     if settings.by:
         columns.append(_group(settings.by).alias(_GROUP))
     if settings.value:
-        columns.append(_json(settings.value).try_cast("double").alias(_NUMBER))
+        given = _json(settings.value)
+        columns += [_number(given).alias(_NUMBER), given.isNotNull().alias(_HAS_VALUE)]
     return source.select(*columns)
 
 
@@ -205,7 +217,19 @@ def _time(path: str | None) -> Column:
     if path is None:
         return f.col("timestamp")
     found = _json(path)
-    return f.coalesce(f.timestamp_millis(found.try_cast("bigint")), found.try_cast("timestamp"))
+    return f.coalesce(timestamp_of(found.try_cast("bigint")), found.try_cast("timestamp"))
+
+
+def _in_reach(time: Column, settings: WindowSettings) -> Column:
+    """Return the time, or null if Spark cannot compute the windows of this time: their edges need 64 bits."""
+    limit = MICROS_MAX - 2_000_000 * (settings.size_s + (settings.slide_s or settings.size_s))
+    return f.when(f.unix_micros(time).between(-limit, limit), time)
+
+
+def _number(found: Column) -> Column:
+    """Return the text as a number, or null if it is not a finite number."""
+    number = found.try_cast("double")
+    return f.when(f.abs(number) < float("inf"), number)
 
 
 def _group(by: str) -> Column:
@@ -214,16 +238,28 @@ def _group(by: str) -> Column:
     return text(by) if by == _KEY else f.col(by).cast("string")
 
 
-def _metrics() -> list[Column]:
-    return [
+def _metrics(settings: WindowSettings) -> list[Column]:
+    without_time = f.col(_TIME).isNull()
+    metrics = [
         f.count(f.lit(1)).alias("records"),
-        f.count_if(f.col(_TIME).isNull()).alias("without_time"),
+        f.count_if(without_time).alias(_WITHOUT_TIME),
     ]
+    is_invalid = without_time
+    if settings.value:
+        without_number = f.col(_HAS_VALUE) & f.col(_NUMBER).isNull()
+        metrics.append(f.count_if(without_number).alias(_WITHOUT_NUMBER))
+        is_invalid |= without_number
+    return [*metrics, first_places(is_invalid).alias(PLACES)]
 
 
-def _without_time(counts: Any) -> dict[str, Any]:
-    missing = counts.get("without_time") or 0
-    return {"records_without_time": missing} if missing else {}
+def _invalid(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers of records without a valid time and without a valid number, if there are any."""
+    found = {f"records_{name}": counts.get(name) for name in (_WITHOUT_TIME, _WITHOUT_NUMBER)}
+    return {name: count for name, count in found.items() if count}
+
+
+def _places(counts: Mapping[str, Any]) -> tuple[Table, ...]:
+    return places_table("first_invalid_records", counts)
 
 
 def _windows(prepared: DataFrame, settings: WindowSettings) -> DataFrame:
@@ -248,23 +284,30 @@ def _as_records(windows: DataFrame) -> DataFrame:
     return windows.select(key.alias("key"), f.to_json(f.struct("*")).alias("value"))
 
 
-def _finished(settings: WindowSettings, windows: DataFrame, facts: dict[str, Any]) -> Summary:
+def _finished(
+    settings: WindowSettings, windows: DataFrame, facts: dict[str, Any], counts: Mapping[str, Any]
+) -> Summary:
     order = [f.desc("window_start"), *([f.desc(_GROUP)] if settings.by else [])]
-    newest = windows.orderBy(*order).limit(_ROWS_MAX).collect()
-    rows = tuple(tuple(_cell(cell) for cell in row) for row in reversed(newest))
+    newest = facts_of(windows.orderBy(*order).limit(_ROWS_MAX))
     if settings.plot:
-        plot.write(_picture(settings, windows), settings.plot)
+        picture, left_out = _picture(settings, windows)
+        plot.write(picture, settings.plot)
         facts["plot"] = settings.plot
-    table = Table("newest_windows", tuple(windows.columns), rows)
-    return Summary(_name(settings), facts, (table,))
+        facts |= {"windows_not_drawn": left_out} if left_out else {}
+    table = Table("newest_windows", tuple(windows.columns), newest[::-1])
+    return Summary(_name(settings), facts, (table, *_places(counts)))
 
 
-def _cell(cell: Any) -> Any:
-    return f"{cell:%Y-%m-%d %H:%M:%S}" if hasattr(cell, "strftime") else cell
+def _picture(settings: WindowSettings, windows: DataFrame) -> tuple[Picture, int]:
+    """Return a picture of the counts over time: bars for tumbling windows, lines for sliding windows.
 
-
-def _picture(settings: WindowSettings, windows: DataFrame) -> Picture:
-    """Return a picture of the counts over time: bars for tumbling windows, lines for sliding windows."""
+    The number is that of the windows that are left out because no date shows their times.
+    """
+    in_years = f.unix_micros("window_start").between(*_DRAWN) & f.unix_micros("window_end").between(
+        *_DRAWN
+    )
+    left_out = windows.where(~in_years).count()
+    windows = windows.where(in_years)
     names = _largest_groups(windows) if settings.by else []
     if settings.by:
         name = f.coalesce(f.col(_GROUP), f.lit("(none)"))
@@ -272,14 +315,15 @@ def _picture(settings: WindowSettings, windows: DataFrame) -> Picture:
         windows = windows.groupBy("window_start", shown.alias(_GROUP)).agg(
             f.sum("count").alias("count")
         )
-    rows = windows.orderBy("window_start").collect()
+    rows = windows.withColumn("window_start", f.unix_micros("window_start"))
     is_sliding = settings.slide_s is not None and settings.slide_s < settings.size_s
-    return Picture(
+    picture = Picture(
         title=_name(settings),
         y_label=f"records per {settings.size_s} s",
-        series=_series(rows, settings.by),
+        series=_series(rows.orderBy("window_start").collect(), settings.by),
         bar_s=None if is_sliding else float(settings.size_s),
     )
+    return picture, left_out
 
 
 def _largest_groups(windows: DataFrame) -> list[str]:
@@ -295,6 +339,12 @@ def _series(rows: Sequence[Row], by: str | None) -> list[Series]:
     for row in rows:
         found.setdefault(row[_GROUP] if by else "count", []).append(row)
     return [
-        Series(name, [row["window_start"] for row in some], [row["count"] for row in some])
+        Series(name, [_date(row["window_start"]) for row in some], [row["count"] for row in some])
         for name, some in sorted(found.items(), key=lambda item: (item[0] == _OTHERS, item[0]))
     ]
+
+
+def _date(micros: int) -> datetime:
+    date = date_of(micros)
+    assert date is not None, "_picture leaves out the others"
+    return date

@@ -78,7 +78,8 @@ async def test_command_continues_from_its_checkpoint_and_prints_json(client, con
     await client.produce("command-orders", more, partition=0)
     second = run(FILE + TO_TOPIC, "--available-now", "--json")
     facts = {"batches": 1, "records_read": 2, "malformed": 1, "rows_written": 1}
-    assert json.loads(second.stdout) == {"title": "purchases", "ok": True, **facts}
+    places = {"first_malformed": [{"topic": "command-orders", "partition": 0, "offset": 1}]}
+    assert json.loads(second.stdout) == {"title": "purchases", "ok": True, **facts, **places}
     [jam, fig] = await contents("command-dear")
     assert (jam.key, json.loads(jam.value)) == (b"jam", {"item": "jam", "price": 2, "headers": 2})
     assert fig.key == b"fig"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -29,7 +30,7 @@ def at(minute: float, user: str, ms: int = 1) -> Record:
 
 
 def clock(minute: int) -> str:
-    return f"{datetime.fromtimestamp(START / 1000 + 60 * minute, UTC):%Y-%m-%d %H:%M:%S}"
+    return f"{datetime.fromtimestamp(START / 1000 + 60 * minute, UTC):%Y-%m-%dT%H:%M:%S}.000Z"
 
 
 async def test_counts_and_sums_by_a_json_field_are_listed_and_drawn(
@@ -59,6 +60,58 @@ async def test_counts_and_sums_by_a_json_field_are_listed_and_drawn(
     ]
     assert "records per 60 s" in (tmp_path / "clicks.html").read_text()
     assert ds.dataset(tmp_path / "windows").to_table().num_rows == found.facts["windows"] == 4
+
+
+def valued(ts: object, ms: object = 1) -> Record:
+    return Record(value=json.dumps({"ts": ts, "ms": ms}).encode())
+
+
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+async def test_records_with_an_invalid_time_or_number_are_counted_and_named(
+    spark, cluster, client, tmp_path, monkeypatch, with_checkpoint
+):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    topic = f"invalid-times-{with_checkpoint}".lower()
+    await client.create_topics(NewTopic(topic, 1, 3))
+    nanoseconds, microseconds = START * 1_000_000, 1_795_000_000_000_000
+    records = [
+        valued(START),
+        valued(nanoseconds),
+        valued(-(2**63)),
+        valued((2**63 - 1) // 1000),
+        valued(10**30),
+        valued("yesterday"),
+        valued(START, "many"),
+        valued(microseconds),
+    ]
+    await client.produce(topic, records, partition=0)
+    settings = WindowSettings(
+        cluster.bootstrap,
+        (topic,),
+        size_s=60,
+        value="$.ms",
+        time="$.ts",
+        parquet=str(tmp_path / "windows"),
+        plot=None if with_checkpoint else str(tmp_path / "windows.html"),
+        checkpoint=str(tmp_path / "checkpoint") if with_checkpoint else None,
+    )
+    found = run(spark, settings, Report())
+    monkeypatch.undo()
+    time.tzset()
+    assert found.facts["records"] == 8
+    assert found.facts["records_without_time"] == 5
+    assert found.facts["records_without_number"] == 1
+    assert found.tables[1].name == "first_invalid_records"
+    assert found.tables[1].rows == tuple((topic, 0, offset) for offset in range(1, 6))
+    rows = [(clock(0), clock(1), 2, 1.0, 1.0, 1.0)]
+    if not with_checkpoint:
+        start = microseconds // MINUTE * MINUTE
+        rows.append((start, start + MINUTE, 1, 1.0, 1.0, 1.0))
+        assert found.facts["windows_not_drawn"] == 1
+        shown = datetime.fromtimestamp(START / 1000, UTC)
+        assert f"{shown:%Y-%m-%d %H:%M:%S}" in (tmp_path / "windows.html").read_text()
+    assert found.tables[0].rows == tuple(rows)
 
 
 async def test_sliding_windows_go_to_a_topic_as_json(spark, cluster, client, contents):

@@ -43,6 +43,12 @@ def test_plot_without_values_or_with_one_value_is_drawn(tmp_path, series, bar_s)
     assert "<svg" in (tmp_path / "few.html").read_text()
 
 
+def test_plot_from_the_first_to_the_last_year_is_drawn(tmp_path):
+    times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 30, 23, 59, tzinfo=UTC)]
+    write(Picture("all", "records", [Series("a", times, [1, 2])], 60.0), str(tmp_path / "all.html"))
+    assert "<svg" in (tmp_path / "all.html").read_text()
+
+
 def bars(page: str) -> list[tuple[float, float]]:
     """Return the left and right end of each blue bar of an SVG, in points. The picture is 648 points wide."""
     paths = re.findall(r'<path d="([^"]*)" clip-path[^>]*fill: #0072b2', page)

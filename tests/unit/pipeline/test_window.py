@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import Row
@@ -15,7 +14,6 @@ from minikafka.spark.source.options import Mode, parse
 from minikafka.spark.wire.protocol import Isolation
 
 SETTINGS = WindowSettings("one:1", ("a", "b"), size_s=60)
-TIMES = [datetime(2026, 3, 1, 10, minute, tzinfo=UTC) for minute in range(2)]
 
 
 def test_windows_count_committed_records_and_fail_if_some_were_lost():
@@ -27,10 +25,10 @@ def test_windows_count_committed_records_and_fail_if_some_were_lost():
     assert not parse(skipping, Mode.STREAM).fail_on_data_loss
 
 
-def test_records_without_a_time_are_counted_only_if_there_are_some():
-    assert window._without_time({"without_time": 2}) == {"records_without_time": 2}
-    assert window._without_time({"without_time": 0}) == {}
-    assert window._without_time({}) == {}
+def test_invalid_records_are_counted_only_if_there_are_some():
+    assert window._invalid({"without_time": 2, "without_number": 0}) == {"records_without_time": 2}
+    assert window._invalid({"without_number": 1}) == {"records_without_number": 1}
+    assert window._invalid({}) == {}
 
 
 def test_query_of_a_checkpoint_has_every_option_that_must_stay_the_same():
@@ -48,7 +46,7 @@ def test_directory_that_is_a_uri_is_refused_before_spark_starts():
 
 def test_series_of_the_other_groups_is_drawn_last():
     rows = [
-        Row(window_start=TIMES[at], group=group, count=count)
+        Row(window_start=at * 60_000_000, group=group, count=count)
         for group, at, count in (("others", 0, 1), ("z", 0, 2), ("a", 0, 3), ("a", 1, 4))
     ]
     found = [(series.name, series.values) for series in window._series(rows, "key")]
