@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,16 +21,21 @@ from minikafka.pipeline.failures import PipelineError
 from minikafka.pipeline.plot import Picture, Series, check_path, write
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.summary import Fact, Summary, Table
+from minikafka.pipeline.times import date_of, facts_of, timestamp_of
 
 _LINES: Final = (
     "time long, broker int, kind string, cause string, event string, fact string, `to` int,"
     " outcome string, epoch long, reason string, topic string, `partition` int, isr array<int>,"
     " leader_epoch int, zxid long, lines long,"
-    " operations array<struct<path:string,data:string>>, damaged string"
+    " operations array<struct<op:string,path:string,data:string>>, damaged string"
 )
 _STATE: Final = "leader int, leader_epoch int, isr array<int>"
 _STATE_PATH: Final = r"^/brokers/topics/([^/]+)/partitions/(\d+)/state$"
+_TOPIC_PATH: Final = r"^/brokers/topics/([^/]+)$"
+_MARK_PATH: Final = r"^/admin/delete_topics/([^/]+)$"
 _PARTITION: Final = ("topic", "partition")
+_LIFE: Final = (*_PARTITION, "life")
+"""The columns of one life of a partition, from the creation of its topic to the deletion."""
 _NOBODY: Final = -1
 _SIGN_MS: Final = 120_000
 """Maximum time between the loss of a connection to a dead leader and the election of the next leader."""
@@ -122,45 +126,93 @@ def _facts(lines: DataFrame) -> dict[str, Fact]:
 
 
 def _states(lines: DataFrame) -> DataFrame:
-    """Return one row for each partition state that was written to ZooKeeper.
+    """Return one row for each partition state that was written to ZooKeeper before the topic was deleted.
 
     `leader_before`, `isr_before`: leader and ISR in the partition's previous state. `isr_max`: size of the
-    partition's largest ISR. `ms`: how long the state lasted, in ms.
+    partition's largest ISR. `ms`: how long the state lasted, in ms. A topic that is created again begins anew.
     """
+    living = _living(_written_states(lines), lines)
+    life = Window.partitionBy(*_LIFE)
+    order = life.orderBy("zxid")
+    last = f.lit(lines.agg(f.max("time")).collect()[0][0]).cast("long")
+    end = f.least(f.coalesce(f.lead("time").over(order), last), "deleted_at")
+    return living.select(
+        "*",
+        f.lag("leader").over(order).alias("leader_before"),
+        f.lag("isr").over(order).alias("isr_before"),
+        f.max(f.size("isr")).over(life).alias("isr_max"),
+        f.greatest(end - f.col("time"), f.lit(0)).alias("ms"),
+    )
+
+
+def _written_states(lines: DataFrame) -> DataFrame:
+    """Return the partition states that leaders and controllers wrote, in lives: see `_LIFE`."""
     done = lines.where("outcome = 'ok' AND zxid IS NOT NULL")
     by_leaders = done.where("kind = 'isr'").select(
         *_PARTITION,
         "zxid",
         "time",
         "cause",
+        f.lit("set").alias("op"),
         f.col("broker").alias("leader"),
         "leader_epoch",
         "isr",
     )
-    written = done.where("kind = 'write'").select(
-        "zxid", "time", "cause", f.explode("operations").alias("one")
-    )
     path = f.col("one.path")
-    state = f.from_json("one.data", _STATE).alias("state")
-    by_controllers = written.where(path.rlike(_STATE_PATH) & f.col("one.data").isNotNull()).select(
+    written = _operations(done).where(path.rlike(_STATE_PATH) & f.col("one.data").isNotNull())
+    by_controllers = written.select(
         f.regexp_extract(path, _STATE_PATH, 1).alias("topic"),
         f.regexp_extract(path, _STATE_PATH, 2).cast("int").alias("partition"),
         "zxid",
         "time",
         "cause",
-        state,
+        "one.op",
+        f.from_json("one.data", _STATE).alias("state"),
     )
     every = by_leaders.unionByName(by_controllers.select("*", "state.*").drop("state"))
     order = Window.partitionBy(*_PARTITION).orderBy("zxid")
-    end = f.lit(lines.agg(f.max("time")).collect()[0][0]).cast("long")
-    return every.select(
-        "*",
-        f.lag("leader").over(order).alias("leader_before"),
-        f.lag("isr").over(order).alias("isr_before"),
-        f.max(f.size("isr")).over(Window.partitionBy(*_PARTITION)).alias("isr_max"),
-        f.greatest(f.coalesce(f.lead("time").over(order), end) - f.col("time"), f.lit(0)).alias(
-            "ms"
-        ),
+    # The leader epoch begins again at 0. It shows a new life if the line with the creation is missing.
+    is_new = (f.col("op") == "create") | (f.col("leader_epoch") < f.lag("leader_epoch").over(order))
+    begins = every.withColumn("begins", f.when(is_new, 1).otherwise(0))
+    return begins.withColumn("life", f.sum("begins").over(order)).drop("begins", "op")
+
+
+def _operations(lines: DataFrame) -> DataFrame:
+    written = lines.where("kind = 'write' AND outcome = 'ok'")
+    return written.select("zxid", "time", "cause", f.explode("operations").alias("one"))
+
+
+def _living(states: DataFrame, lines: DataFrame) -> DataFrame:
+    """Return the states that were written before the deletion of their topic, with its time in `deleted_at`.
+
+    A topic is deleted when it is marked for deletion. If the line with the mark is missing, it is deleted when its
+    nodes are; only the time of that write is known, because ZooKeeper returns no zxid for it.
+    """
+    known = states.join(_deletions(lines), "topic", "left")
+    life = Window.partitionBy(*_LIFE)
+    timed = known.withColumns(
+        {"born": f.min("zxid").over(life), "last_time": f.max("time").over(life)}
+    )
+    mark = f.array_min(f.filter("marks", lambda one: one.zxid > f.col("born")))
+    removed = f.array_min(f.filter("removals", lambda at: at >= f.col("last_time")))
+    ended = timed.withColumns({"mark": mark, "removed": removed})
+    living = ended.where(f.col("mark").isNull() | (f.col("zxid") < f.col("mark.zxid")))
+    helpers = ("born", "last_time", "mark", "removed", "marks", "removals")
+    return living.withColumn("deleted_at", f.least("mark.time", "removed")).drop(*helpers)
+
+
+def _deletions(lines: DataFrame) -> DataFrame:
+    """Return for each topic the zxids and times of its `marks` for deletion, and the times of the `removals`."""
+    operations = _operations(lines)
+    path, op = f.col("one.path"), f.col("one.op")
+    is_mark = path.rlike(_MARK_PATH) & (op == "create") & f.col("zxid").isNotNull()
+    is_removal = path.rlike(_TOPIC_PATH) & (op == "delete")
+    named = operations.where(is_mark | is_removal).withColumn(
+        "topic", f.regexp_extract(path, r"([^/]+)$", 1)
+    )
+    return named.groupBy("topic").agg(
+        f.collect_list(f.when(is_mark, f.struct("zxid", "time"))).alias("marks"),
+        f.collect_list(f.when(is_removal, f.col("time"))).alias("removals"),
     )
 
 
@@ -196,7 +248,7 @@ def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
     first = joined.agg(f.max("sign_time").alias("sign_time"))
     begun = f.least("sign_time", "event_time")
     return first.select(
-        f.timestamp_millis("time").alias("time"),
+        timestamp_of(f.col("time")).alias("time"),
         *names[1:6],
         "event",
         "cause",
@@ -217,8 +269,9 @@ def _picture(states: DataFrame) -> Picture:
         _sum(left).alias("left the ISR"),
         _sum(joined).alias("joined the ISR"),
     )
-    rows = counts.orderBy("begin").collect()
-    times = [datetime.fromtimestamp(row.begin / 1000, UTC) for row in rows]
+    dated = [(date_of(row.begin * 1000), row) for row in counts.orderBy("begin").collect()]
+    times = [date for date, _ in dated if date is not None]
+    rows = [row for date, row in dated if date is not None]
     names = ("elections", "left the ISR", "joined the ISR")
     series = [Series(name, times, [float(row[name]) for row in rows]) for name in names]
     return Picture(
@@ -290,7 +343,7 @@ def _terms(lines: DataFrame) -> DataFrame:
     return terms.select(
         "epoch",
         f.col("broker").alias("controller"),
-        f.timestamp_millis("won").alias("won"),
+        timestamp_of(f.col("won")).alias("won"),
         (f.coalesce("resigned", later) - f.col("won")).alias("ms"),
         "reason",
     ).orderBy("epoch")
@@ -300,9 +353,4 @@ def _table(name: str, table: DataFrame, settings: LedgerSettings) -> Table:
     """Write the table to `output`, if that is set, and return its first rows."""
     if settings.output:
         table.write.mode("overwrite").parquet(f"{settings.output}/{name}")
-    rows = table.limit(_ROWS).collect()
-    return Table(name, tuple(table.columns), tuple(tuple(map(_fact, row)) for row in rows))
-
-
-def _fact(value: object) -> Fact:
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+    return Table(name, tuple(table.columns), facts_of(table.limit(_ROWS)))

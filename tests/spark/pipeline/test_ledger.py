@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ def write(directory: Path, *lines: dict[str, Any]) -> Path:
     return directory
 
 
-def state(leader: int, epoch: int, isr: list[int]) -> list[dict[str, Any]]:
+def state(leader: int, epoch: int, isr: list[int], op: str = "set") -> list[dict[str, Any]]:
     data = json.dumps({"leader": leader, "leader_epoch": epoch, "isr": isr})
-    return [{"path": "/brokers/topics/t/partitions/0/state", "data": data}]
+    return [{"op": op, "path": "/brokers/topics/t/partitions/0/state", "data": data}]
 
 
 def test_ledger_pipeline_computes_election_times_and_isr_changes_from_the_ledgers(spark, tmp_path):
@@ -71,6 +72,45 @@ def test_ledger_pipeline_computes_election_times_and_isr_changes_from_the_ledger
     ]
     assert [one["left_isr"] for one in table(summary, "brokers")] == [1, 0]
     assert spark.read.parquet(str(tmp_path / "out" / "elections")).count() == 1
+
+
+@pytest.mark.parametrize("lost", ["nothing", "mark", "removal"])
+def test_deleted_topic_ends_at_its_deletion_and_begins_again_when_recreated(spark, tmp_path, lost):
+    write_ok = {"kind": "write", "outcome": "ok", "broker": 1}
+    mark = [{"op": "create", "path": "/admin/delete_topics/t", "data": None}]
+    removal = [{"op": "delete", "path": "/brokers/topics/t", "data": None}]
+    lines = [
+        {**write_ok, "time": 1_000, "zxid": 10, "operations": state(1, 0, [1, 2, 3], "create")},
+        {**write_ok, "time": 2_000, "zxid": 11, "operations": state(2, 1, [2, 3])},
+        {**write_ok, "time": 5_000, "zxid": 12, "operations": mark},
+        {**write_ok, "time": 5_000, "zxid": 13, "operations": state(-1, 2, [2])},
+        {**write_ok, "time": 5_000, "zxid": None, "operations": removal},
+        {**write_ok, "time": 60_000, "zxid": 20, "operations": state(3, 0, [3], "create")},
+        {"kind": "broker", "fact": "started", "time": 90_000, "broker": 1},
+    ]
+    if lost != "nothing":
+        del lines[2 if lost == "mark" else 4]
+    write(tmp_path / "broker-1-ledger", *lines)
+    [partition] = table(run(spark, LedgerSettings((str(tmp_path),)), Report()), "partitions")
+    assert (partition["under_replicated_ms"], partition["offline_ms"]) == (3_000, 0)
+    assert (partition["left_isr"], partition["joined_isr"]) == (2 if lost == "mark" else 1, 0)
+
+
+def test_times_of_the_ledger_are_in_utc_in_every_time_zone(spark, tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    won = {"kind": "election", "outcome": "won", "broker": 1}
+    write(
+        tmp_path / "broker-1-ledger",
+        {**won, "epoch": 1, "time": 1_793_511_000_123},
+        {**won, "epoch": 2, "time": 10**14 * 3},
+        {**won, "epoch": 3, "time": 2**62},
+    )
+    summary = run(spark, LedgerSettings((str(tmp_path),)), Report())
+    monkeypatch.undo()
+    time.tzset()
+    times = [one["won"] for one in table(summary, "controllers")]
+    assert times == ["2026-11-01T05:30:00.123Z", 10**14 * 3, None]
 
 
 async def test_ledgers_of_a_real_cluster_show_the_election_after_a_kill(spark, cluster, tmp_path):
