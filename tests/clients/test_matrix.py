@@ -21,7 +21,6 @@ from minikafka.groups.partitions import partition_of
 
 PARTITIONS = 4
 BATCH = 40
-OFFSETS_PARTITIONS = 50
 
 
 @pytest.fixture(params=CLIENTS, ids=[client.name for client in CLIENTS])
@@ -194,7 +193,8 @@ async def test_no_acknowledged_record_is_lost_when_leader_and_coordinator_die(
     consumer = await driver.start("consume", topic, topic, "eager", "")
     await consumer.until(lambda: len(consumer.values) > BATCH)
     # Every broker leads a partition of the topic, because the topic has more partitions than there are brokers.
-    victim = await cluster.leader_of(GROUP_TOPIC, partition_of(topic, OFFSETS_PARTITIONS))
+    offsets = [tp for tp in (await cluster.state()).partitions if tp.topic == GROUP_TOPIC]
+    victim = await cluster.leader_of(GROUP_TOPIC, partition_of(topic, len(offsets)))
     await kill(cluster, victim)
     acked = len(producer.acked)
     await producer.until(lambda: len(producer.acked) > acked + 2 * BATCH)
