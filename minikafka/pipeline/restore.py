@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from minikafka.pipeline.archive import listed_tiles
 from minikafka.pipeline.failures import PipelineError
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.summary import Summary, Table
+from minikafka.pipeline.times import date_of, printed
 from minikafka.pipeline.topics import topic_settings
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.archive.directory import ArchiveDirectory
@@ -165,16 +165,15 @@ def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str
         text = f"the topic {settings.to} replaces record timestamps: minikafka topics alter"
         raise PipelineError(f"{text} {settings.to} --config message.timestamp.type=CreateTime")
     warnings = []
-    oldest = _oldest(sources)
-    kept_ms = int(found.get(_RETENTION) or -1)
-    if oldest is not None and kept_ms >= 0:
-        now = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
-        if oldest < now - timedelta(milliseconds=kept_ms):
-            warnings.append(
-                f"records since {oldest:%Y-%m-%d} are older than {_RETENTION}={kept_ms} of"
-                f" {settings.to}, which soon deletes them: minikafka topics alter"
-                f" {settings.to} --config {_RETENTION}=-1"
-            )
+    oldest, kept_ms = _oldest(sources), int(found.get(_RETENTION) or -1)
+    now_ms = SystemClock().wall_ms()
+    if oldest is not None and 0 <= kept_ms < now_ms - oldest // 1000:
+        date = date_of(oldest)
+        since = f"time {printed(oldest)}" if date is None else date.date().isoformat()
+        warnings.append(
+            f"records since {since} are older than {_RETENTION}={kept_ms} of {settings.to}, which"
+            f" soon deletes them: minikafka topics alter {settings.to} --config {_RETENTION}=-1"
+        )
     if "compact" in (found.get("cleanup.policy") or ""):
         warnings.append(
             f"{settings.to} is compacted: if that removes records before they are read back, the"
@@ -183,8 +182,11 @@ def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str
     return warnings
 
 
-def _oldest(sources: Sequence[_Source]) -> datetime | None:
-    """Return the smallest timestamp in the Parquet files, from the statistics in the file footers."""
+def _oldest(sources: Sequence[_Source]) -> int | None:
+    """Return the smallest timestamp in the Parquet files, from the statistics in the file footers.
+
+    It is in Unix microseconds: a record's timestamp may lie outside the years of a datetime.
+    """
     found = []
     for source in sources:
         for path in source.files:
@@ -195,12 +197,10 @@ def _oldest(sources: Sequence[_Source]) -> datetime | None:
     return min(found, default=None)
 
 
-def _least(group: Any, column: str) -> datetime:
+def _least(group: Any, column: str) -> int:
     chunks = (group.column(index) for index in range(group.num_columns))
     (chunk,) = (chunk for chunk in chunks if chunk.path_in_schema == column)
-    least = chunk.statistics.min
-    assert isinstance(least, datetime)
-    return least
+    return int(chunk.statistics.min_raw)
 
 
 def _load(

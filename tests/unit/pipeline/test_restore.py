@@ -15,6 +15,7 @@ from minikafka.pipeline.failures import PipelineError
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.restore import RestoreSettings
 from minikafka.pipeline.summary import Summary
+from minikafka.runtime.clock import SystemClock
 from minikafka.spark.archive.directory import ArchiveDirectory
 from minikafka.spark.archive.load import load
 
@@ -165,6 +166,32 @@ def test_restore_warns_of_retention_and_compaction(run, settings_of_topic):
     warning = str(run().facts["warning"])
     assert "records since 2001-09-09 are older than retention.ms=86400000 of new" in warning
     assert "new is compacted" in warning
+
+
+@pytest.mark.parametrize("retention_ms", [DAY_MS, 10**14, 2**63 - 1])
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        (OLD_MS * 1_000, None),
+        (-62_135_596_800_001, "time -62135596800001"),
+        (-OLD_MS, "1938-04-24"),
+        ((2**63 - 1) // 1_000, None),
+        (-(2**63 - 1) // 1_000 + 1, "time -9223372036854775"),
+    ],
+)
+def test_restore_writes_back_times_of_any_year_under_any_retention(
+    brokers, directory, spark, settings_of_topic, time_ms, text, retention_ms
+):
+    brokers.create("far", 1)[0].append(by_aiokafka([Sample(time_ms, b"k", b"v")]))
+    settings_of_topic["retention.ms"] = str(retention_ms)
+    archive.run(spark, ArchiveSettings(brokers.bootstrap, ("far",), str(directory.path)), Report())
+    settings = RestoreSettings(brokers.bootstrap, str(directory.path), "far", "new")
+    found = restore.run(spark, settings, Report())
+    assert found.ok
+    is_old = text is not None and SystemClock().wall_ms() - retention_ms > time_ms
+    assert ("warning" in found.facts) == is_old
+    if is_old:
+        assert f"records since {text} are older than retention.ms" in str(found.facts["warning"])
 
 
 def test_other_topic_or_an_empty_directory_is_refused(brokers, directory, run, spark, tmp_path):
