@@ -5,6 +5,7 @@ The columns of the rows read have the names and types of Spark's own Kafka sourc
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 from pyspark.sql.datasource import (
@@ -37,6 +38,8 @@ from minikafka.spark.source.readers import BatchReader, StreamReader
 from minikafka.spark.workers import Shipped
 
 FORMAT: Final = "minikafka"
+_COMMITS: Final = "python_streaming_sink_runner"
+"""Spark's program that commits micro-batches. It creates a second writer, which need not warn of options again."""
 
 _COLUMNS: Final = [
     StructField("key", BinaryType()),
@@ -94,7 +97,8 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
     def _write_options(self, schema: StructType) -> WriteOptions:
         options = sink_options.parse(self.options)
         check_schema(schema, options.topic)
-        warn_of_ignored("sink", options.ignored)
+        if not any(_COMMITS in argument for argument in sys.argv):
+            warn_of_ignored("sink", options.ignored)
         return options
 
     def _options(self, schema: StructType, mode: Mode) -> ReadOptions:

@@ -85,6 +85,11 @@ def test_ignored_options_are_told_in_one_warning(caplog, monkeypatch):
     made.streamWriter(source.SCHEMA, False)
     assert "The minikafka sink ignores" in caplog.messages[2]
     assert len(caplog.messages) == 3
+    monkeypatch.setattr(client_settings, "_logged", set())
+    runner = "pyspark.sql.worker.python_streaming_sink_runner"
+    monkeypatch.setattr("sys.argv", ["daemon.py", runner])
+    made.streamWriter(source.SCHEMA, False)
+    assert len(caplog.messages) == 3
 
 
 def test_reader_and_partitions_can_be_pickled(brokers, reader):
