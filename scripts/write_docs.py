@@ -21,7 +21,7 @@ from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.keys import INT_MAX, LONG_MAX, Key, Kind
 from minikafka.broker import apis
 from minikafka.broker.dynamic_config import DYNAMIC, THROTTLES
-from minikafka.wire.versions import NAMES, SERVED, is_flexible
+from minikafka.wire.versions import NAMES, NOT_SERVED, SERVED, is_flexible
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -99,6 +99,10 @@ allocates no memory before the bytes of its elements have arrived.
 
 {table}
 
+For each of these APIs, brokers serve every version that Apache Kafka 3.9 serves, except:
+
+{not_served}
+
 The control plane (`LeaderAndIsr`, `UpdateMetadata`, `StopReplica`, `ControlledShutdown`) does not use
 Kafka's protocol. Its requests are signed msgpack messages, sent over HTTP to a separate listener (`minikafka/rpc`).
 
@@ -174,6 +178,10 @@ def protocol() -> str:
     return PROTOCOL.format(
         generated=GENERATED,
         table=_table(("API", "key", "versions", "flexible from"), rows),
+        not_served="\n".join(
+            f"- {NAMES[api]} {low} to {high}, because {reason}"
+            for (api, low, high), reason in NOT_SERVED.items()
+        ),
         families="\n\n".join(families),
     )
 

@@ -27,7 +27,12 @@ from minikafka.groups.records import (
     OffsetAndMetadata,
     group_metadata_key,
 )
-from minikafka.groups.requests import CommitRequest, DeleteOffsetsRequest, Partitions
+from minikafka.groups.requests import (
+    NO_COMMIT_TIME,
+    CommitRequest,
+    DeleteOffsetsRequest,
+    Partitions,
+)
 from minikafka.groups.responses import (
     CommitResponse,
     DeleteGroupsResponse,
@@ -89,7 +94,11 @@ class Commits:
         expires = NO_TIMESTAMP if kept_ms < 0 else min(wall + kept_ms, TIMESTAMP_MAX)
         offsets = {
             TopicPartition(topic, item.partition): OffsetAndMetadata(
-                item.offset, item.leader_epoch, item.metadata, wall, expires
+                item.offset,
+                item.leader_epoch,
+                item.metadata,
+                wall if item.commit_timestamp == NO_COMMIT_TIME else item.commit_timestamp,
+                expires,
             )
             for topic, partitions in request.topics
             for item in partitions

@@ -14,6 +14,7 @@ NO_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1
 """Generation in the requests of a client that is not a member."""
 NO_LEADER_EPOCH: Final = -1
+NO_COMMIT_TIME: Final = -1
 
 
 class JoinRequest(NamedTuple):
@@ -76,6 +77,7 @@ class OffsetToCommit(NamedTuple):
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH  # since version 6
     metadata: str = ""
+    commit_timestamp: int = NO_COMMIT_TIME  # only version 1
 
 
 class CommitRequest(NamedTuple):

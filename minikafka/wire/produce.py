@@ -1,4 +1,4 @@
-"""Produce requests and responses, versions 3 to 9 (key 0), decoded without copying records.
+"""Produce requests and responses, versions 3 to 11 (key 0), decoded without copying records.
 
 The decoder returns the positions of the record batches in the buffer and does not read the batches. The most
 frequent response, for one partition, is made by a function that `single_answer` prepares once.

@@ -42,30 +42,30 @@ DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_PRODUCERS: Final = 61
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
-    PRODUCE: (0, 9),
+    PRODUCE: (0, 11),
     FETCH: (4, 12),
-    LIST_OFFSETS: (1, 7),
+    LIST_OFFSETS: (0, 9),
     METADATA: (0, 12),
-    OFFSET_COMMIT: (2, 8),
-    OFFSET_FETCH: (1, 8),
-    FIND_COORDINATOR: (0, 4),
+    OFFSET_COMMIT: (0, 9),
+    OFFSET_FETCH: (0, 9),
+    FIND_COORDINATOR: (0, 6),
     JOIN_GROUP: (0, 9),
     HEARTBEAT: (0, 4),
     LEAVE_GROUP: (0, 5),
     SYNC_GROUP: (0, 5),
     DESCRIBE_GROUPS: (0, 5),
-    LIST_GROUPS: (0, 4),
-    API_VERSIONS: (0, 3),
-    CREATE_TOPICS: (2, 7),
-    DELETE_TOPICS: (1, 6),
+    LIST_GROUPS: (0, 5),
+    API_VERSIONS: (0, 4),
+    CREATE_TOPICS: (0, 7),
+    DELETE_TOPICS: (0, 6),
     DELETE_RECORDS: (0, 2),
-    INIT_PRODUCER_ID: (0, 4),
-    OFFSET_FOR_LEADER_EPOCH: (2, 4),
-    DESCRIBE_ACLS: (1, 3),
-    DESCRIBE_CONFIGS: (1, 4),
+    INIT_PRODUCER_ID: (0, 5),
+    OFFSET_FOR_LEADER_EPOCH: (0, 4),
+    DESCRIBE_ACLS: (0, 3),
+    DESCRIBE_CONFIGS: (0, 4),
     ALTER_CONFIGS: (0, 2),
-    ALTER_REPLICA_LOG_DIRS: (1, 2),
-    DESCRIBE_LOG_DIRS: (1, 4),
+    ALTER_REPLICA_LOG_DIRS: (0, 2),
+    DESCRIBE_LOG_DIRS: (0, 4),
     CREATE_PARTITIONS: (0, 3),
     DELETE_GROUPS: (0, 2),
     ELECT_LEADERS: (0, 2),
@@ -78,6 +78,17 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
 }
 """API key → (lowest, highest) version. Produce 0–2 are advertised but refused. Without them in the ApiVersions
 response, older librdkafka sends its batches uncompressed instead of with gzip, snappy or lz4 (KAFKA-18659)."""
+
+NOT_SERVED: Final[dict[tuple[int, int, int], str]] = {
+    (PRODUCE, 0, 2): "they carry the message formats 0 and 1, and logs here contain only format 2",
+    (
+        FETCH,
+        0,
+        3,
+    ): "their clients read the message formats 0 and 1, to which brokers here do not convert records",
+    (FETCH, 13, 17): "fetch sessions here name topics, and these versions name topic ids",
+}
+"""(API key, lowest, highest version) of each range that Kafka 3.9 serves and a broker here does not → the reason."""
 
 NAMES: Final[dict[int, str]] = {
     PRODUCE: "Produce",

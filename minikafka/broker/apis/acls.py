@@ -1,6 +1,6 @@
 """Access control lists: there is no authorizer, so every client may do everything.
 
-DescribeAcls 29, versions 1–3.
+DescribeAcls 29, versions 0–3.
 - The response is SECURITY_DISABLED, as in Kafka without an authorizer.
 """
 

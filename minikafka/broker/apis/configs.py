@@ -1,10 +1,11 @@
 """Settings of brokers and topics.
 
-DescribeConfigs 32, versions 1–4.
+DescribeConfigs 32, versions 0–4.
 - Resource type 2 is a topic, which any broker describes. Type 4 is this broker or, with an empty name, the dynamic
   defaults of all brokers. Other types, and the id of another broker, get INVALID_REQUEST. An unknown topic gets
   UNKNOWN_TOPIC_OR_PARTITION.
-- The response has each key with its value and its source. From version 3 it has the type of each key. If
+- The response has each key with its value and its source; version 0 says instead whether the value
+  is the default. From version 3 it has the type of each key. If
   requested, it has synonyms and documentation. A null or empty list of keys requests all keys. Values of
   sensitive keys are null.
 - A resource that the request names twice is described once.
@@ -42,6 +43,7 @@ from minikafka.broker.admin.configs import (
 from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.config_entries import (
     ConfigEntry,
+    Source,
     broker_entries,
     cluster_entries,
     topic_entries,
@@ -102,7 +104,7 @@ def _result(
     wanted = frozenset(resource.configuration_keys or ())
     documented = getattr(request, "include_documentation", False)
     result["configs"] = [
-        _shown(entry, request.include_synonyms, documented)
+        _shown(entry, getattr(request, "include_synonyms", False), documented)
         for entry in entries
         if not wanted or entry.key.name in wanted
     ]
@@ -147,6 +149,7 @@ def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[st
         "value": entry.value,
         "read_only": entry.read_only,
         "config_source": entry.source,
+        "is_default": entry.source is Source.DEFAULT,
         "is_sensitive": entry.key.sensitive,
         "synonyms": [synonym._asdict() for synonym in synonyms],
         "config_type": entry.key.kind,

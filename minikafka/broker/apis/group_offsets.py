@@ -1,18 +1,19 @@
 """The committed offsets of consumer groups.
 
-OffsetCommit 8, versions 2–8.
+OffsetCommit 8, versions 0–9.
 - Answered when the offsets are on all in-sync replicas of the group's partition of `__consumer_offsets`. After
   `offsets.commit.timeout.ms` the response is REQUEST_TIMED_OUT. A topic or partition that does not exist gets
   UNKNOWN_TOPIC_OR_PARTITION. Metadata longer than `offset.metadata.max.bytes` gets OFFSET_METADATA_TOO_LARGE.
 - COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the offsets of new partitions would need more than
   `minikafka.offsets.memory.max.bytes`, or a new group more than `minikafka.groups.memory.max.bytes`.
 - The offsets of more than 256 partitions are written in several batches, and some of these batches may fail.
-- Version notes: 2–4 the client's retention time (negative: the default), 6 leader epochs (KIP-320), 7 static
-  members (KIP-345).
+- Version notes: 0 without a member (Kafka keeps its offsets in ZooKeeper, minikafka in `__consumer_offsets`), 1 the
+  commit's timestamp (-1: now), 2–4 the client's retention time (negative: the default), 6 leader epochs
+  (KIP-320), 7 static members (KIP-345).
 
-OffsetFetch 9, versions 1–8.
+OffsetFetch 9, versions 0–9.
 - A partition without a committed offset gets offset -1. Null topics (from version 2) request all partitions
-  that the group has committed. Version 1 carries errors of the group in each partition. From version 7 the
+  that the group has committed. Versions 0 and 1 carry errors of the group in each partition. From version 7 the
   request may ask for stable offsets only (KIP-447). Version 8 takes several groups (KIP-709).
 
 OffsetDelete 47, version 0.
@@ -37,6 +38,7 @@ from minikafka.broker.services import (
     Steps,
 )
 from minikafka.groups.requests import (
+    NO_COMMIT_TIME,
     NO_LEADER_EPOCH,
     CommitRequest,
     DeleteOffsetsRequest,
@@ -59,6 +61,7 @@ _GROUPS_SINCE: Final = 8
 _GROUP_ERROR_SINCE: Final = 2
 _CACHED_PARTITIONS_MAX: Final = 16
 """The encoded response to a commit is cached if it has at most this many partitions."""
+_NO_GENERATION: Final = -1
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -104,8 +107,8 @@ def _commit_request(
         retention_ms = request.retention_time
     return CommitRequest(
         group_id=request.group_id,
-        generation=request.generation_id_or_member_epoch,
-        member_id=request.member_id,
+        generation=getattr(request, "generation_id_or_member_epoch", _NO_GENERATION),
+        member_id=getattr(request, "member_id", ""),
         instance_id=getattr(request, "group_instance_id", None),
         topics=topics,
         retention_time_ms=retention_ms,
@@ -154,6 +157,7 @@ def _offset(partition: Entity) -> OffsetToCommit:
         partition.committed_offset,
         getattr(partition, "committed_leader_epoch", NO_LEADER_EPOCH),
         partition.committed_metadata or "",
+        getattr(partition, "commit_timestamp", NO_COMMIT_TIME),
     )
 
 

@@ -1,6 +1,6 @@
 """Consumer groups: their coordinators, members and rebalances.
 
-FindCoordinator 10, versions 0–4.
+FindCoordinator 10, versions 0–6.
 - Returns the broker that leads the group's partition of `__consumer_offsets`. A request has one key up to
   version 3, a list of keys from version 4 (KIP-699). The first request creates `__consumer_offsets`.
 - Until this topic exists and has a leader, the response is COORDINATOR_NOT_AVAILABLE, which clients retry. The topic
@@ -24,7 +24,8 @@ SyncGroup 14, versions 0–5.
 
 Heartbeat 12, versions 0–4. LeaveGroup 13, versions 0–5: several members from version 3.
 
-DescribeGroups 15, versions 0–5. ListGroups 16, versions 0–4: filter by state from version 4 (KIP-518).
+DescribeGroups 15, versions 0–5. ListGroups 16, versions 0–5: filter by state from version 4
+  (KIP-518), and by type from version 5 (KIP-848). Every group has the type classic.
 DeleteGroups 42, versions 0–2.
 - ListGroups lists the groups that this broker coordinates. If authorized operations are requested, all operations are
   returned, because there is no authorizer.
@@ -104,6 +105,10 @@ _PROTOCOL_NULLABLE_SINCE: Final = 7
 _SKIP_ASSIGNMENT_SINCE: Final = 9
 _PROTOCOL_MANDATORY_SINCE: Final = 5
 _SEVERAL_LEAVE_SINCE: Final = 3
+
+
+_CLASSIC: Final = "classic"
+"""The type of every group (KIP-848)."""
 
 
 def find_coordinator(
@@ -357,6 +362,10 @@ def _described_group(group: DescribedGroup, operations: int) -> dict[str, Any]:
 def list_groups(services: Services, request: Entity, context: RequestContext) -> Later:
     """Handle a ListGroups request."""
     asked = ListRequest(getattr(request, "states_filter", ()))
+    types = [name.lower() for name in getattr(request, "types_filter", ())]
+    if types and _CLASSIC not in types:
+        context.answer_with(_listed)(ListResponse(0, ()))
+        return LATER
     services.groups.list_groups(asked, context.answer_with(_listed))
     return LATER
 
@@ -371,6 +380,7 @@ def _listed(version: int, listed: ListResponse) -> Steps:
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type,
                 "group_state": group.state,
+                "group_type": _CLASSIC,
             }
             for group in listed.groups
         ),

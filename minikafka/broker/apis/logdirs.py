@@ -1,11 +1,11 @@
 """The log directories of this broker, with the size of every replica.
 
-DescribeLogDirs 35, versions 1–4.
+DescribeLogDirs 35, versions 0–4.
 - Returns every log directory with the size and the offset lag of the requested replicas (null: all replicas). The
   offset lag is the number of offsets by which the log end is behind the high watermark. Version 4 adds total and
   usable bytes of the disk (KIP-827). A directory that failed gets KAFKA_STORAGE_ERROR.
 
-AlterReplicaLogDirs 34, versions 1–2.
+AlterReplicaLogDirs 34, versions 0–2.
 - Replicas are not moved between directories (R68). A replica gets NONE if it is already in the directory, and
   UNSUPPORTED_VERSION if it is in another directory. A directory that is not in `log.dirs` gets LOG_DIR_NOT_FOUND,
   and a directory that failed gets KAFKA_STORAGE_ERROR. A replica that this broker does not host gets

@@ -1,9 +1,11 @@
 """Offsets of a partition: its start and end, by timestamp and by leader epoch.
 
-ListOffsets 2, versions 1–7.
+ListOffsets 2, versions 0–9.
 - Timestamp -2 requests the log start offset. -1 requests the high watermark, or the last stable offset for
-  read_committed. -3 (version 7) requests the record with the largest timestamp. Any other timestamp requests the
-  first record with this timestamp or a later one. If there is no such record, offset and timestamp are -1. Records
+  read_committed. -3 (version 7) requests the record with the largest timestamp. -4 (version 8) requests the
+  log start offset. -5 (version 9) requests the last offset in remote storage, which is -1, because there is none. Any
+  other timestamp requests the first record with this timestamp or a later one. If there is no such record, offset and
+  timestamp are -1. Records
   that the client may not read are ignored. With a replica id other than -1, a client may read up to the log end.
 - Served by the leader. A follower answers only requests with replica id -2 (debugging). Requests are fenced by the
   current leader epoch from version 4 (KIP-320).
@@ -11,8 +13,10 @@ ListOffsets 2, versions 1–7.
   time, a request for the latest offset gets OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207).
   Otherwise a client would see the end of the partition go backwards.
 - A partition that the request names twice gets INVALID_REQUEST.
+- Version 0 returns up to `max_num_offsets` offsets, in descending order: the start of each segment whose records are
+  not later than the timestamp, and the end of the log if this holds for all records.
 
-OffsetForLeaderEpoch 23, versions 2–4.
+OffsetForLeaderEpoch 23, versions 0–4.
 - Returns the largest epoch that is not above the requested epoch, with its end offset; (-1, -1) if there is no such
   epoch (R38). Requests are fenced by the current leader epoch (R41). Followers and consumers get the same response.
 """
@@ -27,19 +31,24 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.replication.partition import Partition
 from minikafka.wire.codec import element_with_rows, row_encoder, with_elements
-from minikafka.wire.in_steps import STEP_ROWS
+from minikafka.wire.in_steps import STEP_ROWS, response_in_steps
 from minikafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 
+TIMESTAMP_MAX: Final = 2**63 - 1
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
 READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 _DEBUGGING: Final = -2
 """Replica id of debugging tools. Followers answer only ListOffsets requests with this id."""
 _NO_EPOCH: Final = -1
+_ONE_OFFSET_SINCE: Final = 1
 _NOT_AVAILABLE_SINCE: Final = 5
-_MAX_TIMESTAMP_SINCE: Final = 7
+_SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""Special timestamps → the first version that has them."""
 
 
 class Found(NamedTuple):
@@ -55,6 +64,8 @@ def list_offsets(services: Services, request: Entity, context: RequestContext) -
     """Return the response to a ListOffsets request as `Steps`, one step for each partition."""
     version = context.version
     repeated = yield from _repeated(request)
+    if version < _ONE_OFFSET_SINCE:
+        return (yield from _list_several(services, request, repeated))
     encode_row = row_encoder(LIST_OFFSETS, version, "topics", "partitions")
     topics = []
     for topic in request.topics:
@@ -84,6 +95,53 @@ def list_offsets(services: Services, request: Entity, context: RequestContext) -
     return with_elements(LIST_OFFSETS, version, topics)
 
 
+def _list_several(services: Services, request: Entity, repeated: set[tuple[str, int]]) -> Steps:
+    """Return the response to a ListOffsets request of version 0, which has several offsets for each partition."""
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            tp = TopicPartition(topic.name, asked.partition_index)
+            error, offsets = int(ErrorCode.INVALID_REQUEST), list[int]()
+            if tp not in repeated:
+                error, offsets = _several(services, request, tp, asked)
+            rows.append(
+                {
+                    "partition_index": tp.partition,
+                    "error_code": error,
+                    "old_style_offsets": offsets,
+                }
+            )
+            yield
+        topics.append({"name": topic.name, "partitions": rows})
+    return (yield from response_in_steps(LIST_OFFSETS, 0, topics=topics))
+
+
+def _several(
+    services: Services, request: Entity, tp: TopicPartition, asked: Entity
+) -> tuple[int, list[int]]:
+    """Return (error, offsets before the timestamp in descending order) of one partition."""
+    partition = services.replicas.partition(tp)
+    if partition is None:
+        return _error_if_not_hosted(services, tp), []
+    if error := partition.check_leader_epoch(_NO_EPOCH):
+        return error, []
+    log, start = partition.log, partition.log_start_offset
+    is_client = request.replica_id == _CONSUMER
+    end = partition.high_watermark if is_client else log.written_log_end_offset
+    if asked.timestamp == EARLIEST:
+        return ErrorCode.NONE, [start][: max(asked.max_num_offsets, 0)]
+    limit = TIMESTAMP_MAX if asked.timestamp == LATEST else asked.timestamp
+    offsets = {
+        max(segment.base_offset, start)
+        for segment in log.segments
+        if segment.max_timestamp <= limit and segment.base_offset < end
+    }
+    if all(segment.max_timestamp <= limit for segment in log.segments):
+        offsets.add(end)
+    return ErrorCode.NONE, sorted(offsets, reverse=True)[: max(asked.max_num_offsets, 0)]
+
+
 def _list_offset(
     services: Services, request: Entity, version: int, tp: TopicPartition, asked: Entity
 ) -> Found:
@@ -107,11 +165,11 @@ def _look_up(
     partition: Partition, is_client: bool, committed: bool, timestamp: int, version: int
 ) -> Found:
     log = partition.log
-    if timestamp < EARLIEST and not (
-        timestamp == MAX_TIMESTAMP and version >= _MAX_TIMESTAMP_SINCE
-    ):
+    if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
-    if timestamp == EARLIEST:
+    if timestamp == LATEST_TIERED:
+        return Found(ErrorCode.NONE)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = partition.log_start_offset
         return Found(ErrorCode.NONE, -1, start, log.epochs.epoch_of(start))
     if is_client:
@@ -175,7 +233,7 @@ def _epoch_end(services: Services, topic: str, asked: Entity) -> dict[str, Any]:
     if partition is None:
         error = _error_if_not_hosted(services, tp)
     else:
-        error = partition.check_leader_epoch(asked.current_leader_epoch)
+        error = partition.check_leader_epoch(getattr(asked, "current_leader_epoch", _NO_EPOCH))
         if not error:
             epoch, end_offset = partition.epoch_end_offset(asked.leader_epoch)
     return {

@@ -1,4 +1,4 @@
-"""Produce (key 0), served versions 3 to 9 (0 to 2 are advertised for librdkafka and refused).
+"""Produce (key 0), served versions 3 to 11 (0 to 2 are advertised for librdkafka and refused).
 
 - Supported: acks 0, 1 and -1, min.insync.replicas (R34), idempotent producers, one batch of magic 2 per partition.
 - A batch that arrives before an earlier batch of its producer is refused with LEADER_NOT_AVAILABLE for five seconds. If
@@ -63,7 +63,7 @@ from minikafka.wire.produce import (
 logger = logging.getLogger(__name__)
 
 _VERSION_MIN: Final = 3
-_VERSION_MAX: Final = 9
+_VERSION_MAX: Final = 11
 _FLEXIBLE_SINCE: Final = 9
 _ZSTD_SINCE: Final = 7
 _ATTRIBUTES_LOW: Final = 22

@@ -1,6 +1,6 @@
 """Idempotent producers: their ids, and their state in partitions (KIP-98, KIP-360).
 
-InitProducerId 22, versions 0–4.
+InitProducerId 22, versions 0–5.
 - Without a transactional id: a unique producer id with epoch 0, from any broker. A producer that sends its old id
   and epoch (from version 3) gets a new id: its sequence numbers restart at 0, and its unacknowledged batches
   cannot be mistaken for batches of the new id.

@@ -1,13 +1,14 @@
 """Creation and deletion of topics, and addition of partitions. Only the active controller handles these requests.
 
-CreateTopics 19, versions 2–7.
+CreateTopics 19, versions 0–7.
 - -1 for partitions or replication factor means the broker's default (KIP-464). A manual assignment needs
   neither number. The response has one error code and message per topic. A name that is given twice gets
   INVALID_REQUEST. The response is sent when this broker knows the leaders. After the request's timeout, it is
-  sent with REQUEST_TIMED_OUT, although the topic exists. `validate_only` creates nothing.
-- Version 5 adds partitions, replication factor and settings to the response (KIP-525), version 7 the topic id.
+  sent with REQUEST_TIMED_OUT, although the topic exists. `validate_only` (from version 1) creates nothing.
+- Version 1 adds error messages to the response, version 5 partitions, replication factor and settings (KIP-525),
+  version 7 the topic id.
 
-DeleteTopics 20, versions 1–6.
+DeleteTopics 20, versions 0–6.
 - Topics are given by name, from version 6 also by id. A topic is marked for deletion. The response is sent when this
   broker's metadata no longer has the topic. After the request's timeout, it is sent with REQUEST_TIMED_OUT, although
   the topic stays marked. Files are deleted later.
@@ -47,12 +48,9 @@ _DISABLED_SINCE: Final = 3
 async def create_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to a CreateTopics request as `Steps`, one step for each topic."""
     topics = [_new_topic(topic) async for topic in services.give_way.each(request.topics)]
-    results = await services.admin.topics.create_topics(
-        topics, request.timeout, request.validate_only
-    )
-    shown = (
-        _created(services, result, context.version, request.validate_only) for result in results
-    )
+    validate_only = getattr(request, "validate_only", False)
+    results = await services.admin.topics.create_topics(topics, request.timeout, validate_only)
+    shown = (_created(services, result, context.version, validate_only) for result in results)
     return elements_in_steps(CREATE_TOPICS, context.version, "topics", shown)
 
 

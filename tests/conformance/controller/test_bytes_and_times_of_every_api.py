@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support.memory_cluster import MemoryCluster
-from support.peer import Peer
+from support.raw_answers import answer
 from support.raw_requests import Filling, frame, names_of
-from support.until import until
 
 from minikafka.client import NewTopic
 from minikafka.wire.codec import decode_response
@@ -43,17 +42,6 @@ async def cluster() -> AsyncIterator[MemoryCluster]:
         async with cluster.client() as client:
             await client.create_topics(NewTopic("t", 1, 1))
         yield cluster
-
-
-async def answer(cluster: MemoryCluster, request: bytes) -> bytes | None:
-    """Send a request on a connection of its own; return the response, or None if the broker closed the connection."""
-    peer = Peer()
-    await cluster.transport.connect(lambda: peer, "127.0.0.1", 9092)
-    peer.link.send([request])
-    await until(lambda: peer.is_closed or bool(peer.frames()))
-    frames = peer.frames()
-    peer.link.abort()
-    return frames[0] if frames else None
 
 
 async def unanswered(

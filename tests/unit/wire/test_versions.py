@@ -7,6 +7,56 @@ from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, 
 
 from minikafka.wire import versions
 
+KAFKA_39 = {
+    "Produce": 11,
+    "Fetch": 17,
+    "ListOffsets": 9,
+    "Metadata": 12,
+    "OffsetCommit": 9,
+    "OffsetFetch": 9,
+    "FindCoordinator": 6,
+    "JoinGroup": 9,
+    "Heartbeat": 4,
+    "LeaveGroup": 5,
+    "SyncGroup": 5,
+    "DescribeGroups": 5,
+    "ListGroups": 5,
+    "ApiVersions": 4,
+    "CreateTopics": 7,
+    "DeleteTopics": 6,
+    "DeleteRecords": 2,
+    "InitProducerId": 5,
+    "OffsetForLeaderEpoch": 4,
+    "DescribeAcls": 3,
+    "DescribeConfigs": 4,
+    "AlterConfigs": 2,
+    "AlterReplicaLogDirs": 2,
+    "DescribeLogDirs": 4,
+    "CreatePartitions": 3,
+    "DeleteGroups": 2,
+    "ElectLeaders": 2,
+    "IncrementalAlterConfigs": 1,
+    "AlterPartitionReassignments": 0,
+    "ListPartitionReassignments": 0,
+    "OffsetDelete": 0,
+    "DescribeCluster": 1,
+    "DescribeProducers": 0,
+}
+"""The highest version of each API in Apache Kafka 3.9, by name. The lowest version is always 0."""
+
+
+@pytest.mark.parametrize("api", versions.SERVED)
+def test_every_version_of_kafka_is_served_or_listed_with_a_reason(api: int) -> None:
+    listed = {
+        version
+        for (key, low, high), reason in versions.NOT_SERVED.items()
+        if key == api and reason
+        for version in range(low, high + 1)
+    }
+    low, high = versions.SERVED[api]
+    served = set(range(low, high + 1))
+    assert served | listed == set(range(KAFKA_39[versions.NAMES[api]] + 1))
+
 
 def test_every_served_api_has_a_name_and_a_version_range() -> None:
     assert versions.SERVED.keys() == versions.NAMES.keys()
