@@ -185,6 +185,7 @@ def _source_options(settings: WindowSettings) -> dict[str, str]:
         "kafka.bootstrap.servers": settings.servers,
         "subscribe": ",".join(settings.topics),
         "kafka.isolation.level": "read_committed",
+        "failOnTimestampOverflow": "false",
         "failOnDataLoss": str(not settings.skip_lost).lower(),
     }
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from minikafka.base.errors import CorruptBatch, MinikafkaError
@@ -66,10 +67,12 @@ def decode(
     end: int,
     *,
     with_headers: bool,
+    fail_on_far_times: bool = True,
 ) -> pa.RecordBatch:
     """Return the records with offsets in [start, end) as one Arrow batch, which may be empty.
 
     The schema is `SCHEMA` or `SCHEMA_WITH_HEADERS`. `sections` may also hold records outside the range.
+    `fail_on_far_times`: raise `TimeOutOfRange` for a timestamp that does not fit; otherwise it becomes null.
     Raises `CorruptBatch`, `TimeOutOfRange`.
     """
     records = [section.records for section in sections]
@@ -81,13 +84,16 @@ def decode(
         headers = _headers(data, rows) if with_headers else None
     except IndexError as error:
         raise CorruptBatch("a field reaches beyond the last record") from error
-    _check_times(rows, f"{topic}-{partition}")
+    is_far = (rows.timestamps > _TIME_MAX_MS) | (rows.timestamps < -_TIME_MAX_MS)
+    if fail_on_far_times:
+        _check_times(rows, is_far, f"{topic}-{partition}")
+    micros = np.where(is_far, 0, rows.timestamps) * 1000
     columns = [
         *_keys_and_values(data, rows),
         pa.repeat(pa.scalar(topic, pa.string()), len(rows.offsets)),
         pa.repeat(pa.scalar(partition, pa.int32()), len(rows.offsets)),
         pa.array(rows.offsets),
-        pa.array(rows.timestamps * 1000).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(micros, mask=is_far).cast(pa.timestamp("us", tz="UTC")),
         pa.array(rows.append_times.astype(np.int32)),
     ]
     if headers is None:
@@ -161,8 +167,8 @@ def _between(rows: _Rows, start: int, end: int) -> _Rows:
     )
 
 
-def _check_times(rows: _Rows, name: str) -> None:
-    beyond = np.flatnonzero((rows.timestamps > _TIME_MAX_MS) | (rows.timestamps < -_TIME_MAX_MS))
+def _check_times(rows: _Rows, is_far: npt.NDArray[np.bool_], name: str) -> None:
+    beyond = np.flatnonzero(is_far)
     if beyond.size:
         offset, time = rows.offsets[beyond[0]], rows.timestamps[beyond[0]]
         limit = (

@@ -35,6 +35,7 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "maxRecordsPerPartition": None,
     "includeHeaders": "false",
     "failOnDataLoss": "true",
+    "failOnTimestampOverflow": "true",
     "kafkaConsumer.pollTimeoutMs": "120000",
     "kafka.client.id": "minikafka-spark",
     "kafka.isolation.level": "read_uncommitted",
@@ -103,6 +104,8 @@ class ReadOptions:
     """Maximum number of offsets in one task."""
     include_headers: bool
     fail_on_data_loss: bool
+    fail_on_far_times: bool
+    """Fail at a timestamp that Spark cannot hold. If false, the timestamp is null."""
     client_id: str
     isolation: Isolation
     request_timeout_ms: int
@@ -153,6 +156,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
         max_records=options.optional_positive("maxRecordsPerPartition"),
         include_headers=options.boolean("includeHeaders"),
         fail_on_data_loss=options.boolean("failOnDataLoss"),
+        fail_on_far_times=options.boolean("failOnTimestampOverflow"),
         client_id=options.text("kafka.client.id"),
         isolation=_isolation(options),
         request_timeout_ms=options.positive("kafka.request.timeout.ms"),

@@ -175,6 +175,7 @@ def decoded_groups(
                     reader.start,
                     wanted.end,
                     with_headers=options.include_headers,
+                    fail_on_far_times=options.fail_on_far_times,
                 )
                 if batch.num_rows:
                     yield group, batch

@@ -21,6 +21,7 @@ def test_windows_count_committed_records_and_fail_if_some_were_lost():
     assert options.subscription.topics == ("a", "b")
     assert options.isolation is Isolation.READ_COMMITTED
     assert options.fail_on_data_loss
+    assert not options.fail_on_far_times
     skipping = window._source_options(replace(SETTINGS, skip_lost=True))
     assert not parse(skipping, Mode.STREAM).fail_on_data_loss
 

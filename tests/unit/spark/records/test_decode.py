@@ -21,10 +21,10 @@ EVERYTHING = (0, 2**62)
 
 
 def rows(
-    data: bytes, start: int = 0, end: int = 2**62, *, with_headers: bool = True
+    data: bytes, start: int = 0, end: int = 2**62, *, with_headers: bool = True, **given: bool
 ) -> pa.RecordBatch:
     found = list(sections(memoryview(data), start, end, checksum.find()))
-    return decode(found, "lines", 3, start, end, with_headers=with_headers)
+    return decode(found, "lines", 3, start, end, with_headers=with_headers, **given)
 
 
 def moment(milliseconds: int) -> datetime:
@@ -151,6 +151,13 @@ def test_error_for_a_timestamp_out_of_range_names_the_offset_of_the_record(time)
     with pytest.raises(TimeOutOfRange, match=f"^offset 7 of lines-3 has the timestamp {time} ms"):
         rows(first + second)
     assert rows(first + second, 0, 7).num_rows == 2
+
+
+def test_timestamp_out_of_range_is_null_if_it_must_not_fail():
+    first = altered(by_aiokafka([Sample(0, b"k", b"v")]), base=5, first_time=2**63 - 1)
+    second = altered(by_aiokafka([Sample(0, b"k", b"v")]), base=6, first_time=LAST_MS)
+    found = rows(first + second, fail_on_far_times=False).column("timestamp")
+    assert found.cast(pa.int64()).to_pylist() == [None, LAST_MS * 1000]
 
 
 def test_invalid_utf8_in_header_keys_is_replaced_as_in_java():
