@@ -40,6 +40,11 @@ _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
+_KAFKA_VERSION: Final = (
+    r"(0[.](8[.][0-2]|9[.]0|10[.][0-2]|11[.]0)|1[.][01]|2[.][0-8]|3[.][0-9])([.][0-9]+|-IV[0-9])?"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Settings of one broker. The attribute of a key is the key's name with `_` instead of `.`."""
@@ -160,6 +165,19 @@ class BrokerConfig:
         "CreateTime",
         "Source of a record's timestamp: the producer or the append.",
         choices=_TIMESTAMP_TYPES,
+    )
+    log_message_format_version: str = key(
+        STRING,
+        "3.0-IV1",
+        "Version of Kafka whose record format is stored. It is always the format of Kafka 0.11 and later.",
+        form=_KAFKA_VERSION,
+        waits_for="record formats before Kafka 0.11",
+    )
+    log_message_timestamp_difference_max_ms: int = key(
+        LONG,
+        LONG_MAX,
+        "Limit for log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms if they are not set.",
+        low=0,
     )
     log_message_timestamp_before_max_ms: int = key(
         LONG, LONG_MAX, "Maximum age of a record's timestamp at the append.", low=0
@@ -536,6 +554,11 @@ class TopicConfig:
     max_compaction_lag_ms: int = _from_broker_key("log.cleaner.max.compaction.lag.ms")
     max_message_bytes: int = _from_broker_key("message.max.bytes")
     message_downconversion_enable: bool = _from_broker_key("log.message.downconversion.enable")
+    message_format_version: str = _from_broker_key("log.message.format.version")
+    message_timestamp_difference_max_ms: int = _from_broker_key(
+        "log.message.timestamp.difference.max.ms",
+        doc="Limit for message.timestamp.before.max.ms and message.timestamp.after.max.ms if they are not set.",
+    )
     message_timestamp_after_max_ms: int = _from_broker_key("log.message.timestamp.after.max.ms")
     message_timestamp_before_max_ms: int = _from_broker_key("log.message.timestamp.before.max.ms")
     message_timestamp_type: str = _from_broker_key("log.message.timestamp.type")

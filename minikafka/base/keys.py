@@ -46,7 +46,7 @@ class Key:
 
     `low` and `high`: the bounds of a number. For a STRING or PASSWORD with a value, `low` is the minimum length.
     `excluded`: a number between the bounds that is not allowed. `choices`: the allowed words of a STRING or LIST.
-    `form`: the pattern that each word of a LIST must match; the list `*` is also allowed.
+    `form`: the pattern that a STRING or each word of a LIST must match; the list `*` is also allowed.
 
     `synonyms`: for a topic key, the broker keys that can provide its default. The first broker key that is set
     provides the default. Each broker key has a factor, which converts the value to the topic key's unit.
@@ -105,6 +105,8 @@ class Key:
         """Describe the allowed values for a person; "" if there is no restriction."""
         if self.choices:
             return ", ".join(self.choices)
+        if self.kind is Kind.STRING and self.form:
+            return f"text of the form {self.form}"
         if self.kind in (Kind.STRING, Kind.PASSWORD):
             return f"a length of at least {self.low}" if self.low is not None else ""
         if self.low is not None and self.high is not None:
@@ -168,6 +170,8 @@ class Key:
             raise self._error(value, "text")
         if self.choices and value not in self.choices:
             raise self._error(value, f"one of {self.bounds()}")
+        if self.form and not re.fullmatch(self.form, value):
+            raise self._error(value, self.bounds())
         if self.low is not None and len(value) < self.low:
             raise ConfigError(f"{self.name} must have {self.bounds()}")
         return value

@@ -120,7 +120,10 @@ def rules_of(config: TopicConfig) -> RecordRules:
         ZSTD: config.compression_zstd_level,
     }
     needs_keys = "compact" in config.cleanup_policy
-    distances = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    distances = (
+        _distance(config, config.message_timestamp_before_max_ms),
+        _distance(config, config.message_timestamp_after_max_ms),
+    )
     is_limited = (
         distances != (LONG_MAX, LONG_MAX) and config.message_timestamp_type != "LogAppendTime"
     )
@@ -132,6 +135,11 @@ def rules_of(config: TopicConfig) -> RecordRules:
         needs_keys or codec != KEEP or is_limited,
         distances if is_limited else None,
     )
+
+
+def _distance(config: TopicConfig, distance: int) -> int:
+    """Return the limit of a timestamp's distance: without a limit, the older key that limits both directions."""
+    return config.message_timestamp_difference_max_ms if distance == LONG_MAX else distance
 
 
 def judge(

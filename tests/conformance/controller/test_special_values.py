@@ -20,7 +20,9 @@ REFUSALS = {
     ("message.max.bytes", 0): ErrorCode.MESSAGE_TOO_LARGE,
     ("max.message.bytes", 0): ErrorCode.MESSAGE_TOO_LARGE,
     ("log.message.timestamp.before.max.ms", 0): ErrorCode.INVALID_TIMESTAMP,
+    ("log.message.timestamp.difference.max.ms", 0): ErrorCode.INVALID_TIMESTAMP,
     ("message.timestamp.before.max.ms", 0): ErrorCode.INVALID_TIMESTAMP,
+    ("message.timestamp.difference.max.ms", 0): ErrorCode.INVALID_TIMESTAMP,
 }
 """For each setting with which brokers refuse all records: the error that producers get."""
 NEEDS = {

@@ -368,3 +368,28 @@ def test_types_of_config_keys_have_the_type_numbers_of_describe_configs():
         "UNKNOWN": 0, "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7,
         "PASSWORD": 9,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "is_accepted"),
+    [
+        ("0.10.2", True),
+        ("0.11.0-IV2", True),
+        ("1.1", True),
+        ("2.8.1", True),
+        ("3.9", True),
+        ("3.9-IV0", True),
+        ("", False),
+        ("4.0", False),
+        ("2", False),
+        ("v3.0", False),
+    ],
+)
+@pytest.mark.key("message.format.version")
+def test_record_format_may_be_any_version_of_kafka(version: str, is_accepted: bool) -> None:
+    row = TopicConfig.keys()["message.format.version"]
+    if is_accepted:
+        assert row.parse(version) == version
+        return
+    with pytest.raises(ConfigError, match=r"message\.format\.version"):
+        row.parse(version)

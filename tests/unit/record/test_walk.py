@@ -259,6 +259,33 @@ class TestTimestamps:
         verdict, _ = walked(batch, self.RULES, room, wall_ms=10_000)
         assert verdict == (0 if is_valid else ErrorCode.INVALID_TIMESTAMP)
 
+    @pytest.mark.key("message.timestamp.difference.max.ms")
+    @pytest.mark.parametrize(
+        ("settings", "limits"),
+        [
+            ({"message.timestamp.difference.max.ms": "7"}, (7, 7)),
+            (
+                {
+                    "message.timestamp.difference.max.ms": "7",
+                    "message.timestamp.before.max.ms": "9",
+                },
+                (9, 7),
+            ),
+            (
+                {
+                    "message.timestamp.difference.max.ms": "7",
+                    "message.timestamp.type": "LogAppendTime",
+                },
+                None,
+            ),
+        ],
+    )
+    def test_older_key_limits_timestamps_where_the_newer_keys_do_not(
+        self, settings: dict[str, str], limits: tuple[int, int] | None
+    ) -> None:
+        broker = BrokerConfig.from_mapping({"broker.id": 0})
+        assert rules_of(TopicConfig.from_broker(broker, settings)).distances == limits
+
     def test_timestamp_in_the_batch_header_is_checked_before_the_records(self) -> None:
         batch = bytearray(raw_batch(b"no record", 1))
         header = list(HEADER.unpack_from(batch))
