@@ -28,7 +28,7 @@ a key are spread: 16 KiB of them go to one partition, the next 16 KiB to the nex
 random one; input that is typed line by line goes to another partition with each line.
 
 A line of --json is an object with any of "key", "value", "headers", "partition" and "timestamp" (Unix ms,
-default: now), as `minikafka consume --json` prints it. Keys and values are strings or null;
+also below 0; default: now), as `minikafka consume --json` prints it. Keys and values are strings or null;
 "key_base64" and "value_base64" hold other bytes. Headers are objects: [{"key": "h", "value": "v"}].
 """
 
@@ -41,6 +41,11 @@ def _parse_headers(
         name, separator, value = text.partition("=")
         if not name or not separator:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE", context, option)
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            problem = f"the name of a header must be UTF-8, got {name!r}"
+            raise click.BadParameter(problem, context, option) from None
         headers.append((name, value.encode(errors="surrogateescape")))
     return tuple(headers)
 

@@ -129,8 +129,6 @@ def line_writer(columns: Collection[str], delimiter: bytes | None) -> Writer:
 
 
 def _timestamp_column(record: ConsumedRecord) -> bytes:
-    if record.timestamp < 0:
-        return b"NO_TIMESTAMP"
     return b"%sTime:%d" % (b"LogAppend" if record.has_append_time else b"Create", record.timestamp)
 
 

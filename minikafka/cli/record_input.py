@@ -26,8 +26,8 @@ _FIELDS: Final = frozenset(
 )
 _IGNORED: Final = frozenset({"topic", "offset"})
 """Fields of `consume --json` that `produce --json` ignores: the former topic and offset of a record."""
-_TIMESTAMP_MAX: Final = 2**63 - 1
-_PARTITION_MAX: Final = 2**31 - 1
+_TIMESTAMPS: Final = range(-(2**63), 2**63)
+_PARTITIONS: Final = range(2**31)
 
 Header: TypeAlias = tuple[str, bytes | None]
 
@@ -85,8 +85,8 @@ class Shape:
         found = self.item(
             _bytes_field(fields, "key"), _bytes_field(fields, "value"), place, _headers(fields)
         )
-        timestamp = _integer(fields, "timestamp", _TIMESTAMP_MAX)
-        partition = _integer(fields, "partition", _PARTITION_MAX)
+        timestamp = _integer(fields, "timestamp", _TIMESTAMPS)
+        partition = _integer(fields, "partition", _PARTITIONS)
         return found._replace(
             record=found.record
             if timestamp is None
@@ -189,7 +189,7 @@ async def _chunks(name: str) -> AsyncIterator[bytes]:
 
 def _json_object(line: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(line)
+        found = json.loads(line, object_pairs_hook=_distinct)
     except UnicodeDecodeError:
         raise InvalidLine("not UTF-8: give other bytes as base64 in value_base64") from None
     except json.JSONDecodeError as error:
@@ -201,6 +201,17 @@ def _json_object(line: bytes) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise InvalidLine('not a JSON object such as {"key": "k", "value": "v"}')
     return found
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object. Raises InvalidLine if two have the same name, because one would be lost."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        form = '"headers": [{"key": "h", "value": "v"}, …]'
+        raise InvalidLine(f"field {twice!r} is given twice (headers of one name: {form})")
+    return fields
 
 
 def _bytes_field(fields: Mapping[str, Any], name: str) -> bytes | None:
@@ -220,12 +231,13 @@ def _bytes_field(fields: Mapping[str, Any], name: str) -> bytes | None:
         raise InvalidLine(problem) from None
 
 
-def _integer(fields: Mapping[str, Any], name: str, highest: int) -> int | None:
+def _integer(fields: Mapping[str, Any], name: str, allowed: range) -> int | None:
     number = fields.get(name)
     if number is None:
         return None
-    if type(number) is not int or not 0 <= number <= highest:
-        raise InvalidLine(f"{name} must be a whole number from 0 to {highest}, got {number!r}")
+    if type(number) is not int or number not in allowed:
+        limits = f"from {allowed[0]} to {allowed[-1]}"
+        raise InvalidLine(f"{name} must be a whole number {limits}, got {json.dumps(number)}")
     return number
 
 

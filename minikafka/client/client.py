@@ -31,7 +31,7 @@ from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
 from minikafka.client.retries import GRACE_MS, Retries
 from minikafka.client.waits import Waits
-from minikafka.record.batch import Record, build
+from minikafka.record.batch import UNDATED, Record, build
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport
 from minikafka.wire import versions
@@ -201,8 +201,9 @@ class Client:
         `partition`: one number for all records, or one number per record. None sends a record to the
         partition of its key. Records without key are sent to one partition until it has received
         KEYLESS_BYTES, then to the next partition; each call begins with a new partition. `codec`: 0 none,
-        1 gzip, 2 snappy, 3 lz4, 4 zstd. A timestamp of -1 becomes the current time. A batch larger than
-        `max.message.bytes` is split into halves. Raises NotProduced, which contains the number of acknowledged records.
+        1 gzip, 2 snappy, 3 lz4, 4 zstd. A record without a timestamp gets the current time; every other
+        timestamp is sent unchanged, also -1. A batch larger than `max.message.bytes` is split into halves.
+        Raises NotProduced, which contains the number of acknowledged records.
         """
         if isinstance(records, Record):
             records = [records]
@@ -210,7 +211,7 @@ class Client:
         wall_ms = self._clock.wall_ms()
         by_partition: defaultdict[int, list[Record]] = defaultdict(list)
         for number, record in zip(chosen, records, strict=True):
-            dated = record if record.timestamp >= 0 else record._replace(timestamp=wall_ms)
+            dated = record._replace(timestamp=wall_ms) if record.timestamp == UNDATED else record
             by_partition[number].append(dated)
         appended: dict[int, list[int]] = {number: [] for number in by_partition}
         outcomes = await asyncio.gather(

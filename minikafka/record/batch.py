@@ -46,6 +46,8 @@ DELETE_HORIZON: Final = 0x40
 
 NO_PRODUCER_ID: Final = -1
 NO_TIMESTAMP: Final = -1
+UNDATED: Final = -(2**63) - 1
+"""Timestamp of a record that is to be produced and was given none. No int64, so each timestamp of a log differs."""
 DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
 """Maximum decompressed size of the records of one batch that this package reads."""
 
@@ -64,6 +66,7 @@ _END_TRANSACTION: Final = Struct(">hi")
 _UINT32: Final = Struct(">I")
 _APPEND_TIME: Final = Struct(">h")
 _INT64: Final = Struct(">q")
+_LONG_MIN: Final = -(2**63)
 _unpack_header: Final = HEADER.unpack_from
 
 _CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
@@ -80,10 +83,13 @@ Header = tuple[int, ...]
 
 
 class Record(NamedTuple):
-    """One record. Offset and timestamp (Unix ms) are absolute; -1 means unknown."""
+    """One record. Offset and timestamp (Unix ms) are absolute. Offset -1 means unknown.
+
+    The client replaces the timestamp UNDATED by the current time, and `build` by NO_TIMESTAMP.
+    """
 
     offset: int = -1
-    timestamp: int = -1
+    timestamp: int = UNDATED
     key: bytes | None = None
     value: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -324,7 +330,9 @@ def records_of(data: memoryview, header: Header) -> Iterator[Record]:
         key, at = _bytes(body, at)
         value, at = _bytes(body, at)
         headers, at = _headers(body, at)
-        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+        timestamp = append_time
+        if timestamp is None:
+            timestamp = _as_int64(base_timestamp + timestamp_delta)
         yield Record(base_offset + offset_delta, timestamp, key, value, headers)
         pos = stop
 
@@ -364,9 +372,12 @@ def build(
     The offsets in `records` are ignored. `codec` is stored in the attributes; `attributes` adds
     other bits (TRANSACTIONAL, CONTROL).
     """
-    base_timestamp = records[0].timestamp
-    max_timestamp = max(record.timestamp for record in records)
-    body = b"".join(_encode(delta, base_timestamp, record) for delta, record in enumerate(records))
+    timestamps = [NO_TIMESTAMP if r.timestamp == UNDATED else r.timestamp for r in records]
+    base_timestamp = timestamps[0]
+    body = b"".join(
+        _encode(delta, _as_int64(timestamp - base_timestamp), record)
+        for delta, (timestamp, record) in enumerate(zip(timestamps, records, strict=True))
+    )
     if codec:
         body = compress(codec, body)
     batch = bytearray(HEADER_BYTES + len(body))
@@ -381,7 +392,7 @@ def build(
         attributes | codec,
         len(records) - 1,
         base_timestamp,
-        max_timestamp,
+        max(timestamps),
         producer_id,
         producer_epoch,
         base_sequence,
@@ -392,8 +403,15 @@ def build(
     return bytes(batch)
 
 
-def _encode(offset_delta: int, base_timestamp: int, record: Record) -> bytes:
-    parts = [b"\x00", varint(record.timestamp - base_timestamp), varint(offset_delta)]
+def _as_int64(number: int) -> int:
+    """Return a sum or difference of two timestamps as Java's long: the difference of far timestamps wraps around."""
+    if _LONG_MIN <= number < -_LONG_MIN:
+        return number
+    return (number - _LONG_MIN) % 2**64 + _LONG_MIN
+
+
+def _encode(offset_delta: int, timestamp_delta: int, record: Record) -> bytes:
+    parts = [b"\x00", varint(timestamp_delta), varint(offset_delta)]
     parts += (_encode_bytes(record.key), _encode_bytes(record.value), varint(len(record.headers)))
     for name, value in record.headers:
         parts += (_encode_bytes(name.encode()), _encode_bytes(value))

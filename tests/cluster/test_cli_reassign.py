@@ -38,7 +38,7 @@ async def create(cluster: LocalCluster, topic: str, *replicas: tuple[int, ...]) 
     async with Client(responsive(cluster)) as client:
         await client.create_topics(NewTopic(topic, assignment=dict(enumerate(replicas))))
         for partition in range(len(replicas)):
-            records = [Record(-1, -1, None, b"%d" % i, ()) for i in range(200)]
+            records = [Record(value=b"%d" % i) for i in range(200)]
             await client.produce(topic, records, partition=partition)
 
 

@@ -301,7 +301,7 @@ class Stream:
         ticket = self.history.sent(value)
         try:
             (placed,) = await self.client.produce(
-                self.topic, [Record(-1, -1, None, value)], partition=partition
+                self.topic, [Record(value=value)], partition=partition
             )
         except (KafkaError, OSError):
             return False

@@ -32,7 +32,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def values(count: int) -> list[Record]:
-    return [Record(-1, -1, None, b"v%d" % number) for number in range(count)]
+    return [Record(value=b"v%d" % number) for number in range(count)]
 
 
 async def produce(brokers: ZooKeeperBrokers, count: int, tp: TopicPartition = T0) -> None:

@@ -27,7 +27,7 @@ T0 = TopicPartition("t", 0)
 
 
 def values(count: int) -> list[Record]:
-    return [Record(-1, -1, None, b"v%d" % i) for i in range(count)]
+    return [Record(value=b"v%d" % i) for i in range(count)]
 
 
 def active_controller(cluster: MemoryCluster) -> Broker:

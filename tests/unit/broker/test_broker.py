@@ -25,7 +25,7 @@ from minikafka.zk import layout
 
 
 def values(count: int, start: int = 0) -> list[Record]:
-    return [Record(-1, -1, b"k%d" % (i % 7), b"v%d" % i) for i in range(start, start + count)]
+    return [Record(key=b"k%d" % (i % 7), value=b"v%d" % i) for i in range(start, start + count)]
 
 
 async def read_all(cluster: MemoryCluster, topic: str) -> list[bytes | None]:
@@ -44,6 +44,23 @@ async def test_record_is_read_back_from_a_cluster_of_three_brokers() -> None:
                 for tp, partition in broker.replicas.partitions.items()
             }
             assert sum(ends.values()) == 300
+
+
+async def test_brokers_keep_each_timestamp_and_value_of_a_record() -> None:
+    times = (-1, -(2**63), 2**63 - 1, 0, -5, 10**18)
+    headers = (("h", None), ("h", b""), ("h", b"\xff"))
+    rows = [
+        Record(timestamp=when, key=data, value=data, headers=headers)
+        for when in times
+        for data in (None, b"", b"\xff\x00")
+    ]
+    async with MemoryCluster() as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 3))
+        await client.produce("t", rows, codec=1)
+        await client.produce("t", [*rows, Record(value=b"now")])
+        read = [record async for record in client.consume("t", until_end=True)]
+    assert [tuple(record[3:7]) for record in read[:-1]] == [tuple(row[1:]) for row in rows] * 2
+    assert read[-1].timestamp > 10**12
 
 
 async def test_followers_get_the_high_watermark_of_an_idle_partition() -> None:

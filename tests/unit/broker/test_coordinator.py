@@ -37,7 +37,7 @@ async def test_broker_serves_records_in_a_mode_without_zookeeper() -> None:
     await broker.start()
     async with Client("127.0.0.1:9092", transport=transport) as client:
         await client.create_topics(NewTopic("t", 2, 1))
-        await client.produce("t", [Record(-1, -1, None, b"%d" % i) for i in range(50)])
+        await client.produce("t", [Record(value=b"%d" % i) for i in range(50)])
         values = {row.value async for row in client.consume("t", until_end=True)}
     report = broker.describe()
     await broker.shutdown()

@@ -131,7 +131,7 @@ async def test_ledger_lines_of_brokers_name_the_controller_event_that_caused_the
     cluster: MemoryCluster,
 ) -> None:
     async with cluster.client() as client:
-        await client.produce("t", [Record(-1, -1, None, b"x")])
+        await client.produce("t", [Record(value=b"x")])
     lines = cluster.history()
     (event,) = of_kind(lines, "event", event="TopicsChanged")
     effects = of_kind(lines, "effect", cause=event["cause"], request="LeaderAndIsr")

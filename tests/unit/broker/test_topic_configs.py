@@ -22,7 +22,7 @@ pytestmark = pytest.mark.row("R71")
 T0 = TopicPartition("t", 0)
 TOPIC = Resource(ResourceType.TOPIC, "t")
 ALL_BROKERS = Resource(ResourceType.BROKER, "")
-RECORD = Record(-1, -1, None, b"x")
+RECORD = Record(value=b"x")
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_changed_topic_settings_apply_without_a_restart(
         for _ in range(20):
             await client.produce("t", [RECORD])
         with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
-            await client.produce("t", [Record(-1, -1, None, bytes(400))])
+            await client.produce("t", [Record(value=bytes(400))])
     assert len(partitions(cluster)[0].log.segments) > 1
     await alter(cluster, TOPIC, message_timestamp_type=None, min_insync_replicas=None)
     await until(lambda: not any(p.log_append_time for p in partitions(cluster)))

@@ -86,6 +86,14 @@ def test_consume_of_an_unknown_topic_or_partition_fails_without_retries(
     assert len(stub.asked(versions.METADATA)) < 8
 
 
+def test_timestamp_column_has_negative_timestamps_as_in_kafka(topic: StubCluster) -> None:
+    topic.topics["t"][1].append(build([Record(timestamp=at, value=b"v") for at in (-1, -5)]))
+    assert call("-p", "1", "-o", "-2", "-q", "--print", "timestamp").stdout.splitlines() == [
+        "CreateTime:-1\tv",
+        "CreateTime:-5\tv",
+    ]
+
+
 @pytest.mark.usefixtures("topic")
 def test_offset_that_a_partition_does_not_have_is_an_error_with_the_valid_range() -> None:
     done = CliRunner().invoke(consume, ["t", "-o", "3", "-b", "h:1"])

@@ -9,16 +9,23 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 from support.stub_cluster import StubCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.cli import record_input
 from minikafka.cli.consume import consume
 from minikafka.cli.produce import produce
+from minikafka.cli.record_format import line_writer, write_json
 from minikafka.cli.record_input import Shape, lines_of
 from minikafka.cli.sending import not_stored
-from minikafka.client import NotProduced, Record
-from minikafka.record.batch import CODEC_MASK, HEADER, records
+from minikafka.client import ConsumedRecord, NotProduced, Record
+from minikafka.record.batch import CODEC_MASK, HEADER, build, records
+
+INT64 = range(-(2**63), 2**63)
+TIMES = (-1, 0, -2, 10**18, INT64[0], INT64[-1])
+BYTES = st.one_of(st.none(), st.binary(max_size=9), st.text(max_size=9).map(str.encode))
 
 
 def send(text: bytes, *arguments: str) -> Result:
@@ -129,6 +136,57 @@ def test_output_of_consume_as_json_is_input_of_produce(there: StubCluster) -> No
     assert first[1:] == second[1:] == (5, b"\x80", None, (("h", b""),))
 
 
+@given(
+    st.lists(
+        st.builds(
+            ConsumedRecord,
+            st.just("t"),
+            st.integers(0, 2),
+            st.integers(0, INT64.stop - 1),
+            st.one_of(st.sampled_from(TIMES), st.integers(INT64.start, INT64.stop - 1)),
+            BYTES,
+            BYTES,
+            st.lists(st.tuples(st.sampled_from(["", "h", "é\n"]), BYTES), max_size=4).map(tuple),
+        ),
+        max_size=3,
+    )
+)
+def test_produce_reads_back_each_record_that_consume_prints_as_json(
+    rows: list[ConsumedRecord],
+) -> None:
+    lines = b"".join(map(write_json, rows)).split(b"\n")[:-1]
+    items = [Shape().of_json(line, "line") for line in lines]
+    assert [(item.partition, *item.record[1:]) for item in items] == [
+        (row.partition, *row[3:7]) for row in rows
+    ]
+
+
+@given(st.binary(), st.binary())
+def test_produce_reads_back_the_key_and_value_that_consume_prints_as_a_line(
+    key: bytes, value: bytes
+) -> None:
+    key, value = key.replace(b"=", b"-").replace(b"\n", b"-"), value.replace(b"\n", b"-")
+    line = line_writer((), b"=")(ConsumedRecord("t", 0, 0, 0, key, value, ()))
+    found = Shape(b"=", empty_is_null=True).of_line(line[:-1], "line").record
+    assert (found.key, found.value) == (key, value or None)
+
+
+def test_records_with_every_value_survive_consume_and_produce_as_json(
+    there: StubCluster,
+) -> None:
+    """The records are one batch. Its timestamps are further apart than the largest int64."""
+    rows = [
+        Record(timestamp=when, key=data, value=data, headers=(("h", data), ("h", data), ("", None)))
+        for when in TIMES
+        for data in (None, b"", b"\xff\x00", b"\r\n\xe2\x80\xa8")
+    ]
+    there.topics["t"][1].append(build(rows))
+    shown = CliRunner().invoke(consume, ["t", "-b", "h:1", "-e", "-q", "--json"]).stdout_bytes
+    assert send(shown, "--json", "input").exit_code == 0
+    found = [row[1:] for row in stored(there, 1)]
+    assert found == [row[1:] for row in rows] * 2
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
@@ -141,7 +199,14 @@ def test_output_of_consume_as_json_is_input_of_produce(there: StubCluster) -> No
         (b'{"value":"\\ud800"}', "value is not valid Unicode"),
         (b'{"value":"\xff"}', "not UTF-8"),
         (b'{"partition":-1}', "partition must be a whole number from 0"),
-        (b'{"timestamp":"now"}', "timestamp must be a whole number from 0"),
+        (b'{"timestamp":"now"}', "timestamp must be a whole number from -9223372036854775808 to"),
+        (
+            b'{"timestamp":9223372036854775808}',
+            "timestamp must be a whole number from -92233720368",
+        ),
+        (b'{"timestamp":true}', "timestamp must be a whole number from -9223372036854775808 to"),
+        (b'{"headers":{"h":"1","h":"2"}}', "field 'h' is given twice"),
+        (b'{"value":"1","value":"2"}', "field 'value' is given twice"),
         (b'{"headers":"h"}', "headers must be a list or an object"),
         (b'{"headers":[{"name":"h"}]}', "a header must be"),
         (b'{"headers":{"h":1}}', "header 'h': value must be a string or null, got 1"),
@@ -163,6 +228,7 @@ def test_error_names_the_invalid_json_line_and_earlier_records_are_stored(
     [
         (["-H", "novalue"], "'novalue' is not KEY=VALUE"),
         (["-H", "=v"], "'=v' is not KEY=VALUE"),
+        (["-H", "\udcff=v"], "the name of a header must be UTF-8, got '\\udcff'"),
         (["--json", "-K", ":"], "-K splits lines"),
         (["-K", ":", "input"], "-K splits lines"),
     ],
