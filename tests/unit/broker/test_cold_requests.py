@@ -520,7 +520,7 @@ async def test_malformed_large_request_closes_only_the_connection_that_sent_it(
 ) -> None:
     other = await connected(bench)
     frame = bytearray(large(1))
-    frame[-20] = 0xFF  # the length of the second last name
+    frame[-28] = 0xFF  # the length of the second last name
     bench.send(bytes(frame))
     other.link.send([large(1)])
     await until(lambda: bench.peer.is_closed)
