@@ -24,9 +24,9 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
-from minikafka.broker.step_gate import StepGate
-from minikafka.broker.zk_controller import ZooKeeperController
-from minikafka.cli.broker_process import relax_garbage_collector
+from minikafka.broker.cluster.step_gate import StepGate
+from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.cli.processes.broker_process import relax_garbage_collector
 from minikafka.ledger.writer import LedgerWriter
 from minikafka.rpc.channels import Channels
 from minikafka.rpc.server import HttpControlPlane

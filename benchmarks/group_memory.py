@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
-from minikafka.broker.group_coordinator.service import settings_of
+from minikafka.broker.coordinators.groups.service import settings_of
 from minikafka.groups.commands import Answer, Append, Command
 from minikafka.groups.coordinator import GroupCoordinator
 from minikafka.groups.requests import CommitRequest, JoinRequest, OffsetToCommit, SyncRequest

@@ -27,9 +27,9 @@ from load import Stream, create_topic, read_back
 from threads import in_thread
 from verdict import IsrWatch, in_background, show_verdict
 
-from minikafka.cli.execution import run_cancellable
+from minikafka.cli.execution.running import run_cancellable
+from minikafka.client.history import History, verdict
 from minikafka.cluster import LocalCluster
-from minikafka.history import History, verdict
 
 TOPIC = "chaos"
 PARTITIONS = 6

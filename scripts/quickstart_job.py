@@ -31,10 +31,10 @@ from threads import in_thread
 from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.cluster_config import ClusterConfig
-from minikafka.cli.execution import run_cancellable
+from minikafka.cli.execution.running import run_cancellable
+from minikafka.client.history import Reading, verdict
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.directory import is_free, try_lock
-from minikafka.history import Reading, verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "quickstart-data"

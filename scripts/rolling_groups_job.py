@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from load import create_topic
 from threads import in_thread
 
-from minikafka.cli.execution import run_cancellable
+from minikafka.cli.execution.running import run_cancellable
 from minikafka.cluster import LocalCluster
 
 TOPIC = "work"

@@ -44,9 +44,9 @@ from spark_deaths_driver import COPY, COPY_CHECKPOINT, ORIGIN, SOURCE
 from standalone_spark import StandaloneSpark
 from threads import in_thread
 
-from minikafka.cli.execution import run_cancellable
+from minikafka.cli.execution.running import run_cancellable
+from minikafka.client.history import Reading
 from minikafka.cluster import LocalCluster
-from minikafka.history import Reading
 from minikafka.pipeline.check.anomalies import KINDS
 
 PARTITIONS = 4

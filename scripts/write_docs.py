@@ -16,11 +16,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from minikafka import broker
 from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.keys import INT_MAX, LONG_MAX, Key, Kind
 from minikafka.broker import apis
-from minikafka.broker.dynamic_config import DYNAMIC, THROTTLES
+from minikafka.broker.settings.dynamic_config import DYNAMIC, THROTTLES
 from minikafka.wire.versions import NAMES, NOT_SERVED, SERVED, is_flexible
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -174,7 +175,8 @@ def protocol() -> str:
         )
         for api, (low, high) in sorted(SERVED.items())
     ]
-    families = [_family(name) for _, name, _ in pkgutil.iter_modules(apis.__path__)]
+    names = [f"apis.{name}" for _, name, _ in pkgutil.iter_modules(apis.__path__)]
+    families = [_family(name) for name in ("produce.handler", "fetch.handler", *names)]
     return PROTOCOL.format(
         generated=GENERATED,
         table=_table(("API", "key", "versions", "flexible from"), rows),
@@ -274,9 +276,9 @@ def _counts(statuses: Sequence[_Status], recorded_on: str) -> str:
 
 
 def _family(name: str) -> str:
-    """Return a section with the name of an API module as the title and the docstring as the text."""
-    module = importlib.import_module(f"{apis.__name__}.{name}")
-    return f"## `apis/{name}.py`\n\n{(module.__doc__ or '').strip()}"
+    """Return a section with the name of a broker's module as the title and the docstring as the text."""
+    module = importlib.import_module(f"{broker.__name__}.{name}")
+    return f"## `{name.replace('.', '/')}.py`\n\n{(module.__doc__ or '').strip()}"
 
 
 def _flexible(api: int, low: int, high: int) -> list[str]:

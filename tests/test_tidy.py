@@ -17,7 +17,7 @@ from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.base.keys import Key
-from minikafka.broker.dynamic_config import THROTTLES
+from minikafka.broker.settings.dynamic_config import THROTTLES
 from minikafka.spark.sink.options import DEFAULTS as WRITE_DEFAULTS
 from minikafka.spark.source.options import DEFAULTS as READ_DEFAULTS
 from minikafka.wire.versions import NAMES, SERVED
@@ -175,7 +175,7 @@ def test_generated_pages_are_up_to_date(page):
 
 def test_every_served_api_is_listed_with_its_number_on_the_protocol_page():
     protocol = (ROOT / "docs" / "protocol.md").read_text()
-    families = protocol[protocol.index("## `apis/") :]
+    families = protocol[protocol.index("## `produce/") :]
     for api in SERVED:
         assert re.search(rf"\b{NAMES[api]} \(?(key )?{api}\b", families), NAMES[api]
 

@@ -27,22 +27,24 @@ from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
-from minikafka.broker.clock_offsets import ClockOffsets
-from minikafka.broker.config_updates import ConfigUpdates
-from minikafka.broker.connection_room import ConnectionRoom
-from minikafka.broker.controller_client import ControllerClient
-from minikafka.broker.controller_gauges import register_controller_gauges
-from minikafka.broker.controller_requests import ControllerRequests
+from minikafka.broker.cluster.clock_offsets import ClockOffsets
+from minikafka.broker.cluster.controller_client import ControllerClient
+from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.cluster.producer_ids import ProducerIds
+from minikafka.broker.cluster.step_gate import AT_BROKER, StepGate
 from minikafka.broker.coordinator import CoordinationMode
-from minikafka.broker.dynamic_config import DynamicConfig
-from minikafka.broker.gauges import register_gauges
-from minikafka.broker.give_way import GiveWay
-from minikafka.broker.group_coordinator import GroupLags, GroupService, OffsetsTopic
-from minikafka.broker.leader_ends import LeaderEnds
-from minikafka.broker.listener import KafkaListener
-from minikafka.broker.log_cleaner import LogCleaner
-from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.partition_report import (
+from minikafka.broker.coordinators.groups import GroupLags, GroupService, OffsetsTopic
+from minikafka.broker.coordinators.transactional_ids import TransactionalClients
+from minikafka.broker.network.connection_room import ConnectionRoom
+from minikafka.broker.network.listener import KafkaListener
+from minikafka.broker.ports import BrokerPorts
+from minikafka.broker.replicas.controller_requests import ControllerRequests
+from minikafka.broker.replicas.log_cleaner import LogCleaner
+from minikafka.broker.replicas.manager import ReplicaManager
+from minikafka.broker.reports.controller_gauges import register_controller_gauges
+from minikafka.broker.reports.gauges import register_gauges
+from minikafka.broker.reports.leader_ends import LeaderEnds
+from minikafka.broker.reports.partition_report import (
     group_asked,
     leaders_of,
     metadata_of,
@@ -51,13 +53,11 @@ from minikafka.broker.partition_report import (
     rows_of,
     settings_of,
 )
-from minikafka.broker.ports import BrokerPorts
-from minikafka.broker.producer_ids import ProducerIds
-from minikafka.broker.replicas import ReplicaManager
-from minikafka.broker.request_metrics import RequestMetrics
-from minikafka.broker.services import Services
-from minikafka.broker.step_gate import AT_BROKER, StepGate
-from minikafka.broker.transactional_ids import TransactionalClients
+from minikafka.broker.requests.request_metrics import RequestMetrics
+from minikafka.broker.requests.services import Services
+from minikafka.broker.settings.config_updates import ConfigUpdates
+from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.turns.give_way import GiveWay
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager

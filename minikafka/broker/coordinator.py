@@ -1,9 +1,9 @@
 """The Coordinator port: the `Protocol` classes through which a broker takes part in its cluster.
 
-A coordination mode implements these protocols for one service that stores the cluster's state. `broker/zookeeper/`
-is the only mode. A broker joins its cluster with a `CoordinationMode`, which then returns a `Coordinator`. (The
-coordinators of consumer groups and transactions are a different thing: they run in brokers and store their state in
-logs.)
+A coordination mode implements these protocols for one service that stores the cluster's state. The only mode is
+`broker/modes/controller/`. A broker joins its cluster with a `CoordinationMode`, which then returns a `Coordinator`.
+(The coordinators of consumer groups and transactions are a different thing: they run in brokers and store their state
+in logs.)
 
 Writes that only the active controller may do raise KafkaError NOT_CONTROLLER on other brokers. If the service does
 not answer, every async method raises CoordinationError, unless the method's docstring says otherwise.
@@ -123,7 +123,7 @@ class ConfigKind(Enum):
 
 
 class ConfigListener(Protocol):
-    """The receiver of changed settings (`broker/config_updates.py`)."""
+    """The receiver of changed settings (`broker/settings/config_updates.py`)."""
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
         """Read and apply the settings of these topics, which may have changed (None: all topics)."""

@@ -16,19 +16,19 @@ import click
 from minikafka.base.errors import KafkaError
 from minikafka.base.keys import unknown_key
 from minikafka.base.throttle_keys import THROTTLES
-from minikafka.cli import completion
-from minikafka.cli.echo import echo
-from minikafka.cli.execution import run_with_client
-from minikafka.cli.find_cluster import bootstrap_servers
-from minikafka.cli.group import Group
-from minikafka.cli.options import (
+from minikafka.cli.arguments import completion
+from minikafka.cli.arguments.find_cluster import bootstrap_servers
+from minikafka.cli.arguments.options import (
     bootstrap_option,
     data_option,
     json_option,
     key_value_pairs,
     timeout_option,
 )
-from minikafka.cli.topic_errors import require_topics
+from minikafka.cli.execution.running import run_with_client
+from minikafka.cli.terminal.command_group import Group
+from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.topic_errors import require_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome

@@ -14,19 +14,19 @@ import click
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.cli import placement
-from minikafka.cli.echo import echo
-from minikafka.cli.execution import fail_unless, run_with_client, tell_causes_of
-from minikafka.cli.find_cluster import bootstrap_servers
-from minikafka.cli.options import (
+from minikafka.cli.arguments import placement
+from minikafka.cli.arguments.find_cluster import bootstrap_servers
+from minikafka.cli.arguments.options import (
     EXISTING_FILE,
     bootstrap_option,
     data_option,
     json_option,
     timeout_option,
 )
-from minikafka.cli.partition_arguments import Named, partitions_argument, partitions_of
-from minikafka.cli.topic_errors import with_similar_topics
+from minikafka.cli.arguments.partition_arguments import Named, partitions_argument, partitions_of
+from minikafka.cli.execution.running import fail_unless, run_with_client, tell_causes_of
+from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.topic_errors import with_similar_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome

@@ -18,8 +18,8 @@ from click.shell_completion import CompletionItem
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.printable import printable
-from minikafka.cli.group import Group, nearest
-from minikafka.cli.log_lines import escape_warnings
+from minikafka.cli.processes.log_lines import escape_warnings
+from minikafka.cli.terminal.command_group import Group, nearest
 
 _INTERRUPTED: Final = 130
 
@@ -32,29 +32,39 @@ class _Entry(NamedTuple):
 
 
 _COMMANDS: Final = {
-    "up": _Entry("processes", "Start a cluster that keeps running."),
-    "down": _Entry("processes", "Stop all brokers and the managed ZooKeeper; keep the data."),
-    "start": _Entry("processes", "Start one broker, or ZooKeeper, that is down."),
-    "stop": _Entry("processes", "Stop one broker after its leaderships have moved, or ZooKeeper."),
-    "restart": _Entry("restart", "Restart brokers, so that they read their configuration."),
-    "kill": _Entry("faults", "Kill one broker, or ZooKeeper, with SIGKILL."),
-    "pause": _Entry("faults", "Pause one broker, or ZooKeeper, with SIGSTOP."),
-    "resume": _Entry("faults", "Let a paused broker, or ZooKeeper, continue."),
-    "status": _Entry("status", "Show processes, controller and partitions."),
-    "logs": _Entry("logs", "Print what the brokers and ZooKeeper have logged."),
-    "broker": _Entry("broker", "Run one broker in the foreground."),
-    "topics": _Entry("topics", "Create, list, describe, alter and delete topics."),
-    "reassign": _Entry("reassign", "Move partitions to other brokers."),
+    "up": _Entry("processes.start_stop", "Start a cluster that keeps running."),
+    "down": _Entry(
+        "processes.start_stop", "Stop all brokers and the managed ZooKeeper; keep the data."
+    ),
+    "start": _Entry("processes.start_stop", "Start one broker, or ZooKeeper, that is down."),
+    "stop": _Entry(
+        "processes.start_stop", "Stop one broker after its leaderships have moved, or ZooKeeper."
+    ),
+    "restart": _Entry(
+        "processes.restart", "Restart brokers, so that they read their configuration."
+    ),
+    "kill": _Entry("processes.faults", "Kill one broker, or ZooKeeper, with SIGKILL."),
+    "pause": _Entry("processes.faults", "Pause one broker, or ZooKeeper, with SIGSTOP."),
+    "resume": _Entry("processes.faults", "Let a paused broker, or ZooKeeper, continue."),
+    "status": _Entry("diagnosis.status", "Show processes, controller and partitions."),
+    "logs": _Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
+    "broker": _Entry("processes.broker", "Run one broker in the foreground."),
+    "topics": _Entry("topics.topics", "Create, list, describe, alter and delete topics."),
+    "reassign": _Entry("reassign.reassign", "Move partitions to other brokers."),
     "elect": _Entry("elect", "Elect leaders of partitions."),
-    "cluster": _Entry("cluster", "Describe the cluster, or check its health."),
-    "log-dirs": _Entry("log_dirs", "Show the log directories of brokers and their replicas."),
+    "cluster": _Entry("diagnosis.cluster", "Describe the cluster, or check its health."),
+    "log-dirs": _Entry(
+        "diagnosis.log_dirs", "Show the log directories of brokers and their replicas."
+    ),
     "configs": _Entry("configs", "Show and change settings of topics and brokers."),
-    "groups": _Entry("groups", "Show consumer groups and their lag, reset offsets."),
-    "produce": _Entry("produce", "Send each line of standard input as a record."),
-    "consume": _Entry("consume", "Print the records of a topic, alone or in a group."),
-    "trace": _Entry("trace", "Show the history of a partition from the brokers' ledgers."),
-    "why": _Entry("why", "Explain what is wrong with a partition."),
-    "plan": _Entry("plan", "Show what the controller would do, without doing it."),
+    "groups": _Entry("groups.groups", "Show consumer groups and their lag, reset offsets."),
+    "produce": _Entry("records.produce", "Send each line of standard input as a record."),
+    "consume": _Entry("records.consume", "Print the records of a topic, alone or in a group."),
+    "trace": _Entry(
+        "diagnosis.trace", "Show the history of a partition from the brokers' ledgers."
+    ),
+    "why": _Entry("diagnosis.why", "Explain what is wrong with a partition."),
+    "plan": _Entry("diagnosis.plan", "Show what the controller would do, without doing it."),
     "pipeline": _Entry("pipeline.group", "Run Spark jobs over topics."),
 }
 """Every command by its name, in the order of `--help`."""

@@ -1,4 +1,4 @@
 """The controller's decisions as a pure state machine: events in, effects out.
 
-The package does no I/O; `broker.zk_controller` runs the state machine.
+The package does no I/O; `broker.modes.controller.terms` runs the state machine.
 """

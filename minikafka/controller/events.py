@@ -1,7 +1,7 @@
 """Events, outcomes and effects of the controller's state machine, as frozen values.
 
 An event states a fact in the past tense and carries its data. An effect is a command to the runner
-of the machine (`broker.zk_controller`). Some effects are questions: a question is always the last
+of the machine (`broker.modes.controller.terms`). Some effects are questions: a question is always the last
 effect of its list, and the runner must pass the outcome of the question to the machine before any
 other event. Invariant: no value in this module is changed after its creation, mappings included.
 """

@@ -24,7 +24,7 @@ from minikafka.base.model import TopicPartition
 
 EVENT: Final = "event"
 """The controller starts to process an event: `event` (the event's class name), and the event's fields
-(`broker/zk_controller/lines.py`)."""
+(`broker/modes/controller/terms/lines.py`)."""
 STEP: Final = "step"
 """An operation reached a named step (`controller/steps.py`): `operation`, `step`, `partitions`."""
 DECISION: Final = "decision"

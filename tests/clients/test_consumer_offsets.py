@@ -23,7 +23,7 @@ from support.apache_kafka import apache_kafka, needs_kafka, run_java
 
 from benchmarks.kafka import CLIENT_ID, LENGTH, Session
 from minikafka.base.model import TopicPartition
-from minikafka.broker.group_coordinator.transactions import CommittedRecords
+from minikafka.broker.coordinators.groups.transactions import CommittedRecords
 from minikafka.client import Client
 from minikafka.client import NewTopic as NewOwnTopic
 from minikafka.cluster import LocalCluster

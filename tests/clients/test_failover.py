@@ -21,8 +21,8 @@ from support.running_cluster import (
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client as NativeClient
+from minikafka.client.history import Reading, disagreements, verdict
 from minikafka.cluster import LocalCluster
-from minikafka.history import Reading, disagreements, verdict
 
 # kafka-python leaves the sockets of lost connections to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -33,8 +33,8 @@ from support.transaction_log import (
 
 from minikafka.base.errors import KafkaError
 from minikafka.client import Client, NewTopic
+from minikafka.client.history import verdict
 from minikafka.cluster import LocalCluster
-from minikafka.history import verdict
 
 TOPIC = "stream"
 PARTITIONS = 6

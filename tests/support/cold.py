@@ -29,20 +29,20 @@ from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
-from minikafka.broker.controller_client import ControllerClient
-from minikafka.broker.dynamic_config import DynamicConfig
-from minikafka.broker.give_way import GiveWay
-from minikafka.broker.group_coordinator import GroupService, OffsetsTopic
-from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.producer_ids import ProducerIds
-from minikafka.broker.refusals import Refusals
-from minikafka.broker.request_metrics import RequestMetrics
-from minikafka.broker.services import ClientConnection, RequestContext, Services, Steps
-from minikafka.broker.transactional_ids import TransactionalClients
-from minikafka.broker.zookeeper.config_store import ZooKeeperConfigs
-from minikafka.broker.zookeeper.coordinator import PRODUCER_ID_BLOCK
-from minikafka.broker.zookeeper.fenced import FencedWrites
-from minikafka.broker.zookeeper.topic_store import ZooKeeperTopics
+from minikafka.broker.cluster.controller_client import ControllerClient
+from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.cluster.producer_ids import ProducerIds
+from minikafka.broker.coordinators.groups import GroupService, OffsetsTopic
+from minikafka.broker.coordinators.transactional_ids import TransactionalClients
+from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
+from minikafka.broker.modes.controller.coordinator import PRODUCER_ID_BLOCK
+from minikafka.broker.modes.controller.fenced import FencedWrites
+from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
+from minikafka.broker.replicas.refusals import Refusals
+from minikafka.broker.requests.request_metrics import RequestMetrics
+from minikafka.broker.requests.services import ClientConnection, RequestContext, Services, Steps
+from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.turns.give_way import GiveWay
 from minikafka.ledger.record import NOTHING
 from minikafka.log.manager import Directory
 from minikafka.wire.codec import decode_response, encode_response

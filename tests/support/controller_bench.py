@@ -28,8 +28,8 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Check, Clock, Node, Stat, WatchKind
-from minikafka.broker.step_gate import StepGate
-from minikafka.broker.zk_controller import ZooKeeperController
+from minikafka.broker.cluster.step_gate import StepGate
+from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.ledger.record import DECISION, REQUEST, STEP
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry

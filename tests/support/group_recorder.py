@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from support.cold import Cold, context, decoded
 
-from minikafka.broker.listener import HANDLERS
-from minikafka.broker.services import LATER
+from minikafka.broker.network.listener import HANDLERS
+from minikafka.broker.requests.services import LATER
 from minikafka.wire import codec
 
 

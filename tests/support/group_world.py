@@ -15,7 +15,7 @@ from typing import Any
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.group_coordinator.service import settings_of
+from minikafka.broker.coordinators.groups.service import settings_of
 from minikafka.groups.commands import Answer, Append, Command, KeyValue, Note
 from minikafka.groups.coordinator import GroupCoordinator
 from minikafka.groups.group import Group

@@ -14,7 +14,7 @@ from minikafka.base.model import (
     StopReplicaRequest,
     TopicPartition,
 )
-from minikafka.broker.replicas import ReplicaManager
+from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.record.batch import Record, build
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

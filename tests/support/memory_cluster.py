@@ -25,8 +25,8 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.broker import Broker, create_broker
+from minikafka.broker.modes.controller import ZooKeeperMode
 from minikafka.broker.ports import BrokerPorts
-from minikafka.broker.zookeeper import ZooKeeperMode
 from minikafka.client import Client
 from minikafka.ledger.reader import Line, merged
 from minikafka.ledger.writer import directory_of

@@ -20,11 +20,11 @@ from kazoo.exceptions import NoNodeError
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.broker.zookeeper.session_file import SESSION_FILE
+from minikafka.broker.modes.controller.session_file import SESSION_FILE
 from minikafka.client import Client, NewTopic
+from minikafka.client.history import History, verdict
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.processes import is_paused
-from minikafka.history import History, verdict
 from minikafka.record.batch import Record
 from minikafka.rpc.messages import RELEASE_STEP, STEPS, encode_step, encode_steps
 from minikafka.runtime.clock import SystemClock

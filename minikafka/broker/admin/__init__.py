@@ -14,7 +14,7 @@ from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
-from minikafka.broker.give_way import GiveWay
+from minikafka.broker.turns.give_way import GiveWay
 
 __all__ = ["Admin"]
 

@@ -18,10 +18,10 @@ from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Tasks
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.topics import NewTopic, TopicAdmin
-from minikafka.broker.assignments import PARTITIONS_MAX
-from minikafka.broker.controller_client import ControllerClient
+from minikafka.broker.cluster.controller_client import ControllerClient
+from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.coordinator import Controller
-from minikafka.broker.metadata import MetadataCache
+from minikafka.controller.assignments import PARTITIONS_MAX
 from minikafka.rpc import messages
 
 logger = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ from minikafka.base.keys import Key, Kind
 from minikafka.base.names import parse_number
 from minikafka.base.throttle_keys import THROTTLES
 from minikafka.broker.admin.refusals import refusal
+from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.coordinator import ConfigKind, ConfigStore, Overrides
-from minikafka.broker.dynamic_config import DynamicConfig
-from minikafka.broker.give_way import GiveWay
-from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.topic_configs import TopicConfigs
+from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.settings.topic_configs import TopicConfigs
+from minikafka.broker.turns.give_way import GiveWay
 
 logger = logging.getLogger(__name__)
 

@@ -15,16 +15,16 @@ from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.admin.refusals import NOT_CONTROLLER, refusal
-from minikafka.broker.assignments import (
+from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.coordinator import Assignment, Controller, TopicStore
+from minikafka.broker.turns.give_way import GiveWay
+from minikafka.broker.turns.side_by_side import AT_ONCE, all_of
+from minikafka.controller.assignments import (
     PARTITIONS_MAX,
     assign_more,
     check_replication_factor,
     check_room,
 )
-from minikafka.broker.coordinator import Assignment, Controller, TopicStore
-from minikafka.broker.give_way import GiveWay
-from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.side_by_side import AT_ONCE, all_of
 
 logger = logging.getLogger(__name__)
 

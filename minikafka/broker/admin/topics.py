@@ -17,18 +17,18 @@ from minikafka.base.model import NO_LEADER, BrokerId, topic_id_text, version_4_u
 from minikafka.base.ports import Rng
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.refusals import NOT_CONTROLLER, refusal
-from minikafka.broker.assignments import (
+from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.coordinator import Controller, TopicPlan, TopicStore
+from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.turns.give_way import GiveWay
+from minikafka.broker.turns.side_by_side import AT_ONCE, all_of
+from minikafka.controller.assignments import (
     PARTITIONS_MAX,
     assign,
     check_replication_factor,
     check_room,
     checked_assignment,
 )
-from minikafka.broker.coordinator import Controller, TopicPlan, TopicStore
-from minikafka.broker.dynamic_config import DynamicConfig
-from minikafka.broker.give_way import GiveWay
-from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.side_by_side import AT_ONCE, all_of
 
 logger = logging.getLogger(__name__)
 

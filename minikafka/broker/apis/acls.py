@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
+from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import response
 from minikafka.wire.versions import DESCRIBE_ACLS
 

@@ -41,14 +41,14 @@ from minikafka.broker.admin.configs import (
     type_name,
 )
 from minikafka.broker.admin.names import error_for_unknown
-from minikafka.broker.config_entries import (
+from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.settings.config_entries import (
     ConfigEntry,
     Source,
     broker_entries,
     cluster_entries,
     topic_entries,
 )
-from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.wire.codec import encode_element, with_elements
 from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS

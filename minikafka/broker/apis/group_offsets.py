@@ -27,8 +27,8 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.group_parts import AT_ONCE_ROWS, answer_in_parts, by_topic
-from minikafka.broker.services import (
+from minikafka.broker.requests.group_parts import AT_ONCE_ROWS, answer_in_parts, by_topic
+from minikafka.broker.requests.services import (
     LATER,
     Entity,
     Handler,

@@ -42,8 +42,9 @@ from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.group_parts import AT_ONCE_ROWS, answer_in_parts, in_rows
-from minikafka.broker.services import (
+from minikafka.broker.coordinators.transactional_ids import REFUSAL, refusal_code
+from minikafka.broker.requests.group_parts import AT_ONCE_ROWS, answer_in_parts, in_rows
+from minikafka.broker.requests.services import (
     LATER,
     Entity,
     Handler,
@@ -52,7 +53,6 @@ from minikafka.broker.services import (
     Services,
     Steps,
 )
-from minikafka.broker.transactional_ids import REFUSAL, refusal_code
 from minikafka.groups.requests import (
     DeleteGroupsRequest,
     DescribeRequest,

@@ -30,8 +30,8 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Node
 from minikafka.broker.admin.names import error_for_unknown
-from minikafka.broker.metadata import Snapshot
-from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.cluster.metadata import Snapshot
+from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.wire.codec import id_bytes, response
 from minikafka.wire.metadata import NOT_ASKED, encode, encode_topic
 from minikafka.wire.primitives import NULL_UUID

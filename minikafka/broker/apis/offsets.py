@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.replication.partition import Partition
 from minikafka.wire.codec import element_with_rows, row_encoder, with_elements
 from minikafka.wire.in_steps import STEP_ROWS, response_in_steps

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from minikafka.base.errors import CoordinationError, ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.broker.transactional_ids import refusal_code
+from minikafka.broker.coordinators.transactional_ids import refusal_code
+from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.log.producers import ActiveProducer
 from minikafka.wire.codec import response
 from minikafka.wire.in_steps import response_in_steps

@@ -34,8 +34,8 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.broker.admin.topics import NewTopic, TopicResult
-from minikafka.broker.config_entries import topic_entries
-from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.settings.config_entries import topic_entries
 from minikafka.wire.codec import elements_in_steps, id_bytes
 from minikafka.wire.primitives import NULL_UUID
 from minikafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS

@@ -16,7 +16,7 @@ import re
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.services import Entity, Handler, RequestContext, Services
+from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services
 from minikafka.wire.codec import encode_response, response
 from minikafka.wire.versions import API_VERSIONS, SERVED
 

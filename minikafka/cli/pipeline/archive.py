@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from minikafka.cli.options import not_blank, topics_argument
+from minikafka.cli.arguments.options import not_blank, topics_argument
 from minikafka.cli.pipeline.launch import (
     Launch,
     continuous_option,

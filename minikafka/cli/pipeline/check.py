@@ -7,8 +7,8 @@ from typing import Final
 import click
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.cli import completion
-from minikafka.cli.find_cluster import data_directory
+from minikafka.cli.arguments import completion
+from minikafka.cli.arguments.find_cluster import data_directory
 from minikafka.cli.pipeline.launch import Launch, launch_options
 
 HISTORY = "FILE|DIR|topic:NAME"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from minikafka.cli import completion
-from minikafka.cli.options import not_blank
+from minikafka.cli.arguments import completion
+from minikafka.cli.arguments.options import not_blank
 from minikafka.cli.pipeline.launch import (
     Launch,
     checkpoint_option,

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from minikafka.cli.group import Group
+from minikafka.cli.terminal.command_group import Group
 
 
 class _Entry(NamedTuple):

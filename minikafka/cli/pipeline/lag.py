@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.cli.execution import run_with_client
-from minikafka.cli.options import groups_argument, not_blank
+from minikafka.cli.arguments.options import groups_argument, not_blank
+from minikafka.cli.arguments.similar import similar_groups
+from minikafka.cli.execution.running import run_with_client
 from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
 from minikafka.cli.pipeline.plot import plot_option
-from minikafka.cli.similar import similar_groups
 
 if TYPE_CHECKING:
     from minikafka.client import Client

@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from minikafka.base.errors import ConfigError, MinikafkaError
-from minikafka.cli.echo import echo
-from minikafka.cli.execution import fail_unless, interrupt, run_with_client
-from minikafka.cli.find_cluster import bootstrap_servers
-from minikafka.cli.options import (
+from minikafka.cli.arguments.find_cluster import bootstrap_servers
+from minikafka.cli.arguments.options import (
     bootstrap_option,
     data_option,
     json_option,
@@ -31,7 +29,9 @@ from minikafka.cli.options import (
     time_limit,
     timeout_option,
 )
-from minikafka.cli.topic_errors import require_topics
+from minikafka.cli.execution.running import fail_unless, interrupt, run_with_client
+from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.topic_errors import require_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client

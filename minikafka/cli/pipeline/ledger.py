@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from minikafka.cli.find_cluster import data_directory
+from minikafka.cli.arguments.find_cluster import data_directory
 from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
 from minikafka.cli.pipeline.plot import plot_option
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from minikafka.cli.console import EscapedTable, plain_console
-from minikafka.cli.echo import echo
-from minikafka.cli.progress import Amount, Progress
+from minikafka.cli.terminal.console import EscapedTable, plain_console
+from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.progress import Amount, Progress
 from minikafka.pipeline.report import Bar
 from minikafka.pipeline.summary import Fact, Summary, Table
 from minikafka.runtime.clock import SystemClock

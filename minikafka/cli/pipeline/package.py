@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.cli.echo import echo
+from minikafka.cli.terminal.echo import echo
 
 
 @click.command(short_help="Write the archives for jobs on a Spark cluster.")

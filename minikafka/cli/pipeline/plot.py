@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from minikafka.cli.options import not_blank
+from minikafka.cli.arguments.options import not_blank
 
 plot_option = click.option(
     "--plot",

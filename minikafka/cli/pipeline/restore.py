@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from minikafka.cli import completion
-from minikafka.cli.echo import echo
-from minikafka.cli.options import not_blank, topic_argument
+from minikafka.cli.arguments import completion
+from minikafka.cli.arguments.options import not_blank, topic_argument
 from minikafka.cli.pipeline.launch import Launch, launch_options
+from minikafka.cli.terminal.echo import echo
 
 
 @click.command(short_help="Write an archived topic into a topic, and check it.")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from minikafka.cli.config_files import read_config
-from minikafka.cli.options import EXISTING_FILE, not_blank
+from minikafka.cli.arguments.config_files import read_config
+from minikafka.cli.arguments.options import EXISTING_FILE, not_blank
 from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import click
 
-from minikafka.cli import completion
-from minikafka.cli.options import not_blank, topics_argument
+from minikafka.cli.arguments import completion
+from minikafka.cli.arguments.options import not_blank, topics_argument
 from minikafka.cli.pipeline.launch import (
     Launch,
     continuous_option,

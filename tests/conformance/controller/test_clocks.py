@@ -15,7 +15,7 @@ from support.stage import KEYS
 from support.zookeeper_brokers import NewCluster
 
 from minikafka.base.model import TopicPartition
-from minikafka.cli import broker_process
+from minikafka.cli.processes import broker_process
 from minikafka.runtime.clock import SystemClock
 
 HOUR_MS = 3_600_000

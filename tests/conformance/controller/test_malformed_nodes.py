@@ -16,7 +16,7 @@ from support.controller_bench import (
 from support.garbage import IDS, NAMES, garbage, places, rows
 
 from minikafka.base.model import TopicPartition
-from minikafka.broker.zk_controller.election import EpochNotReadable
+from minikafka.broker.modes.controller.terms.election import EpochNotReadable
 from minikafka.zk import layout
 
 GOOD = TopicPartition("good", 0)

@@ -15,7 +15,7 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import TopicPartition
-from minikafka.cli import broker_process
+from minikafka.cli.processes import broker_process
 from minikafka.client import Client, NewTopic
 from minikafka.log.log import Log
 from minikafka.record.batch import Record, build

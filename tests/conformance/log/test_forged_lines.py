@@ -15,8 +15,8 @@ from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import KafkaError
-from minikafka.cli import log_lines
-from minikafka.cli.log_lines import LineFormatter
+from minikafka.cli.processes import log_lines
+from minikafka.cli.processes.log_lines import LineFormatter
 from minikafka.client import NewTopic
 from minikafka.client.connection import Connection
 from minikafka.wire.codec import default_of, request_schema

@@ -13,7 +13,7 @@ from support.replica_logs import ReplicaLogs, batch, marked, marker, with_invali
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.history import History
+from minikafka.client.history import History
 from minikafka.log.checkpoints import HIGH_WATERMARKS
 from minikafka.pipeline.check import matching, pipeline
 from minikafka.pipeline.check.anomalies import KINDS

@@ -11,9 +11,9 @@ from support.memory_cluster import MemoryCluster
 from support.memory_coordination import MemoryCoordination
 
 from minikafka.base.model import TopicPartition
-from minikafka.cli.partition_arguments import Named
-from minikafka.cli.reassign_jobs import ReassignOptions
-from minikafka.cli.reassign_zookeeper import MoveByNode
+from minikafka.cli.arguments.partition_arguments import Named
+from minikafka.cli.reassign.jobs import ReassignOptions
+from minikafka.cli.reassign.zookeeper import MoveByNode
 from minikafka.client import NewTopic
 from minikafka.cluster.directory import ClusterError
 from minikafka.cluster.reassign_node import ReassignmentNode

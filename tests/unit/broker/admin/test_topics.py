@@ -11,7 +11,7 @@ from support.cold import Cold, state
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.ports import Check
 from minikafka.broker.admin.topics import NewTopic, TopicResult
-from minikafka.broker.side_by_side import AT_ONCE
+from minikafka.broker.turns.side_by_side import AT_ONCE
 from minikafka.zk import layout
 
 

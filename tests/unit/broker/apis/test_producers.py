@@ -11,7 +11,7 @@ from support.manual_clock import ManualClock
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import TopicPartition
 from minikafka.broker.apis.producers import describe_producers, init_producer_id
-from minikafka.broker.transactional_ids import TransactionalClients
+from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.log.producers import ActiveProducer
 from minikafka.wire import codec
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID

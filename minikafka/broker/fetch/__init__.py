@@ -1,0 +1,1 @@
+"""Fetch requests of followers and consumers, from the receive buffer to the response."""

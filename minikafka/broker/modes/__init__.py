@@ -1,0 +1,1 @@
+"""The coordination modes: how a broker takes part in its cluster."""

@@ -1,0 +1,161 @@
+"""Change notifications under `/config/changes`, read by every broker and purged by the controller (R71).
+
+A notification names the entity whose settings were written, but does not contain the settings. Each broker reads
+the settings from the entity's node. Invariants: the watch is set before the names of the notifications are read, and
+the names are read before the settings, so that no change is missed. A notification that could not be applied is
+read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from minikafka.base.errors import Closed, CoordinationError, KafkaError
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Clock, Coordination, Ledger, Tasks, WatchKind, WatchSignal
+from minikafka.broker.coordinator import ConfigListener
+from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
+from minikafka.zk.nodes import configs
+from minikafka.zk.nodes.faults import Faults
+
+logger = logging.getLogger(__name__)
+
+KEPT_MS: Final = 15 * 60_000
+"""Time after which the controller deletes a notification, the same as Kafka's `DefaultChangeExpirationMs`."""
+_PURGED_AT_ONCE: Final = 500
+_RETRY_MS: Final = 200
+_UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+class ZooKeeperConfigChanges:
+    """ZooKeeper implementation of the ConfigChanges port: applies changed settings to one broker."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        tasks: Tasks,
+        broker_id: BrokerId,
+        controller: ZooKeeperController,
+        listener: ConfigListener,
+        ledger: Ledger,
+        faults: Faults,
+    ) -> None:
+        self._coordination = coordination
+        self._clock = clock
+        self._tasks = tasks
+        self._controller = controller
+        self._listener = listener
+        self._ledger = ledger
+        self._faults = faults
+        self._own_entities = configs.entities_of_broker(broker_id)
+        self._applied: dict[str, int] = {}
+        """Name of each notification -> this broker's monotonic time at which it applied the notification.
+
+        The age of a notification is not computed from its creation time: that is a time of ZooKeeper's wall clock. A
+        controller with a clock that is ahead would delete notifications before other brokers have read them.
+        """
+        self._applying = asyncio.Lock()
+        self._has_started = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start following the notifications; return when the current settings have been applied."""
+        self._tasks.spawn(self._run(), "config-changes")
+        await self._has_started.wait()
+
+    async def _run(self) -> None:
+        signal = WatchSignal.RESYNC
+        while True:
+            try:
+                signal = await self._follow(signal)
+            except Closed:
+                return
+            except CoordinationError as error:
+                logger.info(
+                    "changes of settings cannot be read: %s %s", type(error).__name__, error
+                )
+                signal = WatchSignal.RESYNC
+                await self._clock.sleep(_RETRY_MS)
+                await self._coordination.connected()
+
+    async def _follow(self, signal: WatchSignal) -> WatchSignal:
+        """Apply the new notifications, then wait for the next watch signal and return that signal.
+
+        `signal`: the signal that the previous call returned; RESYNC for the first call and after an error. If it
+        is RESYNC, apply all settings before the notifications.
+        """
+        watch = self._coordination.watch(WatchKind.CHILDREN, configs.CHANGES)
+        names, _ = await self._coordination.children(configs.CHANGES, watch=True)
+        if signal is WatchSignal.RESYNC:
+            # Notifications may have been created and deleted before this broker could read them.
+            async with self._applying:
+                await self._read_broker_settings()
+                await self._listener.topics_configured(None)
+        await self._apply(names)
+        self._has_started.set()
+        await self._purge()
+        return await watch.wait()
+
+    async def apply_now(self) -> None:
+        """Apply all notifications that exist now. Raises CoordinationError."""
+        names, _ = await self._coordination.children(configs.CHANGES)
+        await self._apply(names)
+
+    async def _apply(self, names: Sequence[str]) -> None:
+        async with self._applying:
+            new = await configs.read_changes(
+                self._coordination,
+                (name for name in names if name not in self._applied),
+                self._faults,
+            )
+            changed = {entity for entity in new.values() if entity is not None}
+            topics = sorted(entity.name for entity in changed if entity.kind == configs.TOPICS)
+            if topics:
+                await self._listener.topics_configured(topics)
+                await self._report_unclean(topics)
+            if changed.intersection(self._own_entities):
+                await self._read_broker_settings()
+            left = self._applied.keys() & set(names)
+            self._applied = {name: self._applied[name] for name in left}
+            self._applied.update(dict.fromkeys(new, self._clock.now()))
+
+    async def _read_broker_settings(self) -> None:
+        cluster, own = await configs.read(self._coordination, self._own_entities, self._faults)
+        self._listener.brokers_configured(cluster, own)
+
+    async def _report_unclean(self, topics: Sequence[str]) -> None:
+        """If this broker is the controller, elect leaders for topics that now allow unclean elections (R63)."""
+        if not self._controller.is_active:
+            return
+        entities = [configs.Entity(configs.TOPICS, topic) for topic in topics]
+        settings = await configs.read(self._coordination, entities, self._faults)
+        enabled = [
+            topic
+            for topic, own in zip(topics, settings, strict=True)
+            if own.get(_UNCLEAN, "").strip().lower() == "true"
+        ]
+        if enabled:
+            self._controller.unclean_election_enabled(enabled)
+
+    async def _purge(self) -> None:
+        """If this broker is the controller, delete the notifications that it applied more than `KEPT_MS` ago."""
+        oldest = self._clock.now() - KEPT_MS
+        old = [name for name, applied in self._applied.items() if applied < oldest]
+        old = old[:_PURGED_AT_ONCE]
+        if not old or not self._controller.is_active:
+            return
+        deletes = [configs.removal(name) for name in old]
+        try:
+            await fenced_multi(
+                self._coordination,
+                self._ledger,
+                self._controller.fence(),
+                deletes,
+                generation=self._controller.generation,
+            )
+        except (KafkaError, CoordinationError) as error:
+            logger.info("old notifications of changed settings are not deleted yet: %s", error)

@@ -1,0 +1,131 @@
+"""Dynamic settings in ZooKeeper: reading, altering by compare-and-set, and following changes (R71).
+
+Any broker may write settings. Each write is one multi with three operations: the check of the controller epoch,
+the write of the settings node at the version that was read, and the notification for all brokers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from minikafka.base.errors import (
+    BadVersion,
+    ControllerMoved,
+    ErrorCode,
+    KafkaError,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    OutcomeUnknown,
+)
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Check, Clock, Coordination, Create, Ledger, Set, Tasks
+from minikafka.broker.coordinator import ConfigKind, ConfigListener, Overrides
+from minikafka.broker.modes.controller.config_changes import ZooKeeperConfigChanges
+from minikafka.broker.modes.controller.fenced import read_back
+from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
+from minikafka.zk.nodes import configs, election
+from minikafka.zk.nodes.faults import Faults
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+"""Compare-and-set attempts on one settings node before giving up."""
+
+
+class ZooKeeperConfigs:
+    """ZooKeeper implementation of the ConfigStore port, with the nodes below `/config`."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        tasks: Tasks,
+        broker_id: BrokerId,
+        controller: ZooKeeperController,
+        ledger: Ledger,
+    ) -> None:
+        self._coordination = coordination
+        self._clock = clock
+        self._tasks = tasks
+        self._broker_id = broker_id
+        self._controller = controller
+        self._ledger = ledger
+        self._faults = Faults()
+
+    async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
+        """Return the overrides of each topic, in the order of `names`.
+
+        `latest`: sync first, because this broker's ZooKeeper server may lag behind the controller's server.
+        """
+        if latest:
+            await self._coordination.sync(configs.TOPIC_CONFIGS)
+        entities = [configs.Entity(configs.TOPICS, name) for name in names]
+        return list(await configs.read(self._coordination, entities, self._faults))
+
+    def changes(self, listener: ConfigListener) -> ZooKeeperConfigChanges:
+        """Return the object that follows change notifications and passes changed settings to `listener`."""
+        return ZooKeeperConfigChanges(
+            self._coordination,
+            self._clock,
+            self._tasks,
+            self._broker_id,
+            self._controller,
+            listener,
+            self._ledger,
+            self._faults,
+        )
+
+    async def alter(
+        self,
+        kind: ConfigKind,
+        name: str,
+        change: Callable[[Overrides], Overrides],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Replace an entity's overrides by `change(current overrides)`, and notify all brokers, in one multi."""
+        entity = _entity(kind, name)
+        path = configs.path_of(entity)
+        for _ in range(_ATTEMPTS):
+            node, epoch = await self._coordination.get_many([path, election.EPOCH])
+            if epoch is None:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller has been elected yet")
+            after = change(configs.decode(entity, node, self._faults) or {})
+            if validate_only:
+                return
+            write = configs.write(entity, after, None if node is None else node.stat.version)
+            if await self._commit(entity, write, election.fence(epoch.stat.version)):
+                logger.info("settings of %s %s are now %s", entity.kind, entity.name, after)
+                return
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, "the settings are being changed by other requests; retry"
+        )
+
+    async def _commit(self, entity: configs.Entity, write: Create | Set, check: Check) -> bool:
+        """Write settings and notification; return False if the node or the controller epoch has changed.
+
+        If the answer is lost, the node is read to find out whether the write succeeded.
+        """
+        operations = [write, configs.notification(entity)]
+        try:
+            await fenced_multi(self._coordination, self._ledger, check, operations)
+        except OutcomeUnknown:
+            if await read_back(self._coordination, write.path) != write.data:
+                raise
+        except ControllerMoved:
+            return False  # any broker may write settings: the caller retries with the new epoch
+        except MultiFailed as failed:
+            if isinstance(failed.error, BadVersion | NodeExists | NoNode):
+                return False
+            raise
+        return True
+
+
+def _entity(kind: ConfigKind, name: str) -> configs.Entity:
+    if kind is ConfigKind.TOPIC:
+        return configs.Entity(configs.TOPICS, name)
+    return configs.Entity(configs.BROKERS, name or configs.ALL_BROKERS)

@@ -1,0 +1,138 @@
+"""The registration of one broker under `/brokers/ids`, repeated in every new session (A1, R10, C35).
+
+The broker epoch is the czxid of the registration node. Invariant: the node of another living broker is never deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from minikafka.base.errors import (
+    Closed,
+    ConfigError,
+    CoordinationError,
+    NodeExists,
+    NotConnected,
+    OutcomeUnknown,
+    StaleSession,
+)
+from minikafka.base.model import Broker
+from minikafka.base.ports import Clock, Coordination, Ledger, SessionState, Tasks
+from minikafka.broker.modes.controller.session_file import SessionFile
+from minikafka.ledger.record import BROKER
+from minikafka.zk.nodes import registrations
+
+logger = logging.getLogger(__name__)
+
+_POLL_MS: Final = 100
+_MORE_THAN_A_SESSION_MS: Final = 2_000
+"""Milliseconds added to the session timeout when waiting for another session of this broker id to expire."""
+
+
+class Registration:
+    """Registers `broker` in every session, and calls `on_registered(broker_epoch)` after each registration."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        session_file: SessionFile,
+        clock: Clock,
+        tasks: Tasks,
+        ledger: Ledger,
+        broker: Broker,
+        on_registered: Callable[[int], None],
+    ) -> None:
+        self._coordination = coordination
+        self._session_file = session_file
+        self._clock = clock
+        self._tasks = tasks
+        self._ledger = ledger
+        self._broker = broker
+        self._on_registered = on_registered
+        self._former_sessions: set[int] = set()
+
+    async def start(self) -> None:
+        """Register now and in every later session. Raises ConfigError if another broker has the same id."""
+        self._tasks.spawn(self._follow_session(), "session-events")
+        await self._register()
+
+    async def _follow_session(self) -> None:
+        generation = self._coordination.generation
+        with suppress(Closed):
+            async for event in self._coordination.events():
+                if event.state is SessionState.CONNECTED and event.generation != generation:
+                    generation = event.generation
+                    logger.warning("the ZooKeeper session had expired, registering again")
+                    self._ledger.record(BROKER, "", {"fact": "session lost"})
+                    self._session_file.write(self._coordination)
+                    await self._register()
+
+    async def _register(self) -> None:
+        waited = False
+        while True:
+            generation = await self._coordination.connected()
+            try:
+                epoch = await self._create_or_find(generation)
+                if epoch is None and not waited:
+                    waited = await self._wait_until_gone()
+                    continue
+            except (NotConnected, OutcomeUnknown, StaleSession):
+                continue
+            if epoch is None:
+                raise ConfigError(
+                    f"another broker with broker.id={self._broker.id} is registered; "
+                    "stop it or choose another broker.id"
+                )
+            self._registered(epoch)
+            return
+
+    async def _create_or_find(self, generation: int) -> int | None:
+        """Create the registration, unless this session has created it already; return its czxid.
+
+        None if another session has registered the id.
+        """
+        try:
+            stat = await registrations.create(
+                self._coordination, self._broker, self._clock.wall_ms(), generation
+            )
+        except NodeExists:
+            return await self._find_own()
+        return stat.czxid
+
+    async def _find_own(self) -> int | None:
+        """Return the czxid of the registration if this session made it, else None.
+
+        A registration from an earlier session of this broker is deleted.
+        """
+        stat = await registrations.stat(self._coordination, self._broker.id)
+        if stat is None:
+            return None
+        if stat.ephemeral_owner == self._coordination.session_id:
+            return stat.czxid
+        if stat.ephemeral_owner in self._former_sessions:
+            try:
+                await registrations.delete(self._coordination, self._broker.id, stat.version)
+            except CoordinationError as error:
+                logger.info("registration of the former session not deleted: %s", error)
+        return None
+
+    async def _wait_until_gone(self) -> bool:
+        """Wait for the session that registered this broker id to expire; return True if the wait timed out."""
+        longest_ms = self._coordination.session_timeout_ms + _MORE_THAN_A_SESSION_MS
+        deadline = self._clock.now() + longest_ms
+        while self._clock.now() < deadline:
+            if await registrations.stat(self._coordination, self._broker.id) is None:
+                return False
+            await self._clock.sleep(_POLL_MS)
+        return True
+
+    def _registered(self, epoch: int) -> None:
+        session_id = self._coordination.session_id
+        self._former_sessions.add(session_id)
+        self._on_registered(epoch)
+        logger.info("registered broker %d, epoch %d", self._broker.id, epoch)
+        fact = {"fact": "registered", "broker_epoch": epoch, "session": f"{session_id:#x}"}
+        self._ledger.record(BROKER, "", fact)

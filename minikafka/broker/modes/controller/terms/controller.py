@@ -1,0 +1,417 @@
+"""The controller of one broker in ZooKeeper mode: takes part in elections and runs the terms that the broker wins.
+
+A loop reads `/controller`. If the node is absent, the broker campaigns. If the broker is elected, it runs a
+term to its end. If the node exists, the broker waits for a change. A broker campaigns only in a session in which
+it has registered itself, so that the controller always belongs to the cluster (R9). Invariants: there is
+at most one term at a time. When a session ends, its term ends before the next session is used. A
+ControllerMachine is dropped at the end of its term and never reused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import (
+    Closed,
+    ControllerMoved,
+    CoordinationError,
+    ErrorCode,
+    KafkaError,
+    NotConnected,
+    OutcomeUnknown,
+    StaleSession,
+)
+from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
+from minikafka.base.ports import Check, Clock, Coordination, Gate, Ledger, SessionState, Tasks
+from minikafka.broker.modes.controller.terms.election import NOBODY, Election, EpochNotReadable, Won
+from minikafka.broker.modes.controller.terms.plan import Planner
+from minikafka.broker.modes.controller.terms.reader import Signal
+from minikafka.broker.modes.controller.terms.store import ControllerStore
+from minikafka.broker.modes.controller.terms.term import Channels, Term
+from minikafka.broker.modes.controller.terms.term_session import TermSession
+from minikafka.broker.modes.controller.terms.view import view_of
+from minikafka.controller.events import (
+    ControlledShutdownRequested,
+    ElectionRequested,
+    ReassignmentsRequested,
+    RebalanceDue,
+    UncleanElectionEnabled,
+)
+from minikafka.controller.machine import ControllerMachine, ControllerSettings
+from minikafka.zk.nodes import election
+from minikafka.zk.nodes.faults import Faults
+
+logger = logging.getLogger(__name__)
+
+_REGISTRATION_POLL_MS: Final = 50
+_AFTER_FAILURE_MS: Final = 500
+"""Pause (ms) after a failure, so that another broker can win the next election."""
+_FIRST_REBALANCE_MS: Final = 5_000
+_PLAN_TIMEOUT_MS: Final = 5_000
+_PLAN_POLL_MS: Final = 10
+_SESSION_OVER: Final = (SessionState.LEASE_EXPIRED, SessionState.EXPIRED, SessionState.CLOSED)
+_NEVER_WON: Final = Won(-1, -1)
+
+Result = TypeVar("Result")
+
+
+class ZooKeeperController:
+    """ZooKeeper implementation of the Controller port, for one broker."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        channels: Channels,
+        clock: Clock,
+        tasks: Tasks,
+        config: BrokerConfig,
+        ledger: Ledger,
+        gate: Gate,
+    ) -> None:
+        self.generation = -1
+        """Number of the session in which this broker last won an election."""
+        self._coordination = coordination
+        self._channels = channels
+        self._clock = clock
+        self._tasks = tasks
+        self._config = config
+        self._id = config.broker_id
+        self._ledger = ledger
+        self._gate = gate
+        self._faults = Faults()
+        self._election = Election(
+            config.broker_id, coordination, clock, ledger, self._controller_changed, self._faults
+        )
+        self._won = _NEVER_WON
+        self._term: Term | None = None
+        self._changed = asyncio.Event()
+        self._is_closing = False
+        self._may_close = asyncio.Event()
+        """Set when `resign` may return: the election loop has ended, or ZooKeeper is unreachable."""
+        self._may_close.set()
+
+    # The controller's id.
+
+    @property
+    def controller_id(self) -> BrokerId:
+        """Id of the active controller at the last read of `/controller`, -1 if there was none."""
+        return self._election.controller_id
+
+    @property
+    def is_active(self) -> bool:
+        """True if this broker is the active controller, and its session and lease have not ended."""
+        return (
+            self._term is not None
+            and not self._term.over
+            and self._term.generation == self._coordination.generation
+            and self._coordination.state not in _SESSION_OVER
+        )
+
+    @property
+    def epoch(self) -> int:
+        """Controller epoch of the last election that this broker won, -1 before the first."""
+        return self._won.epoch
+
+    def fence(self) -> Check:
+        """Return the check of the controller epoch, which every write of the controller contains (R2).
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
+        self._active_term()
+        return election.fence(self._won.epoch_version)
+
+    async def wait_while_controller(self, call: Awaitable[Result]) -> Result:
+        """Return the result of `call`, or cancel `call` when the controller changes.
+
+        Raises KafkaError NOT_CONTROLLER if `call` is cancelled.
+        """
+        return await self._election.controllership.wait_for(call)
+
+    # Requests to the active controller.
+
+    async def controlled_shutdown(
+        self, broker_id: BrokerId, broker_epoch: int
+    ) -> list[TopicPartition]:
+        """Move a broker's leaderships to other brokers; return the partitions that the broker still leads (R23)."""
+        event = partial(ControlledShutdownRequested, broker_id=broker_id, broker_epoch=broker_epoch)
+        remaining: list[TopicPartition] = await self._active_term().ask(event)
+        return remaining
+
+    async def alter_reassignments(
+        self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
+    ) -> dict[TopicPartition, PartitionResult]:
+        """Start or replace reassignments; a target of None cancels a reassignment (KIP-455).
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
+        event = partial(ReassignmentsRequested, targets=dict(targets))
+        results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
+        return results
+
+    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+        """Return the partitions that are being reassigned, with their assignments.
+
+        Raises KafkaError NOT_CONTROLLER if this broker is not the controller, or is still loading the cluster.
+        """
+        term = self._active_term()
+        if term.state == Signal.CONTROLLER.value:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller is loading")
+        context = term.machine.context
+        return {tp: context.assignments[tp] for tp in context.reassigning}
+
+    async def elect_leaders(
+        self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
+    ) -> dict[TopicPartition, PartitionResult]:
+        """Elect preferred or unclean leaders; `partitions` None means all partitions.
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
+        chosen = None if partitions is None else tuple(partitions)
+        event = partial(ElectionRequested, unclean=unclean, partitions=chosen)
+        results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
+        return results
+
+    def unclean_election_enabled(self, topics: Sequence[str] | None) -> None:
+        """Elect leaders for topics that now allow unclean elections (R63); None means all topics."""
+        if self._term is not None and self.is_active:
+            self._term.put(UncleanElectionEnabled(None if topics is None else tuple(topics)))
+
+    def set_broker_defaults(self, config: BrokerConfig) -> None:
+        """Replace the broker settings that topics inherit.
+
+        If the new settings allow unclean elections and the old settings did not, the active controller elects
+        leaders for all topics that now allow unclean elections (R63).
+        """
+        was_unclean = self._config.unclean_leader_election_enable
+        self._config = config
+        if self._term is not None:
+            self._term.set_broker_defaults(config)
+        if config.unclean_leader_election_enable and not was_unclean:
+            self.unclean_election_enabled(None)
+
+    def _active_term(self) -> Term:
+        if self._term is None or not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return self._term
+
+    # Status.
+
+    def summary(self) -> dict[str, Any]:
+        """Return the state and the counts of the controller; on any other broker the counts are 0."""
+        summary: dict[str, Any] = {
+            "controller_id": self.controller_id,
+            "is_active": self.is_active,
+            "epoch": self.epoch,
+            "queue_size": 0,
+            "offline_partition_count": 0,
+            "preferred_replica_imbalance_count": 0,
+            "topic_count": 0,
+            "partition_count": 0,
+            "replicas_to_delete": 0,
+            "replicas_ineligible_for_deletion": 0,
+        }
+        if self._term is not None:
+            summary.update(self._term.summary())
+        return summary
+
+    def view(self, tp: TopicPartition) -> dict[str, Any] | None:
+        """Return the controller's state of a partition for diagnosis; None if this broker is not the controller."""
+        if self._term is None or not self.is_active:
+            return None
+        return view_of(self._term, tp)
+
+    def backlog(self) -> dict[str, int]:
+        """Return broker id -> number of requests that the broker has not answered to this controller.
+
+        Empty if this broker is not the controller.
+        """
+        if not self.is_active:
+            return {}
+        return {str(id_): count for id_, count in self._channels.backlog().items()}
+
+    async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the actions that the controller would take, as ledger lines. `question`: see `Planner.plan`."""
+        deadline = self._clock.now() + _PLAN_TIMEOUT_MS
+        while self._active_term().machine.is_busy:
+            if self._clock.now() >= deadline:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller waits for ZooKeeper")
+            await self._clock.sleep(_PLAN_POLL_MS)
+        planner = Planner(
+            self._active_term().machine,
+            self._coordination,
+            self._config,
+            self._clock,
+            self.generation,
+            self._won.epoch_version,
+        )
+        return await planner.plan(question)
+
+    # Start and resignation.
+
+    async def start(self) -> None:
+        """Start taking part in elections; return at once (D2)."""
+        self._may_close.clear()
+        self._tasks.spawn(self._follow_session(), "controller-session")
+        self._tasks.spawn(self._run(), "controller")
+
+    async def resign(self) -> None:
+        """Resign, so that another broker can be elected at once, and take part in no further election."""
+        self._is_closing = True
+        if self._term is not None:
+            self._term.end()
+        self._changed.set()
+        if self._coordination.state is SessionState.CONNECTED:
+            await self._may_close.wait()
+
+    async def _follow_session(self) -> None:
+        """End the term as soon as the session has ended or its lease has expired (R9, S19)."""
+        async for event in self._coordination.events():
+            if event.state in _SESSION_OVER and self._term is not None:
+                logger.warning("resigning as controller: the session is %s", event.state.value)
+                self._term.end()
+            self._changed.set()
+            if self._is_closing and event.state is not SessionState.CONNECTED:
+                self._may_close.set()
+
+    def _controller_changed(self) -> None:
+        self._changed.set()
+        if self._term is not None:
+            self._term.put(Signal.CONTROLLER)
+
+    async def _run(self) -> None:
+        try:
+            await self._campaign_until_closed()
+        finally:
+            self._may_close.set()
+
+    async def _campaign_until_closed(self) -> None:
+        while not self._is_closing:
+            try:
+                await self._step(await self._coordination.connected())
+            except Closed:
+                return
+            except (NotConnected, OutcomeUnknown, StaleSession) as error:
+                logger.info("controller election of broker %d starts over: %s", self._id, error)
+            except EpochNotReadable:
+                await self._clock.sleep(_AFTER_FAILURE_MS)
+            except (CoordinationError, ValueError) as error:
+                logger.error("controller election of broker %d: %r", self._id, error)
+                await self._clock.sleep(_AFTER_FAILURE_MS)
+
+    async def _step(self, generation: int) -> None:
+        """Read `/controller` and act on it: campaign, run a term, resign, or wait for a change."""
+        if not await self._election.is_registered():
+            await self._clock.sleep(_REGISTRATION_POLL_MS)
+            return
+        self._changed.clear()
+        former = self._election.controller_id
+        stat = await self._election.look()
+        if self._is_closing:
+            return
+        if stat is None:
+            won = await self._election.campaign(generation)
+            if won is not None:
+                self._won, self.generation = won, generation
+                self._tasks.spawn(self._report_former(former), "former-controller")
+                await self._run_term()
+        elif self._election.is_held(stat):  # this session created the node, but no term is running
+            await self._election.resign(generation, stat)
+        else:
+            await self._changed.wait()
+
+    async def _report_former(self, former: BrokerId) -> None:
+        """Warn if `former`, the last controller that this broker knew of, has died.
+
+        `former` has died if it is not registered just after the election. A controller that shuts down is
+        still registered, because it deletes `/controller` first and its registration last.
+        """
+        if former in (NOBODY, self._id):
+            return
+        with suppress(CoordinationError, Closed):
+            if await self._election.is_unregistered(former):
+                logger.warning("broker %d died: session expired; it was the controller", former)
+
+    # One term.
+
+    async def _run_term(self) -> None:
+        """Run a term until it ends for any reason, then remove its watches and delete `/controller` (D10)."""
+        self._term = term = self._new_term()
+        # The creation of `/controller` fired the watch on this node. The signal makes the term set the watch again.
+        term.put(Signal.CONTROLLER)
+        if self._is_closing:  # `resign` was called during the election
+            term.end()
+        broke = False
+        reason = "asked to"
+        self._tasks.spawn(self._rebalance(term), "leader-rebalance")
+        try:
+            await term.run()
+        except ControllerMoved as moved:
+            reason = f"the controller moved: {moved}"
+            logger.info("resigning, %s", reason)
+        except StaleSession as stale:
+            reason = str(stale)
+            logger.info("resigning: %s", stale)
+        except Exception as error:
+            logger.exception("the controller of epoch %d failed, resigning", self.epoch)
+            reason = f"{type(error).__name__} {error}"
+            broke = True
+        finally:
+            term.end()
+            term.machine.shutdown()
+            self._term = None
+        self._election.note("resigned", *self._won, reason)
+        await term.reader.disarm()
+        await self._delete_own_node()
+        if broke:
+            await self._clock.sleep(_AFTER_FAILURE_MS)
+
+    def _new_term(self) -> Term:
+        """Return a new Term, with a new ControllerMachine, for the election that this broker won."""
+        session = TermSession(
+            self._coordination,
+            self.generation,
+            self._won.epoch_version,
+            self._ledger,
+            self._faults,
+        )
+        settings = ControllerSettings(
+            self._config.delete_topic_enable, self._config.leader_imbalance_per_broker_percentage
+        )
+        return Term(
+            self._coordination,
+            ControllerStore(session, self._config),
+            self._channels,
+            self._clock,
+            ControllerMachine(self._id, self.epoch, settings),
+            self._still_holds_node,
+            self._ledger,
+            self._gate,
+        )
+
+    async def _rebalance(self, term: Term) -> None:
+        """Queue a check of the leader imbalance 5 s after the election, then at the configured interval (D7, X20)."""
+        if not self._config.auto_leader_rebalance_enable:
+            return
+        interval_ms = self._config.leader_imbalance_check_interval_seconds * 1000
+        pause_ms = _FIRST_REBALANCE_MS
+        with suppress(KafkaError):  # NOT_CONTROLLER: the term has ended
+            while True:
+                await term.controllership.wait_for(self._clock.sleep(pause_ms))
+                term.put(RebalanceDue())
+                pause_ms = interval_ms
+
+    async def _still_holds_node(self) -> bool:
+        """Read `/controller` again; return True if it still names this broker in this session (D8, D9)."""
+        return self._election.is_held(await self._election.look())
+
+    async def _delete_own_node(self) -> None:
+        """Delete `/controller` if this session still owns it, so that another broker can be elected."""
+        stat = await self._election.look()
+        if stat is not None and self._election.is_held(stat):
+            await self._election.resign(self.generation, stat)

@@ -1,0 +1,207 @@
+"""Controller elections from the view of one broker.
+
+The broker that creates `/controller` and raises `/controller_epoch`, in one multi, is the controller (R1).
+Invariant: the watch on `/controller` is set before the node is read, so that no change is missed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from minikafka.base.errors import (
+    BadVersion,
+    ControllerMoved,
+    MinikafkaError,
+    MultiFailed,
+    NodeExists,
+    OutcomeUnknown,
+)
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Clock, Coordination, Ledger, Stat, WatchKind, WatchSignal
+from minikafka.broker.cluster.controllership import Controllership
+from minikafka.broker.modes.controller.terms.lines import write_line
+from minikafka.ledger.record import ELECTION, WRITE
+from minikafka.zk.nodes import election, registrations
+from minikafka.zk.nodes.faults import Faults
+
+logger = logging.getLogger(__name__)
+
+NOBODY: Final = -1
+"""The controller id while there is no controller."""
+
+
+class EpochNotReadable(MinikafkaError):
+    """`/controller_epoch` holds no number: no broker can be elected before an administrator repairs the node."""
+
+
+class Won(NamedTuple):
+    """An election that this broker won: the controller epoch, and the new version of `/controller_epoch`."""
+
+    epoch: int
+    epoch_version: int
+
+
+class Election:
+    """Elections from the view of one broker; `on_change()` is called when `/controller` has changed."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        coordination: Coordination,
+        clock: Clock,
+        ledger: Ledger,
+        on_change: Callable[[], None],
+        faults: Faults,
+    ) -> None:
+        self.controller_id: BrokerId = NOBODY
+        """Id of the controller at the last read of `/controller`, -1 if there was none."""
+        self.controllership = Controllership()
+        """The controllership of the current controller. It ends when `controller_id` changes."""
+        self._id = broker_id
+        self._coordination = coordination
+        self._clock = clock
+        self._ledger = ledger
+        self._on_change = on_change
+        self._is_watching = False
+        self._faults = faults
+
+    async def is_registered(self) -> bool:
+        """True if this broker is registered in the current session."""
+        stat = await registrations.stat(self._coordination, self._id)
+        return stat is not None and self._is_own(stat)
+
+    async def is_unregistered(self, broker_id: BrokerId) -> bool:
+        """True if the broker is not registered. Raises CoordinationError."""
+        return await registrations.stat(self._coordination, broker_id) is None
+
+    async def look(self) -> Stat | None:
+        """Watch and read `/controller`, and set `controller_id`; return the node's Stat, None if absent."""
+        if not self._is_watching:
+            self._is_watching = True
+            watch = self._coordination.watch(WatchKind.EXISTS, election.CONTROLLER)
+            watch.on_signal(self._changed)
+        stat = await self._coordination.exists(election.CONTROLLER, watch=True)
+        found = None
+        if stat is not None:
+            try:
+                found = await election.read_controller(self._coordination)
+            except ValueError as fault:
+                self._faults.report(election.CONTROLLER, fault)
+                self._set_controller(NOBODY)
+                return stat
+            self._faults.mended(election.CONTROLLER)
+        self._set_controller(NOBODY if found is None else found.broker_id)
+        return None if found is None else found.stat
+
+    async def _read_epoch(self) -> tuple[int, int]:
+        """Return the controller epoch and the version of its node. Raises EpochNotReadable, CoordinationError."""
+        try:
+            found = await election.read_epoch(self._coordination)
+        except ValueError as fault:
+            advice = "write the epoch of the last election to the node: the largest controller_epoch of any partition"
+            self._faults.report(election.EPOCH, f"{fault}; {advice}")
+            raise EpochNotReadable(election.EPOCH) from None
+        self._faults.mended(election.EPOCH)
+        return found
+
+    def _changed(self, _: WatchSignal) -> None:
+        self._is_watching = False
+        self._on_change()
+
+    def _set_controller(self, controller_id: BrokerId) -> None:
+        if controller_id != self.controller_id:
+            self.controller_id = controller_id
+            self.controllership.end()
+            self.controllership = Controllership()
+
+    def _is_own(self, stat: Stat) -> bool:
+        return stat.ephemeral_owner == self._coordination.session_id
+
+    def is_held(self, stat: Stat | None) -> bool:
+        """True if `/controller`, read with this Stat, names this broker in the current session (D8, D9)."""
+        return stat is not None and self._is_own(stat) and self.controller_id == self._id
+
+    # Campaign.
+
+    async def campaign(self, generation: int) -> Won | None:
+        """Try once to become the controller; return None if this broker was not elected.
+
+        The attempt is made only in the session with the number `generation`.
+        Raises EpochNotReadable, CoordinationError.
+        """
+        epoch, version = await self._read_epoch()
+        won = await self._elect(Won(epoch + 1, version + 1), generation)
+        if won is not None:
+            self._set_controller(self._id)
+            logger.info("broker %d is elected as the controller, epoch %d", self._id, won.epoch)
+            self.note("won", won.epoch, won.epoch_version)
+        return won
+
+    async def _elect(self, wanted: Won, generation: int) -> Won | None:
+        operations = election.candidacy(
+            self._id, wanted.epoch, wanted.epoch_version - 1, self._clock.wall_ms()
+        )
+        check = election.fence(wanted.epoch_version - 1)
+        try:
+            stats = await self._coordination.multi(operations, generation=generation)
+        except (OutcomeUnknown, MultiFailed) as error:
+            self._ledger.record(WRITE, "", write_line(check, operations, error=error))
+            if isinstance(error, MultiFailed) and not isinstance(
+                error.error, NodeExists | BadVersion
+            ):
+                raise
+            return await self._read_back(wanted)
+        except ControllerMoved:
+            return await self._read_back(wanted)
+        line = write_line(check, operations, stats=stats)
+        self._ledger.record(WRITE, f"{wanted.epoch}-0", line)
+        written = stats[-1]
+        assert written is not None
+        return Won(wanted.epoch, written.version)
+
+    async def _read_back(self, wanted: Won) -> Won | None:
+        """Read the nodes after a lost response or a lost race, to find out whether this broker won (S17).
+
+        `wanted`: the epoch that this broker tried to write to `/controller_epoch`, and the version of that
+        node after the write. This broker won if the node has this epoch and version, and if `/controller`
+        belongs to this broker's current session. A node of an earlier session does not count.
+        """
+        await self._coordination.connected()
+        await self._coordination.sync(election.EPOCH)
+        stat = await self.look()
+        found = Won(*await self._read_epoch())
+        if stat is not None and self._is_own(stat) and found == wanted:
+            return found
+        if stat is not None:
+            logger.info(
+                "broker %d is the controller instead of broker %d", self.controller_id, self._id
+            )
+            self.note("lost", wanted.epoch)
+        return None
+
+    # Resignation.
+
+    async def resign(self, generation: int, stat: Stat) -> None:
+        """Delete `/controller` at the version in `stat`, so that another broker can be elected (D4, R12)."""
+        logger.info("broker %d resigns: deleting %s", self._id, election.CONTROLLER)
+        _, version = await self._read_epoch()
+        operations = election.resignation(stat.version, version)
+        try:
+            await self._coordination.multi(operations, generation=generation)
+        except MultiFailed as refused:
+            logger.info("%s not deleted: %s", election.CONTROLLER, refused)
+
+    def note(
+        self, outcome: str, epoch: int, epoch_version: int | None = None, reason: str = ""
+    ) -> None:
+        """Write the ledger line of an election or resignation."""
+        fields = {
+            "outcome": outcome,
+            "epoch": epoch,
+            "zk_version": epoch_version,
+            "controller": self.controller_id,
+            "reason": reason,
+        }
+        self._ledger.record(ELECTION, "" if outcome == "lost" else f"{epoch}-0", fields)

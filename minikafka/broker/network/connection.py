@@ -1,0 +1,371 @@
+"""One client connection: its receive buffer, its tick and its queue of responses.
+
+A tick is one call of `buffer_updated`: every complete request is parsed, then the logs are written, then
+responses are sent, in the order of the requests. Produce and Fetch requests are handled during the tick. Every
+other request is handled by `ColdRequests` in a later turn of the event loop. A Fetch of many partitions is
+handled in a later turn too. Parsing and reading stop when too many requests wait. They also stop at a Produce
+request of many partitions, and at a Produce request whose records take long to check. The requests left in the
+buffer are parsed later, in a turn of `ColdTurns`. The length of a turn is limited. Without these turns, all
+connections could parse their buffers in one pass of the event loop, and all other clients would have to wait.
+Invariant: records are written before the response that acknowledges them is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from minikafka.base.errors import ProtocolViolation, RecordsGone
+from minikafka.base.ports import QUEUE_MARK_BYTES, Link, Slice, Tasks
+from minikafka.broker.fetch.handler import FetchApi
+from minikafka.broker.network.cold_requests import ColdRequests
+from minikafka.broker.network.frame_room import SMALL_MAX, FrameRooms
+from minikafka.broker.network.outbox import (
+    FOLLOWER_TURN_BYTES,
+    Outbox,
+    ReadAhead,
+    SendTurns,
+    has_deferred,
+)
+from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
+from minikafka.broker.replicas.manager import ReplicaManager
+from minikafka.broker.requests.services import ClientConnection, Handler, Services
+from minikafka.broker.turns.cold_turns import ColdTurns
+from minikafka.replication.purgatory import AnswerQueue, Slot
+from minikafka.wire.frames import CLIENT_ID, frames
+from minikafka.wire.framing import FramedStream, LargeBuffers
+from minikafka.wire.versions import FETCH, PRODUCE
+
+logger = logging.getLogger(__name__)
+
+ENTRIES_MAX: Final = 4096
+"""When a connection has this many unanswered requests, or unanswered partitions in Produce requests of several, it
+stops reading until fewer than half are left."""
+
+
+class Connection(FramedStream):
+    """The stream handler of one accepted connection.
+
+    `closed(connection)` is called once, when the connection has ended.
+    """
+
+    __slots__ = (
+        "answers",
+        "client",
+        "clock",
+        "closed",
+        "cold",
+        "fetch",
+        "has_asked",
+        "is_due",
+        "is_waiting",
+        "last_active",
+        "opened_at",
+        "outbox",
+        "paused",
+        "produce",
+        "purgatory",
+        "rooms",
+        "routes",
+        "sends",
+        "turns",
+        "used",
+        "waits_for_room",
+    )
+
+    def __init__(
+        self,
+        client: ClientConnection,
+        services: Services,
+        replicas: ReplicaManager,
+        handlers: Mapping[int, Handler],
+        unsupported: Callable[[int], bytes],
+        tasks: Tasks,
+        turns: ColdTurns,
+        ahead: ReadAhead,
+        sends: SendTurns,
+        rooms: FrameRooms,
+        buffers: LargeBuffers,
+        closed: Callable[[Connection], None],
+    ) -> None:
+        super().__init__(services.config.socket_request_max_bytes, buffers)
+        self.client = client
+        self.clock = services.clock
+        self.closed = closed
+        self.purgatory = replicas.purgatory
+        self.answers = AnswerQueue(replicas.purgatory, self.send)
+        self.produce = ProduceApi(
+            client, replicas, self.answers, services.clock, turns, self._close, self._go_on
+        )
+        self.fetch = FetchApi(
+            client,
+            replicas,
+            self.answers,
+            services.clock,
+            services.requests,
+            self._filled,
+            turns,
+            self._refused,
+        )
+        self.cold = ColdRequests(
+            client,
+            services,
+            handlers,
+            unsupported,
+            self.answers,
+            tasks,
+            turns,
+            self._is_received,
+            self._close,
+            self._begun,
+            rooms.responses,
+            self._unsent,
+            self.give_up,
+        )
+        self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
+        self.paused = False
+        """True while the connection does not read from its socket."""
+        self.turns = turns
+        self.used = 0
+        """Cost so far of the requests that were left in the buffer (see `Worker.used`)."""
+        self.is_due = False
+        """True from a call of `turns.ask` to the end of the turn. While True, `turns.ask` must not be called."""
+        self.outbox = Outbox(ahead)
+        self.sends = sends
+        self.rooms = rooms
+        self.waits_for_room = False
+        self.is_waiting = False
+        """True if `_go_on` must be called when responses have been sent or received."""
+        self.opened_at = self.last_active = services.clock.now()
+        self.has_asked = False
+        """True once the connection has received a whole request."""
+
+    def connected(self, link: Link) -> None:
+        """Begin to serve the client."""
+        self.link = link
+        self.client.peer = link.peer()
+
+    def disconnected(self, error: Exception | None) -> None:
+        """Drop the requests, fetches and responses that wait on this connection."""
+        self.cold.close()
+        self.fetch.close()
+        self.produce.end_connection()
+        self.answers.close()
+        self.outbox.clear()
+        self.release()
+        for room in self.rooms:
+            room.release(self)
+        self.closed(self)
+
+    def drained(self) -> None:
+        """Continue the work that has waited for the client to receive earlier responses."""
+        self.last_active = self.clock.now()
+        if self.outbox.slices:
+            self._send_more()
+        if self.is_waiting:
+            self._go_on()
+
+    def send(self, slices: Sequence[Slice]) -> None:
+        """Send responses, then continue the work that has waited for responses to be sent."""
+        if self.outbox.slices or (len(slices) > 1 and has_deferred(slices)):
+            self.outbox.add(slices)
+            self._send_more()
+        else:
+            self.link.send(slices)  # type: ignore[arg-type]  # without deferred bytes
+        if self.is_waiting:
+            self._go_on()
+
+    def _send_more(self) -> None:
+        """Send bytes from the outbox: as many as the client accepts, and at most the bytes of one turn."""
+        is_follower = self.fetch.session is not None
+        most = FOLLOWER_TURN_BYTES if is_follower else self.sends.turn_bytes()
+        try:
+            is_able = self.outbox.send(self.link, most)
+        except RecordsGone as gone:
+            logger.info("closing connection from %s: %s", self.client.peer, gone)
+            self.outbox.clear()
+            self.link.abort()
+            return
+        self.last_active = self.clock.now()
+        if is_able:
+            if is_follower:
+                self.clock.call_later(0, self.drained)
+            else:
+                self.sends.ask(self.drained)
+        if self.outbox.slices:
+            self.is_waiting = True
+
+    def _go_on(self) -> None:
+        """Continue after responses were sent, or were received by the client.
+
+        If reading is paused and few enough responses are pending, parse further requests in a later turn of the
+        event loop. If the next cold request (any API but Produce and Fetch) has waited only for these responses,
+        begin this request.
+        """
+        self.is_waiting = self._is_full()
+        if self.paused:
+            if self.is_waiting or self._has_entries(ENTRIES_MAX // 2):
+                self.is_waiting = True
+            elif not self.is_due:
+                self.is_due = True
+                self.turns.ask(self)
+        self.cold.proceed()
+
+    def _is_full(self) -> bool:
+        """True while the connection must not handle further requests.
+
+        Reasons: too many requests wait, too many response bytes are unsent, a large Fetch is in progress, a Produce
+        request is handled in steps or its records are checked in steps, or a large request waits for memory.
+        """
+        return (
+            bool(self.outbox.slices)
+            or self._has_entries(ENTRIES_MAX)
+            or self.link.queued_bytes() > QUEUE_MARK_BYTES
+            or self.cold.is_full
+            or self.fetch.is_full()
+            or self.produce.pending is not None
+            or self.waits_for_room
+        )
+
+    def _has_entries(self, count: int) -> bool:
+        return len(self.answers.entries) >= count or self.answers.rows >= count
+
+    def _filled(self) -> None:
+        """Make the next `finish` check whether reading must stop, because `fetch.is_full` can now be true."""
+        self.is_waiting = True
+
+    def work(self) -> None:
+        """Parse the requests that were left in the buffer. `ColdTurns`, which schedules deferred work, calls this."""
+        self.paused = False
+        self.buffer_updated(0)
+
+    def proceed(self) -> None:
+        """Resume reading after a turn (one callback) of `ColdTurns`.
+
+        If the turn has left requests in the buffer, reading stays paused, and the connection asks for another
+        turn when few enough responses are pending.
+        """
+        self.is_due = False
+        if self.paused:
+            self._go_on()
+        else:
+            self.link.resume_reading()
+
+    def _is_received(self, slot: Slot) -> bool:
+        """True if the response in the slot was sent and the client has received nearly all of the response.
+
+        After a result of False, `cold.proceed` is called later.
+        """
+        if (
+            slot.answer is None
+            and not self.outbox.slices
+            and self.link.queued_bytes() <= QUEUE_MARK_BYTES
+        ):
+            return True
+        self.is_waiting = True
+        return False
+
+    def _unsent(self) -> int:
+        """Return the number of bytes in the socket's queue, at least 1 while the outbox has bytes too."""
+        return self.link.queued_bytes() + bool(self.outbox.slices)
+
+    def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
+        """Handle complete requests; return the position of the first request that was not handled."""
+        produce = self.produce
+        self.last_active = produce.now = self.fetch.now = self.clock.now()
+        produce.wall_ms = WALL_UNKNOWN
+        produce.checks.walked = produce.parts = self.fetch.consumers.rows = 0
+        handled = frames(buf, view, start, end, self.routes, self._on_cold, self.frame_max)
+        if handled != start:
+            self.has_asked = True
+        return handled
+
+    def finish(self) -> None:
+        """Write the logs, send the responses, then stop reading if too many requests are in progress."""
+        self.purgatory.finish_tick(self.last_active)
+        if (
+            self.is_waiting
+            or self._has_entries(ENTRIES_MAX)
+            or self.link.queued_bytes() > QUEUE_MARK_BYTES
+        ) and self._is_full():
+            self._pause()
+
+    def stopped(self) -> None:
+        """Stop reading until the requests left in the buffer have been parsed in a later turn."""
+        self._pause()
+        self._go_on()
+
+    def _pause(self) -> None:
+        self.paused = self.is_waiting = True
+        self.link.pause_reading()
+
+    def may_receive(self, size: int, start: int) -> bool:
+        """Reserve memory for a large request and return True. If no memory is free, stop reading and return False."""
+        api = int.from_bytes(self._view[start + 4 : start + 6])
+        if api == PRODUCE:
+            room = self.rooms.small_produce if size <= SMALL_MAX else self.rooms.large_produce
+        else:
+            room = self.rooms.fetch if api == FETCH else self.rooms.others
+        self.waits_for_room = not room.reserve(self, size)
+        if self.waits_for_room:
+            self._pause()
+        return not self.waits_for_room
+
+    def own_buffer_handled(self) -> None:
+        """Release the memory reserved for a large Produce or Fetch request, which has been handled."""
+        for room in (self.rooms.small_produce, self.rooms.large_produce, self.rooms.fetch):
+            room.release(self)
+
+    def room_given(self) -> None:
+        """Continue to receive the large request, for which memory is now reserved."""
+        self.waits_for_room = False
+        self._go_on()
+
+    def give_up(self, reason: str) -> None:
+        """Close the connection, and drop the responses that the client has not received yet."""
+        logger.info("closing connection from %s: %s", self.client.peer, reason)
+        self.link.abort()
+
+    def _begun(self) -> None:
+        """Release the memory reserved for a large request (not Produce or Fetch) that is about to be handled."""
+        self.rooms.others.release(self)
+
+    def is_idle(self) -> bool:
+        """True if no request is in progress and every response was received."""
+        return not (self.answers.entries or self.outbox.slices or self.link.queued_bytes())
+
+    def is_abandoned(self) -> bool:
+        """True if the client has disconnected while reading is paused. No event reports such a disconnection.
+
+        Always False while a Produce request is handled in steps or its records are checked.
+        """
+        return self.paused and self.produce.pending is None and self.link.has_ended()
+
+    def _refused(self, violation: ProtocolViolation) -> None:
+        logger.info("closing connection from %s: %s", self.client.peer, violation)
+        self.link.close()
+
+    def _close(self) -> None:
+        self.link.close()
+
+    def _on_cold(
+        self,
+        view: memoryview,
+        api: int,
+        version: int,
+        correlation: int,
+        start: int,
+        body: int,
+        end: int,
+    ) -> bool:
+        """Queue one request that is neither Produce nor Fetch; return True if parsing must stop."""
+        self.fetch.release_parked()
+        is_null = view[start + CLIENT_ID] >= 0x80  # a negative length means a null client id
+        client_id = None if is_null else bytes(view[start + CLIENT_ID + 2 : body])
+        rest = view[body:end]
+        asked = rest if self.has_own_buffer else bytes(rest)
+        is_full = self.cold.add(api, version, correlation, client_id, asked)
+        if is_full:
+            self.is_waiting = True
+        return is_full

@@ -1,0 +1,267 @@
+"""The Kafka listeners of a broker: the handler of every API, and the open connections.
+
+Invariant: every advertised API (`wire/versions.SERVED`) has a handler here, except Produce and Fetch, which the
+connection handles itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import ChainMap
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from minikafka.base.endpoints import Endpoint
+from minikafka.base.ports import Listener, Tasks, Transport
+from minikafka.broker.apis import (
+    acls,
+    configs,
+    elections,
+    group_offsets,
+    groups,
+    logdirs,
+    metadata,
+    offsets,
+    producers,
+    reassignments,
+    records,
+    topics,
+    versions,
+)
+from minikafka.broker.network.connection import Connection
+from minikafka.broker.network.connection_room import ConnectionRoom
+from minikafka.broker.network.frame_room import SWEEP_MS, frame_rooms
+from minikafka.broker.network.outbox import ReadAhead, SendTurns
+from minikafka.broker.replicas.manager import ReplicaManager
+from minikafka.broker.requests.services import ClientConnection, Handler, Services
+from minikafka.broker.turns.cold_turns import ColdTurns
+from minikafka.wire.framing import LargeBuffers
+from minikafka.wire.versions import FETCH, PRODUCE, SERVED
+
+logger = logging.getLogger(__name__)
+
+HANDLERS: Final[dict[int, Handler]] = {
+    **acls.HANDLERS,
+    **configs.HANDLERS,
+    **elections.HANDLERS,
+    **group_offsets.HANDLERS,
+    **groups.HANDLERS,
+    **logdirs.HANDLERS,
+    **metadata.HANDLERS,
+    **offsets.HANDLERS,
+    **producers.HANDLERS,
+    **reassignments.HANDLERS,
+    **records.HANDLERS,
+    **topics.HANDLERS,
+    **versions.HANDLERS,
+}
+assert HANDLERS.keys() == SERVED.keys() - {PRODUCE, FETCH}
+
+_SWEEP_MS: Final = 100
+_ROOM_SWEEPS: Final = SWEEP_MS // _SWEEP_MS
+_IDLE_SWEEPS: Final = 50
+_SETTLED_MS: Final = 250
+"""A connection is not closed for another one if it was opened or used within this time."""
+_UNUSED_MS: Final = 30_000
+"""Idle time after which a connection that has sent requests may be closed for a new one."""
+_UNUSED_MAX: Final = 64
+
+
+class KafkaListener:
+    """The listeners of one broker and their connections.
+
+    This class accepts clients and followers, answers overdue Produce requests and closes idle connections. A handler
+    that is set in `handlers` replaces the handler of the same API in `HANDLERS`, for this broker only. `room` limits
+    the number of connections.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        replicas: ReplicaManager,
+        transport: Transport,
+        tasks: Tasks,
+        room: ConnectionRoom,
+    ) -> None:
+        self._services = services
+        self._replicas = replicas
+        self._transport = transport
+        self._tasks = tasks
+        self._turns = ColdTurns(services.clock, replicas.purgatory)
+        self._ahead = ReadAhead()
+        self._sends = SendTurns(services.clock, replicas.purgatory)
+        self._rooms = frame_rooms()
+        self._buffers = LargeBuffers()
+        self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)
+        self._listening: list[Listener] = []
+        self._connections: dict[Connection, None] = {}
+        self._room = room
+        self._silent: dict[Connection, None] = {}
+        """Connections that had not sent a request when they were last looked at, the oldest first."""
+        self._last_id = 0
+        self._freed_at = self._looked_at = -_SWEEP_MS
+        self._unused: list[Connection] = []
+        """Connections that had been idle for `_UNUSED_MS` at the time `_looked_at`, the longest idle one last."""
+
+    async def start(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
+        """Listen on every endpoint; return the ports in use by listener name. Raises OSError."""
+        ports = {}
+        for name, host, port, security in endpoints:
+            listening = await self._transport.listen(
+                partial(self._accept, name), host, port, security
+            )
+            self._listening.append(listening)
+            ports[name] = listening.port
+        self._tasks.spawn(self._sweep(), "connections")
+        return ports
+
+    def _accept(self, listener: str) -> Connection | None:
+        """Return the handler of a new connection; None to refuse it, if there is no room.
+
+        Without room, a new connection replaces the oldest connection that has never sent a request, or else a
+        connection that has been idle for `_UNUSED_MS`. So connections that nobody uses cannot lock out followers.
+        """
+        if not self._room.has_place(len(self._connections)):
+            replaced = self._oldest_silent() or self._longest_idle()
+            if replaced is None:
+                self._room.refused += 1
+                return None
+            self._replace(replaced)
+        self._last_id += 1
+        connection = Connection(
+            ClientConnection(self._last_id, listener),
+            self._services,
+            self._replicas,
+            self.handlers,
+            versions.unsupported,
+            self._tasks,
+            self._turns,
+            self._ahead,
+            self._sends,
+            self._rooms,
+            self._buffers,
+            self._closed,
+        )
+        self._connections[connection] = self._silent[connection] = None
+        return connection
+
+    def _oldest_silent(self) -> Connection | None:
+        """Return the oldest connection without a request; None if it was opened less than `_SETTLED_MS` ago."""
+        while self._silent:
+            oldest = next(iter(self._silent))
+            if not oldest.has_asked:
+                is_settled = self._services.clock.now() - oldest.opened_at >= _SETTLED_MS
+                return oldest if is_settled else None
+            del self._silent[oldest]
+        return None
+
+    def _longest_idle(self) -> Connection | None:
+        """Return a connection that has been idle for `_UNUSED_MS`, the longest idle one first; None without one."""
+        now = self._services.clock.now()
+        if not self._unused and now - self._looked_at >= _SWEEP_MS:
+            self._looked_at = now
+            idle = sorted(self._idle(now - _UNUSED_MS), key=lambda one: -one.last_active)
+            self._unused = idle[-_UNUSED_MAX:]
+        while self._unused:
+            longest = self._unused.pop()
+            if longest in self._connections and longest.last_active <= now - _UNUSED_MS:
+                return longest
+        return None
+
+    def _idle(self, since: int) -> list[Connection]:
+        """Return the connections without a request in progress that have been idle since this time."""
+        return [one for one in self._connections if one.last_active <= since and one.is_idle()]
+
+    def _replace(self, connection: Connection) -> None:
+        """Close a connection to free its file descriptor for another use."""
+        self._room.replaced += 1
+        connection.link.abort()
+        self._closed(connection)
+
+    def _closed(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        self._silent.pop(connection, None)
+
+    def free_descriptors(self) -> None:
+        """Close idle connections if other descriptors have taken half of the reserve, at most every 100 ms.
+
+        Connections without any request are closed first, then those that have been idle the longest.
+        """
+        now = self._services.clock.now()
+        if now - self._freed_at < _SWEEP_MS or not (surplus := self._room.surplus()):
+            return
+        self._freed_at = now
+        idle = self._idle(now - _SETTLED_MS)
+        idle.sort(key=lambda one: (one.has_asked, one.last_active))
+        for connection in idle[:surplus]:
+            self._replace(connection)
+
+    async def _sweep(self) -> None:
+        """Answer overdue Produce requests every 100 ms.
+
+        Close abandoned connections every second, and idle connections every 5 s. Then also take the large receive
+        buffers of connections that have received nothing for 5 s.
+        """
+        clock = self._services.clock
+        count = 0
+        while True:
+            await clock.sleep(_SWEEP_MS)
+            now = clock.now()
+            for connection in tuple(self._connections):
+                connection.answers.expire(now)
+            count += 1
+            if count % _ROOM_SWEEPS == 0:
+                self._close_abandoned()
+                self.free_descriptors()
+            if count % _IDLE_SWEEPS == 0:
+                self._close_idle(now)
+                self._shrink_buffers(now)
+
+    def _close_abandoned(self) -> None:
+        """Close connections whose client has disconnected, has waited too long or is sending too slowly."""
+        for connection in tuple(self._connections):
+            if connection.is_abandoned():
+                connection.link.abort()
+        for part in (*self._rooms, self._turns.large, self._turns.large_produce):
+            part.sweep()
+
+    def _shrink_buffers(self, now: int) -> None:
+        for connection in self._connections:
+            if connection.last_active <= now - _SWEEP_MS * _IDLE_SWEEPS:
+                connection.shrink()
+
+    def _close_idle(self, now: int) -> None:
+        """Close connections that have been idle for `connections.max.idle.ms`. A negative value means never.
+
+        A connection with unsent bytes also counts as idle if its client has received nothing for this long.
+        """
+        longest_ms = self._services.config.connections_max_idle_ms
+        if longest_ms < 0:
+            return
+        idle_since = now - longest_ms
+        idle: list[Connection] = []
+        for connection in tuple(self._connections):
+            if connection.last_active >= idle_since:
+                continue
+            link = connection.link
+            if link.queued_bytes():
+                logger.info(
+                    "closing connection from %s: the client does not read its responses",
+                    link.peer(),
+                )
+                link.abort()
+            elif not connection.answers.entries:
+                idle.append(connection)
+        if idle:
+            count, peer = len(idle), idle[0].link.peer()
+            logger.info("closing %d idle connections, the first from %s", count, peer)
+        for connection in idle:
+            connection.link.close()
+
+    async def close(self) -> None:
+        """Stop accepting, and close every connection after its ready responses are sent."""
+        for listening in self._listening:
+            await listening.close()
+        for connection in tuple(self._connections):
+            connection.link.close()

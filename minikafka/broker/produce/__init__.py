@@ -1,0 +1,1 @@
+"""Produce requests, from the receive buffer to the response."""

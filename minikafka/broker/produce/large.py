@@ -1,0 +1,110 @@
+"""A Produce request of many partitions, handled in steps. The broker handles other connections between steps.
+
+Invariant: the batches that were appended in a turn are written before the turn of another connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from minikafka.base.errors import ProtocolViolation
+from minikafka.base.ports import Clock
+from minikafka.broker.turns.cold_turns import TURN_MS, ColdTurns
+from minikafka.replication.purgatory import Purgatory
+
+
+class LargeProduce:
+    """The large Produce requests of one connection, handled one after the other.
+
+    A request stays in the connection's buffer until its last step. `done()` is called after the last step,
+    `close(reason)` after a failure.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_close",
+        "_done",
+        "_is_waiting",
+        "_purgatory",
+        "_steps",
+        "_turns",
+        "used",
+    )
+
+    def __init__(
+        self,
+        turns: ColdTurns,
+        clock: Clock,
+        purgatory: Purgatory,
+        done: Callable[[], None],
+        close: Callable[[str], None],
+    ) -> None:
+        self._turns = turns
+        self._clock = clock
+        self._purgatory = purgatory
+        self._done = done
+        self._close = close
+        self._steps: Generator[None, None, None] | None = None
+        self._is_waiting = False
+        self.used = 0
+        """Cost so far of the large Produce requests of this connection (see `Worker.used`)."""
+
+    def begin(self, steps: Generator[None, None, None], *, has_many: bool) -> None:
+        """Handle a request, whose steps are taken in later turns of the event loop.
+
+        `has_many`: the request has many partitions. Such requests of different connections are handled one at a
+        time. The next request begins when the current request has ended or has taken too long (`OneAtATime`).
+        """
+        self._steps = steps
+        if has_many:
+            self._turns.large_produce.ask(self)
+        else:
+            self.proceed()
+
+    def cancel(self) -> None:
+        """Drop the request, because the connection has ended."""
+        self._steps = None
+        self._turns.large_produce.end(self)
+
+    def give_up(self, reason: str) -> None:
+        """Drop the request, and close the connection."""
+        self._end()
+        self._close(reason)
+
+    def wait(self) -> None:
+        """Take no further step of the current request until `resume` is called."""
+        self._is_waiting = True
+
+    def resume(self) -> None:
+        """Continue the current request, if it waits."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self.proceed()
+
+    def proceed(self) -> None:
+        """Ask `ColdTurns` for a turn, which is a time slice, if the current request has steps left to take now."""
+        if self._steps is not None and not self._is_waiting:
+            self._turns.ask(self)
+
+    def work(self) -> None:
+        """Continue the request until it is done, waits, or `TURN_MS` have passed."""
+        steps = self._steps
+        if steps is None:
+            return
+        until = self._clock.now() + TURN_MS
+        try:
+            next(steps)
+            while not self._is_waiting and self._clock.now() < until and self._steps is steps:
+                next(steps)
+        except StopIteration:
+            self._end()
+            self._done()
+        except ProtocolViolation as violation:
+            self.give_up(str(violation))
+        else:
+            self._purgatory.finish_tick(self._clock.now())
+
+    def _end(self) -> None:
+        self._steps = None
+        self._turns.large_produce.end(self)
+        self._purgatory.finish_tick(self._clock.now())

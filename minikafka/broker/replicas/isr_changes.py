@@ -1,0 +1,148 @@
+"""The ISR changes that this broker proposes as leader, and their writes to the `IsrStore` (R26, S29).
+
+Invariant: a proposal stays pending, and the high watermark waits for the maximal ISR, until it is certain
+whether the proposal was written. After a conflict, the proposal stays pending until the controller's next
+LeaderAndIsr request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from minikafka.base.errors import CoordinationError
+from minikafka.base.ports import Clock, Ledger, Tasks
+from minikafka.broker.coordinator import IsrOutcome, IsrStore, IsrWrite
+from minikafka.broker.turns.side_by_side import all_of
+from minikafka.ledger.record import ISR
+from minikafka.replication.isr import Committed, IsrState, PendingExpand
+from minikafka.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+state_change_logger = logging.getLogger("state-change")
+
+
+class IsrChanges:
+    """The writer of ISR proposals to `store`.
+
+    `on_committed(partition, moved)` is called after each successful write. `moved` is True if the write has
+    advanced the high watermark.
+    """
+
+    def __init__(
+        self,
+        store: IsrStore,
+        clock: Clock,
+        tasks: Tasks,
+        on_committed: Callable[[Partition, bool], None],
+        ledger: Ledger,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._tasks = tasks
+        self._on_committed = on_committed
+        self._ledger = ledger
+        self.shrinks = self.expands = self.failures = 0
+        """Counts for Kafka's IsrShrinksPerSec, IsrExpandsPerSec and FailedIsrUpdatesPerSec."""
+        self._queue: dict[Partition, None] = {}
+        self._queued = asyncio.Event()
+
+    def start(self) -> None:
+        """Start the task that writes proposals."""
+        self._tasks.spawn(self._write_all(), "isr-changes")
+
+    def propose(self, partition: Partition) -> None:
+        """Queue the partition, so that the task of `start` writes the partition's pending ISR to the store."""
+        self._queue[partition] = None
+        self._queued.set()
+
+    async def _write_all(self) -> None:
+        while True:
+            await self._queued.wait()
+            self._queued.clear()
+            queue, self._queue = self._queue, {}
+            await all_of(self._write(partition) for partition in queue)
+
+    async def _write(self, partition: Partition) -> None:
+        proposal = partition.isr_state
+        if type(proposal) is Committed or not partition.is_leader:
+            return
+        state = partition.proposed_state()
+        try:
+            written = await self._store.write(
+                partition.tp, state, lambda: partition.isr_state is proposal
+            )
+        except CoordinationError as error:
+            self.failures += 1
+            reason = f"{type(error).__name__} {error}"
+            logger.warning("ISR of %s not written: %s", partition.tp, reason)
+            self._note(partition, proposal, partition.zk_version, "failed", error=reason)
+        else:
+            self._apply(partition, proposal, state.zk_version, written)
+
+    def _apply(
+        self, partition: Partition, proposal: IsrState, expected: int, written: IsrWrite
+    ) -> None:
+        """Act on the outcome of a conditional write. `expected` is the stored version that the write required."""
+        outcome, version, zxid = written
+        if outcome is IsrOutcome.WRITTEN:
+            self._note(partition, proposal, expected, "ok", actual=version, zxid=zxid)
+            self._commit(partition, proposal, version)
+        elif outcome is IsrOutcome.CONFLICT:
+            self.failures += 1
+            logger.info(
+                "ISR of %s: another write came first, waiting for LeaderAndIsr", partition.tp
+            )
+            self._note(partition, proposal, expected, "conflict")
+        elif outcome is IsrOutcome.NOT_SENT and partition.isr_state is proposal:
+            partition.isr_not_written()
+
+    def _commit(self, partition: Partition, proposal: IsrState, version: int) -> None:
+        if partition.isr_state is not proposal:
+            return
+        if type(proposal) is PendingExpand:
+            self.expands += 1
+        else:
+            self.shrinks += 1
+        before = proposal.isr
+        moved = partition.isr_committed(version, self._clock.now())
+        self._on_committed(partition, moved)
+        state_change_logger.info(
+            "partition %s ISR %s -> %s epoch=%d zk_version=%d",
+            partition.tp,
+            list(before),
+            list(partition.isr),
+            partition.leader_epoch,
+            version,
+        )
+
+    def _note(
+        self,
+        partition: Partition,
+        proposal: IsrState,
+        expected: int,
+        outcome: str,
+        *,
+        actual: int | None = None,
+        zxid: int | None = None,
+        error: str = "",
+    ) -> None:
+        """Write one ledger line about the outcome of a proposal.
+
+        `zxid` is None for a written proposal if the response was lost and the state was read again.
+        """
+        fields = {
+            "topic": partition.tp.topic,
+            "partition": partition.tp.partition,
+            "change": "expand" if type(proposal) is PendingExpand else "shrink",
+            "leader_epoch": partition.leader_epoch,
+            "before": proposal.isr,
+            "isr": proposal.proposed,
+            "expected": expected,
+            "actual": actual,
+            "zxid": zxid,
+            "outcome": outcome,
+            "error": error,
+        }
+        self._ledger.record(ISR, "", fields)

@@ -1,0 +1,518 @@
+"""The replicas hosted by this broker: Kafka's ReplicaManager.
+
+This module makes replicas leaders or followers when `controller_requests.py` calls it. It owns the purgatory, in
+which produce and fetch requests wait. Invariant: a request with a leader epoch that is older than one already seen
+changes nothing (R7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import (
+    ConfigError,
+    ErrorCode,
+    KafkaError,
+    StorageFailed,
+)
+from minikafka.base.model import (
+    NO_EPOCH,
+    NO_LEADER,
+    BrokerId,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.base.ports import Ledger
+from minikafka.base.traffic import TopicTraffic
+from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.coordinator import Coordinator
+from minikafka.broker.ports import BrokerPorts
+from minikafka.broker.replicas.checkpoints import Checkpoints
+from minikafka.broker.replicas.fetch_sessions import FetchSessions
+from minikafka.broker.replicas.fetchers import Fetchers
+from minikafka.broker.replicas.internal_appends import InternalAppends
+from minikafka.broker.replicas.isr_changes import IsrChanges
+from minikafka.broker.replicas.refusals import Refusals
+from minikafka.broker.replicas.roles import Roles
+from minikafka.broker.replicas.throttles import ReplicationThrottles
+from minikafka.broker.replicas.upkeep import Upkeep
+from minikafka.broker.settings.topic_configs import TopicConfigs
+from minikafka.broker.turns.record_walks import RecordWalks
+from minikafka.ledger.record import BROKER, by_topic, in_parts
+from minikafka.log.manager import Directory, LogManager
+from minikafka.replication.partition import Partition
+from minikafka.replication.progress import FollowerProgress
+from minikafka.replication.purgatory import Purgatory
+from minikafka.replication.reader import PartitionReader
+from minikafka.replication.replica_selector import forget_former_readers
+from minikafka.replication.throttle import RETRY_MS
+
+logger = logging.getLogger(__name__)
+state_change_logger = logging.getLogger("state-change")
+
+_HOST_RETRY_MS: Final = 500
+_EPISODE_MS: Final = 60_000
+"""An operation that finds no free file descriptor gets a log line if none has failed for this time."""
+_NONE: Final = 0
+_STALE_CONTROLLER: Final = int(ErrorCode.STALE_CONTROLLER_EPOCH)
+_UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class ReplicaManager:
+    """All partitions of this broker: their roles, appends, reads, fetch sessions and log directories."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ports: BrokerPorts,
+        logs: LogManager,
+        metadata: MetadataCache,
+        coordinator: Coordinator,
+        ledger: Ledger,
+    ) -> None:
+        clock, tasks = ports.clock, ports.tasks
+        broker_id = self.broker_id = config.broker_id
+        self.config = config
+        self.logs = logs
+        self.metadata = metadata
+        self.coordinator = coordinator
+        self.clock, self.tasks = clock, tasks
+        self.ledger = ledger
+        self.configs = TopicConfigs(coordinator.configs, config)
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.traffic = TopicTraffic()
+        self.refusals = Refusals(
+            self.partitions, metadata, clock, lambda: coordinator.session_state
+        )
+        self.purgatory = Purgatory(self._storage_failed, clock)
+        self.walks = RecordWalks(clock)
+        self.fetchers = Fetchers(
+            broker_id,
+            config,
+            ports.transport,
+            clock,
+            tasks,
+            self._storage_failed,
+            self.purgatory.high_watermark_followed,
+            self._connection_lost,
+        )
+        self.isr_changes = IsrChanges(coordinator.isrs, clock, tasks, self._isr_committed, ledger)
+        self.throttles = ReplicationThrottles(broker_id, config, clock)
+        self.roles = Roles()
+        self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
+        self._by_wire: dict[tuple[bytes, int], Partition] = {}
+        self.fetch_sessions = FetchSessions(
+            self.purgatory, self.find, self.propose_expansion, config, ports.rng
+        )
+        self.checkpoints = Checkpoints(
+            logs, self.partitions, config, clock, tasks, self._directory_failed
+        )
+        self.upkeep = Upkeep(
+            logs,
+            self.partitions,
+            config,
+            clock,
+            tasks,
+            self.delete_records,
+            self._directory_failed,
+        )
+        self.on_shortage: Callable[[], None] = lambda: None
+        """Called when an operation found no free file descriptor, to free some."""
+        self._short_at = -_EPISODE_MS
+        self._unhosted: dict[TopicPartition, tuple[PartitionState, bytes | None]] = {}
+        """Partitions whose replica could not be created or given its role for lack of a file descriptor."""
+        self.leaving = False
+        """True in a controlled shutdown. The broker then follows no new leader, because the leader would add this
+        broker to the ISR (R24, S24)."""
+
+    def start(self) -> None:
+        """Start the periodic work: ISR writes, lag checks, expiry of fetches, retention."""
+        self.isr_changes.start()
+        self.tasks.spawn(
+            self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._check_lag),
+            "isr-lag",
+        )
+        self.tasks.spawn(self._every(RETRY_MS, self._expire_sessions), "session-expiry")
+        self.tasks.spawn(self._every(_HOST_RETRY_MS, self._host_again), "replica-retry")
+        self.upkeep.start()
+
+    async def _every(self, ms: int, action: Callable[[int], None]) -> None:
+        while True:
+            await self.clock.sleep(ms)
+            action(self.clock.now())
+
+    # ---- lookups
+
+    def find(self, topic: bytes, number: int) -> Partition | None:
+        """Return the partition if it is hosted, else None. `topic` is the topic name in UTF-8."""
+        return self._by_wire.get((topic, number))
+
+    def partition(self, tp: TopicPartition) -> Partition | None:
+        """Return the partition if it is hosted, else None."""
+        return self.partitions.get(tp)
+
+    def error_for(self, tp: TopicPartition) -> int:
+        """Return 0 if this broker leads the partition, else the error code for a client."""
+        partition = self.partitions.get(tp)
+        if partition is not None:
+            return partition.check_leader_epoch(-1)
+        if tp in self.logs.offline:
+            return _STORAGE_ERROR
+        known = self.metadata.topics.get(tp.topic, {})
+        return _NOT_LEADER if tp.partition in known else _UNKNOWN
+
+    def error_for_wire(self, topic: bytes, number: int) -> int:
+        """Return the result of `error_for` for a topic name as bytes, which may be invalid UTF-8."""
+        return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
+
+    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
+        """Append one record batch of magic 2 as leader; return a future of its base offset.
+
+        The future is done when the batch is committed. The batch is in the log when `append` returns, so batches
+        are appended in the order of the calls. Can be called at any time, even while received requests are being
+        handled. The future raises KafkaError with a produce error code: NOT_LEADER_OR_FOLLOWER (also when
+        leadership ends before the batch is committed), NOT_ENOUGH_REPLICAS(_AFTER_APPEND), MESSAGE_TOO_LARGE,
+        CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. The future has no timeout; the caller sets a timeout if necessary.
+        """
+        return self._appends.append(tp, batch)
+
+    def before_write(self, append: Callable[[], None]) -> None:
+        """Call `append` once, just before the logs are written.
+
+        A tick is the handling of the requests that were received from one connection. The logs are written at the end
+        of each tick. Outside of a tick, the logs are written in the next turn of the event loop.
+        """
+        self.purgatory.before_write(append)
+
+    def reader(self, tp: TopicPartition) -> PartitionReader:
+        """Return a reader of the records from log start offset to high watermark in the current leader epoch.
+
+        Raises KafkaError with NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
+        """
+        partition = self.partitions.get(tp)
+        error = self.error_for(tp)
+        if error or partition is None:
+            raise KafkaError(ErrorCode(error), f"read of {tp}")
+        return PartitionReader(partition, self.purgatory.read_failed)
+
+    def log_directories(self) -> list[Directory]:
+        """Return every log directory with its replicas."""
+        return self.logs.directories()
+
+    def room(self, directory: str) -> tuple[int, int]:
+        """Return (total, usable) bytes of the disk that holds the directory. Raises StorageFailed."""
+        return self.logs.storage.room(directory)
+
+    # ---- roles
+
+    def update_metadata(self, request: UpdateMetadataRequest, *, is_whole: bool) -> None:
+        """Update the metadata from a request of the controller. `is_whole`: the request names every partition."""
+        before = self.metadata.brokers.keys()
+        self.metadata.update(request, is_whole=is_whole)
+        if self.metadata.brokers.keys() - before:
+            self._expand_isrs(self.clock.now())
+        if before - self.metadata.brokers.keys():
+            self._advance_high_watermarks(self.clock.now())
+        self.fetchers.brokers_changed(self.metadata.brokers)
+
+    def become_leader_or_follower(
+        self, state: PartitionState, topic_id: bytes | None, now: int
+    ) -> int:
+        """Make this broker leader or follower of the partition, after creating the replica if necessary.
+
+        Return the error code, 0 on success. If only a file descriptor was missing, also return 0 and try again later.
+        """
+        self._unhosted.pop(state.tp, None)
+        if self.broker_id not in state.replicas:
+            return _UNKNOWN
+        partition = self.partitions.get(state.tp)
+        try:
+            if partition is None or self._stop_if_recreated(partition, topic_id):
+                partition = self._host(state, topic_id)
+            elif partition.offline:
+                return _STORAGE_ERROR
+            elif state.leader_epoch <= partition.leader_epoch:
+                return _STALE_CONTROLLER
+            self._apply_role(partition, state, now)
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+            if not failure.lacks_descriptors:
+                return _STORAGE_ERROR
+            self._unhosted[state.tp] = state, topic_id
+        except ConfigError as refused:
+            logger.error("%s is not hosted: %s", state.tp, refused)
+            self.logs.offline.add(state.tp)
+            return _STORAGE_ERROR
+        return _NONE
+
+    def _host_again(self, now: int) -> None:
+        """Create the replicas for which a file descriptor was missing."""
+        for state, topic_id in tuple(self._unhosted.values()):
+            self.become_leader_or_follower(state, topic_id, now)
+
+    def _stop_if_recreated(self, partition: Partition, topic_id: bytes | None) -> bool:
+        """If the topic was deleted and created again by hand, stop the replica and return True (R69).
+
+        When the new topic's replica is created, the log of the old topic is set aside.
+        """
+        if not topic_id or partition.offline or partition.log.topic_id in (None, topic_id):
+            return False
+        self.stop_replica(StopReplicaPartition(partition.tp, NO_EPOCH, delete=False))
+        return True
+
+    def _host(self, state: PartitionState, topic_id: bytes | None) -> Partition:
+        tp = state.tp
+        config = self.configs.get(tp.topic)
+        log = self.logs.create(tp, topic_id, config, state.is_new)
+        log.traffic = self.traffic.of(tp.topic)
+        partition = Partition(
+            tp, self.broker_id, log, self.config.replica_lag_time_max_ms, self.metadata.is_alive
+        )
+        partition.configure(config)
+        self.throttles.apply(partition, config)
+        partition.restore_high_watermark(self.logs.high_watermarks.get(tp, log.log_start_offset))
+        self.partitions[tp] = self._by_wire[partition.topic, tp.partition] = partition
+        return partition
+
+    def _apply_role(self, partition: Partition, state: PartitionState, now: int) -> None:
+        self.fetchers.remove(partition.tp)
+        if state.leader == self.broker_id:
+            partition.become_leader(state, now)
+            self.purgatory.high_watermark_moved(partition)
+        else:
+            partition.become_follower(state)
+            self._wake(partition)
+            if state.leader != NO_LEADER and not self.leaving:
+                self.fetchers.add(partition)
+        if partition.is_leader:
+            self.roles.leads(partition.tp, state.leader_epoch)
+        else:
+            self.roles.follows(partition.tp, state.leader_epoch)
+        state_change_logger.info(
+            "[Broker id=%d] partition %s is %s leader=%d epoch=%d isr=%s",
+            self.broker_id,
+            state.tp,
+            "leader" if partition.is_leader else "follower",
+            state.leader,
+            state.leader_epoch,
+            list(state.isr),
+        )
+
+    def sync_deletions(self) -> None:
+        """Make deletions durable, so that a deleted replica does not exist again after a crash."""
+        try:
+            self.logs.sync_directories()
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+
+    def stop_replica(self, stop: StopReplicaPartition) -> int:
+        """Stop the replica; delete its files if `stop.delete` is true. Return the error code, 0 on success."""
+        self._unhosted.pop(stop.tp, None)
+        partition = self.partitions.get(stop.tp)
+        if partition is not None and 0 <= stop.leader_epoch < partition.leader_epoch:
+            return _FENCED
+        if stop.tp in self.logs.offline:
+            return _STORAGE_ERROR
+        self.fetchers.remove(stop.tp)
+        if partition is not None:
+            partition.stop()
+            self._wake(partition)
+            self.roles.stopped(stop.tp)
+            if stop.delete:
+                self._forget(stop.tp)
+        if stop.delete:
+            try:
+                self.logs.rename_for_deletion(stop.tp)
+            except StorageFailed as failure:
+                self._directory_failed(failure)
+                return _STORAGE_ERROR
+        return _NONE
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        """Stop the replica of a topic that does not exist, and keep the files under another name."""
+        self.stop_replica(StopReplicaPartition(tp, NO_EPOCH, delete=False))
+        self._forget(tp)
+        try:
+            path = self.logs.set_aside(tp)
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+        else:
+            logger.warning(
+                "topic %s does not exist: the files of its replica %s are kept in %s",
+                tp.topic,
+                tp,
+                path,
+            )
+
+    def _forget(self, tp: TopicPartition) -> None:
+        partition = self.partitions.pop(tp, None)
+        if partition is not None:
+            del self._by_wire[partition.topic, tp.partition]
+
+    def delete_records(self, partition: Partition, offset: int) -> None:
+        """Delete the records below `offset`, which must not exceed the high watermark."""
+        partition.advance_log_start_offset(offset)
+        self.purgatory.finish_soon()
+
+    # ---- settings
+
+    async def topics_configured(self, topics: Collection[str] | None) -> None:
+        """Read and apply the settings of the hosted topics in `topics` (None: all). Raises CoordinationError (R71)."""
+        known = set(self.configs.topics)
+        changed = known if topics is None else known.intersection(topics)
+        if changed:
+            await self.configs.read(changed)
+            self._configure(changed)
+
+    def set_broker_defaults(self, config: BrokerConfig) -> None:
+        """Replace the broker settings that topics inherit (KIP-226)."""
+        self.configs.set_broker_defaults(config)
+        self.logs.config = config
+        self._configure(set(self.configs.topics))
+
+    def set_replication_rates(self, leader: int, follower: int) -> None:
+        """Set the rates, in bytes per second, that limit replication of throttled replicas outside of the ISR.
+
+        `leader` limits the bytes sent, `follower` the bytes fetched.
+        """
+        self.throttles.set_rates(leader, follower)
+
+    def _configure(self, topics: Collection[str]) -> None:
+        now = self.clock.now()
+        self.purgatory.finish_tick(now)
+        for tp, partition in self.partitions.items():
+            if tp.topic in topics and not partition.offline:
+                config = self.configs.get(tp.topic)
+                self.throttles.apply(partition, config)
+                try:
+                    partition.configure(config)
+                except StorageFailed as failure:
+                    self._storage_failed(partition, failure)
+                # A lower min.insync.replicas may let the high watermark advance.
+                if partition.maybe_advance_high_watermark(now):
+                    self.purgatory.high_watermark_moved(partition)
+        self.purgatory.finish_tick(now)
+
+    # ---- wake-ups and failures
+
+    def _wake(self, partition: Partition) -> None:
+        self.purgatory.waiting.update(partition.waiting)
+
+    def _connection_lost(self, leader: BrokerId) -> None:
+        """Note in the ledger that the connection to a leader was lost. The leader's session may expire much later."""
+        self.ledger.record(BROKER, "", {"fact": "connection lost", "to": leader})
+
+    def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
+        self._directory_failed(failure, partition.log.directory)
+
+    def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
+        """Take every replica in the failed log directory offline and notify the controller (R67, S37).
+
+        If only a file descriptor was missing, the directory stays online.
+        """
+        if failure.lacks_descriptors:
+            self._descriptor_missing(failure)
+            return
+        lost = self.logs.fail_directory(within or failure.path, failure.reason)
+        if not lost:
+            return
+        logger.error(
+            "log directory of %s failed, %d replicas go offline: %s",
+            failure.path,
+            len(lost),
+            failure,
+        )
+        fact = {"fact": "log directory failed", "error": str(failure)}
+        for run, part in in_parts(list(lost)):
+            self.ledger.record(BROKER, "", {**fact, "partitions": by_topic(run), **part})
+        for tp in lost:
+            partition = self.partitions.get(tp)
+            if partition is not None and not partition.offline:
+                self.fetchers.remove(tp)
+                partition.offline = True
+                partition.fail_produces(_STORAGE_ERROR)
+                partition.wake_readers()
+                self._wake(partition)
+                self.roles.stopped(tp)
+        self.coordinator.report_log_dir_failure()
+
+    def _descriptor_missing(self, failure: StorageFailed) -> None:
+        """Free file descriptors. Write one log line for operations that fail in quick succession."""
+        now = self.clock.now()
+        if now - self._short_at >= _EPISODE_MS:
+            logger.error(
+                "%s: log files and other descriptors have reached the limit (ulimit -n), raise it; what failed is "
+                "tried again",
+                failure,
+            )
+        self._short_at = now
+        self.on_shortage()
+
+    # ---- the ISR
+
+    def propose_expansion(self, partition: Partition, progress: FollowerProgress) -> None:
+        """Propose to add a caught-up follower to the ISR."""
+        partition.expand_isr(progress.broker_id)
+        self.isr_changes.propose(partition)
+
+    def _check_lag(self, now: int) -> None:
+        for partition in self.partitions.values():
+            if partition.maybe_shrink_isr(now):
+                self.isr_changes.propose(partition)
+            forget_former_readers(partition, now)
+        self._advance_high_watermarks(now)
+
+    def _advance_high_watermarks(self, now: int) -> None:
+        """Advance the high watermarks that no longer wait for a follower, because it died or fell behind.
+
+        Also wake requests that wait for a low watermark, which depends on live followers only.
+        """
+        for partition in self.partitions.values():
+            self._wake(partition)
+            if partition.maybe_advance_high_watermark(now):
+                self.purgatory.high_watermark_moved(partition)
+        self.purgatory.finish_soon()
+
+    def _expand_isrs(self, now: int) -> None:
+        for partition in self.partitions.values():
+            if partition.is_leader:
+                self._maybe_expand_isr(partition, now)
+
+    def _maybe_expand_isr(self, partition: Partition, now: int) -> None:
+        progress = partition.next_to_join(now)
+        if progress is not None:
+            self.propose_expansion(partition, progress)
+
+    def _isr_committed(self, partition: Partition, moved: bool) -> None:
+        """React to a committed ISR change.
+
+        Propose to add the next follower, and answer the requests that waited for the high watermark.
+        """
+        self._maybe_expand_isr(partition, self.clock.now())
+        if moved:
+            self.purgatory.high_watermark_moved(partition)
+        self.purgatory.finish_tick(self.clock.now())
+
+    # ---- followers
+
+    def _expire_sessions(self, now: int) -> None:
+        self.fetch_sessions.expire(now)
+        self.fetchers.check(now)
+        self.purgatory.finish_tick(now)
+
+    async def close(self) -> None:
+        """Stop fetching, report every role as stopped, and write the high watermarks."""
+        await self.fetchers.close()
+        self.roles.stopped_all()
+        self._appends.close()
+        self.purgatory.finish_tick(self.clock.now())
+        self.checkpoints.close()

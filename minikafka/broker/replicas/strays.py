@@ -1,0 +1,119 @@
+"""Replicas on this broker's disks that the cluster no longer assigns to this broker.
+
+A stray is a replica whose partition was reassigned to other brokers while this broker was down, or by a controller
+that died before it could send StopReplica. An orphan is a stray whose topic has been deleted.
+
+Invariant: files are deleted or moved only after an UpdateMetadata request that names every partition. After this
+broker has registered, the first UpdateMetadata request of each controller names every partition (D5, R17). If
+such a request names no leader for a stray's partition, the stray is kept until a later request names a leader,
+because perhaps no other broker has the records.
+The files of an orphan are moved only if its topic is missing both in the metadata and in the `TopicStore`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from minikafka.base.errors import CoordinationError
+from minikafka.base.model import (
+    NO_EPOCH,
+    NO_LEADER,
+    BrokerId,
+    PartitionState,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.coordinator import TopicStore
+from minikafka.log.manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+
+class Strays:
+    """The search for strays and orphans.
+
+    `delete(tp)` deletes a replica. `set_aside(tp)` renames a replica's directory to `…-stray`.
+    """
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        logs: LogManager,
+        metadata: MetadataCache,
+        topics: TopicStore,
+        delete: Callable[[TopicPartition], None],
+        set_aside: Callable[[TopicPartition], None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._logs = logs
+        self._metadata = metadata
+        self._topics = topics
+        self._delete = delete
+        self._set_aside = set_aside
+        self._last_review = (NO_EPOCH, NO_EPOCH)
+        """(controller epoch, broker epoch) of the last UpdateMetadata request that named every partition."""
+        self._undecided: set[TopicPartition] = set()
+        """Replicas that may be strays, because no UpdateMetadata request has settled yet whether they are."""
+
+    def names_every_partition(self, request: UpdateMetadataRequest) -> bool:
+        """True for a controller's first UpdateMetadata request since this broker registered.
+
+        The first request names every partition.
+        """
+        sender = (request.controller_epoch, request.broker_epoch)
+        if sender <= self._last_review:
+            return False
+        self._last_review = sender
+        return True
+
+    def delete_strays(self, request: UpdateMetadataRequest, *, is_whole: bool) -> None:
+        """Delete the replicas of partitions that the request assigns to other brokers.
+
+        `is_whole`: the request names every partition. A replica is kept if its topic id differs from the topic id
+        in the request. A replica is kept until a later request if its partition has no leader, or has this broker
+        in its ISR.
+        """
+        if is_whole:
+            self._undecided = set(self._logs.logs)
+        if not self._undecided:
+            return
+        topic_ids = dict(request.topic_ids)
+        for state in request.partitions:
+            if state.tp in self._undecided and not self._must_wait(state):
+                self._undecided.discard(state.tp)
+                log = self._logs.logs.get(state.tp)
+                if log is not None and topic_ids.get(state.tp.topic) == log.topic_id:
+                    self._delete_if_stray(state)
+
+    def _must_wait(self, state: PartitionState) -> bool:
+        return self._broker_id not in state.replicas and (
+            state.leader == NO_LEADER or self._broker_id in state.isr
+        )
+
+    def _delete_if_stray(self, state: PartitionState) -> None:
+        if self._broker_id not in state.replicas:
+            logger.warning(
+                "deleting the stray replica of %s: the partition's replicas are %s",
+                state.tp,
+                list(state.replicas),
+            )
+            self._delete(state.tp)
+
+    async def set_orphans_aside(self) -> None:
+        """Rename to `…-stray` the directories of replicas whose topic no longer exists.
+
+        The metadata also lacks existing topics whose stored data cannot be decoded. Therefore the stored topics are
+        checked too.
+        """
+        hosted = {tp.topic for tp in self._logs.logs}
+        unknown = sorted(hosted - self._metadata.topics.keys())
+        try:
+            existing = await self._topics.existing(unknown) if unknown else set()
+        except CoordinationError as error:
+            logger.info("cannot look for replicas of deleted topics: %s", error)
+            return
+        gone = set(unknown) - existing
+        for tp in [tp for tp in self._logs.logs if tp.topic in gone]:
+            self._set_aside(tp)

@@ -1,0 +1,187 @@
+"""The periodic work on the log files of all replicas: retention, deletion of files, fsync after flush.ms.
+
+Invariant: the files of a segment are removed only after a log start offset above its records is durable in
+the checkpoint. A turn of the event loop takes about `TURN_MS`. Files are deleted and fsynced in the executor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock, Tasks
+from minikafka.broker.turns.cold_turns import TURN_MS
+from minikafka.log import retention
+from minikafka.log.log import Log
+from minikafka.log.manager import LogManager
+from minikafka.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+_STEPS_MAX: Final = 64
+"""Maximum number of steps in one turn, even if the clock stands still."""
+_FILES_INTERVAL_MS: Final = 500
+_GROUP: Final = 256
+"""Number of partitions whose log start offsets are made durable together."""
+_REMOVED_MAX: Final = 16
+"""Maximum number of segments that one step removes. Each segment takes four renames."""
+
+
+class Upkeep:
+    """The two loops of one broker: retention, and the deletion and fsync of files.
+
+    `delete_records(partition, offset)` raises the log start offset of a partition. `directory_failed(failure)` takes
+    a log directory offline.
+
+    `deleted_segments` and `deleted_bytes` count the segments and bytes that retention has removed.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        partitions: Mapping[TopicPartition, Partition],
+        config: BrokerConfig,
+        clock: Clock,
+        tasks: Tasks,
+        delete_records: Callable[[Partition, int], None],
+        directory_failed: Callable[[StorageFailed], None],
+    ) -> None:
+        self._logs = logs
+        self._partitions = partitions
+        self._config = config
+        self._clock = clock
+        self._tasks = tasks
+        self._delete_records = delete_records
+        self._directory_failed = directory_failed
+        self._turn_ends = 0
+        self._steps = 0
+        self.deleted_segments = self.deleted_bytes = 0
+
+    def start(self) -> None:
+        """Start the retention loop, and the loop that deletes and fsyncs files."""
+        self._tasks.spawn(self._keep_files(), "log-upkeep")
+        self._tasks.spawn(self._retain(), "log-retention")
+
+    async def _keep_files(self) -> None:
+        """Periodically delete renamed files after file.delete.delay.ms (R66), and fsync logs after flush.ms."""
+        while True:
+            await self._clock.sleep(_FILES_INTERVAL_MS)
+            try:
+                await self._logs.delete_renamed(self._clock.now())
+                await self._logs.delete_retired(self._clock.now())
+                await self._logs.sync_overdue(self._clock.now())
+            except StorageFailed as failure:
+                self._directory_failed(failure)
+
+    # ---- retention
+
+    async def _retain(self) -> None:
+        await self._clock.sleep(self._config.log_initial_task_delay_ms)
+        while True:
+            await self.apply_retention()
+            await self._clock.sleep(self._config.log_retention_check_interval_ms)
+
+    async def apply_retention(self) -> None:
+        """Delete expired segments and segments below the log start offset.
+
+        As in Kafka, no segment of a compacted log is deleted while log.cleaner.enable is false.
+        """
+        self._begin_turn()
+        partitions = [one for one in self._partitions.values() if self._is_retained(one.log)]
+        for first in range(0, len(partitions), _GROUP):
+            group = partitions[first : first + _GROUP]
+            for partition in group:
+                await self._plan(partition)
+            await self._remove([partition.log for partition in group])
+
+    def _is_retained(self, log: Log) -> bool:
+        return self._config.log_cleaner_enable or "compact" not in log.config.cleanup_policy
+
+    async def _plan(self, partition: Partition) -> None:
+        """Raise the log start offset of one partition above its expired records."""
+        has_more = self._is_served(partition.log)
+        if has_more and (below := retention.below_start(partition.log)):
+            logger.info("partition %s: %s", partition.tp, below)
+        while has_more and self._is_served(partition.log):
+            try:
+                has_more = self._expire(partition)
+            except StorageFailed as failure:
+                self._directory_failed(failure)
+                return
+            await self._end_step()
+
+    def _expire(self, partition: Partition) -> bool:
+        """Raise the log start offset above some expired records; return True if more records may be expired."""
+        log = partition.log
+        plan = retention.plan(log, partition.high_watermark, self._clock.wall_ms())
+        if plan is None:
+            return False
+        for reason in plan.reasons:
+            logger.info("partition %s: %s", partition.tp, reason)
+        if plan.needs_roll:
+            log.roll()
+        if plan.reasons:
+            self._delete_records(partition, plan.log_start_offset)
+        return not plan.is_last
+
+    async def _remove(self, logs: Sequence[Log]) -> None:
+        """Make the log start offsets of these logs durable, then remove the segments below these offsets."""
+        marks = {
+            log: (log.log_start_offset, log.layout_generation)
+            for log in logs
+            if self._is_served(log) and log.segments.count_below(log.log_start_offset)
+        }
+        if not marks:
+            return
+        try:
+            await self._logs.sync_log_starts(marks)
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+            return  # the next check continues in the remaining directories
+        self._begin_turn()
+        for log, (start, generation) in marks.items():
+            await self._remove_below(log, start, generation)
+
+    async def _remove_below(self, log: Log, start: int, generation: int) -> None:
+        """Remove the segments below `start`, a log start offset that is durable.
+
+        Stop if the layout generation of the log is no longer `generation`, because a truncation may have lowered the
+        log start offset.
+        """
+        while (
+            self._is_served(log)
+            and log.layout_generation == generation
+            and (count := min(log.segments.count_below(start), _REMOVED_MAX))
+        ):
+            self._remove_first(log, count)
+            generation = log.layout_generation
+            await self._end_step()
+
+    def _remove_first(self, log: Log, count: int) -> None:
+        size = log.segments[count].start - log.segments[0].start
+        try:
+            log.remove_first_segments(count)
+        except StorageFailed as failure:
+            self._directory_failed(failure)
+            return
+        self.deleted_segments += count
+        self.deleted_bytes += size
+
+    def _is_served(self, log: Log) -> bool:
+        """True if the log is in use: not deleted, not renamed, and its log directory is online."""
+        return self._logs.get(log.tp) is log
+
+    def _begin_turn(self) -> None:
+        self._turn_ends = self._clock.now() + TURN_MS
+        self._steps = 0
+
+    async def _end_step(self) -> None:
+        """Count one finished step. After enough steps or enough time, let the event loop read its sockets."""
+        self._steps += 1
+        if self._steps >= _STEPS_MAX or self._clock.now() >= self._turn_ends:
+            await self._clock.sleep(0)
+            self._begin_turn()

@@ -1,0 +1,139 @@
+"""Two arguments of every request handler: the broker's services and the context of the request.
+
+Invariant: a handler accesses the broker only through `Services`, and uses only the members that the protocols
+in this module declare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.ports import Clock, ControlPlane, Rng
+from minikafka.broker.admin import Admin
+from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.cluster.producer_ids import ProducerIds
+from minikafka.broker.coordinator import Controller
+from minikafka.broker.coordinators.groups import GroupService
+from minikafka.broker.coordinators.transactional_ids import TransactionalClients
+from minikafka.broker.replicas.refusals import Refusals
+from minikafka.broker.requests.request_metrics import RequestMetrics
+from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.turns.give_way import GiveWay
+from minikafka.log.manager import Directory
+from minikafka.replication.partition import Partition
+
+
+class HostedReplicas(Protocol):
+    """The part of the replica manager (`broker/replicas.py`) that handlers use."""
+
+    refusals: Refusals
+
+    def partition(self, tp: TopicPartition) -> Partition | None:
+        """Return this broker's replica of a partition, None if the broker does not host the partition."""
+
+    def error_for(self, tp: TopicPartition) -> int:
+        """Return 0 if this broker leads the partition, else an error code for the client.
+
+        The code is NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
+        """
+
+    def delete_records(self, partition: Partition, offset: int) -> None:
+        """Delete the records below `offset`, which must not exceed the high watermark."""
+
+    def log_directories(self) -> list[Directory]:
+        """Return every log directory with its replicas."""
+
+    def room(self, directory: str) -> tuple[int, int]:
+        """Return (total, usable) bytes of the disk that holds this log directory. Raises StorageFailed."""
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of the broker that an API handler may use."""
+
+    broker_id: BrokerId
+    cluster_id: str
+    config: BrokerConfig
+    settings: DynamicConfig
+    clock: Clock
+    rng: Rng
+    replicas: HostedReplicas
+    metadata: MetadataCache
+    admin: Admin
+    producer_ids: ProducerIds
+    groups: GroupService
+    controller: Controller
+    control_plane: ControlPlane
+    requests: RequestMetrics
+    give_way: GiveWay
+    transactional: TransactionalClients
+
+
+Entity: TypeAlias = Any
+"""A request or response object of kio (`wire/codec.py`)."""
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Kafka's principal of a client that has not authenticated."""
+
+
+class Later(Enum):
+    """The type of `LATER`. It is an enum, so that type checkers can distinguish `LATER` from a response."""
+
+    LATER = "later"
+
+
+LATER: Final = Later.LATER
+"""Result of a handler that does not return the response, but calls `RequestContext.answer(response)` later."""
+Steps: TypeAlias = Generator[Any, None, Entity | bytes | Literal[Later.LATER]]
+"""A generator that does a request's work in steps of less than 1 ms, and returns the response or LATER. It
+yields after each step, so that the broker can handle other connections in between."""
+
+
+@dataclass(slots=True)
+class ClientConnection:
+    """The client at the other end of one connection, the same object for all requests of that connection.
+
+    `id` is unique among all connections that this broker process ever accepted. `peer` is the client's host:port.
+    `listener` is the name of the listener that accepted the connection. `software` is the name and version in the
+    client's last ApiVersions request of version 3 or later, "" before such a request.
+    """
+
+    id: int
+    listener: str
+    peer: str = "?"
+    principal: str = ANONYMOUS
+    software: str = ""
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """The context of one request: its connection, client id and version, and a function to answer it later.
+
+    `client_id` comes from the request header. A handler that returns LATER must call `answer(response)`
+    exactly once, from any callback or task of the broker's event loop. The call has no effect if the
+    connection has closed.
+    """
+
+    connection: ClientConnection
+    client_id: str | None
+    version: int
+    answer: Callable[[Entity | bytes | Steps], None]
+
+    def answer_with(
+        self, encode: Callable[[int, Any], Entity | bytes | Steps]
+    ) -> Callable[[Any], None]:
+        """Return a function that answers the request. It takes an outcome and sends `encode(version, outcome)`."""
+        version, answer = self.version, self.answer
+        return lambda outcome: answer(encode(version, outcome))
+
+
+Handler: TypeAlias = Callable[
+    [Services, Entity, RequestContext],
+    Entity | bytes | Literal[Later.LATER] | Steps | Awaitable[Entity | bytes | Steps],
+]
+"""Function (services, request, context) -> one of: the response entity, its encoded body, `Steps` that return an
+entity or a body, an awaitable of one of these three, or LATER."""

@@ -1,0 +1,172 @@
+"""Configurations for DescribeConfigs and CreateTopics: values, sources, synonyms (KIP-226).
+
+Invariant: the value of a sensitive key is never in an entry or its synonyms. A user-defined key counts as
+sensitive and read-only, as in Kafka, although it can be altered. The functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.keys import Key, Kind
+from minikafka.base.throttle_keys import THROTTLES
+from minikafka.broker.settings.dynamic_config import (
+    DYNAMIC,
+    RELEASE,
+    RELEASE_KEY,
+    DynamicConfig,
+    is_user_defined,
+)
+
+
+class Source(IntEnum):
+    """The possible sources of a configuration value, with Kafka's numbers."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Synonym(NamedTuple):
+    """A value of a setting: the key `name`, and the value that one source has for this key.
+
+    The key is the key of the entry or another key of the same setting. For example, the entry of `log.retention.ms`
+    may have a synonym with the key `log.retention.hours`.
+    """
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class ConfigEntry(NamedTuple):
+    """One configuration key of a resource, with its value. `source` is the source of the first synonym."""
+
+    key: Key
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+
+def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
+    """Return an entry for every key of a broker, and for the throttles and user-defined keys that are set.
+
+    The entries of keys that cannot be altered are marked as read-only.
+    """
+    current = settings.current
+    entries = [
+        _entry(key, current.text(name), name not in DYNAMIC, _broker_synonyms(settings, name))
+        for name, key in BrokerConfig.keys().items()
+    ]
+    for name, key in THROTTLES.items():
+        synonyms = _broker_synonyms(settings, name)
+        if synonyms:
+            entries.append(_entry(key, synonyms[0].value, False, synonyms))
+    entries += [
+        _entry(_key(name), None, True, _broker_synonyms(settings, name))
+        for name in {**settings.cluster, **settings.own}
+        if is_user_defined(name)
+    ]
+    fixed = (Synonym(RELEASE_KEY.name, RELEASE, Source.DEFAULT),)
+    entries.append(_entry(RELEASE_KEY, RELEASE, True, fixed))
+    return entries
+
+
+def cluster_entries(settings: DynamicConfig) -> list[ConfigEntry]:
+    """Return an entry for every dynamic setting that is set for all brokers."""
+    return [_cluster_entry(name, value) for name, value in settings.cluster.items()]
+
+
+def _cluster_entry(name: str, value: str) -> ConfigEntry:
+    is_custom = is_user_defined(name)
+    synonym = Synonym(name, None if is_custom else value, Source.DYNAMIC_DEFAULT_BROKER)
+    return _entry(_key(name), synonym.value, is_custom, (synonym,))
+
+
+def _key(name: str) -> Key:
+    """Return the key of a dynamic setting. A user-defined key is sensitive, because its value may be a secret."""
+    return DYNAMIC.get(name) or Key(Kind.UNKNOWN, None, "", name=name)
+
+
+def topic_entries(config: TopicConfig, settings: DynamicConfig) -> list[ConfigEntry]:
+    """Return an entry for every key of a topic."""
+    return [
+        _entry(key, config.text(name), False, _topic_synonyms(config, settings, name, key))
+        for name, key in TopicConfig.keys().items()
+    ]
+
+
+def _entry(
+    key: Key, value: str | None, read_only: bool, synonyms: tuple[Synonym, ...]
+) -> ConfigEntry:
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    return ConfigEntry(key, value, source, read_only, synonyms)
+
+
+def _topic_synonyms(
+    config: TopicConfig, settings: DynamicConfig, name: str, key: Key
+) -> tuple[Synonym, ...]:
+    inherited = _synonyms(settings, [synonym for synonym, _ in key.synonyms])
+    if name in config.given:
+        return (Synonym(name, config.text(name), Source.TOPIC), *inherited)
+    return inherited
+
+
+def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
+    """Return the synonyms of the broker key `name`, in order of precedence.
+
+    The list begins with the first value of `name` itself. Values of other keys with a higher precedence are left out.
+    """
+    found = _synonyms(settings, _FAMILIES.get(name, (name,)))
+    first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
+    return found[first:]
+
+
+def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, ...]:
+    """Return a synonym for each value that a key in `names` has in any source, in order of precedence."""
+    static = settings.static
+    layers: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
+        (Source.DYNAMIC_BROKER, settings.own.get),
+        (Source.DYNAMIC_DEFAULT_BROKER, settings.cluster.get),
+        (Source.STATIC_BROKER, lambda name: static.text(name) if name in static.given else None),
+        (Source.DEFAULT, _default),
+    )
+    found = []
+    for source, value_of in layers:
+        for name in names:
+            value = value_of(name)
+            if value is not None or _is_set_secret(static, name, source):
+                found.append(Synonym(name, None if is_user_defined(name) else value, source))
+    return tuple(found)
+
+
+def _default(name: str) -> str | None:
+    key = BrokerConfig.keys().get(name)
+    return key.text(key.default) if key is not None else None
+
+
+def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
+    """True if the secret key `name` needs a synonym without a value for `source`; False for any other key.
+
+    A secret key always needs a synonym for the source DEFAULT. If the broker's file sets the key, the key also
+    needs one for the source STATIC_BROKER.
+    """
+    key = BrokerConfig.keys().get(name)
+    if key is None or not key.sensitive:
+        return False
+    return source is Source.DEFAULT or (source is Source.STATIC_BROKER and name in static.given)
+
+
+_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+    name: tuple(synonym for synonym, _ in key.synonyms)
+    for key in TopicConfig.keys().values()
+    for name, _ in key.synonyms
+}
+"""For each broker key, all keys of the same setting by precedence: for example, the keys of `log.retention.ms`
+are `log.retention.ms`, `log.retention.minutes` and `log.retention.hours`."""

@@ -1,0 +1,89 @@
+"""Updates of dynamic settings, applied to this broker's replicas and its controller (R71)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.broker.coordinator import Controller, Overrides
+from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.rpc.messages import SettingChange
+
+logger = logging.getLogger(__name__)
+
+
+class ConfiguredReplicas(Protocol):
+    """The part of the replica manager (`broker/replicas.py`) that applies changed settings."""
+
+    async def topics_configured(self, topics: Sequence[str] | None) -> None:
+        """Read and apply the settings of these topics (None: all topics). Raises CoordinationError."""
+
+    def set_broker_defaults(self, config: BrokerConfig) -> None:
+        """Replace the broker settings that topics inherit."""
+
+    def set_replication_rates(self, leader: int, follower: int) -> None:
+        """Set the replication throttles: bytes per second that leaders may send and followers may fetch."""
+
+
+class ConfigUpdates:
+    """The ConfigListener of one broker, which applies changed settings to its replicas and its controller."""
+
+    def __init__(
+        self, settings: DynamicConfig, replicas: ConfiguredReplicas, controller: Controller
+    ) -> None:
+        self._settings = settings
+        self._replicas = replicas
+        self._controller = controller
+
+    async def topics_configured(self, topics: Sequence[str] | None) -> None:
+        """Read and apply the settings of these topics (None: all topics). Raises CoordinationError."""
+        await self._replicas.topics_configured(topics)
+
+    def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:
+        """Apply the dynamic settings to replicas and controller.
+
+        `cluster`: the settings for all brokers. `own`: the settings for this broker only.
+        """
+        before = self._settings.replication_rates
+        has_changed = self._settings.load(cluster, own)
+        if self._settings.replication_rates != before:
+            logger.info(
+                "replication throttles are now %d bytes/s for leaders and %d for followers",
+                *self._settings.replication_rates,
+            )
+            self._replicas.set_replication_rates(*self._settings.replication_rates)
+        if not has_changed:
+            return
+        logger.info("dynamic settings are now %s", {**self._settings.cluster, **self._settings.own})
+        self._apply()
+
+    def file_changed(self, settings: Mapping[str, str]) -> list[SettingChange]:
+        """Apply the dynamic settings after a change of the broker's file; return all settings with a changed value.
+
+        `settings`: all settings in the file except secrets. Secrets keep their current values. Raises
+        KafkaError INVALID_CONFIG.
+        """
+        static = self._settings.static
+        secrets = {
+            name: getattr(static, row.attribute)
+            for name, row in BrokerConfig.keys().items()
+            if row.sensitive and name in static.given
+        }
+        try:
+            wanted = BrokerConfig.from_mapping({**settings, **secrets})
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        changes, has_effect = self._settings.reload(wanted)
+        if changes:
+            names = ", ".join(f"{change.name} ({change.effect})" for change in changes)
+            logger.info("The broker's configuration file has changed: %s", names)
+        if has_effect:
+            self._apply()
+        return changes
+
+    def _apply(self) -> None:
+        self._controller.set_broker_defaults(self._settings.current)
+        self._replicas.set_broker_defaults(self._settings.current)

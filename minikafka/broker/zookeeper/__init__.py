@@ -1,9 +1,0 @@
-"""The ZooKeeper coordination mode: implements the Coordinator port with Kafka's znodes.
-
-`mode.py` joins the cluster when a broker starts, and creates the broker's coordinator (`coordinator.py`). The
-election and the work of the active controller are in `broker/zk_controller/`.
-"""
-
-from minikafka.broker.zookeeper.mode import ZooKeeperMode
-
-__all__ = ["ZooKeeperMode"]

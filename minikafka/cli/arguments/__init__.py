@@ -1,0 +1,1 @@
+"""The arguments and options of commands, with their completion."""

@@ -1,0 +1,1 @@
+"""The commands that show what a cluster does and what is wrong with it."""

@@ -1,0 +1,160 @@
+"""`status`: show the processes, the controller, and the state of each partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from minikafka.base.model import TopicPartition
+from minikafka.cli.arguments.find_cluster import find_cluster, where_option
+from minikafka.cli.arguments.options import (
+    data_option,
+    json_option,
+    timeout_option,
+    topics_argument,
+)
+from minikafka.cli.execution.running import run
+from minikafka.cli.processes.start_stop import describe
+from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.topic_errors import unknown_topics
+from minikafka.cli.terminal.watch import watch_options
+
+if TYPE_CHECKING:
+    from minikafka.cluster.causes import Cause
+    from minikafka.cluster.local import LocalCluster
+    from minikafka.cluster.state import ClusterState, PartitionView
+
+
+@click.command()
+@topics_argument(required=False)
+@watch_options
+@data_option
+@timeout_option
+@json_option
+def status(topics: tuple[str, ...], watch: float | None, data: str | None, as_json: bool) -> None:
+    """Show processes, controller and partitions, as reported by the brokers that answer, and what is wrong.
+
+    With TOPICs, show only their partitions. Partitions of internal topics have a line each only if their topic is
+    named.
+    """
+    found = find_cluster(data)
+    where = where_option(data)
+    if watch is not None:
+        run(_watch(found, topics, where, watch, as_json))
+    shown = run(_read(found, topics, where))
+    if as_json:
+        echo(json.dumps(shown))
+    else:
+        _print(shown, topics)
+
+
+async def _watch(
+    found: LocalCluster, topics: Sequence[str], where: str, interval: float, as_json: bool
+) -> NoReturn:
+    from rich.text import Text
+
+    from minikafka.cli.diagnosis.status_view import status_lines
+    from minikafka.cli.terminal.console import plain_console
+    from minikafka.cli.terminal.watch import watch_lines
+
+    console = plain_console()
+
+    async def read() -> list[Text]:
+        shown = await _read(found, topics, where)
+        if as_json:
+            return [Text(json.dumps(shown))]
+        return status_lines(shown, topics, console.width if console.is_terminal else None)
+
+    await watch_lines(read, interval, as_json=as_json)
+
+
+def _print(shown: Mapping[str, Any], topics: Sequence[str]) -> None:
+    from minikafka.cli.diagnosis.status_view import status_lines
+    from minikafka.cli.terminal.console import plain_console, print_lines
+
+    console = plain_console()
+    width = console.width if console.is_terminal else None
+    print_lines(console, status_lines(shown, topics, width))
+
+
+async def _read(found: LocalCluster, topics: Sequence[str], where: str) -> dict[str, Any]:
+    """Return the JSON object of `status`. Raises KafkaError if no broker that answers knows one of the topics."""
+    from minikafka.cluster.causes import causes_of, state_of
+    from minikafka.cluster.sights import look
+    from minikafka.cluster.state import combine
+    from minikafka.runtime.clock import SystemClock, SystemRng
+
+    seen = await look(found.directory, SystemClock(), SystemRng())
+    states = {id_: state_of(broker, seen) for id_, broker in seen.brokers.items()}
+    state = combine(seen.answers)
+    known = {tp.topic for tp in state.partitions}
+    if seen.answers and (missing := [topic for topic in topics if topic not in known]):
+        raise unknown_topics(missing)
+    shown = combined(describe(found), state, states, causes_of(seen, where))
+    if topics:
+        shown["partitions"] = [row for row in shown["partitions"] if row["topic"] in topics]
+    return shown
+
+
+def combined(
+    processes: dict[str, Any],
+    state: ClusterState,
+    states: Mapping[int, str],
+    causes: Sequence[Cause] = (),
+) -> dict[str, Any]:
+    """Return the JSON object of `status`: the object of `up --json` plus controller, brokers, partitions and causes.
+
+    `states`: see `cluster.causes.state_of`. `backlog`: number of controller requests that the broker has not answered
+    yet (C39), null without a channel to the broker. `metrics`: the broker's gauges under Kafka's names. A partition is
+    `available` when its leader answers (J7). Otherwise leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix
+    ms of the first batch) are null. `compaction`: the dirty ratio of a compacted log, whether it is being cleaned, and
+    why it is uncleanable. `controller` and `controller_state`: the id of the broker that is the active controller, and
+    the state that it reports; null if no active controller answers. `controller_epoch`: the last known epoch.
+    """
+    answers = state.answers.values()
+    backlog: dict[str, int] = next((a["backlog"] for a in answers if a.get("backlog")), {})
+    active = next((a for a in answers if a.get("is_controller")), None)
+    return processes | {
+        "brokers": [
+            broker
+            | _reported(broker, state.answers.get(broker["id"]), backlog)
+            | {"state": states[broker["id"]]}
+            for broker in processes["brokers"]
+        ],
+        "controller": active and active["controller_id"],
+        "controller_epoch": state.controller_epoch,
+        "controller_state": active and active.get("controller"),
+        "partitions": [_partition(tp, view) for tp, view in state.partitions.items()],
+        "causes": [cause.as_json() for cause in causes],
+    }
+
+
+def _reported(
+    process: Mapping[str, Any], answer: Mapping[str, Any] | None, backlog: Mapping[str, int]
+) -> dict[str, Any]:
+    return {
+        "backlog": backlog.get(str(process["id"])),
+        "broker_epoch": answer["broker_epoch"] if answer else None,
+        "metrics": answer.get("metrics") if answer else None,
+    }
+
+
+def _partition(tp: TopicPartition, view: PartitionView) -> dict[str, Any]:
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "leader": view.leader,
+        "leader_epoch": view.leader_epoch,
+        "replicas": list(view.replicas),
+        "isr": list(view.isr),
+        "available": view.leader is not None,
+        "log_start_offset": view.log_start_offset,
+        "log_end_offset": view.log_end_offset,
+        "high_watermark": view.high_watermark,
+        "size": view.size,
+        "earliest_timestamp": view.earliest_timestamp,
+        "compaction": view.compaction,
+    }

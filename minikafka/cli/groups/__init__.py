@@ -1,0 +1,1 @@
+"""`groups`: list, describe and delete consumer groups; reset and delete their offsets."""

@@ -1,0 +1,1 @@
+"""`reassign`: move partitions to other brokers."""

@@ -1,0 +1,200 @@
+"""The progress and the results of reassignments that `reassign` shows.
+
+Invariant: a partition counts as completed only if the controller has no reassignment for it and its
+replicas equal the target, in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
+from minikafka.base.ports import Clock
+from minikafka.cli.arguments import placement
+from minikafka.cli.arguments.placement import Plan
+from minikafka.cli.execution.blocked import Blocked
+from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.progress import Amount, Progress, size
+from minikafka.client.admin import METADATA_LAG_MS, POLL_MS, Admin
+from minikafka.client.admin_results import Outcome
+
+SAMPLE_MS = 1_000
+"""Time between two measurements of the log directories for the progress display."""
+
+
+_SILENT: Final = "does not answer"
+
+
+class MoveState(Enum):
+    """State of one partition's reassignment."""
+
+    COMPLETED = "completed"
+    IN_PROGRESS = "in_progress"
+    DIFFERENT = "different"
+    REJECTED = "rejected"
+
+
+class MoveResult(NamedTuple):
+    """The result of moving one partition to `target`.
+
+    `replicas`: the current replicas. If the partition is being moved to another target, `replicas` is that other
+    target. If the replicas are not known, or if the partition does not exist, `replicas` is (). `error`: set if
+    the move was rejected.
+    """
+
+    target: tuple[BrokerId, ...]
+    state: MoveState
+    replicas: tuple[BrokerId, ...] = ()
+    error: Outcome | None = None
+
+    def sentence(self, tp: TopicPartition) -> str:
+        """Return the result as a sentence, with the wording of kafka-reassign-partitions.sh."""
+        if self.state is MoveState.COMPLETED:
+            return f"Reassignment of partition {tp} is completed."
+        if self.state is MoveState.IN_PROGRESS:
+            return f"Reassignment of partition {tp} is still in progress."
+        if self.state is MoveState.REJECTED:
+            return f"Reassignment of partition {tp} was rejected: {self.error}"
+        if not self.replicas:
+            return f"There is no partition {tp}."
+        found, target = ids(self.replicas), ids(self.target)
+        return (
+            f"There is no active reassignment of partition {tp} to {target}: "
+            f"its replicas are, or will be, {found}."
+        )
+
+    def as_json(self, tp: TopicPartition) -> dict[str, Any]:
+        """Return the JSON object of the result, for `--json`."""
+        has_target = self.state in (MoveState.COMPLETED, MoveState.IN_PROGRESS)
+        return {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "target": list(self.target),
+            "state": self.state.value,
+            "replicas": list(self.replicas or (self.target if has_target else ())),
+            "error": self.error.code.name if self.error else None,
+            "message": self.error.message if self.error else None,
+        }
+
+
+def ids(replicas: Sequence[BrokerId]) -> str:
+    """Return broker ids as text, for example `1,2,3`."""
+    return ",".join(map(str, replicas))
+
+
+async def read_results(
+    admin: Admin, plan: Plan, patience_ms: int = METADATA_LAG_MS
+) -> dict[TopicPartition, MoveResult]:
+    """Return the current result for each partition of the plan.
+
+    `patience_ms`: how long to wait for metadata that lags behind the controller.
+    """
+    active = await admin.list_reassignments(plan)
+    at_rest = {tp: target for tp, target in plan.items() if tp not in active}
+    differing = await admin.find_misplaced(at_rest, patience_ms) if at_rest else {}
+    results = {}
+    for tp, target in plan.items():
+        if tp in active and active[tp].target == target:
+            results[tp] = MoveResult(target, MoveState.IN_PROGRESS, active[tp].replicas)
+        elif tp in active:
+            results[tp] = MoveResult(target, MoveState.DIFFERENT, active[tp].target)
+        elif tp in differing:
+            results[tp] = MoveResult(target, MoveState.DIFFERENT, differing[tp])
+        else:
+            results[tp] = MoveResult(target, MoveState.COMPLETED)
+    return results
+
+
+async def wait_until_finished(admin: Admin, clock: Clock, plan: Plan, progress: Progress) -> None:
+    """Wait until no partition of the plan is being moved to its target; show the progress.
+
+    The display names the reason why a partition makes no progress. A move also ends if it is cancelled or replaced by
+    another move.
+    """
+    pending: Collection[TopicPartition] = plan
+    sampled = clock.now() - SAMPLE_MS
+    before: dict[str, Amount] = {}
+    blocked = Blocked()
+    while True:
+        active = await admin.list_reassignments(pending)
+        active = {tp: moving for tp, moving in active.items() if moving.target == plan[tp]}
+        pending = list(active)
+        if not pending:
+            return
+        if clock.now() - sampled >= SAMPLE_MS:
+            amounts = await measure(admin, active)
+            stuck = [tp for tp in active if is_stuck(amounts[str(tp)], before.get(str(tp)))]
+            reasons = await blocked.reasons(stuck)
+            shown = {
+                name: amount._replace(note=reasons.get(name, amount.note))
+                for name, amount in amounts.items()
+            }
+            progress.update(shown, len(plan) - len(pending))
+            sampled, before = clock.now(), amounts
+        await clock.sleep(POLL_MS)
+
+
+def is_stuck(amount: Amount, before: Amount | None) -> bool:
+    """True if a new broker does not answer, or if nothing was copied since the last sample."""
+    return _SILENT in amount.note or (before is not None and before.done == amount.done)
+
+
+async def measure(
+    admin: Admin, active: Mapping[TopicPartition, ReplicaAssignment]
+) -> dict[str, Amount]:
+    """Return by partition the number of bytes copied to the adding replicas, and the total number to copy."""
+    brokers = {replica for moving in active.values() for replica in moving.replicas}
+    found = await admin.describe_log_dirs(active, brokers)
+    sizes = {
+        broker: {tp: count for directory in dirs for tp, count in directory.sizes.items()}
+        for broker, dirs in found.items()
+    }
+    return {str(tp): _amount(tp, moving, sizes) for tp, moving in active.items()}
+
+
+def _amount(
+    tp: TopicPartition,
+    moving: ReplicaAssignment,
+    sizes: Mapping[BrokerId, Mapping[TopicPartition, int]],
+) -> Amount:
+    whole = max((sizes.get(broker, {}).get(tp, 0) for broker in moving.origin), default=0)
+    total = whole * len(moving.adding)
+    silent = [broker for broker in moving.adding if broker not in sizes]
+    note = f"broker {ids(silent)} {_SILENT}" if silent else ""
+    if not total:
+        return Amount(0, None, note)
+    done = sum(min(sizes.get(broker, {}).get(tp, 0), whole) for broker in moving.adding)
+    return Amount(done, total, note or f"{size(done)} of {size(total)}")
+
+
+def print_results(
+    results: Mapping[TopicPartition, MoveResult],
+    current: Mapping[TopicPartition, tuple[BrokerId, ...]],
+    *,
+    interrupted: bool,
+    as_json: bool,
+) -> None:
+    """Print a sentence per partition, or one JSON object if `as_json` is set.
+
+    `current`: the replicas of each partition before the moves; only the JSON object contains these replicas.
+    """
+    rows = sorted(results.items())
+    if not as_json:
+        for tp, result in rows:
+            echo(result.sentence(tp))
+        return
+    shown = {
+        "completed": all(result.state is MoveState.COMPLETED for _, result in rows),
+        "interrupted": interrupted,
+        "partitions": [result.as_json(tp) for tp, result in rows],
+        "current": placement.as_json(current),
+    }
+    echo(json.dumps(shown))
+
+
+def count(results: Iterable[MoveResult], state: MoveState) -> int:
+    """Return the number of results with this state."""
+    return sum(result.state is state for result in results)

@@ -1,0 +1,95 @@
+"""The replication throttle of a reassignment, as Kafka's own tool sets and removes it (KIP-73).
+
+Invariant: `remove_throttle` removes what `set_throttle` sets: two rates per broker, two replica lists per topic.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.cli.arguments.placement import Plan
+from minikafka.client.admin import Admin
+from minikafka.client.admin_results import Outcome, Resource, ResourceType
+
+RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REPLICAS: Final = (
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+)
+
+
+async def set_throttle(
+    admin: Admin,
+    plan: Plan,
+    current: Mapping[TopicPartition, Sequence[BrokerId]],
+    bytes_per_second: int,
+) -> dict[BrokerId, Outcome]:
+    """Limit the replication rate of the plan's moves; return the brokers that refused, with their errors.
+
+    The current replicas are throttled as sources, the added replicas as destinations. Raises KafkaError if a
+    setting of a topic is refused; the caller should then start no move.
+    """
+    sources: defaultdict[str, list[str]] = defaultdict(list)
+    destinations: defaultdict[str, list[str]] = defaultdict(list)
+    brokers: set[BrokerId] = set()
+    for tp, target in plan.items():
+        before = current.get(tp, ())
+        added = [broker for broker in target if broker not in before]
+        if before and added:
+            brokers.update(before, added)
+            sources[tp.topic] += [f"{tp.partition}:{broker}" for broker in before]
+            destinations[tp.topic] += [f"{tp.partition}:{broker}" for broker in added]
+    changes: dict[Resource, dict[str, str | None]] = {
+        Resource(ResourceType.TOPIC, topic): {
+            REPLICAS[0]: ",".join(sources[topic]),
+            REPLICAS[1]: ",".join(destinations[topic]),
+        }
+        for topic in sources
+    }
+    rates: dict[str, str | None] = dict.fromkeys(RATES, str(bytes_per_second))
+    changes |= {_broker(broker): rates for broker in sorted(brokers)}
+    failed = {}
+    for resource, outcome in (await admin.alter_configs(changes)).items():
+        if resource.type is ResourceType.BROKER and not outcome.ok:
+            failed[int(resource.name)] = outcome
+        elif not outcome.ok:
+            reason = f"throttle of topic {resource.name}: {outcome.reason}"
+            raise KafkaError(outcome.code, reason)
+    return failed
+
+
+async def remove_throttle(admin: Admin, topics: Iterable[str]) -> bool:
+    """Remove all throttles from live brokers and from these topics; return True if there was a throttle.
+
+    Do nothing while any partition of the cluster is being moved.
+    """
+    if await admin.list_reassignments():
+        return False
+    brokers = (await admin.describe_cluster()).brokers
+    known = await admin.describe_topics(sorted(set(topics)))
+    resources = [_broker(broker) for broker in sorted(brokers)]
+    resources += [Resource(ResourceType.TOPIC, topic) for topic in known]
+    changes: dict[Resource, dict[str, str | None]] = {}
+    for resource, settings in (await admin.describe_configs(resources)).items():
+        keys = _throttled({s.name for s in settings.entries if s.value and _is_own(s.source.name)})
+        if keys:
+            changes[resource] = dict.fromkeys(keys, None)
+    await admin.alter_configs(changes)
+    return bool(changes)
+
+
+def _throttled(keys: Collection[str]) -> list[str]:
+    return [key for key in (*RATES, *REPLICAS) if key in keys]
+
+
+def _is_own(source: str) -> bool:
+    """True if the source of a setting is the dynamic configuration of one topic or one broker, not a default."""
+    return source in ("DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG")
+
+
+def _broker(broker: BrokerId) -> Resource:
+    return Resource(ResourceType.BROKER, str(broker))

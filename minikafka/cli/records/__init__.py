@@ -1,0 +1,1 @@
+"""`produce` and `consume`: records from standard input to topics, and back."""

@@ -1,0 +1,58 @@
+"""`consume` without a group: one reader of one topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minikafka.base.model import TopicPartition
+from minikafka.cli.records.offsets import Range, resolve
+from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.topic_errors import require_partitions, require_topics
+
+if TYPE_CHECKING:
+    from minikafka.client import Client, ConsumedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The arguments of `consume` without a group. `partition`: None for all partitions."""
+
+    topic: str
+    partition: int | None
+    where: Range
+    until_end: bool
+    count: int | None
+    quiet: bool
+
+    async def run(self, client: Client, show: Callable[[ConsumedRecord], None]) -> None:
+        """Call `show` for each record, until `count` records were shown or the end of the range is reached.
+
+        Raises MinikafkaError.
+        """
+        if self.partition is None:
+            await require_topics(client.admin, [self.topic])
+        else:
+            await require_partitions(client.admin, [TopicPartition(self.topic, self.partition)])
+        partitions = None if self.partition is None else [self.partition]
+        start, ends = await resolve(client, self.topic, partitions, self.where, self.until_end)
+        left = self.count
+        records = client.consume(
+            self.topic, start=start, until_end=ends or False, on_end=self._report_end
+        )
+        async for record in records:
+            show(record)
+            left = left and left - 1
+            if left == 0:
+                break
+        await records.aclose()
+
+    def _report_end(self, partition: int, offset: int) -> None:
+        if self.quiet:
+            return
+        place = f"topic {self.topic} [{partition}]"
+        if self.where.stop is None:
+            echo(f"% Reached end of {place} at offset {offset}", err=True)
+        else:
+            echo(f"% Stopped in {place} before offset {offset}", err=True)

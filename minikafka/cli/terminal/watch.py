@@ -1,0 +1,60 @@
+"""The options `--watch` and `--interval`: output that is shown again after each interval."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from minikafka.cli.terminal.echo import echo
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+def watch_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with `--watch` and `--interval`; the interval is passed as `watch`, None without --watch."""
+
+    @click.option("--watch", is_flag=True, help="Repeat the output until Ctrl-C.")
+    @click.option(
+        "--interval",
+        type=click.FloatRange(0, min_open=True),
+        default=1.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time between two outputs of --watch.",
+    )
+    @wraps(command)
+    def with_watch(watch: bool, interval: float, **rest: object) -> None:
+        command(watch=interval if watch else None, **rest)
+
+    return with_watch
+
+
+async def watch_lines(
+    read: Callable[[], Awaitable[Sequence[Text]]], interval_seconds: float, *, as_json: bool
+) -> NoReturn:
+    """Show the lines that `read` returns again after each interval, until the task is cancelled.
+
+    On a terminal each output replaces the previous output, unless it is JSON; elsewhere each output is appended.
+    """
+    from rich.console import Group
+    from rich.live import Live
+
+    from minikafka.cli.terminal.console import escaped, plain_console
+    from minikafka.runtime.clock import SystemClock
+
+    clock = SystemClock()
+    console = plain_console()
+    is_live = console.is_terminal and not as_json
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            lines = await read()
+            if is_live:
+                live.update(Group(*map(escaped, lines)), refresh=True)
+            else:
+                for line in lines:
+                    echo(line.plain)
+            await clock.sleep(1000 * interval_seconds)

@@ -1,0 +1,1 @@
+"""`topics`: create, list, describe, alter and delete topics; delete records."""

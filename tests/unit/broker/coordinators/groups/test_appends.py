@@ -1,0 +1,138 @@
+"""Appends to one partition: those of one event loop turn share a batch, but each has its own outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from support.manual_clock import ManualClock
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.broker.coordinators.groups.appends import Appends
+from minikafka.groups.commands import Append
+from minikafka.record.batch import records
+
+TIMEOUT_MS = 5_000
+BATCH_BYTES_MAX = 200
+
+
+class Log:
+    """A log that refuses batches larger than `BATCH_BYTES_MAX`; `end_turn` calls `before_write`'s callbacks."""
+
+    def __init__(self) -> None:
+        self.gathered: list[Callable[[], None]] = []
+        self.batches: list[tuple[int, list[bytes | None], asyncio.Future[int]]] = []
+
+    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if len(batch) > BATCH_BYTES_MAX:
+            done.set_exception(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "append"))
+        else:
+            self.batches.append((tp.partition, [record.key for record in records(batch)], done))
+        return done
+
+    def before_write(self, append: Callable[[], None]) -> None:
+        self.gathered.append(append)
+
+    def end_turn(self) -> None:
+        gathered, self.gathered = self.gathered, []
+        for append in gathered:
+            append()
+
+    def keys(self) -> list[tuple[int, list[bytes | None]]]:
+        return [(partition, found) for partition, found, _ in self.batches]
+
+
+class Bench:
+    """The `Appends` under test, and `reports`: the (token, error) of each append that has ended."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+        self.clock = ManualClock()
+        self.reports: list[tuple[int, int]] = []
+        self.appends = Appends(
+            self.log,
+            self.clock,
+            0,
+            TIMEOUT_MS,
+            lambda token, error: self.reports.append((token, error)),
+        )
+
+    def add(self, token: int, partition: int, value: bytes = b"v") -> None:
+        self.appends.add(Append(partition, [(b"%d" % token, value)], token))
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    return Bench()
+
+
+async def test_appends_of_an_event_loop_turn_become_one_batch_for_each_partition(
+    bench: Bench,
+) -> None:
+    for token, partition in ((1, 7), (2, 8), (3, 7)):
+        bench.add(token, partition)
+    assert bench.log.batches == []
+    bench.log.end_turn()
+    bench.add(4, 7)
+    bench.log.end_turn()
+    assert bench.log.keys() == [(7, [b"1", b"3"]), (8, [b"2"]), (7, [b"4"])]
+
+
+async def test_result_of_each_append_is_reported_when_its_batch_is_committed(bench: Bench) -> None:
+    for token in (1, 2):
+        bench.add(token, 7)
+    bench.log.end_turn()
+    await asyncio.sleep(0)
+    assert bench.reports == []
+    bench.log.batches[0][2].set_result(0)
+    await asyncio.sleep(0)
+    assert bench.reports == [(1, 0), (2, 0)]
+    assert bench.appends.next_deadline() is None
+
+
+async def test_append_that_is_too_large_fails_without_failing_other_appends(bench: Bench) -> None:
+    for token, value in ((1, b"v"), (2, bytes(BATCH_BYTES_MAX)), (3, b"v")):
+        bench.add(token, 7, value)
+    bench.log.end_turn()
+    for _, _, done in bench.log.batches:
+        done.set_result(0)
+    await asyncio.sleep(0)
+    assert bench.log.keys() == [(7, [b"1"]), (7, [b"3"])]
+    assert sorted(bench.reports) == [(1, 0), (2, ErrorCode.MESSAGE_TOO_LARGE), (3, 0)]
+
+
+async def test_appends_are_written_in_separate_batches_when_one_batch_is_too_large(
+    bench: Bench,
+) -> None:
+    for token in (1, 2):
+        bench.add(token, 7, bytes(BATCH_BYTES_MAX // 2))
+    bench.log.end_turn()
+    assert bench.log.keys() == [(7, [b"1"]), (7, [b"2"])]
+
+
+async def test_uncommitted_appends_are_reported_as_timed_out_at_the_deadline(bench: Bench) -> None:
+    for token in (1, 2):
+        bench.add(token, 7)
+    deadline = bench.appends.next_deadline()
+    bench.log.end_turn()
+    assert bench.appends.next_deadline() == deadline == bench.clock.now() + TIMEOUT_MS
+    bench.appends.give_up(bench.clock.now() + TIMEOUT_MS - 1)
+    assert bench.reports == []
+    bench.appends.give_up(bench.clock.now() + TIMEOUT_MS)
+    await asyncio.sleep(0)
+    assert bench.reports == [(token, ErrorCode.REQUEST_TIMED_OUT) for token in (1, 2)]
+    assert bench.appends.next_deadline() is None
+
+
+async def test_unwritten_appends_to_a_partition_fail_when_its_leadership_ends(
+    bench: Bench,
+) -> None:
+    for token, partition in ((1, 7), (2, 8), (3, 7)):
+        bench.add(token, partition)
+    bench.appends.drop(7)
+    bench.log.end_turn()
+    assert bench.reports == [(token, ErrorCode.NOT_LEADER_OR_FOLLOWER) for token in (1, 3)]
+    assert bench.log.keys() == [(8, [b"2"])]

@@ -1,0 +1,168 @@
+"""The loader reads partitions in small steps and finishes only when the end of a partition is certain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from support.cold import Tasks
+from support.few_descriptors import no_descriptor
+from support.loop_clock import LoopClock
+from support.until import until
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.broker.coordinators.groups.loading import Loader
+from minikafka.record.batch import Record, build
+
+
+class Log:
+    """A partition reader that returns one chunk per read. After the last chunk, `at_end` returns `is_certain`."""
+
+    def __init__(self, *chunks: bytes, is_certain: bool = True) -> None:
+        self.chunks = list(chunks)
+        self.is_certain = is_certain
+        self.error: KafkaError | None = None
+
+    def read(self, max_bytes: int) -> bytes:
+        if self.error is not None:
+            raise self.error
+        return self.chunks.pop(0) if self.chunks else b""
+
+    def at_end(self) -> bool:
+        return self.is_certain and not self.chunks
+
+
+class Target:
+    """A stand-in for a coordinator. `values`: loaded values by partition. `steps`: number of values per `load` call."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, list[bytes | None]] = {}
+        self.steps: list[int] = []
+
+    def load(
+        self, partition: int, epoch: int, records: Iterable[tuple[bytes | None, bytes | None]]
+    ) -> None:
+        found = [value for _, value in records]
+        self.steps.append(len(found))
+        self.values.setdefault(partition, []).extend(found)
+
+
+class Bench:
+    """A loader that reads the given `Log` objects."""
+
+    def __init__(self, **logs: Log) -> None:
+        self.logs = {int(name[1:]): log for name, log in logs.items()}
+        self.target = Target()
+        self.loaded: list[tuple[int, int]] = []
+        self.may_finish = True
+        self.tasks = Tasks()
+        self.clock = LoopClock()
+        self.loader = Loader(
+            self.target,
+            self.open,  # type: ignore[arg-type]
+            1000,
+            self.clock,
+            self.tasks,
+            lambda: self.may_finish,
+            lambda partition, epoch: self.loaded.append((partition, epoch)),
+        )
+
+    def open(self, tp: TopicPartition) -> Log:
+        return self.logs[tp.partition]
+
+
+def records(*values: str) -> bytes:
+    return build([Record(timestamp=0, key=b"k", value=value.encode()) for value in values])
+
+
+async def test_partition_load_reads_on_until_the_reader_confirms_the_end_of_the_log() -> None:
+    bench = Bench(p3=Log(records("a", "b"), records("c"), is_certain=False))
+    bench.loader.start(3, 7)
+    await bench.clock.sleep(30)
+    assert bench.target.values == {3: [b"a", b"b", b"c"]}
+    assert bench.loaded == []
+    bench.logs[3].chunks.append(records("d"))
+    bench.logs[3].is_certain = True
+    await bench.tasks.settle()
+    assert bench.target.values == {3: [b"a", b"b", b"c", b"d"]}
+    assert bench.loaded == [(3, 7)]
+
+
+async def test_load_that_waits_for_the_log_end_does_not_delay_another_partitions_load() -> None:
+    bench = Bench(p0=Log(records("a"), is_certain=False), p1=Log(records("b")))
+    bench.loader.start(0, 1)
+    bench.loader.start(1, 1)
+    await until(lambda: bench.loaded)
+    assert bench.loaded == [(1, 1)]
+    bench.loader.cancel(0)
+    await bench.tasks.settle()
+    assert bench.loaded == [(1, 1)]
+
+
+async def test_load_waits_until_the_metadata_shows_the_topic() -> None:
+    bench = Bench(p0=Log(records("a")))
+    bench.may_finish = False
+    bench.loader.start(0, 1)
+    await bench.clock.sleep(30)
+    assert bench.loaded == []
+    bench.may_finish = True
+    await bench.tasks.settle()
+    assert bench.loaded == [(0, 1)]
+
+
+async def test_load_lets_other_tasks_run_between_the_records_of_one_batch() -> None:
+    bench = Bench(p0=Log(records(*map(str, range(1000)))))
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.get_running_loop().create_task(other())
+    bench.loader.start(0, 1)
+    await bench.tasks.settle()
+    task.cancel()
+    assert bench.target.steps == [200] * 5
+    assert turns >= 5
+
+
+async def test_load_begins_again_in_a_later_leader_epoch() -> None:
+    log = Log(records("a"), is_certain=False)
+    bench = Bench(p0=log)
+    bench.loader.start(0, 1)
+    await bench.clock.sleep(30)
+    bench.logs[0] = Log(records("a"), records("b"))
+    bench.loader.start(0, 2)
+    log.is_certain = True
+    await bench.tasks.settle()
+    assert bench.loaded == [(0, 2)]
+    assert bench.target.values == {0: [b"a", b"a", b"b"]}
+
+
+async def test_load_ends_when_the_leadership_has_ended() -> None:
+    bench = Bench(p0=Log(records("a"), is_certain=False))
+    bench.loader.start(0, 1)
+    await bench.clock.sleep(30)
+    bench.logs[0].error = KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    await bench.tasks.settle()
+    assert bench.loaded == []
+    bench.logs[0].error = None
+    bench.loader.start(0, 2)
+    bench.logs[0].is_certain = True
+    await bench.tasks.settle()
+    assert bench.loaded == [(0, 2)]
+
+
+async def test_load_continues_after_a_read_that_found_no_file_descriptor() -> None:
+    bench = Bench(p0=Log(records("a")))
+    failed = bench.logs[0].error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    failed.__cause__ = no_descriptor("/d/0.index")
+    bench.loader.start(0, 1)
+    await bench.clock.sleep(30)
+    assert bench.loaded == []
+    bench.logs[0].error = None
+    await bench.tasks.settle()
+    assert (bench.loaded, bench.target.values) == ([(0, 1)], {0: [b"a"]})

@@ -1,0 +1,77 @@
+"""The registration of one broker across its sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_storage import MemoryStorage
+from support.recording_ledger import RecordingLedger
+from support.until import until
+
+from minikafka.base.errors import NotConnected, OutcomeUnknown
+from minikafka.base.model import Broker
+from minikafka.broker.modes.controller.registration import Registration
+from minikafka.broker.modes.controller.session_file import SessionFile
+from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.tasks import TaskRegistry
+from minikafka.zk import layout
+
+PATH = layout.broker_path(1)
+
+
+class World:
+    """A broker that registers over an in-memory session. `epochs`: the broker epochs that it was given."""
+
+    def __init__(self) -> None:
+        self.ensemble, self.tasks, self.epochs = Ensemble(), TaskRegistry(), list[int]()
+        self.ensemble.put(layout.BROKER_IDS)
+        self.session = MemoryCoordination(self.ensemble)
+        self.session.attach()
+        self.registration = Registration(
+            self.session,
+            SessionFile(MemoryStorage(), "/data"),
+            SystemClock(),
+            self.tasks,
+            RecordingLedger(),
+            Broker(1, ()),
+            self.epochs.append,
+        )
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+async def test_registration_whose_answer_was_lost_is_looked_up_or_repeated(
+    is_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    create, answers = world.session.create, iter([OutcomeUnknown("lost"), NotConnected("lost")])
+
+    async def lost(*arguments: Any, **options: Any) -> Any:
+        error = next(answers, None)
+        if is_written or error is None:
+            stat = await create(*arguments, **options)
+        if error is not None:
+            raise error
+        return stat
+
+    monkeypatch.setattr(world.session, "create", lost)
+    await world.registration.start()
+    await world.tasks.close()
+    node = world.ensemble.nodes[PATH]
+    assert (node.owner, world.epochs) == (world.session.session_id, [node.czxid])
+
+
+async def test_registration_replaces_the_node_of_a_former_session_at_once() -> None:
+    world = World()
+    ensemble, session, epochs = world.ensemble, world.session, world.epochs
+    await world.registration.start()
+    former = session.session_id
+    session.expire()
+    ensemble.put(PATH, b"{}")
+    ensemble.nodes[PATH].owner = former  # this server has not applied the expiry yet
+    session.attach()
+    await until(lambda: len(epochs) == 2)
+    await world.tasks.close()
+    assert epochs[1] > epochs[0]
+    assert ensemble.nodes[PATH].owner == session.session_id != former

@@ -1,0 +1,198 @@
+"""A leader's ISR writes to ZooKeeper: lost responses, concurrent writers, and notifications."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+import pytest
+from support.controller_bench import until
+from support.memory_coordination import Ensemble, MemoryCoordination
+from support.recording_ledger import RecordingLedger
+from support.replication import TP, Replicas
+
+from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
+from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.base.ports import Stat
+from minikafka.broker.coordinator import IsrOutcome, IsrWrite
+from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
+from minikafka.broker.replicas.isr_changes import IsrChanges
+from minikafka.replication.isr import Committed, PendingExpand
+from minikafka.replication.partition import Partition
+from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.tasks import TaskRegistry
+from minikafka.zk import layout
+
+PATH = layout.state_path(TP)
+
+
+class Bench:
+    """A leader with an in-memory ZooKeeper. Follower 1 can join the ISR."""
+
+    def __init__(self) -> None:
+        self.ensemble = Ensemble()
+        self.coordination = MemoryCoordination(self.ensemble)
+        self.coordination.attach()
+        self.crashed: list[str] = []
+        self.tasks = TaskRegistry(lambda name, _: self.crashed.append(name))
+        self.ledger = RecordingLedger()
+        self.committed: list[Partition] = []
+        self.changes = IsrChanges(
+            ZooKeeperIsrs(self.coordination, SystemClock(), self.tasks),
+            SystemClock(),
+            self.tasks,
+            lambda partition, moved: self.committed.append(partition),
+            self.ledger,
+        )
+        self.replicas = Replicas((0, 1), isr=(0,))
+        self.replicas.elect(0)
+        self.partition = self.replicas[0].partition
+        before = LeaderAndIsr(0, self.partition.leader_epoch, (0,), 1, 0)
+        self.ensemble.put(layout.ISR_CHANGES)
+        self.ensemble.put(PATH, layout.encode_state(before))
+        self.partition.zk_version = 0
+
+    def propose(self) -> None:
+        self.partition.expand_isr(1)
+        self.changes.propose(self.partition)
+
+    def node(self) -> LeaderAndIsr:
+        found = self.ensemble.nodes[PATH]
+        return layout.decode_state(found.data, found.version)
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    bench.changes.start()
+    yield bench
+    await bench.tasks.close()
+
+
+@pytest.mark.row("A10", "A14", "X19", "X23", "R26")
+async def test_isr_write_keeps_the_leader_epoch_and_creates_a_notification(bench: Bench) -> None:
+    bench.propose()
+    await until(lambda: bench.committed)
+    node = bench.node()
+    assert (node.isr, node.leader_epoch, node.zk_version) == ((0, 1), 0, 1)
+    assert bench.partition.zk_version == 1
+    (name,) = await until(lambda: bench.ensemble.children(layout.ISR_CHANGES))
+    announced = bench.ensemble.nodes[f"{layout.ISR_CHANGES}/{name}"].data
+    assert layout.decode_isr_change(announced) == [TP]
+
+
+@pytest.mark.row("T18", "R28")
+async def test_isr_change_is_committed_when_the_response_to_its_write_was_lost(
+    bench: Bench,
+) -> None:
+    write = bench.coordination.set
+
+    async def unanswered(path: str, data: bytes, version: int, **session: int) -> Stat:
+        bench.coordination.set = write  # type: ignore[method-assign]
+        await write(path, data, version, **session)
+        raise OutcomeUnknown
+
+    bench.coordination.set = unanswered  # type: ignore[method-assign, assignment]
+    bench.propose()
+    await until(lambda: bench.committed)
+    assert bench.partition.isr == (0, 1)
+    assert bench.node().zk_version == bench.partition.zk_version == 1, "written once"
+
+
+@pytest.mark.row("T18")
+async def test_isr_change_stays_pending_until_zookeeper_shows_that_it_was_written(
+    bench: Bench,
+) -> None:
+    """The write may have succeeded. Until a read shows this, the joining replica counts for the high watermark."""
+    write, sync = bench.coordination.set, bench.coordination.sync
+    asked = 0
+
+    async def unanswered(path: str, data: bytes, version: int, **session: int) -> Stat:
+        await write(path, data, version, **session)
+        raise OutcomeUnknown
+
+    async def interrupted(path: str) -> None:
+        nonlocal asked
+        asked += 1
+        assert type(bench.partition.isr_state) is PendingExpand
+        if asked <= 3:
+            raise (NotConnected, OutcomeUnknown, StaleSession)[asked - 1]
+        await sync(path)
+
+    bench.coordination.set = unanswered  # type: ignore[method-assign, assignment]
+    bench.coordination.sync = interrupted  # type: ignore[method-assign]
+    bench.propose()
+    await until(lambda: bench.committed)
+    assert bench.partition.isr == bench.node().isr == (0, 1)
+    assert asked == 4
+
+
+@pytest.mark.row("R3", "R28")
+async def test_isr_change_stays_pending_when_another_writer_changed_the_partition_state(
+    bench: Bench,
+) -> None:
+    moved_on = replace(bench.node(), leader_epoch=7)
+    bench.ensemble.put(PATH, layout.encode_state(moved_on))
+    bench.propose()
+    await until(lambda: bench.ledger.lines)
+    assert bench.node().leader_epoch == 7
+    assert type(bench.partition.isr_state) is PendingExpand, "until the controller says more"
+    assert bench.committed == []
+
+
+async def test_isr_can_be_proposed_again_when_its_write_was_never_sent(bench: Bench) -> None:
+    bench.coordination.suspend()
+    bench.propose()
+    await until(lambda: type(bench.partition.isr_state) is Committed)
+    bench.coordination.attach()
+    bench.propose()
+    await until(lambda: bench.committed)
+    assert bench.node().isr == (0, 1)
+
+
+async def test_notification_task_ends_without_an_error_when_the_session_is_closed(
+    bench: Bench,
+) -> None:
+    bench.propose()
+    await until(lambda: bench.committed)
+    await bench.coordination.close()
+    await until(lambda: "isr-announcements" not in bench.tasks.names())
+    assert bench.crashed == []
+
+
+class Overtaken:
+    """An IsrStore. While it writes, the partition receives a later LeaderAndIsr."""
+
+    def __init__(self, bench: Bench, outcome: IsrOutcome) -> None:
+        self.bench = bench
+        self.outcome = outcome
+
+    async def write(
+        self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
+    ) -> IsrWrite:
+        assert is_wanted()
+        self.bench.replicas.elect(0, isr=(0,))
+        self.bench.partition.expand_isr(1)
+        assert not is_wanted()
+        return IsrWrite(self.outcome, version=state.zk_version + 1)
+
+
+@pytest.mark.parametrize("outcome", [IsrOutcome.WRITTEN, IsrOutcome.NOT_SENT])
+async def test_outcome_of_a_superseded_isr_proposal_is_ignored(
+    bench: Bench, outcome: IsrOutcome
+) -> None:
+    bench.changes._store = Overtaken(bench, outcome)
+    bench.propose()
+    await until(lambda: bench.partition.leader_epoch == 1)
+    await bench.tasks.close()
+    assert type(bench.partition.isr_state) is PendingExpand, "the later proposal is still pending"
+    assert bench.committed == []
+
+
+async def test_isr_of_a_stopped_partition_is_not_written(bench: Bench) -> None:
+    bench.propose()
+    bench.partition.stop()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert bench.node().isr == (0,)

@@ -1,0 +1,62 @@
+"""The cluster that a command chooses from `--data` and `--bootstrap`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from minikafka.cli.arguments.find_cluster import bootstrap_servers, data_directory
+from minikafka.cluster import ClusterError
+from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord, free_ports
+from minikafka.cluster.processes import ProcessId, identify
+from minikafka.runtime.clock import SystemRng
+
+
+def test_default_data_directory_is_named_data_without_cluster_toml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert data_directory(None) == "data"
+    assert data_directory("elsewhere") == "elsewhere"
+
+
+@pytest.mark.key("cluster.data")
+def test_data_directory_comes_from_cluster_toml_of_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.toml").write_text('[cluster]\ndata = "here"\n')
+    assert data_directory(None) == "here"
+
+
+def test_missing_cluster_is_an_error_unless_bootstrap_servers_are_given(tmp_path: Path) -> None:
+    assert bootstrap_servers("h:1", None) == "h:1"
+    with pytest.raises(ClusterError, match="there is no cluster in"):
+        bootstrap_servers(None, str(tmp_path))
+
+
+def test_error_says_how_to_start_brokers_when_all_are_down(tmp_path: Path) -> None:
+    data = tmp_path / "of mine"
+    data.mkdir()
+    ports = free_ports(2, SystemRng())
+    gone = ProcessId(os.getpid(), 0)
+    brokers = tuple(BrokerRecord(id_, port, 1, gone) for id_, port in enumerate(ports, 4))
+    record = ClusterRecord(brokers, "127.0.0.1:1")
+    ClusterDirectory(data).write(record)
+    with pytest.raises(ClusterError) as caught:
+        bootstrap_servers(None, str(data))
+    assert str(caught.value) == (
+        f"no broker of the cluster in {data} is running: minikafka up --data '{data}' starts all, "
+        f"minikafka start 4 --data '{data}' starts one"
+    )
+    assert bootstrap_servers(record.bootstrap, str(data)) == record.bootstrap
+    with socket.create_server(("127.0.0.1", ports[1])):
+        assert bootstrap_servers(None, str(data)) == record.bootstrap
+    ClusterDirectory(data).write(
+        record.with_broker(replace(brokers[0], process=identify(os.getpid())))
+    )
+    assert bootstrap_servers(None, str(data)) == record.bootstrap

@@ -1,0 +1,93 @@
+"""The output of `up`, and the arguments that `up` refuses before it starts a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.cli.main import commands
+from minikafka.cli.processes.start_stop import Differences, started
+from minikafka.cluster.processes import ProcessId
+from minikafka.rpc.messages import SettingChange
+
+ZOOKEEPER = {"ZooKeeper": ProcessId(1, 1)}
+ONE = {"1": ProcessId(2, 1)}
+TWO = ONE | {"2": ProcessId(3, 1)}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ({}, ZOOKEEPER | ONE, "1 broker serves, data"),
+        ({}, ZOOKEEPER | TWO, "2 brokers serve, data"),
+        (ZOOKEEPER | TWO, ZOOKEEPER | TWO, "already running"),
+        (
+            ZOOKEEPER | ONE,
+            ZOOKEEPER | TWO,
+            "started broker 2, already running: ZooKeeper, broker 1,",
+        ),
+        (TWO, ZOOKEEPER | TWO, "started ZooKeeper, already running: brokers 1, 2,"),
+        (
+            ZOOKEEPER | TWO,
+            ZOOKEEPER | ONE | {"2": ProcessId(9, 9)},
+            "started broker 2, already running: ZooKeeper, broker 1,",
+        ),
+        (ZOOKEEPER, ZOOKEEPER | TWO, "started brokers 1, 2, already running: ZooKeeper,"),
+    ],
+)
+def test_command_up_prints_which_processes_it_started(
+    before: dict[str, ProcessId], now: dict[str, ProcessId], expected: str
+) -> None:
+    assert started(before, now) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        (
+            "[zookeeper]\nconnect = 'localhost:notaport'",
+            [],
+            "mine.toml: zookeeper.connect cannot be",
+        ),
+        ("[cluster]\nport = 65534", [], "mine.toml: cluster.port must be at most 65533"),
+        ("[broker]\nreplica.lag.time.max.ms = 1", [], "mine.toml: replica.fetch.wait.max.ms must"),
+        ("[broker.9]\nbroker.rack = 'b'", [], "mine.toml: [broker.9] is for a broker that"),
+        ("", ["--port", "65535"], "port must be at most 65533 with 3 brokers"),
+    ],
+)
+def test_command_up_says_which_setting_is_invalid_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(text)
+    done = CliRunner().invoke(commands, ["up", "--config", "mine.toml", *options])
+    assert isinstance(done.exception, MinikafkaError)
+    assert str(done.exception).startswith(expected)
+    assert not Path("data").exists()
+
+
+NOW = SettingChange("log.retention.ms", None, "5", "now")
+LATER = SettingChange("num.partitions", "3", "6", "restart")
+HIDDEN = SettingChange("min.insync.replicas", "1", "2", "overridden")
+
+
+def test_command_up_lists_changed_keys_and_the_brokers_that_need_a_restart() -> None:
+    found = Differences.of({2: [NOW, LATER], 1: [NOW, HIDDEN], 3: OSError("silent")})
+    assert found.lines("my data") == [
+        "log.retention.ms = 5 (was not set) on brokers 1, 2: in effect now",
+        "min.insync.replicas = 2 (was 1) on broker 1: no effect while `configs set` overrides it",
+        "num.partitions = 6 (was 3) on broker 2: takes effect at the next start",
+        "broker 3 was not compared with the configuration: silent",
+        "to restart them: minikafka restart 2 --rolling --data 'my data'",
+    ]
+    assert found.as_json()[0] == {
+        "name": "log.retention.ms",
+        "old": None,
+        "new": "5",
+        "effect": "now",
+        "brokers": [1, 2],
+    }
+    assert Differences.of({1: [], 2: []}).lines(None) == []

@@ -1,0 +1,94 @@
+"""Results and progress of reassignments."""
+
+from __future__ import annotations
+
+import pytest
+from support.scripted_admin import ScriptedAdmin
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.cli.reassign.outcome import (
+    MoveResult,
+    MoveState,
+    measure,
+    read_results,
+    wait_until_finished,
+)
+from minikafka.cli.terminal.progress import Amount, Progress
+from minikafka.client import Outcome
+from minikafka.runtime.clock import SystemClock
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+async def test_reassignment_outcome_has_a_result_per_partition() -> None:
+    admin = ScriptedAdmin({T0: (3, 4), T1: (1, 2), T2: (1, 2)})
+    admin.paused = {5}
+    await admin.alter_reassignments({T1: (4, 5), T2: (1, 5)})
+    results = await read_results(admin, {T0: (3, 4), T1: (4, 5), T2: (4, 3)})
+    assert [result.state for result in results.values()] == [
+        MoveState.COMPLETED,
+        MoveState.IN_PROGRESS,
+        MoveState.DIFFERENT,
+    ]
+    assert results[T2].replicas == (1, 5)
+
+
+async def test_replicas_in_another_order_are_not_the_target_assignment() -> None:
+    admin = ScriptedAdmin({T0: (2, 1)})
+    assert (await read_results(admin, {T0: (1, 2)}))[T0].state is MoveState.DIFFERENT
+
+
+def test_reassignment_results_are_printed_in_the_words_of_kafkas_tool() -> None:
+    done = MoveResult((3, 4), MoveState.COMPLETED)
+    refused = MoveResult(
+        (9,), MoveState.REJECTED, error=Outcome(ErrorCode.INVALID_REQUEST, "no broker 9")
+    )
+    assert done.sentence(T0) == "Reassignment of partition t-0 is completed."
+    assert (
+        MoveResult((3,), MoveState.IN_PROGRESS).sentence(T0).endswith("t-0 is still in progress.")
+    )
+    assert refused.sentence(T0).endswith("t-0 was rejected: INVALID_REQUEST: no broker 9")
+    assert "its replicas are, or will be, 1,2" in MoveResult(
+        (3,), MoveState.DIFFERENT, (1, 2)
+    ).sentence(T0)
+    assert MoveResult((3,), MoveState.DIFFERENT).sentence(T0) == "There is no partition t-0."
+    assert done.as_json(T0)["replicas"] == [3, 4]
+    assert (refused.as_json(T0)["state"], refused.as_json(T0)["error"]) == (
+        "rejected",
+        "INVALID_REQUEST",
+    )
+
+
+async def test_progress_of_a_reassignment_is_the_bytes_copied_to_added_replicas() -> None:
+    admin = ScriptedAdmin({T0: (1, 2)})
+    moving = ReplicaAssignment((1, 2)).reassigned_to((3, 4))
+    admin.sizes = {(1, T0): 1000, (2, T0): 900, (3, T0): 500, (4, T0): 1200}
+    assert await measure(admin, {T0: moving}) == {"t-0": Amount(1500, 2000, "1.5 kB of 2.0 kB")}
+    admin.paused = {4}
+    assert await measure(admin, {T0: moving}) == {
+        "t-0": Amount(500, 2000, "broker 4 does not answer")
+    }
+    admin.sizes = {}
+    assert (await measure(admin, {T0: moving}))["t-0"].total is None
+
+
+async def test_reassign_stops_waiting_when_all_moves_have_completed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = ScriptedAdmin({T0: (1, 2), T1: (1, 2)})
+    plan = {T0: (3, 4), T1: (2, 1)}
+    await admin.alter_reassignments(plan)
+    with Progress(SystemClock(), "partitions moved", shown=True) as progress:
+        await wait_until_finished(admin, SystemClock(), plan, progress)
+    assert admin.replicas == plan
+    assert "0 of 2 partitions moved: t-0 …, t-1 …" in capsys.readouterr().err
+
+
+async def test_reassign_stops_waiting_when_another_reassignment_replaces_the_move() -> None:
+    admin = ScriptedAdmin({T0: (1, 2)})
+    admin.paused = {5}
+    await admin.alter_reassignments({T0: (1, 5)})
+    with Progress(SystemClock(), "partitions moved", shown=False) as progress:
+        await wait_until_finished(admin, SystemClock(), {T0: (3, 4)}, progress)
+    assert T0 in admin.moving

@@ -1,0 +1,48 @@
+"""Lines of commands, into which names and error texts from outside are inserted."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from minikafka import cli
+from minikafka.cli.terminal.echo import echo, echo_data
+
+EVIL = "g\x1b[2J\n% forged\r\x9b31m\u2028\u202e[red]"
+SAFE = r"g\u001b[2J\n% forged\r\u009b31m\u2028\u202e[red]"
+
+
+def test_each_argument_is_one_line_without_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    echo(f"group {EVIL}", f"b\t{EVIL}", "")
+    echo(EVIL, err=True)
+    echo()
+    captured = capsys.readouterr()
+    assert captured.out == f"group {SAFE}\nb\t{SAFE}\n\n\n"
+    assert captured.err == f"{SAFE}\n"
+
+
+def test_lines_that_a_command_reads_again_are_escaped_only_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    echo_data(EVIL)
+    assert capsys.readouterr().out == f"{EVIL}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    echo_data(EVIL)
+    assert capsys.readouterr().out == f"{SAFE}\n"
+
+
+def test_no_command_prints_without_escaping_its_text() -> None:
+    """`print` remains for the two lines of a broker process, which contain no text from outside, and in `main`."""
+    found = {
+        f"{path.name}: {ast.unparse(node.func)}"
+        for path in Path(cli.__path__[0]).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("click.echo", "click.secho", "print", "sys.stdout.write")
+    }
+    assert found == {"echo.py: click.echo", "broker_process.py: print", "main.py: print"}
