@@ -4,7 +4,7 @@ A *subscription* is a member's metadata in JoinGroup; an *assignment* is what th
 in SyncGroup. Brokers store these bytes without reading them, so all clients must use the same encoding. The
 bytes begin with a version. Version 1 of subscriptions added the owned partitions, version 2 the generation,
 version 3 the rack; versions 1 to 3 of assignments have the same fields as version 0. A reader ignores the
-bytes after the fields that it knows.
+bytes after the fields that it knows. As in Kafka, bytes that are not UTF-8 become U+FFFD in names.
 """
 
 from __future__ import annotations
@@ -166,10 +166,7 @@ class Reader:
         return int(found)
 
     def _text(self, size: int) -> str:
-        try:
-            return self._take(size).decode()
-        except UnicodeDecodeError as error:
-            raise ProtocolViolation(str(error)) from error
+        return self._take(size).decode(errors="replace")
 
     def _take(self, size: int) -> bytes:
         if not 0 <= size <= self.left:

@@ -94,6 +94,16 @@ def test_empty_bytes_are_decoded_as_a_member_assignment_without_partitions() -> 
     assert decode_assignment(b"") == Assignment(())
 
 
+def test_names_that_are_not_utf_8_are_decoded_with_replacement_characters() -> None:
+    subscription = (
+        b"\0\3\0\0\0\1\0\3a\xff\xe2" + b"\xff" * 4 + bytes(4) + b"\xff" * 4 + b"\0\2r\xc3"
+    )
+    found = decode_subscription(subscription)
+    assert (found.topics, found.rack) == (("a\ufffd\ufffd",), "r\ufffd")
+    assignment = b"\0\0\0\0\0\1\0\2\xed\xa0\0\0\0\1\0\0\0\2" + b"\xff" * 4
+    assert decode_assignment(assignment).partitions == (TopicPartition("\ufffd\ufffd", 2),)
+
+
 @pytest.mark.parametrize("cut", [1, 4, 7, 12, 20, 30, -1])
 def test_cut_off_subscription_is_refused(cut: int) -> None:
     with pytest.raises(ProtocolViolation):
@@ -102,8 +112,8 @@ def test_cut_off_subscription_is_refused(cut: int) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"\0\3\x7f\xff\xff\xff", b"\0\3\0\0\0\1\0\1\xff", b"\0\0\0\0\0\1\xff\xff"],
-    ids=["count of more than the bytes", "text that is not UTF-8", "topic that is null"],
+    [b"\0\3\x7f\xff\xff\xff", b"\0\0\0\0\0\1\xff\xff"],
+    ids=["count of more than the bytes", "topic that is null"],
 )
 def test_malformed_subscription_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolViolation):
