@@ -16,6 +16,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from support.running_cluster import kill
 
+from minikafka.base.errors import KafkaError
 from minikafka.client import Client, NewTopic
 from minikafka.client.partitioner import partition_for_key
 from minikafka.cluster import LocalCluster
@@ -103,6 +104,16 @@ async def test_rows_are_written_with_every_codec_and_read_by_the_source(
     ordered = sorted(found, key=lambda row: (row["partition"], row["offset"]))
     stamps = [row["timestamp"].timestamp() * 1_000 for row in ordered]
     assert stamps == sorted(stamps)
+
+
+async def test_missing_topic_is_created_with_the_defaults_of_the_brokers(cluster, client):
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": "made-by-sink"}
+    batch = pa.RecordBatch.from_pydict({"value": [b"v"]})
+    with pytest.raises(KafkaError, match="set option createTopics to true"):
+        await asyncio.to_thread(write_rows, parse(given), iter([batch]))
+    options = parse(given | {"createTopics": "true"})
+    assert await asyncio.to_thread(write_rows, options, iter([batch])) == 1
+    assert [one.value for one in await read(cluster, "made-by-sink", 1)] == [b"v"]
 
 
 @pytest.mark.row("N7")

@@ -137,7 +137,11 @@ class FetchBrokers:
         """Held while a request is answered, and while a broker joins, moves a partition or dies."""
         self.threads: list[threading.Thread] = []
         self.live: set[int] = set()
-        """The brokers in the metadata."""
+        """The brokers in the metadata. Broker 0 is the controller."""
+        self.behind: set[int] = set()
+        """Brokers that do not know any topic yet."""
+        self.creates_topics = True
+        """`auto.create.topics.enable`. A metadata request that creates a topic does not return it yet."""
         self.listeners: dict[int, socket.socket] = {}
         self.connections: dict[int, list[socket.socket]] = {index: [] for index in range(count)}
         for index in range(count):
@@ -261,13 +265,17 @@ class FetchBrokers:
     def _metadata(self, index: int, body: Body) -> bytes:
         _, size = body.take("BB")  # tags of the header, length of the topic array + 1
         asked = [self._asked_topic(body) for _ in range(size - 1)] if size else list(self.topics)
-        assert body.take("BB") == (0, 0)  # neither auto-creation nor authorized operations
+        creates, with_operations = body.take("BB")
+        assert not with_operations
         out = [struct.pack(">iB", 0, len(self.live) + 1)]
         for broker in sorted(self.live):
             out.append(struct.pack(">i", broker) + _compact("127.0.0.1"))
             out.append(struct.pack(">i", self.ports[broker]) + _compact(None) + NO_TAGS)
         out.append(_compact("cluster") + struct.pack(">iB", 0, len(asked) + 1))
-        out += [self._topic(topic) for topic in asked]
+        out += [self._topic(topic, {} if index in self.behind else self.topics) for topic in asked]
+        if creates and self.creates_topics:
+            for topic in asked:
+                self.topics.get(topic) or self.create(topic, 3)
         return b"".join(out) + NO_TAGS
 
     def _asked_topic(self, body: Body) -> str:
@@ -276,8 +284,8 @@ class FetchBrokers:
         body.take("B")
         return topic
 
-    def _topic(self, topic: str) -> bytes:
-        partitions = self.topics.get(topic)
+    def _topic(self, topic: str, known: dict[str, list[Partition]]) -> bytes:
+        partitions = known.get(topic)
         code = UNKNOWN_TOPIC if partitions is None else 0
         out = [struct.pack(">h", code) + _compact(topic) + self.topic_ids.get(topic, bytes(16))]
         out.append(struct.pack(">BB", topic.startswith("__"), len(partitions or []) + 1))

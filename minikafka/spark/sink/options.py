@@ -17,11 +17,13 @@ from minikafka.spark.source import options as source_options
 
 TOPIC: Final = "topic"
 ORIGIN: Final = "originHeader"
+CREATE: Final = "createTopics"
 
 DEFAULTS: Final[dict[str, str | None]] = {
     SERVERS: None,
     TOPIC: None,
     ORIGIN: None,
+    CREATE: "false",
     "kafka.compression.type": "none",
     "kafka.batch.size": "131072",
     "kafka.client.id": "minikafka-spark",
@@ -50,6 +52,7 @@ _IGNORED: Final = (
         ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"), _OF_SOURCE
     )
     | IGNORED_BY_WRITES
+    | {"kafka.allow.auto.create.topics": f"option {CREATE} creates missing topics"}
 )
 
 
@@ -62,6 +65,8 @@ class WriteOptions:
     """The topic of all rows; None if the column `topic` names the topic of each row."""
     origin: str | None
     """Key of the header that names the micro-batch and the row of each record; None writes no header."""
+    creates_topics: bool
+    """Ask the brokers to create missing topics."""
     codec: int
     batch_bytes: int
     """Approximate size of a batch before compression."""
@@ -83,6 +88,7 @@ def parse(given: Mapping[str, str]) -> WriteOptions:
         servers=options.servers(),
         topic=options.optional(TOPIC),
         origin=options.optional(ORIGIN),
+        creates_topics=options.boolean(CREATE),
         codec=CODECS[options.choice("kafka.compression.type", *CODECS)],
         batch_bytes=options.positive("kafka.batch.size"),
         client_id=options.text("kafka.client.id"),

@@ -25,7 +25,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.errors import one_line_errors
 from minikafka.spark.records import checksum
 from minikafka.spark.records.encode import Rows, concatenated
-from minikafka.spark.sink.options import WriteOptions
+from minikafka.spark.sink.options import CREATE, TOPIC, WriteOptions
 from minikafka.spark.sink.producer import IdempotentProducer
 from minikafka.spark.sink.rows import Origin, Router
 from minikafka.spark.wire.deadline import Deadline
@@ -37,6 +37,11 @@ _BUFFER_BYTES: Final = 8 << 20
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 """Names of the properties with the query id and the micro-batch id, which Spark sets for tasks of a stream."""
+
+_NO_TOPIC: Final = f"correct option {TOPIC}, create the topic, or set option {CREATE} to true"
+_NOT_CREATED: Final = (
+    "create it: the brokers did not, maybe because auto.create.topics.enable is false"
+)
 
 
 @dataclass
@@ -101,7 +106,7 @@ def write_rows(
         )
     leaders = Leaders(options.servers, options.client_id, options.request_timeout_ms / 1000)
     producer = IdempotentProducer(leaders, options, crc)
-    topics = _Topics(leaders, options.delivery_timeout_ms)
+    topics = _Topics(leaders, options)
     router = Router(options.topic, origin, topics.partition_count, _wall_ms)
     gathered: list[tuple[TopicPartition, Rows]] = []
     size = total = 0
@@ -122,9 +127,9 @@ def write_rows(
 class _Topics:
     """The number of partitions of each topic. The cluster is asked once per topic."""
 
-    def __init__(self, leaders: Leaders, timeout_ms: int) -> None:
+    def __init__(self, leaders: Leaders, options: WriteOptions) -> None:
         self._leaders = leaders
-        self._timeout_ms = timeout_ms
+        self._options = options
         self._counts: dict[str, int] = {}
 
     def partition_count(self, topic: str) -> int:
@@ -134,15 +139,18 @@ class _Topics:
         return self._counts[topic]
 
     def _ask(self, topic: str) -> int:
+        creates = self._options.creates_topics
+
         def count() -> tuple[int, list[str]]:
-            self._leaders.refresh([topic])
+            self._leaders.refresh([topic], creates=creates)
             found = len(self._leaders.partitions([topic]))
             return found, [] if found else [topic]
 
-        found, missing = self._leaders.find(count, Deadline(self._timeout_ms / 1000))
+        deadline = Deadline(self._options.delivery_timeout_ms / 1000)
+        found, missing = self._leaders.find(count, deadline, creates=creates)
         if missing:
-            text = f"{topic}: no such topic; correct option topic, or create it"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+            fix = _NOT_CREATED if creates else _NO_TOPIC
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}: no such topic; {fix}")
         return found
 
 

@@ -65,6 +65,7 @@ _IGNORED: Final = IGNORED_BY_READS | {
     "fetchOffset.retryIntervalMs": _RETRIES,
     "topic": "it is an option of the sink",
     "originHeader": "it is an option of the sink",
+    "createTopics": "a read creates no topic",
 }
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _UNITS_MS: Final = {

@@ -26,7 +26,11 @@ Answer = TypeVar("Answer")
 Found = TypeVar("Found")
 
 _NEW_TOPIC_S: Final = 5.0
-"""Retry time for an unknown topic. Not every broker's metadata may contain a new topic yet."""
+"""Retry time for an unknown topic if the controller does not answer. A broker may not know a new topic yet."""
+_SETTLED_S: Final = 0.3
+"""Retry time for a topic that is unknown to the controller. With KRaft, any broker may be named as controller."""
+_CREATION_S: Final = 30.0
+"""Retry time for a topic that the brokers were asked to create."""
 _METADATA_TIMEOUT_S: Final = 3.0
 """Time limit per broker. Needed because a suspended process accepts connections but never responds."""
 
@@ -80,49 +84,73 @@ class Leaders:
         self._connections: dict[Address, Connection] = {}
         self._silent: set[Address] = set()
         """Brokers that did not answer the last request. These brokers are asked last."""
+        self._controller: Address | None = None
+        self._answered: Address | None = None
+        """The broker that answered the last request of `call_any`."""
+        self._asks_controller = False
+        """True while a topic is looked for that another broker does not know."""
 
-    def refresh(self, topics: Sequence[str]) -> None:
+    def refresh(self, topics: Sequence[str], *, creates: bool = False) -> None:
         """Update the leaders of the topics. Asks the known and the configured brokers until one answers.
 
-        Raises `Unreachable` if no broker answers, and `KafkaError` for an error that a retry cannot fix.
+        `creates`: ask the brokers to create missing topics. Raises `Unreachable` if no broker answers, and
+        `KafkaError` for an error that a retry cannot fix.
         """
-        found = self._metadata(topics)
+        found = self._metadata(topics, creates)
         for topic in topics:
             raise_if_final(found[topic].error, topic)
             self._merge(topic, found[topic])
 
     def find(
-        self, ask: Callable[[], tuple[Found, Sequence[str]]], deadline: Deadline
+        self,
+        ask: Callable[[], tuple[Found, Sequence[str]]],
+        deadline: Deadline,
+        *,
+        creates: bool = False,
     ) -> tuple[Found, Sequence[str]]:
         """Return the result of `ask`: the data found, and the names of missing topics or partitions.
 
-        If names are missing, `ask` is retried for a few seconds. If no broker answers, `ask` is retried until
-        the deadline, and then `Unreachable` is raised.
+        If names are missing, `ask` is retried until the controller does not know them either, or until the
+        brokers had the time to create them if `creates` is true. The controller knows each topic whose creation
+        was acknowledged, but another broker may not know it yet. If no broker answers, `ask` is retried until the
+        deadline, and then `Unreachable` is raised.
         """
-        patience = Deadline(min(_NEW_TOPIC_S, deadline.left()))
-        while True:
-            try:
-                found, missing = ask()
-                if not missing or not patience.wait_to_retry():
-                    return found, missing
-            except Unreachable:
-                if not deadline.wait_to_retry():
-                    raise
+        patience = Deadline(min(_CREATION_S if creates else _NEW_TOPIC_S, deadline.left()))
+        settled = Deadline(_SETTLED_S)
+        try:
+            while True:
+                try:
+                    found, missing = ask()
+                    is_final = not creates and self._controller_answered() and not settled.left()
+                    if not missing or is_final or not patience.wait_to_retry():
+                        return found, missing
+                    self._asks_controller = True
+                except Unreachable:
+                    if not deadline.wait_to_retry():
+                        raise
+        finally:
+            self._asks_controller = False
+
+    def _controller_answered(self) -> bool:
+        return self._controller is not None and self._answered == self._controller
 
     def list_topics(self) -> list[str]:
         """Return the names of all topics that are not internal. Raises `Unreachable`."""
         found = self._metadata(None)
         return sorted(name for name, topic in found.items() if not topic.is_internal)
 
-    def _metadata(self, topics: Sequence[str] | None) -> dict[str, protocol.TopicMetadata]:
+    def _metadata(
+        self, topics: Sequence[str] | None, creates: bool = False
+    ) -> dict[str, protocol.TopicMetadata]:
         def parse(answer: memoryview) -> protocol.Metadata:
             metadata = protocol.parse_metadata(answer)
             if missing := set(topics or ()) - metadata.topics.keys():
                 raise ProtocolViolation(f"the broker's metadata lacks {', '.join(sorted(missing))}")
             return metadata
 
-        metadata = self.call_any(protocol.METADATA, protocol.metadata_request(topics), parse)
-        self._brokers = metadata.brokers
+        body = protocol.metadata_request(topics, creates=creates)
+        metadata = self.call_any(protocol.METADATA, body, parse)
+        self._brokers, self._controller = metadata.brokers, metadata.controller
         return metadata.topics
 
     def call_any(
@@ -133,7 +161,8 @@ class Leaders:
         Raises `Unreachable` if no broker answers.
         """
         failures = []
-        addresses = dict.fromkeys([*self._servers, *self._brokers.values()])
+        first = [self._controller] if self._asks_controller and self._controller else []
+        addresses = dict.fromkeys([*first, *self._servers, *self._brokers.values()])
         for address in sorted(addresses, key=self._silent.__contains__):
             try:
                 answer = parse(self._call(address, api, body))
@@ -142,6 +171,7 @@ class Leaders:
                 failures.append(f"{address[0]}:{address[1]}: {error}")
                 continue
             self._silent.discard(address)
+            self._answered = address
             return answer
         raise Unreachable(f"no broker answers ({'; '.join(failures)})")
 

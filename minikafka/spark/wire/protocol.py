@@ -73,9 +73,13 @@ class TopicMetadata(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """A Metadata response: live brokers as (host, port) by broker id, and topics by name."""
+    """A Metadata response: live brokers as (host, port) by broker id, and topics by name.
+
+    `controller` is the address of the controller; None if no listed broker is the controller.
+    """
 
     brokers: dict[int, tuple[str, int]]
+    controller: tuple[str, int] | None
     topics: dict[str, TopicMetadata]
 
 
@@ -112,16 +116,16 @@ def without_header_tags(answer: memoryview) -> memoryview:
     return reader.rest()
 
 
-def metadata_request(topics: Sequence[str] | None) -> bytes:
+def metadata_request(topics: Sequence[str] | None, *, creates: bool = False) -> bytes:
     """Return the body of Metadata v11 for these topics, or for all topics if `topics` is None.
 
-    The request asks for neither topic auto-creation nor authorized operations.
+    `creates`: ask the broker to create missing topics. The request asks for no authorized operations.
     """
-    neither = b"\x00\x00" + _NO_TAGS
+    flags = bytes([creates, False]) + _NO_TAGS
     if topics is None:
-        return _uvarint(0) + neither
+        return _uvarint(0) + flags
     names = [_NO_ID + _compact_string(topic) + _NO_TAGS for topic in topics]
-    return _uvarint(len(topics) + 1) + b"".join(names) + neither
+    return _uvarint(len(topics) + 1) + b"".join(names) + flags
 
 
 def list_offsets_request(
@@ -191,10 +195,10 @@ def parse_metadata(answer: memoryview) -> Metadata:
         reader.compact_string()  # rack
         reader.skip_tags()
     reader.compact_string()  # cluster id
-    reader.int32()  # controller
+    controller = brokers.get(reader.int32())
     topics = dict(_topic(reader) for _ in range(reader.compact_count()))
     reader.skip_tags()
-    return Metadata(brokers, topics)
+    return Metadata(brokers, controller, topics)
 
 
 def _topic(reader: Reader) -> tuple[str, TopicMetadata]:

@@ -35,6 +35,7 @@ def test_sink_accepts_acks_minus_1_and_enabled_idempotence():
         ({"kafka.partitioner.ignore.keys": "true"}, "must be false"),
         ({"kafka.interceptor.classes": "a.B"}, "no Java producer"),
         ({"topics": "t"}, "did you mean topic"),
+        ({"createTopics": "yes"}, "createTopics must be true or false"),
     ],
 )
 def test_options_that_promise_something_else_are_refused(given, message):
@@ -48,12 +49,14 @@ def test_settings_of_the_java_producer_are_ignored_with_what_happens_instead():
         "kafka.RETRIES": "3",
         "kafka.max.request.size": "9",
         "kafka.max.poll.records": "1",
+        "kafka.allow.auto.create.topics": "true",
     }
     assert parse(LEAST | given).ignored == {
         "kafka.linger.ms": "a task sends whenever it has collected 8 MiB of rows, and at its end",
         "kafka.retries": "a batch is sent again until kafka.delivery.timeout.ms has passed",
         "kafka.max.request.size": "kafka.batch.size and the topic's max.message.bytes limit a batch",
         "kafka.max.poll.records": "it is a setting of reads",
+        "kafka.allow.auto.create.topics": "option createTopics creates missing topics",
     }
 
 

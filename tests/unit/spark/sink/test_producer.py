@@ -278,8 +278,26 @@ def test_delivery_timeout_counts_from_the_last_acknowledged_batch_or_the_start_o
     assert len(requests) > 12
 
 
-def test_write_to_a_missing_topic_names_the_topic(brokers, monkeypatch):
-    monkeypatch.setattr("minikafka.spark.wire.leaders._NEW_TOPIC_S", 0.05)
-    given = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": "nowhere"}
-    with pytest.raises(KafkaError, match="nowhere: no such topic; correct option topic"):
-        write_rows(parse(given), iter([pa.RecordBatch.from_pydict({"value": [b"v"]})]))
+def write_nowhere(brokers, **given: str) -> int:
+    given = {"kafka.bootstrap.servers": brokers.bootstrap, "topic": "nowhere"} | given
+    return write_rows(parse(given), iter([pa.RecordBatch.from_pydict({"value": [b"v"]})]))
+
+
+def test_write_to_a_missing_topic_names_the_topic_and_the_option_that_creates_it(brokers):
+    fix = "correct option topic, create the topic, or set option createTopics to true"
+    with pytest.raises(KafkaError, match=f"nowhere: no such topic; {fix}"):
+        write_nowhere(brokers)
+    assert "nowhere" not in brokers.topics
+
+
+def test_missing_topic_is_created_by_the_brokers_if_the_option_says_so(brokers):
+    assert write_nowhere(brokers, createTopics="true") == 1
+    assert len(brokers.topics["nowhere"]) == 3
+    assert sum(len(partition.batches) for partition in brokers.topics["nowhere"]) == 1
+
+
+def test_error_names_the_setting_of_brokers_that_create_no_topics(brokers, monkeypatch):
+    monkeypatch.setattr("minikafka.spark.wire.leaders._CREATION_S", 0.05)
+    brokers.creates_topics = False
+    with pytest.raises(KafkaError, match=r"nowhere: no such topic; .+auto\.create\.topics\.enable"):
+        write_nowhere(brokers, createTopics="true")

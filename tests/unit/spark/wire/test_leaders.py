@@ -9,6 +9,7 @@ from support.fetch_brokers import FetchBrokers
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.leaders import Leaders, raise_if_final
 
 LINES = TopicPartition("lines", 0)
@@ -64,6 +65,37 @@ def test_broker_that_did_not_answer_is_asked_last(brokers):
         silent.accept()[0].close()
         with pytest.raises(BlockingIOError):
             silent.accept()
+
+
+def find(leaders, topic, before=lambda: None):
+    def ask():
+        before()
+        leaders.refresh([topic])
+        found = leaders.partitions([topic])
+        return found, [] if found else [topic]
+
+    return leaders.find(ask, Deadline(120))
+
+
+def test_topic_that_only_the_controller_knows_is_found(brokers):
+    brokers.behind.add(1)
+    picture = Leaders([("127.0.0.1", brokers.ports[1])], "test", 5)
+    assert find(picture, "lines") == ([LINES, TopicPartition("lines", 1)], [])
+
+
+def test_topic_unknown_to_the_controller_is_missing_without_further_retries(brokers, monkeypatch):
+    monkeypatch.setattr("minikafka.spark.wire.leaders._NEW_TOPIC_S", 120)
+    picture = Leaders([("127.0.0.1", brokers.ports[1])], "test", 5)
+    assert find(picture, "nowhere") == ([], ["nowhere"])
+    assert {index for index, api in brokers.requests} == {0, 1}
+
+
+def test_missing_topic_is_looked_for_longer_while_the_controller_is_dead(brokers, monkeypatch):
+    monkeypatch.setattr("minikafka.spark.wire.leaders._SETTLED_S", 0)
+    brokers.kill(0)
+    picture = Leaders([("127.0.0.1", brokers.ports[1])], "test", 5)
+    pauses = iter([lambda: None, lambda: None, lambda: brokers.create("late")])
+    assert find(picture, "late", lambda: next(pauses)()) == ([TopicPartition("late", 0)], [])
 
 
 def is_final(code):

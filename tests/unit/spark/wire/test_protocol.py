@@ -36,11 +36,12 @@ def test_frame_of_a_flexible_version_has_header_version_2():
     assert protocol.without_header_tags(memoryview(tags + b"body")) == b"body"
 
 
-def test_metadata_request_creates_no_topics():
-    body = protocol.metadata_request(["lines", "mehr ä" * 60])
+@pytest.mark.parametrize("creates", [False, True])
+def test_metadata_request_creates_topics_only_if_it_should(creates):
+    body = protocol.metadata_request(["lines", "mehr ä" * 60], creates=creates)
     request = codec.decode_request(*METADATA, NO_TAGS + body)
     assert [topic.name for topic in request.topics] == ["lines", "mehr ä" * 60]
-    assert request.allow_auto_topic_creation is False
+    assert request.allow_auto_topic_creation is creates
 
 
 def test_metadata_request_asks_for_all_topics():
@@ -129,6 +130,7 @@ def test_metadata_response_is_parsed():
     }
     assert protocol.parse_metadata(metadata_answer()) == protocol.Metadata(
         {1: ("one", 9092), 2: ("two", 9093)},
+        ("one", 9092),
         {
             "lines": protocol.TopicMetadata(0, False, "AAAAAAAAAAAAAAAAAAAAAQ", partitions),
             "gone": protocol.TopicMetadata(3, True, "", {}),
