@@ -29,6 +29,7 @@ from minikafka.pipeline.failures import PipelineError
 from minikafka.pipeline.plot import Picture, Series
 from minikafka.pipeline.report import Bar, Report
 from minikafka.pipeline.summary import Summary, Table
+from minikafka.pipeline.times import printed
 from minikafka.runtime.clock import SystemClock
 
 SUFFIXES: Final = (".parquet", ".jsonl")
@@ -176,7 +177,9 @@ def _write(table: pa.Table, output: str) -> None:
     if output.endswith(".parquet"):
         pq.write_table(table, output)
         return
-    lines = (json.dumps(row | {"time": row["time"].isoformat()}) for row in table.to_pylist())
+    micros = table.column("time").cast(pa.int64()).to_pylist()
+    rows = zip(table.to_pylist(), micros, strict=True)
+    lines = (json.dumps(row | {"time": printed(time)}) for row, time in rows)
     Path(output).write_text("".join(f"{line}\n" for line in lines))
 
 

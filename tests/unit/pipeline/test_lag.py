@@ -83,7 +83,7 @@ def test_samples_are_written_to_a_file(tmp_path, suffix):
     path = tmp_path / f"lag{suffix}"
     lag._write(pa.Table.from_pylist([row], schema=lag._SCHEMA), str(path))
     if suffix == ".jsonl":
-        assert json.loads(path.read_text()) == row | {"time": "2023-11-14T22:13:20+00:00"}
+        assert json.loads(path.read_text()) == row | {"time": "2023-11-14T22:13:20.000Z"}
     else:
         assert pa.parquet.read_table(path).to_pylist() == [row]
 
